@@ -1,0 +1,50 @@
+"""Which checkpoint a verb means."""
+
+from __future__ import annotations
+
+from volary.cli._output import remark
+from volary.errors import RunError
+from volary.run.checkpoints import Checkpoints, Manifest
+from volary.run.directory import RunDirectory
+from volary.run.reader import RunReader
+
+
+def choose(directory: RunDirectory, which: str | None) -> Manifest:
+    """The verified checkpoint that `best`, `last`, a step or None means. Raises RunError if it is not there or damaged.
+
+    None: the best one, or the newest whole one where nothing was measured.
+    """
+    checkpoints = Checkpoints(directory.checkpoints)
+    if which == "last":
+        return _newest(directory, checkpoints)
+    if which in (None, "best"):
+        best = _best(directory, checkpoints)
+        if best is None and which is None:
+            return _newest(directory, checkpoints)
+        if best is None:
+            raise RunError(f"no checkpoint of {directory.path} has a metric; accepted: last, or {_known(checkpoints)}")
+        return checkpoints.verify(best)
+    if which.isdecimal() and int(which) in checkpoints.steps():
+        return checkpoints.verify(int(which))
+    raise RunError(f"--checkpoint is {which!r}; accepted: best, last, or {_known(checkpoints)}")
+
+
+def _best(directory: RunDirectory, checkpoints: Checkpoints) -> int | None:
+    with RunReader(directory) as reader:
+        sign = -1.0 if reader.info().get("higher_is_better") == "False" else 1.0
+    found = [(manifest.metric, manifest.step) for manifest in map(checkpoints.manifest, checkpoints.steps())]
+    measured = [(sign * metric, step) for metric, step in found if metric is not None]
+    return max(measured)[1] if measured else None
+
+
+def _newest(directory: RunDirectory, checkpoints: Checkpoints) -> Manifest:
+    manifest, warnings = checkpoints.newest_whole()
+    for warning in warnings:
+        remark(f"warning: {warning}")
+    if manifest is None:
+        raise RunError(f"{directory.path} has no whole checkpoint")
+    return manifest
+
+
+def _known(checkpoints: Checkpoints) -> str:
+    return f"one of the steps {', '.join(map(str, checkpoints.steps())) or '(there is none)'}"

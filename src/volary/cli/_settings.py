@@ -1,0 +1,28 @@
+"""The settings that every session has, by walking its specification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from typing import Any
+
+from volary.session import Choice, Period, Session
+from volary.session.fields import settings_of
+from volary.session.words import choice_in
+
+
+def settings(section: type = Session, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted name and type of each setting; sections are gone into, plug-ins are not."""
+    for name, hint in settings_of(section).items():
+        dotted = f"{path}.{name}" if path else name
+        if isinstance(hint, type) and is_dataclass(hint) and hint is not Period:
+            yield from settings(hint, dotted)
+        else:
+            yield dotted, hint
+
+
+def choices() -> Iterator[tuple[str, Choice]]:
+    """Dotted name and room of each setting whose value names a plug-in."""
+    for name, hint in settings():
+        if choice := choice_in(hint):
+            yield name, choice

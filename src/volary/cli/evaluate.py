@@ -1,0 +1,33 @@
+"""Measure a trained network on its held-back data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from volary.cli import _arguments
+from volary.cli._output import say_json, say_pairs
+
+if TYPE_CHECKING:
+    from volary.run.directory import RunDirectory
+
+
+@click.command()
+@_arguments.run
+@_arguments.checkpoint
+@_arguments.as_json
+def evaluate(run: RunDirectory, which: str | None, as_json: bool) -> None:
+    """Measure a checkpoint of RUN on the data that training did not see. The run is not changed."""
+    from volary.cli._checkpoint import choose
+    from volary.monitor.wording import number, place
+
+    step = choose(run, which).step
+
+    from volary.train import evaluate_run
+
+    metrics = evaluate_run(run, step)
+    if as_json:
+        say_json({"run": str(run.path), "step": step, "metrics": metrics})
+        return
+    say_pairs([("run", place(run.path)), ("step", str(step)), *((k, number(v)) for k, v in metrics.items())])

@@ -1,0 +1,41 @@
+"""Copy a checkpoint's weights, alone, to a safetensors file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from volary.cli import _arguments
+from volary.cli._output import say, say_json
+from volary.errors import BadInput
+
+if TYPE_CHECKING:
+    from volary.run.directory import RunDirectory
+
+WEIGHTS = "model.safetensors"
+
+
+@click.command()
+@_arguments.run
+@_arguments.checkpoint
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to; default: RUN-step-N.safetensors here.")
+@_arguments.as_json
+def export(run: RunDirectory, which: str | None, output: Path | None, as_json: bool) -> None:
+    """Copy the weights of a verified checkpoint of RUN to a file of their own. Nothing is overwritten."""
+    from volary.cli._checkpoint import choose
+    from volary.monitor.wording import size
+    from volary.run.checkpoints import Checkpoints, read
+    from volary.run.disk import Disk, replace_file
+
+    manifest = choose(run, which)
+    file = output or Path(f"{run.name}-step-{manifest.step}.safetensors")
+    if file.exists():
+        raise BadInput(f"{file} exists already; choose another with --output")
+    weights = read(Checkpoints(run.checkpoints).path(manifest.step), manifest, WEIGHTS)
+    replace_file(Disk(), file, weights)
+    if as_json:
+        say_json({"run": str(run.path), "step": manifest.step, "file": str(file.absolute()), "bytes": len(weights)})
+        return
+    say(f"wrote {file}: the weights of step {manifest.step}, {size(len(weights))}")

@@ -1,0 +1,24 @@
+"""Go on with a run from its newest whole checkpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from volary.cli import _arguments
+
+if TYPE_CHECKING:
+    from volary.run.directory import RunDirectory
+
+
+@click.command()
+@_arguments.run
+@_arguments.quiet
+@_arguments.as_json
+def resume(run: RunDirectory, quiet: bool, as_json: bool) -> int:
+    """Go on with RUN (a name in `runs/`, or a path) with the settings that it has."""
+    from volary import driver
+    from volary.cli._ending import conclude, console
+
+    return conclude(driver.resume(run, console(quiet, as_json)), as_json)

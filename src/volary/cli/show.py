@@ -1,0 +1,105 @@
+"""Tell about a run: progress, metrics, time, checkpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from volary.cli import _arguments
+from volary.cli._output import say, say_json, say_pairs, say_table
+
+if TYPE_CHECKING:
+    from volary.monitor.account import Account
+    from volary.run.directory import RunDirectory
+
+EVALUATIONS_SHOWN = 10
+
+
+@click.command()
+@_arguments.run
+@click.option("--verify", is_flag=True, help="Compare the checkpoints with their checksums: reads them whole.")
+@_arguments.as_json
+def show(run: RunDirectory, verify: bool, as_json: bool) -> None:
+    """Tell about RUN, while it runs or after."""
+    from volary.monitor.account import account
+
+    found = account(run, verify)
+    if as_json:
+        say_json(found.as_dict())
+        return
+    say_pairs(_head(found))
+    _say_metrics(found)
+    _say_times(found)
+    _say_checkpoints(found)
+    if found.warnings:
+        say("\nnewest warnings\n" + "\n".join(found.warnings))
+    if found.digest.message:
+        say(f"\n{found.digest.message}")
+
+
+def _head(found: Account) -> list[tuple[str, str]]:
+    from volary.monitor.wording import duration, measured, moment, number, place
+
+    digest = found.digest
+    of = f" of {digest.steps_planned}" if digest.steps_planned else ""
+    of_epochs = f" of {number(digest.epochs_planned)}" if digest.epochs_planned else ""
+    epoch = f", epoch {digest.window.epoch:.1f}{of_epochs}" if digest.window else ""
+    took = f", {duration(digest.elapsed_s)}" if digest.elapsed_s is not None else ""
+    rows = [
+        ("run", digest.directory.name),
+        ("state", digest.state),
+        ("session", digest.session.sentence()),
+        ("progress", f"step {digest.step}{of}{epoch}{took}"),
+    ]
+    if found.started_at:
+        rows.append(("started", moment(found.started_at)))
+    if digest.best:
+        rows.append(("best", f"{measured(digest.best.values)} at step {digest.best.step}"))
+    return [*rows, ("lies in", place(digest.directory.path)), ("logs", place(digest.directory.logs))]
+
+
+def _say_metrics(found: Account) -> None:
+    from volary.monitor.wording import clean, number
+
+    if not found.metrics:
+        return
+    first = found.digest.metric
+    names = sorted({name for _, values in found.metrics for name in values}, key=lambda name: (name != first, name))
+    shown = found.metrics[-EVALUATIONS_SHOWN:]
+    left_out = len(found.metrics) - len(shown)
+    say("\nevaluations" + (f", the newest {len(shown)} of {len(found.metrics)}" if left_out else ""))
+    rows = [[str(step), *(number(values[n]) if n in values else "-" for n in names)] for step, values in shown]
+    say_table(("step", *map(clean, names)), rows)
+
+
+def _say_times(found: Account) -> None:
+    from volary.monitor.wording import PHASE_WORDS, number, size
+
+    if not found.workers:
+        return
+    steps = max(worker.steps for worker in found.workers)
+    say(f"\ntime of a step in milliseconds, mean of the newest {steps}")
+    rows = [
+        (
+            str(worker.rank),
+            number(worker.step_s * 1000),
+            *(number(worker.phases_s[phase] * 1000) for phase in PHASE_WORDS),
+            size(worker.sent_bytes),
+        )
+        for worker in found.workers
+    ]
+    say_table(("rank", "step", *PHASE_WORDS.values(), "sent"), rows)
+
+
+def _say_checkpoints(found: Account) -> None:
+    from volary.monitor.wording import number
+
+    if not found.checkpoints:
+        return
+    say("\ncheckpoints")
+    rows = [
+        (str(kept.step), number(kept.metric) if kept.metric is not None else "-", kept.condition)
+        for kept in found.checkpoints
+    ]
+    say_table(("step", found.digest.metric or "metric", "files"), rows)

@@ -1,0 +1,26 @@
+"""Train a session: start its workers and watch them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from volary.cli import _arguments
+
+
+@click.command()
+@_arguments.session
+@_arguments.overrides
+@_arguments.quiet
+@_arguments.as_json
+def train(session: Path, overrides: tuple[str, ...], quiet: bool, as_json: bool) -> int:
+    """Train the session file SESSION, with settings changed as in `optimizer.lr=0.05`.
+
+    Ctrl-C once finishes the step and writes a checkpoint; twice stops now.
+    """
+    from volary import driver
+    from volary.cli._ending import conclude, console
+    from volary.session import Session
+
+    return conclude(driver.start(Session.read(session, overrides), console(quiet, as_json)), as_json)

@@ -1,0 +1,15 @@
+"""How the processes of a run find each other and talk: one keyed server, its services, and torch's groups on top.
+
+    errors      KeyRefused, ConnectionLost, OtherLife, BadFrame, BadMessage
+    frames      length + msgpack, with the limit checked before memory is taken
+    handshake   both sides prove the run's key, neither sends it
+    wire        Connection: a client's end
+    server      KeyedServer: a run's only listening socket; it carries services, which do no input or output
+    board       Board: the key-value service at which workers meet
+    store       KeyedStore: the board as a torch store                     (imports torch)
+    gloo        a backend that binds gloo and closes its ear               (imports torch)
+    group       join and leave torch's default group                       (imports torch)
+    listeners   which sockets of which processes listen where
+
+Nothing is imported here. Guide: docs/security.md
+"""

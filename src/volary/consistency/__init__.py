@@ -1,0 +1,5 @@
+"""When a worker pushes and when it must pull. One file per model. Guide: docs/strategy.md"""
+
+from volary.plugins import Room
+
+ROOM = Room(__name__, "CONSISTENCY", planned=("backup", "ssp", "async", "local", "elastic", "gossip", "hogwild"))

@@ -1,0 +1,40 @@
+"""Bulk synchronous parallel (Valiant 1990): every step waits for every worker's contribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from volary.consistency._base import Consistency
+    from volary.exchange._base import Exchange
+    from volary.exchange._buckets import Bucket
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bsp:
+    """All workers finish a step together: n workers at a global batch equal one worker at that batch."""
+
+    def build(self, exchange: Exchange) -> Consistency:
+        """The model over `exchange`."""
+        return _Synchronous(exchange)
+
+
+class _Synchronous:
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self.clock = 0
+
+    def gradient_ready(self, bucket: Bucket) -> None:
+        self._exchange.push(bucket)
+
+    def before_update(self, buckets: Sequence[Bucket]) -> None:
+        for bucket in buckets:
+            self._exchange.pull(bucket)
+
+    def step(self) -> None:
+        self.clock += 1
+
+
+CONSISTENCY = Bsp

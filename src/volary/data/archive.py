@@ -1,0 +1,112 @@
+"""Files inside a tar, read in place: nothing is ever unpacked to disk, so no path of the archive can leave it.
+
+A plain tar is mapped into memory; a .tar.gz is unpacked into memory, up to a limit.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import mmap
+import tarfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from volary.data.files import existing_file
+from volary.errors import DataError
+
+ACCEPTED = "a .tar, .tar.gz or .tgz of class folders"
+UNPACKED_LIMIT_BYTES = 2 * 2**30
+SUFFIXES = (".tar", ".tar.gz", ".tgz")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A regular file of the archive: its name and where its bytes are."""
+
+    name: PurePosixPath
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Archive:
+    """The regular files of a tar and the bytes they are in."""
+
+    path: Path
+    members: list[Member]
+    content: bytes | mmap.mmap
+
+    @classmethod
+    def open(cls, path: Path) -> Archive:
+        """Index the tar at `path`. Raises DataError for links, paths that leave the archive, and truncation."""
+        existing_file(path, ACCEPTED)
+        content = _unpacked(path) if _is_gzip(path) else _mapped(path)
+        try:
+            # a plain tar's headers are read from the file: a BytesIO would copy all of it
+            source = io.BytesIO(content) if isinstance(content, bytes) else None
+            with tarfile.open(path, "r:", fileobj=source) as tar:
+                members = [member for info in tar if (member := _member(path, info))]
+        except (tarfile.TarError, EOFError, OSError) as problem:
+            raise DataError(f"{path}: truncated or not a tar ({problem}); accepted: {ACCEPTED}") from problem
+        if any(member.offset + member.size > len(content) for member in members) or any(content[-512:]):
+            raise DataError(f"{path}: truncated: ends without the empty block that ends a tar; accepted: {ACCEPTED}")
+        return cls(path, members, content)
+
+    def read(self, member: Member) -> bytes:
+        """The member's bytes."""
+        return self.content[member.offset : member.offset + member.size]
+
+
+def check_archive(path: Path) -> None:
+    """Whether `path` starts as a tar: reads one header. Raises DataError."""
+    existing_file(path, ACCEPTED)
+    try:
+        with tarfile.open(path, "r:gz" if _is_gzip(path) else "r:") as tar:
+            first = tar.next()
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as problem:
+        raise DataError(f"{path}: truncated or not a tar ({problem}); accepted: {ACCEPTED}") from problem
+    if first is None:
+        raise DataError(f"{path}: empty: the tar has no files; accepted: {ACCEPTED}")
+
+
+def _member(path: Path, info: tarfile.TarInfo) -> Member | None:
+    name = PurePosixPath(info.name)
+    if name.is_absolute() or ".." in name.parts:
+        raise DataError(f"{path}: has the path {info.name!r}, which leaves the archive; accepted: class/file")
+    if info.issym() or info.islnk():
+        raise DataError(f"{path}: {info.name!r} is a link; accepted: regular files in class folders")
+    if info.isdir():
+        return None
+    if not info.isreg() or info.issparse():
+        raise DataError(f"{path}: {info.name!r} is not a regular file; accepted: regular files in class folders")
+    return Member(name, info.offset_data, info.size)
+
+
+def _is_gzip(path: Path) -> bool:
+    return path.suffix in (".gz", ".tgz")
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _unpacked(path: Path) -> bytes:
+    pieces, total = [], 0
+    try:
+        with gzip.open(path, "rb") as file:
+            while piece := file.read(1 << 22):
+                pieces.append(piece)
+                total += len(piece)
+                if total > UNPACKED_LIMIT_BYTES:
+                    raise DataError(
+                        f"{path}: unpacks to more than {UNPACKED_LIMIT_BYTES / 2**20:g} MiB, the limit for memory; "
+                        "accepted: the same as a plain .tar, which is read in place"
+                    )
+    except EOFError as problem:
+        raise DataError(f"{path}: truncated: the gzip stream ends early; accepted: {ACCEPTED}") from problem
+    except (OSError, zlib.error) as problem:
+        raise DataError(f"{path}: damaged ({problem}); accepted: {ACCEPTED}") from problem
+    return b"".join(pieces)

@@ -1,0 +1,147 @@
+"""The batches of one worker: epoch after epoch, from any position, on any number of workers.
+
+Global batch b of an epoch is `order[b * B : (b + 1) * B]`, rank r of N takes `[r::N]` of it. The position is counted in
+samples over all workers, so that it means the same to any number of them: nothing is lost or repeated by a resize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from volary.data.batch import Batch
+from volary.data.order import epoch_order, share_of
+from volary.data.stream import Stream
+from volary.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from volary.data._base import Samples
+
+
+class Feed:
+    """Iterates over batches without end, or up to `limit`; `epoch`, `position` and `step` say where it is."""
+
+    def __init__(
+        self,
+        data: Samples | Stream,
+        batch_size: int,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        seed: int = 1,
+        shuffle: bool = True,
+    ) -> None:
+        """batch_size: samples of a step over all workers. The seed decides the order, together with the epoch."""
+        if batch_size < 1:
+            raise SettingError(f"data.batch_size is {batch_size}; accepted: 1 or more")
+        if isinstance(data, Stream) and shuffle:
+            raise SettingError(
+                f"data.shuffle is true, but {data.name} is a stream, which comes in its own order; accepted: "
+                "data.shuffle=false (a stream may shuffle itself: its set_epoch(epoch) is called before each epoch)"
+            )
+        assert 0 <= rank < world_size
+        self.epoch = 0  # of the next batch
+        self.position = 0  # samples of that epoch that were given out, over all workers
+        self.step = 0  # batches given out since the beginning of the run
+        self.batch_size, self.seed, self.shuffle = batch_size, seed, shuffle
+        self._share = share_of(rank, world_size)
+        self._last_step: int | None = None
+        self._samples = _OfStream(data) if isinstance(data, Stream) else _OfIndexed(data, seed, shuffle)
+
+    @property
+    def samples(self) -> int | None:
+        """Samples of an epoch over all workers; None for a stream that does not say."""
+        return self._samples.length
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Batches of an epoch, the last of which may be smaller; None for a stream that does not say its length."""
+        return None if self.samples is None else -(-self.samples // self.batch_size)
+
+    def steps_in(self, epochs: float) -> int:
+        """Steps of so many epochs, which may be a fraction; at least 1. Raises SettingError if that is unknown."""
+        if self.steps_per_epoch is None:
+            raise SettingError(
+                "train.epochs cannot be counted in steps: the data is a stream without a length; accepted: train.steps"
+            )
+        return max(1, round(epochs * self.steps_per_epoch))
+
+    def limit(self, steps: int) -> None:
+        """End the iteration when `step` has reached `steps`, counted from the beginning of the run."""
+        self._last_step = steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._last_step is not None and self.step >= self._last_step:
+            raise StopIteration
+        inputs, targets, total, ends = self._samples.read(self.epoch, self.position, self.batch_size, self._share)
+        batch = Batch(inputs, targets, total, self.epoch, -(-self.position // self.batch_size), ends)
+        # before the batch is handed out: a checkpoint taken after its step must go on with the next one
+        self.epoch, self.position = (self.epoch + 1, 0) if ends else (self.epoch, self.position + total)
+        self.step += 1
+        return batch
+
+    def state(self) -> dict[str, int]:
+        """Where the feed is, in plain numbers that any number of workers can go on from."""
+        length = -1 if self.samples is None else self.samples
+        position = {"epoch": self.epoch, "position": self.position, "step": self.step}
+        return {**position, "seed": self.seed, "shuffle": int(self.shuffle), "samples": length}
+
+    def restore(self, state: dict[str, int]) -> None:
+        """Go on where `state` was taken. Raises SettingError or DataError if the order would be another one."""
+        mine = self.state()
+        if set(state) != set(mine):
+            raise DataError(f"the position in the data has the fields {sorted(state)}; accepted: {sorted(mine)}")
+        for name, setting in (("seed", "train.seed"), ("shuffle", "data.shuffle")):
+            if state[name] != mine[name]:
+                raise SettingError(
+                    f"{setting} is {mine[name]}, the checkpoint was written with {state[name]}: "
+                    "the order of the samples would be another; accepted: the same value"
+                )
+        if state["samples"] != mine["samples"]:
+            raise DataError(
+                f"the data has {mine['samples']} samples, the checkpoint was written with {state['samples']}; "
+                "accepted: the same data"
+            )
+        if min(state["epoch"], state["position"], state["step"]) < 0 or (
+            self.samples is not None and state["position"] >= self.samples
+        ):
+            raise DataError(f"the position in the data is {state}; accepted: within an epoch of {self.samples} samples")
+        self.epoch, self.position, self.step = state["epoch"], state["position"], state["step"]
+
+
+def one_pass(data: Samples | Stream, batch_size: int, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
+    """Each sample once, in order, shared out as by a feed: for evaluation. All workers get equally many batches."""
+    for batch in Feed(data, batch_size, rank=rank, world_size=world_size, shuffle=False):
+        yield batch
+        if batch.ends_epoch:
+            return
+
+
+class _OfIndexed:
+    """Reads samples by index, in the order of the epoch."""
+
+    def __init__(self, samples: Samples, seed: int, shuffle: bool) -> None:
+        self.length = len(samples)
+        self._source, self._seed, self._shuffle = samples, seed, shuffle
+        self._epoch = -1
+
+    def read(self, epoch: int, start: int, size: int, share: slice) -> tuple[Tensor, Tensor, int, bool]:
+        if epoch != self._epoch:
+            self._order = epoch_order(self.length, self._seed, epoch, self._shuffle)
+            self._epoch = epoch
+        end = min(start + size, self.length)
+        inputs, targets = self._source.fetch(self._order[start:end][share])
+        return inputs, targets, end - start, end == self.length
+
+
+class _OfStream:
+    """Reads a stream in its own order."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.length = stream.length
+        self.read = stream.read

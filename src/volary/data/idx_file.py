@@ -1,0 +1,117 @@
+"""IDX, the format of MNIST (LeCun, Cortes, Burges): 0 0 type rank, one big-endian int32 per dimension, the values.
+
+Only unsigned bytes (type 8) are read. A file whose name ends in .gz is gzip. Checking needs no torch.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from volary.data.files import existing_file
+from volary.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_ACCEPTED = "an IDX file of unsigned bytes, also as .gz"
+
+
+@dataclass(frozen=True)
+class IdxFile:
+    """An IDX file whose header has been read. shape: as the header promises."""
+
+    path: Path
+    shape: tuple[int, ...]
+
+    @classmethod
+    def at(cls, path: Path, rank: int) -> IdxFile:
+        """Read the header. rank: the dimensions it must have. Raises DataError if it is missing or something else."""
+        existing_file(path, _ACCEPTED)
+        header_bytes = 4 + 4 * rank
+        try:
+            with _opened(path) as file:
+                header = file.read(header_bytes)
+        except EOFError:
+            header = b""
+        except (OSError, zlib.error) as problem:
+            raise DataError(f"{path}: cannot be read ({problem}); accepted: {_ACCEPTED}") from problem
+        if len(header) < header_bytes:
+            raise DataError(f"{path}: truncated: {len(header)} bytes; its header alone has {header_bytes}")
+        expected = bytes((0, 0, 8, rank))
+        if header[:4] != expected:
+            raise DataError(
+                f"{path}: starts with {header[:4].hex(' ')}; accepted: {expected.hex(' ')}, "
+                f"an IDX file of unsigned bytes with {rank} dimension{'s' if rank > 1 else ''}"
+            )
+        shape = struct.unpack(f">{rank}I", header[4:])
+        if 0 in shape:
+            raise DataError(f"{path}: empty: its header says {_times(shape)}; accepted: at least one sample")
+        return cls(path, shape)
+
+    def check_length(self) -> None:
+        """Compare the bytes that are there with the header's promise; a .gz is unpacked only if its trailer differs."""
+        if self.path.suffix != ".gz":
+            found = self.path.stat().st_size
+        else:
+            with self.path.open("rb") as file:
+                file.seek(-4, 2)
+                (found,) = struct.unpack("<I", file.read(4))
+            # the trailer has the length modulo 2**32, and of the last member only
+            found = self._file_bytes if found == self._file_bytes % 2**32 else len(self._content())
+        self._compare(found)
+
+    def read(self) -> Tensor:
+        """The values, uint8, of `shape`. Raises DataError if there are fewer or more than the header promises."""
+        import torch
+
+        content = self._content()
+        self._compare(len(content))
+        values = torch.frombuffer(content, dtype=torch.uint8, offset=4 + 4 * len(self.shape))
+        return values.view(self.shape)
+
+    @property
+    def _file_bytes(self) -> int:
+        return 4 + 4 * len(self.shape) + math.prod(self.shape)
+
+    def _content(self) -> bytearray:
+        """The unpacked file, at most one byte more than the header promises."""
+        content = bytearray()
+        try:
+            with _opened(self.path) as file:
+                while len(content) <= self._file_bytes:
+                    piece = file.read(min(1 << 20, self._file_bytes + 1 - len(content)))
+                    if not piece:
+                        break
+                    content += piece
+        except EOFError:
+            pass  # a .gz that was cut: what came out of it is compared with the header
+        except (OSError, zlib.error) as problem:
+            raise DataError(f"{self.path}: damaged ({problem}); accepted: {_ACCEPTED}") from problem
+        return content
+
+    def _compare(self, found: int) -> None:
+        expected = self._file_bytes
+        if found < expected:
+            raise DataError(
+                f"{self.path}: truncated: its header says {_times(self.shape)}, {expected} bytes in all; found {found}"
+            )
+        if found > expected:
+            raise DataError(
+                f"{self.path}: its header says {_times(self.shape)}, {expected} bytes in all; found more than that"
+            )
+
+
+def _opened(path: Path) -> BinaryIO:
+    if path.suffix == ".gz":
+        return cast("BinaryIO", gzip.open(path, "rb"))
+    return path.open("rb")
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))

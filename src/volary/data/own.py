@@ -1,0 +1,134 @@
+"""A user's own data set, named as "package.module:Factory" or handed in as an object."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from volary.errors import DataError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from volary.data._base import Samples, Split
+    from volary.data.stream import Stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnSource:
+    """What `reference` names: a data set, or a callable that makes one of `arguments` and, if it takes it, `split`.
+
+    load: imports it. It is called by `open` alone, so that `check` runs no code of the user.
+    """
+
+    reference: str
+    load: Callable[[], Any]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Nothing that could be said without running the user's code."""
+
+    def count(self, split: Split) -> None:
+        """Unknown without running the user's code."""
+
+    def open(self, split: Split) -> Samples | Stream:
+        """The user's data set as samples. Raises DataError if it is none, is empty or has no such split."""
+        dataset = self._made(split)
+        if dataset is None:
+            raise DataError(f"{self.reference}: gave None for split {split!r}; accepted: a data set")
+        return samples_of(dataset, self.reference)
+
+    def _made(self, split: Split) -> Any:
+        factory = self.load()
+        if not callable(factory):
+            self._only_train(split, "is one data set, not a callable")
+            return factory
+        parameters = inspect.signature(factory).parameters
+        if "split" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            return factory(**self.arguments, split=split)
+        self._only_train(split, "takes no `split`")
+        return factory(**self.arguments)
+
+    def _only_train(self, split: Split, why: str) -> None:
+        # evaluating on the training part would look like a fine result
+        if split != "train":
+            raise DataError(
+                f"{self.reference}: {why}, so that nothing is held back to evaluate on; accepted: a callable with a "
+                'parameter `split` ("train" or "test"), or the setting evaluate.every=never'
+            )
+
+
+def samples_of(dataset: Any, name: str) -> Samples | Stream:
+    """A torch data set, map style or iterable, as samples; one that has `fetch` is taken as it is.
+
+    name: what to call it in a message. Raises DataError if it is neither, or empty.
+    """
+    from torch.utils.data import TensorDataset
+
+    from volary.data.memory import InMemory
+    from volary.data.stream import Stream
+
+    if hasattr(dataset, "fetch") and hasattr(dataset, "input_shape"):
+        _refuse_empty(dataset, name)
+        return cast("Samples", dataset)
+    if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
+        _refuse_empty(dataset, name)
+        inputs, targets = dataset.tensors
+        return InMemory(inputs, targets, _classes(dataset))
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        _refuse_empty(dataset, name)
+        return MapSamples(dataset, name, _classes(dataset))
+    if hasattr(dataset, "__iter__"):
+        return Stream(dataset, name, _classes(dataset))
+    raise DataError(
+        f"{name}: is a {type(dataset).__name__}; accepted: a data set with __getitem__ and __len__, or with __iter__"
+    )
+
+
+class MapSamples:
+    """Samples of a map-style data set: `dataset[i]` is a pair of tensors, arrays or numbers."""
+
+    def __init__(self, dataset: Any, name: str, classes: int | None) -> None:
+        from volary.data.collate import collate
+
+        self.classes = classes
+        self._dataset, self._name, self._collate = dataset, name, collate
+        # one is read now: its shape is needed before the first step
+        first = collate([dataset[0]], [0], name)
+        self._nothing = first[0][:0], first[1][:0]
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of sample 0."""
+        return tuple(self._nothing[0].shape[1:])
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """Type of sample 0."""
+        return self._nothing[0].dtype
+
+    def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Ask the data set for each of the samples and stack them."""
+        numbers = indices.tolist()
+        if not numbers:
+            return self._nothing
+        return self._collate([self._dataset[number] for number in numbers], numbers, self._name)
+
+
+def _refuse_empty(dataset: Any, name: str) -> None:
+    if len(dataset) == 0:
+        raise DataError(f"{name}: empty: its length is 0; accepted: at least one sample")
+
+
+def _classes(dataset: Any) -> int | None:
+    """What the data set says in `classes` (a number, or a list of names as torchvision has it)."""
+    classes = getattr(dataset, "classes", None)
+    if isinstance(classes, (list, tuple)):
+        return len(classes)
+    return classes if isinstance(classes, int) else None

@@ -1,0 +1,5 @@
+"""Where samples come from: one file per format, its name is the setting's value. Guide: docs/data.md"""
+
+from volary.plugins import Room
+
+ROOM = Room(__name__, "SOURCE")

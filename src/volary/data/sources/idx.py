@@ -1,0 +1,88 @@
+"""MNIST and its family (Fashion-MNIST, KMNIST, EMNIST): images and labels as IDX files in one folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from volary.data.files import existing_folder
+from volary.data.idx_file import IdxFile
+from volary.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.data._base import Split
+    from volary.data.memory import InMemory
+
+_PREFIX: dict[Split, str] = {"train": "train", "test": "t10k"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Idx:
+    """Grey images in memory as uint8, given as (1, height, width) float32: (value / 255 - mean) / std."""
+
+    folder: str  # holds train-images*, train-labels*, t10k-images*, t10k-labels*, each with or without .gz
+    classes: int | None = None  # how many classes; none: the largest label of the training part + 1
+    mean: float = 0.0  # taken off each pixel (0 to 1); MNIST's own is 0.1307
+    std: float = 1.0  # divides each pixel after that; MNIST's own is 0.3081
+
+    def __post_init__(self) -> None:
+        if not self.folder:
+            raise SettingError("folder is empty; accepted: the folder that holds train-images* and its three fellows")
+        if self.classes is not None and not 1 <= self.classes <= 256:
+            raise SettingError(f"classes is {self.classes}; accepted: 1 to 256")
+        if not self.std > 0:
+            raise SettingError(f"std is {self.std}; accepted: above 0")
+
+    def check(self) -> None:
+        """Look at the four headers, the counts, and the lengths of the files."""
+        shapes = set()
+        for split in _PREFIX:
+            images, labels = self._files(split)
+            images.check_length()
+            labels.check_length()
+            shapes.add(images.shape[1:])
+        if len(shapes) > 1:
+            raise DataError(f"{self.folder}: training and test images differ in size: {' and '.join(map(str, shapes))}")
+
+    def count(self, split: Split) -> int:
+        """As the labels' header says."""
+        return self._files(split)[1].shape[0]
+
+    def open(self, split: Split) -> InMemory:
+        """Read both files. Raises DataError for a label that is not below `classes`."""
+        from volary.data.memory import InMemory
+
+        images, labels = self._files(split)
+        targets = labels.read()
+        classes = self._classes(targets if split == "train" else self._files("train")[1].read())
+        largest = int(targets.max())
+        if largest >= classes:
+            raise DataError(f"{labels.path}: has the label {largest}; accepted: 0 to {classes - 1} ({classes} classes)")
+        pixels = images.read().unsqueeze(1)
+        return InMemory(pixels, targets.long(), classes, scale=1 / (255 * self.std), shift=-self.mean / self.std)
+
+    def _classes(self, training_labels: Tensor) -> int:
+        return self.classes if self.classes is not None else int(training_labels.max()) + 1
+
+    def _files(self, split: Split) -> tuple[IdxFile, IdxFile]:
+        images = IdxFile.at(self._find(f"{_PREFIX[split]}-images"), rank=3)
+        labels = IdxFile.at(self._find(f"{_PREFIX[split]}-labels"), rank=1)
+        if images.shape[0] != labels.shape[0]:
+            raise DataError(
+                f"{images.path}: {images.shape[0]} images, but {labels.path.name} has {labels.shape[0]} labels; "
+                "accepted: as many of one as of the other"
+            )
+        return images, labels
+
+    def _find(self, start: str) -> Path:
+        folder = existing_folder(Path(self.folder), "a folder of IDX files")
+        found = sorted(folder.glob(f"{start}*"))  # "x" before "x.gz": unpacked is quicker to read
+        if not found:
+            raise DataError(f"{folder}: has no file {start}*; accepted: {start}-idx?-ubyte, with or without .gz")
+        return found[0]
+
+
+SOURCE = Idx

@@ -1,0 +1,122 @@
+"""Plain text for language models: each character is a symbol, the next one is its target."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from volary.data.files import existing_file
+from volary.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from volary.data._base import Split
+
+_ACCEPTED = "a text file in UTF-8"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """Sequences of `length` characters, one after the other; the vocabulary is that of the whole file, sorted."""
+
+    path: str  # a text file in UTF-8
+    length: int = 64  # time steps of a sample
+    held_back: float = 0.1  # share of the text, at its end, that is the test part
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise SettingError(f"path is empty; accepted: {_ACCEPTED}")
+        if self.length < 1:
+            raise SettingError(f"length is {self.length}; accepted: 1 or more time steps")
+        if not 0 < self.held_back < 1:
+            raise SettingError(f"held_back is {self.held_back}; accepted: above 0, below 1")
+
+    def check(self) -> None:
+        """Look whether the file exists, is long enough to be cut at all, and starts as UTF-8."""
+        path = existing_file(Path(self.path), _ACCEPTED)
+        with path.open("rb") as file:
+            start = file.read(1 << 16)
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(start)
+        except UnicodeDecodeError as problem:
+            raise _not_utf8(path, problem) from problem
+        self._bounds("train", path.stat().st_size)  # a character has at least one byte
+        self._bounds("test", path.stat().st_size)
+
+    def count(self, split: Split) -> None:
+        """Unknown before the whole file has been decoded."""
+
+    def open(self, split: Split) -> Sequences:
+        """Read the whole file, number its characters, keep the split's (4 bytes a character)."""
+        import numpy as np
+        import torch
+
+        path = existing_file(Path(self.path), _ACCEPTED)
+        try:
+            # bytes first: reading as text would turn \r\n into \n
+            text = path.read_bytes().decode("utf-8")
+        except UnicodeDecodeError as problem:
+            raise _not_utf8(path, problem) from problem
+        letters, numbers = np.unique(np.frombuffer(text.encode("utf-32-le"), dtype="<u4"), return_inverse=True)
+        start, end = self._bounds(split, len(text))
+        symbols = torch.from_numpy(numbers[start:end].astype(np.int32))
+        return Sequences(symbols, self.length, "".join(map(chr, letters)))
+
+    def _bounds(self, split: Split, characters: int) -> tuple[int, int]:
+        """First character of the split and the one after its last. Raises DataError if it has no whole sample."""
+        cut = round(characters * (1 - self.held_back))
+        start, end = (0, cut) if split == "train" else (cut, characters)
+        if end - start < self.length + 1:
+            raise DataError(
+                f"{self.path}: {characters} characters leave {end - start} to the {split} part; accepted: at least "
+                f"length + 1 = {self.length + 1} in each part (held_back is {self.held_back})"
+            )
+        return start, end
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """A long row of symbols (n,) int32, cut into samples of `length`; what is left over at the end is not used."""
+
+    symbols: Tensor
+    length: int
+    vocabulary: str  # symbol i stands for vocabulary[i]
+
+    def __len__(self) -> int:
+        return (self.symbols.shape[0] - 1) // self.length
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """(length,)."""
+        return (self.length,)
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """int64, what an embedding takes."""
+        import torch
+
+        return torch.int64
+
+    @property
+    def classes(self) -> int:
+        """The size of the vocabulary."""
+        return len(self.vocabulary)
+
+    def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs (n, length) and, one character on, targets (n, length); both int64."""
+        import torch
+
+        places = indices.unsqueeze(1) * self.length + torch.arange(self.length + 1)
+        symbols = self.symbols[places].long()
+        return symbols[:, :-1].contiguous(), symbols[:, 1:].contiguous()
+
+
+def _not_utf8(path: Path, problem: UnicodeDecodeError) -> DataError:
+    return DataError(f"{path}: byte {problem.start} is not UTF-8 ({problem.reason}); accepted: {_ACCEPTED}")
+
+
+SOURCE = Text

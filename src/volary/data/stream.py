@@ -1,0 +1,74 @@
+"""A data set that can only be read from its start: position is a number of samples, seeking is skipping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from volary.data.collate import collate
+from volary.errors import DataError
+
+
+class Stream:
+    """Wraps an iterable of (input, target) that starts anew with every `iter()`; `set_epoch(epoch)` is called before.
+
+    Each worker reads all of it and keeps its share: the iterable must not divide itself among workers.
+    length: samples of one epoch, None if the iterable does not say.
+    """
+
+    def __init__(self, iterable: Iterable[Any], name: str, classes: int | None) -> None:
+        self.name = name
+        self.classes = classes
+        self.length: int | None = len(iterable) if isinstance(iterable, Sized) else None
+        self._iterable = iterable
+        self._start(epoch=0)
+        self._nothing = tuple(part[:0] for part in collate([self._ahead], [0], name))
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of the first input."""
+        return tuple(self._nothing[0].shape[1:])
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """Type of the first input."""
+        return self._nothing[0].dtype
+
+    def read(self, epoch: int, start: int, size: int, share: slice) -> tuple[Tensor, Tensor, int, bool]:
+        """Go to sample `start` of `epoch` and read up to `size`; of these, keep `share`.
+
+        Gives inputs, targets, how many were read (before taking the share), and whether the epoch ends with them.
+        """
+        if epoch != self._epoch or start < self._position:
+            self._start(epoch)
+        while self._position < start:
+            if self._next() is None:
+                raise DataError(f"{self.name}: ended after {self._position} samples; the run had read {start}")
+        taken: list[Any] = []
+        while len(taken) < size and (sample := self._next()) is not None:
+            taken.append(sample)
+        if not taken:
+            raise DataError(f"{self.name}: ended after {self._position} samples; the run had read as many")
+        mine = taken[share]
+        inputs, targets = collate(mine, range(start, start + len(taken))[share], self.name) if mine else self._nothing
+        return inputs, targets, len(taken), self._ahead is None
+
+    def _start(self, epoch: int) -> None:
+        if hasattr(self._iterable, "set_epoch"):
+            self._iterable.set_epoch(epoch)
+        self._epoch, self._position = epoch, 0
+        self._iterator: Iterator[Any] = iter(self._iterable)
+        self._ahead = next(self._iterator, None)  # one ahead: the last batch must know that it is the last
+        if self._ahead is None:
+            hint = "at least one sample" if epoch == 0 else "an iterable that starts anew with every iter()"
+            raise DataError(f"{self.name}: empty: no sample in epoch {epoch}; accepted: {hint}")
+
+    def _next(self) -> Any:
+        sample = self._ahead
+        if sample is not None:
+            self._position += 1
+            self._ahead = next(self._iterator, None)
+        return sample

@@ -1,0 +1,128 @@
+"""From verdicts, exits and silences to one sentence: who failed first, why, and how to go on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from volary.driver.ending import Ending
+from volary.driver.watch import Lost, Watch
+from volary.engine._base import Exited
+from volary.errors import BadInput, NotFinite, RanksDiffer, VolaryError, WorkerFailed, WorkerLost
+from volary.run.directory import RunDirectory
+from volary.run.verdict import Verdict, read_verdict
+
+TAIL_LINES = 25
+_BY_CODE: dict[int, type[VolaryError]] = {
+    kind.exit_code: kind for kind in (BadInput, RanksDiffer, NotFinite, WorkerFailed, WorkerLost)
+}
+
+
+def read_verdicts(directory: RunDirectory, world_size: int, life: int) -> dict[int, Verdict]:
+    """What each worker said of its own end; those that said nothing are absent."""
+    found = {rank: read_verdict(directory.verdicts, rank, life) for rank in range(world_size)}
+    return {rank: verdict for rank, verdict in found.items() if verdict is not None}
+
+
+def judge(directory: RunDirectory, watch: Watch, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]) -> Ending:
+    """How the run ended. Raises the error that the command should end with, its message to be printed last.
+
+    exits: of workers that ended before the driver stopped any. The verdict decides, not the exit code: none means lost.
+    """
+    own = [v for v in verdicts.values() if v.outcome in ("failed", "refused")]
+    if own:
+        raise _own_error(directory, own, verdicts)
+    lost = _lost(watch, exits, verdicts)
+    if lost is not None:
+        raise WorkerLost(_lost_message(directory, watch, lost, exits, verdicts))
+    broken = [v for v in verdicts.values() if v.outcome == "peer_lost"]
+    if broken or len(verdicts) < watch.world_size:
+        reason = broken[0].reason if broken else "not every worker left a verdict"
+        raise WorkerLost(f"{reason}\n{_go_on(directory)}")
+    step = max(verdict.step for verdict in verdicts.values())
+    if all(verdict.outcome == "finished" for verdict in verdicts.values()):
+        return Ending(directory, "finished", step)
+    return Ending(directory, "stopped", step, f"stopped after step {step}\n{_go_on(directory)}")
+
+
+def _own_error(directory: RunDirectory, own: list[Verdict], verdicts: Mapping[int, Verdict]) -> VolaryError:
+    """The error of the first rank whose own code failed; equal ones are counted, others are named."""
+    first = min(own, key=lambda verdict: (verdict.step, verdict.rank))
+    same = [v.rank for v in own if v.rank != first.rank and _last_line(v) == _last_line(first)]
+    kind = _BY_CODE.get(first.exit_code, WorkerFailed)
+    if not first.traceback:
+        # an error of ours is a whole sentence, and the same on every rank that found it
+        text = first.reason
+        return kind(text if isinstance(first, BadInput) or not first.step else f"{text}\n{_go_on(directory)}")
+    lines = [
+        f"rank {first.rank} (host {first.host}) failed at step {first.step + 1}, in {first.phase}: {first.reason}",
+        *_indented(first.traceback.splitlines()[-TAIL_LINES:]),
+        *([f"  {len(same)} other rank{'s' * (len(same) > 1)} ended with the same error"] if same else []),
+        *_others(verdicts, {first.rank, *same}),
+        f"  log: {directory.log(first.rank)}",
+    ]
+    return kind("\n".join([*lines, _go_on(directory)]))
+
+
+def _lost(watch: Watch, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]) -> Lost | None:
+    """The first worker that went without a word."""
+    for lost in watch.lost:
+        if lost.rank not in verdicts or verdicts[lost.rank].outcome == "peer_lost":
+            return lost
+    for gone in exits:
+        if gone.rank not in verdicts:
+            return Lost(gone.rank, "died", "died")
+    return None
+
+
+def _lost_message(
+    directory: RunDirectory, watch: Watch, lost: Lost, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]
+) -> str:
+    worker = watch.workers[lost.rank]
+    exit_ = next((gone for gone in exits if gone.rank == lost.rank), None)
+    what = _exit_words(exit_) if exit_ and lost.kind == "died" and lost.rank not in verdicts else lost.sentence
+    if lost.rank in verdicts:
+        what = f"ended: {verdicts[lost.rank].reason}"
+    pid = f", process {worker.pid}" if worker.pid else ""
+    where = f"last step {worker.step}, in {worker.phase}" if worker.pid else "before it joined the run"
+    lines = [
+        f"rank {lost.rank} (host {worker.host}{pid}) {what}; {where}",
+        *_indented(worker.stack.splitlines()[-TAIL_LINES:]),
+        *([] if worker.stack else _indented(_tail(directory.log(lost.rank)))),
+        *_others(verdicts, {lost.rank}),
+        f"  log: {directory.log(lost.rank)}",
+    ]
+    return "\n".join([*lines, _go_on(directory)])
+
+
+def _exit_words(gone: Exited) -> str:
+    if gone.signal is None:
+        return f"exited with status {gone.code} and left no verdict"
+    name = signal.Signals(gone.signal).name
+    return f"was killed by {name}" + (" (the system may be out of memory)" if name == "SIGKILL" else "")
+
+
+def _others(verdicts: Mapping[int, Verdict], told: set[int]) -> list[str]:
+    """One line for the ranks that went down with the first."""
+    ranks = [str(rank) for rank, v in sorted(verdicts.items()) if rank not in told and v.outcome == "peer_lost"]
+    return [f"  rank {', '.join(ranks)}: lost {'their' if len(ranks) > 1 else 'its'} peer"] if ranks else []
+
+
+def _last_line(verdict: Verdict) -> str:
+    return verdict.traceback.rstrip().rpartition("\n")[2] or verdict.reason
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"  | {line}" for line in lines]
+
+
+def _tail(log: Path, most: int = 8) -> list[str]:
+    try:
+        return log.read_text(errors="replace").splitlines()[-most:]
+    except OSError:
+        return []
+
+
+def _go_on(directory: RunDirectory) -> str:
+    return f"go on: volary resume {directory.path}"

@@ -1,0 +1,5 @@
+"""Volary starts the engine: who starts workers, watches and ends them. One file each. Guide: docs/engines.md"""
+
+from volary.plugins import Room
+
+ROOM = Room(__name__, "ENGINE", planned=("torchrun", "mpi", "slurm", "ray", "spark"))

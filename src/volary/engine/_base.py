@@ -1,0 +1,57 @@
+"""What every engine does: Volary starts it, it starts the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from volary.run.directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What to start. command: a worker's command line. meet: host:port of the run's server. life: of this run."""
+
+    directory: RunDirectory
+    command: Sequence[str]
+    workers: int
+    meet: str
+    life: int
+
+
+@dataclass(frozen=True)
+class Exited:
+    """A worker's process has ended. code: its status. signal: the number of the signal that ended it, or None."""
+
+    rank: int
+    code: int
+    signal: int | None
+
+
+class Handle(Protocol):
+    """Workers that an engine has started."""
+
+    def pids(self) -> dict[int, int]:
+        """Process number by rank, of those on this machine."""
+        ...
+
+    def events(self) -> list[Exited]:
+        """What happened since the last call; never waits."""
+        ...
+
+    def stop(self, grace_s: float) -> None:
+        """End what still runs: ask, then kill after `grace_s`; returns when nothing is left."""
+        ...
+
+
+class Engine(Protocol):
+    """Settings of an engine."""
+
+    def check(self, workers: int) -> str | None:
+        """A sentence why it cannot start so many workers here; None if it can."""
+        ...
+
+    def launch(self, launch: Launch) -> Handle:
+        """Start the workers. Raises VolaryError if the engine itself cannot start."""
+        ...

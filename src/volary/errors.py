@@ -1,0 +1,74 @@
+"""Every error that Volary raises on purpose. One sentence each: what, where, what is accepted.
+
+VolaryError               exit code 1
+├── BadInput              2   the user can mend it before anything starts
+│   ├── SettingError      a setting's value; the session adds file, line and path
+│   ├── DataError         a data file that is missing, truncated, empty or not what it claims
+│   └── RunError          a run that exists already, is missing, or is being written by someone else
+├── WorkerFailed          3   a worker's own code raised
+├── WorkerLost            4   a worker died, was stopped or hung
+├── RanksDiffer           5   ranks (or replicas) that must be equal are not
+├── NotFinite             6   the loss is NaN or infinite
+├── PeerLost              4   seen inside a worker: the exchange broke because somebody else went
+└── Stopped               130 ended by the user
+"""
+
+
+class VolaryError(Exception):
+    """Something went wrong in a way that a sentence can explain; `exit_code` is the command's status."""
+
+    exit_code = 1
+
+
+class BadInput(VolaryError):
+    """What the user gave cannot be used; nothing has started and nothing was changed."""
+
+    exit_code = 2
+
+
+class SettingError(BadInput):
+    """A setting has a value that is not accepted."""
+
+
+class DataError(BadInput):
+    """Data that is missing, truncated, empty, or not of the format it should have."""
+
+
+class RunError(BadInput):
+    """A run directory that exists already, is missing or damaged, or is in use."""
+
+
+class WorkerFailed(VolaryError):
+    """A worker's own code raised; the message names the rank and carries the end of its traceback."""
+
+    exit_code = 3
+
+
+class WorkerLost(VolaryError):
+    """A worker died, was stopped or hung; the message names the rank, the host and its last step."""
+
+    exit_code = 4
+
+
+class PeerLost(VolaryError):
+    """Raised in a worker whose exchange broke because another one went away: a consequence, not a cause."""
+
+    exit_code = 4
+
+
+class RanksDiffer(VolaryError):
+    """Ranks disagree about code, settings, versions, shapes or the parameters of equal replicas."""
+
+    exit_code = 5
+
+
+class NotFinite(VolaryError):
+    """The loss became NaN or infinite and the session says to stop then."""
+
+    exit_code = 6
+
+
+class Stopped(VolaryError):
+    """The user ended the run; it can be resumed."""
+
+    exit_code = 130

@@ -1,0 +1,5 @@
+"""Who keeps the agreed parameters, and how contributions reach them. One file per way. Guide: docs/strategy.md"""
+
+from volary.plugins import Room
+
+ROOM = Room(__name__, "EXCHANGE", planned=("server", "factors", "auto"))

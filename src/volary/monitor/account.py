@@ -1,0 +1,142 @@
+"""One run told as a whole: what `volary show` prints."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from volary.errors import RunError
+from volary.monitor.digest import Digest, Follower
+from volary.monitor.wording import hour, trouble
+from volary.run.checkpoints import Checkpoints
+from volary.run.directory import RunDirectory
+from volary.run.journal import StepRow
+from volary.run.reader import PHASES, RunReader
+
+RECENT_STEPS = 200
+
+
+@dataclass(frozen=True)
+class WorkerTimes:
+    """Means over the newest steps of one worker: seconds a step by phase, bytes a step."""
+
+    rank: int
+    steps: int
+    step_s: float
+    phases_s: dict[str, float]
+    sent_bytes: float
+    received_bytes: float
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A checkpoint. condition: `there` (its files exist), `whole` (verified), or what is wrong with it."""
+
+    step: int
+    metric: float | None
+    condition: str
+
+
+@dataclass(frozen=True)
+class Account:
+    """A run: its newest digest and what only a closer look tells. metrics: rows of (step, values), oldest first."""
+
+    digest: Digest
+    started_at: float | None
+    metrics: list[tuple[int, dict[str, float]]]
+    workers: list[WorkerTimes]
+    checkpoints: list[Kept]
+    warnings: list[str]
+    logs: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything in plain values, for `--json`."""
+        digest = self.digest
+        return {
+            "run": str(digest.directory.path),
+            "name": digest.directory.name,
+            "state": digest.state,
+            "session": asdict(digest.session),
+            "step": digest.step,
+            "steps_planned": digest.steps_planned,
+            "epoch": digest.window.epoch if digest.window else None,
+            "epochs_planned": digest.epochs_planned,
+            "started_at": self.started_at,
+            "elapsed_s": digest.elapsed_s,
+            "metric": digest.metric,
+            "best": asdict(digest.best) if digest.best else None,
+            "metrics": [{"step": step, "values": values} for step, values in self.metrics],
+            "workers": [asdict(worker) for worker in self.workers],
+            "checkpoints": [asdict(kept) for kept in self.checkpoints],
+            "warnings": self.warnings,
+            "message": digest.message,
+            "logs": self.logs,
+        }
+
+
+def account(directory: RunDirectory, verify: bool = False) -> Account:
+    """Read the run. verify: compare checkpoints with their checksums, which reads them whole. Raises RunError."""
+    try:
+        return _account(directory, verify)
+    except (sqlite3.Error, ValueError, TypeError) as error:
+        raise RunError(f"{directory.database}: damaged or of another version: {error}") from None
+
+
+def _account(directory: RunDirectory, verify: bool) -> Account:
+    follower = Follower(directory)
+    with RunReader(directory) as reader:
+        digest = follower.look()
+        recent = list(reader.steps(after=reader.last_step() - RECENT_STEPS))
+        metrics, started = reader.metrics(), reader.info().get("started_at")
+    follower.close()
+    return Account(
+        digest=digest,
+        started_at=float(started) if started else None,
+        metrics=_by_step(metrics),
+        workers=worker_times(recent),
+        checkpoints=kept(Checkpoints(directory.checkpoints), verify),
+        warnings=[f"{hour(event.at)} {trouble(event)}" for event in digest.warnings],
+        logs=[str(path) for path in sorted(directory.logs.glob("*.log"))],
+    )
+
+
+def worker_times(rows: Iterable[StepRow]) -> list[WorkerTimes]:
+    """The times of each worker, by rank."""
+    by_rank: dict[int, list[StepRow]] = {}
+    for row in rows:
+        by_rank.setdefault(row.rank, []).append(row)
+    return [_times(rank, by_rank[rank]) for rank in sorted(by_rank)]
+
+
+def kept(checkpoints: Checkpoints, verify: bool) -> list[Kept]:
+    """The checkpoints there are, oldest first."""
+    return [_kept(checkpoints, step, verify) for step in checkpoints.steps()]
+
+
+def _kept(checkpoints: Checkpoints, step: int, verify: bool) -> Kept:
+    try:
+        manifest = checkpoints.verify(step) if verify else checkpoints.manifest(step)
+    except RunError as error:
+        return Kept(step, None, f"damaged: {error}")
+    missing = [name for name in manifest.files if not (checkpoints.path(step) / name).is_file()]
+    if missing:
+        return Kept(step, manifest.metric, f"damaged: {', '.join(missing)} missing")
+    return Kept(step, manifest.metric, "whole" if verify else "there")
+
+
+def _times(rank: int, rows: list[StepRow]) -> WorkerTimes:
+    def mean(column: str) -> float:
+        return float(sum(getattr(row, column) for row in rows)) / len(rows)
+
+    phases = {phase: mean(f"{phase}_s") for phase in PHASES}
+    return WorkerTimes(rank, len(rows), mean("step_s"), phases, mean("sent_bytes"), mean("received_bytes"))
+
+
+def _by_step(metrics: dict[str, list[tuple[int, float]]]) -> list[tuple[int, dict[str, float]]]:
+    by_step: dict[int, dict[str, float]] = {}
+    for name, pairs in metrics.items():
+        for step, value in pairs:
+            by_step.setdefault(step, {})[name] = value
+    return sorted(by_step.items())

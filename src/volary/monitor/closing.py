@@ -1,0 +1,34 @@
+"""The last words about a run: what came out, where it lies, what to do next."""
+
+from __future__ import annotations
+
+from volary.monitor.digest import Digest
+from volary.monitor.wording import argument, duration, measured, place
+
+_NEXT = {
+    "finished": ("show", "evaluate", "export"),
+    "stopped": ("resume", "show"),
+}
+
+
+def verdict(digest: Digest) -> str:
+    """One line: the state, how far it came, how long it took, the newest metrics."""
+    took = f" in {duration(digest.elapsed_s)}" if digest.elapsed_s is not None else ""
+    values = f": {measured(digest.evaluated.values, digest.metric)}" if digest.evaluated else ""
+    return f"{digest.state} at step {digest.step}{took}{values}"
+
+
+def one_line(digest: Digest) -> str:
+    """Everything that `--quiet` leaves: the verdict and where the run lies."""
+    return f"{digest.directory.name} {verdict(digest)} ({place(digest.directory.path)})"
+
+
+def closing(digest: Digest) -> list[tuple[str, str]]:
+    """Rows of (label, text). For a failed run few: the error itself is printed after it, by whom it reached."""
+    rows = [(digest.state, verdict(digest).removeprefix(f"{digest.state} "))]
+    if digest.best and digest.state != "failed":
+        rows.append(("best", f"{measured(digest.best.values)} at step {digest.best.step}"))
+    rows.append(("run", place(digest.directory.path)))
+    for number, verb in enumerate(_NEXT.get(digest.state, ())):
+        rows.append(("" if number else "next", f"volary {verb} {argument(digest.directory.path)}"))
+    return rows

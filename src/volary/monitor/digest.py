@@ -1,0 +1,133 @@
+"""What a view shows of a run at one moment: read here, drawn elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from volary.monitor.outline import Outline, outline
+from volary.monitor.wording import TROUBLE
+from volary.run.directory import RunDirectory
+from volary.run.reader import Event, RunReader, Window
+
+_WARNINGS_KEPT = 3
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The values of one evaluation, or the best value of one metric, and the step that they are of."""
+
+    step: int
+    values: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Digest:
+    """A run at one moment. `news` holds the events since the last look; None says not known yet."""
+
+    directory: RunDirectory
+    state: str
+    session: Outline = field(default_factory=Outline)
+    workers: int = 1
+    step: int = 0
+    steps_planned: int | None = None
+    epochs_planned: float | None = None
+    window: Window | None = None
+    left_s: float | None = None
+    elapsed_s: float | None = None
+    metric: str = ""
+    evaluated: Measurement | None = None
+    best: Measurement | None = None
+    warnings: tuple[Event, ...] = ()
+    news: tuple[Event, ...] = ()
+    message: str = ""
+
+
+def known_number(info: dict[str, str], key: str) -> float | None:
+    """The number under `key`, or None where the run does not tell one."""
+    try:
+        return float(info[key])
+    except (KeyError, ValueError):
+        return None
+
+
+def best_of(info: dict[str, str]) -> Measurement | None:
+    """The best value so far, as the driver noted it."""
+    value, step = known_number(info, "best"), known_number(info, "best_step")
+    if value is None:
+        return None
+    return Measurement(int(step or 0), {info.get("metric", "metric"): value})
+
+
+class Follower:
+    """Looks at a run again and again, reading only what is new. Raises RunError if the run cannot be read."""
+
+    def __init__(self, directory: RunDirectory, clock: Callable[[], float] = time.time) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._reader = RunReader(directory)
+        self._session = outline(directory.session)
+        self._last_event = 0
+        self._first_step = 0
+        self._evaluated: Measurement | None = None
+        self._warnings: deque[Event] = deque(maxlen=_WARNINGS_KEPT)
+
+    def close(self) -> None:
+        """Let go of the run."""
+        self._reader.close()
+
+    def look(self) -> Digest:
+        """The run as it is now."""
+        info = self._reader.info()
+        news = tuple(self._reader.events(after=self._last_event))
+        for event in news:
+            self._take(event)
+        window = self._reader.window()
+        planned, done = known_number(info, "steps_planned"), known_number(info, "steps_done") or 0
+        step = max(int(done), window.step if window else 0)
+        return Digest(
+            directory=self._directory,
+            state=self._reader.state(),
+            session=self._session,
+            workers=int(known_number(info, "workers") or 1),
+            step=step,
+            steps_planned=int(planned) if planned else None,
+            epochs_planned=known_number(info, "epochs_planned"),
+            window=window,
+            left_s=self._left(step, planned),
+            elapsed_s=self._elapsed(info),
+            metric=info.get("metric", ""),
+            evaluated=self._evaluated,
+            best=best_of(info),
+            warnings=tuple(self._warnings),
+            news=news,
+            message=info.get("message", ""),
+        )
+
+    def _take(self, event: Event) -> None:
+        self._last_event = event.id
+        if event.kind in TROUBLE:
+            self._warnings.append(event)
+        elif event.kind == "evaluated":
+            values = {name: float(value) for name, value in event.data.items() if isinstance(value, int | float)}
+            self._evaluated = Measurement(event.step or 0, values)
+        elif event.kind == "resumed":
+            self._first_step = int(event.data.get("from_step", 0))
+
+    def _left(self, step: int, planned: float | None) -> float | None:
+        # the pace since this life began, pauses for evaluation included: calmer than the newest steps alone
+        rows = self._reader.steps(after=self._first_step)
+        first = next(rows, None)
+        last = max(self._reader.steps(after=step - 1), key=lambda row: row.ended_at, default=None)
+        if planned is None or first is None or last is None or last.step <= first.step:
+            return None
+        return max(0.0, planned - step) * (last.ended_at - first.ended_at) / (last.step - first.step)
+
+    def _elapsed(self, info: dict[str, str]) -> float | None:
+        started, ended = known_number(info, "started_at"), known_number(info, "ended_at")
+        if started is None:
+            return None
+        until = ended if ended is not None and ended >= started else self._clock()
+        return max(0.0, until - started)

@@ -1,0 +1,91 @@
+"""Numbers, times and events in the words that people read: one place, so that every view says the same."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from volary.run.reader import PHASES, Event
+
+TROUBLE = ("suspect", "checkpoint_failed", "skipped", "warning")
+PHASE_WORDS = {phase: "optimiser" if phase == "optimizer" else phase for phase in PHASES}
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def number(value: float) -> str:
+    """Four significant digits: `0.9733`, `1.2e-05`, `2210`."""
+    if math.isfinite(value) and abs(value) >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.4g}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in the two units that matter: `8 s`, `1 min 12 s`, `2 h 5 min`, `3 d 4 h`."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    left = max(0, round(seconds))
+    parts: list[str] = []
+    for unit_s, unit in _UNITS:
+        count, left = divmod(left, unit_s)
+        if count or parts or unit_s == 1:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+def size(count: float) -> str:
+    """Bytes: `512 B`, `1.5 KiB`, `25.0 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def moment(at: float) -> str:
+    """A point in time, on this machine's clock: `2026-11-03 12:04`."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def hour(at: float) -> str:
+    """The time of day: `12:04:31`."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def measured(values: Mapping[str, float], first: str = "") -> str:
+    """Metrics in one line, the one called `first` before the others: `accuracy 0.9733, loss 0.0912`."""
+    names = sorted(values, key=lambda name: (name != first, name))
+    return ", ".join(f"{clean(name)} {number(values[name])}" for name in names)
+
+
+def clean(text: object) -> str:
+    """What a run says of itself, as one printable line: no line breaks and no terminal codes."""
+    return " ".join("".join(char if char.isprintable() else " " for char in str(text)).split())
+
+
+def trouble(event: Event) -> str:
+    """The sentence for an event of one of the kinds in TROUBLE."""
+    at = f"step {event.step}: " if event.step is not None else ""
+    reason = clean(event.data.get("reason", event.data.get("text", "")))
+    if event.kind == "suspect":
+        return f"{at}rank {event.rank} is suspected: {reason}"
+    if event.kind == "checkpoint_failed":
+        return f"{at}no checkpoint, training goes on: {reason}"
+    if event.kind == "skipped":
+        return f"{at}update skipped: {reason or 'it was not finite'}"
+    return f"{at}{reason}"
+
+
+def place(path: Path) -> str:
+    """`path` as short as it can be written from here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
+def argument(path: Path) -> str:
+    """What to type as RUN for the run at `path`: its name when it lies in `runs/` here, else its path."""
+    short = Path(place(path))
+    return short.name if short.parent == Path("runs") else str(short)

@@ -1,0 +1,39 @@
+"""What a file of the zoo defines: a settings class that builds an nn.Module."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from volary.errors import SettingError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network(ABC):
+    """Settings of a published network; a frozen dataclass whose fields `volary check` reads without torch."""
+
+    input_shape: tuple[int, ...] | None = None  # of one sample, such as (3, 32, 32); None: taken from the data
+    classes: int | None = None  # outputs; None: taken from the data
+
+    def __post_init__(self) -> None:
+        if self.input_shape is not None and not all(isinstance(n, int) and n > 0 for n in self.input_shape):
+            raise SettingError(
+                f"input_shape is {self.input_shape}; accepted: whole numbers above 0, such as (3, 32, 32)"
+            )
+        if self.classes is not None and self.classes < 1:
+            raise SettingError(f"classes is {self.classes}; accepted: a whole number from 1")
+        self.check()
+
+    def check(self) -> None:  # noqa: B027 - most networks have no settings of their own
+        """Refuse unfit values of the class's own fields with SettingError."""
+
+    @abstractmethod
+    def build(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
+        """A new module for samples of `input_shape` (without the batch) that gives `classes` values.
+
+        Parameters are drawn from torch's default generator: seed it first. Raises SettingError if the input is unfit.
+        """

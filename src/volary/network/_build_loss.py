@@ -1,0 +1,53 @@
+"""From a loss's settings, or a user's own loss, to a criterion."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from volary.errors import SettingError
+from volary.network._arguments import accept
+from volary.network._criterion import Criterion
+from volary.network._loss import Loss
+
+
+def build_loss(
+    loss: Loss | Callable[..., object], *, arguments: Mapping[str, Any] | None = None, name: str | None = None
+) -> Criterion:
+    """The criterion of a file of losses/, or of a user's own function or class.
+
+    A function is called as loss(output, target, **arguments) and returns the mean over the samples as a scalar; a class
+    is made with the arguments and then called so. name: how messages call it. Raises SettingError.
+    """
+    if isinstance(loss, Loss):
+        return loss.build()
+    from volary.network.criteria.own import OwnLoss
+
+    named = name or str(getattr(loss, "__name__", repr(loss)))
+    called = f"loss {named!r}"
+    if not callable(loss):
+        raise SettingError(f"{called} is of type {type(loss).__name__}; accepted: a function or a class")
+    if inspect.isclass(loss):
+        made = loss(**accept(loss, called, arguments or {}, {}))
+        return OwnLoss(_callable(made, called), named)
+    if arguments:
+        loss = partial(loss, **accept(partial(loss, None, None), called, arguments, {}))
+    return OwnLoss(_callable(loss, called), named)
+
+
+def _callable(loss: object, called: str) -> Callable[..., Any]:
+    """`loss` itself, if it can be called with an output and a target and has nothing to train."""
+    parameters = getattr(loss, "parameters", None)
+    if not callable(loss):
+        raise SettingError(f"{called} makes an object that cannot be called; accepted: loss(output, target)")
+    if callable(parameters) and any(True for _ in parameters()):
+        raise SettingError(f"{called} has parameters to train; put them into the network")
+    try:
+        inspect.signature(loss).bind(None, None)
+    except TypeError as error:
+        raise SettingError(f"{called} cannot be called as loss(output, target): {error}") from None
+    except ValueError:  # written in C, without a signature to read
+        pass
+    return loss

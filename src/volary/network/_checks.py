@@ -1,0 +1,23 @@
+"""Sentences for numbers and words that a setting does not accept."""
+
+from __future__ import annotations
+
+from volary.errors import SettingError
+
+
+def one_of(field: str, value: str, accepted: tuple[str, ...]) -> None:
+    """Refuse a word that is not among `accepted`."""
+    if value not in accepted:
+        raise SettingError(f"{field} is {value!r}; accepted: {', '.join(accepted)}")
+
+
+def at_least(field: str, value: int, least: int) -> None:
+    """Refuse a whole number below `least`."""
+    if value < least:
+        raise SettingError(f"{field} is {value}; accepted: a whole number from {least}")
+
+
+def share(field: str, value: float) -> None:
+    """Refuse a share (a dropout rate, a smoothing) outside [0, 1)."""
+    if not 0 <= value < 1:
+        raise SettingError(f"{field} is {value}; accepted: from 0, below 1")

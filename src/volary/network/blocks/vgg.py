@@ -1,0 +1,39 @@
+"""A VGG network: five groups of 3 x 3 convolutions with max pooling, three fully connected layers."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from volary.network._images import image_shape
+from volary.network.blocks.conv_relu import conv_relu
+from volary.network.blocks.fill import he_normal
+
+WIDTHS = (64, 128, 256, 512, 512)
+
+
+def vgg(
+    name: str, depths: tuple[int, int, int, int, int], dropout: float, input_shape: tuple[int, ...], classes: int
+) -> nn.Sequential:
+    """depths: convolutions per group."""
+    channels, height, width = image_shape(name, input_shape, smallest=32)
+    layers: list[nn.Module] = []
+    for out, depth in zip(WIDTHS, depths, strict=True):
+        for _ in range(depth):
+            layers.append(conv_relu(channels, out, 3, padding=1))
+            channels = out
+        layers.append(nn.MaxPool2d(2))
+    classifier = nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(channels * (height // 32) * (width // 32), 4096),
+        nn.ReLU(inplace=True),
+        nn.Dropout(dropout),
+        nn.Linear(4096, 4096),
+        nn.ReLU(inplace=True),
+        nn.Dropout(dropout),
+        nn.Linear(4096, classes),
+    )
+    network = nn.Sequential()
+    network.add_module("features", nn.Sequential(*layers))
+    network.add_module("classifier", classifier)
+    he_normal(network)
+    return network

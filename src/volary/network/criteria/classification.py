@@ -1,0 +1,71 @@
+"""Cross-entropy of class scores, for one target per sample or one per position of a sequence."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from volary.errors import SettingError
+from volary.network.criteria.fit import described, main_output
+
+Output = Tensor | tuple[Tensor, ...]
+
+
+class Classification:
+    """Scores (samples, classes) with targets (samples,), or (samples, time, classes) with (samples, time).
+
+    A tuple of scores is an answer followed by auxiliary answers, which the loss counts at `auxiliary_weight`.
+    """
+
+    measured = ("loss", "accuracy", "perplexity")
+
+    def __init__(self, label_smoothing: float, auxiliary_weight: float, metric: str) -> None:
+        self.label_smoothing = label_smoothing
+        self.auxiliary_weight = auxiliary_weight
+        self.metric = metric
+        self.higher_is_better = metric == "accuracy"
+
+    def __call__(self, output: Output, target: Tensor) -> Tensor:
+        """Mean over the samples (and positions) of the natural logarithm's cross-entropy."""
+        if not isinstance(output, Tensor):
+            answer, *others = (self(each, target) for each in output)
+            return torch.stack([answer, *(self.auxiliary_weight * other for other in others)]).sum()
+        if output.dim() > 2:
+            output, target = output.flatten(0, -2), target.flatten()
+        return cross_entropy(output, target, label_smoothing=self.label_smoothing)
+
+    def totals(self, output: Output, target: Tensor) -> Tensor:
+        """Sums of the loss, of right answers, and, for perplexity, of the loss without smoothing."""
+        scores = main_output(output)
+        perplexed = scores.dim() > 2 or self.metric == "perplexity"
+        scores, target = scores.flatten(0, -2).float(), target.flatten()
+        plain = cross_entropy(scores, target, reduction="sum")
+        smoothing = self.label_smoothing
+        loss = cross_entropy(scores, target, reduction="sum", label_smoothing=smoothing) if smoothing else plain
+        sums = torch.stack([loss, (scores.argmax(1) == target).sum(), plain * perplexed]).double()
+        counts = torch.tensor([1, 1, perplexed], dtype=torch.float64, device=sums.device) * len(target)
+        return torch.stack([sums, counts], dim=1)
+
+    def figures(self, totals: Tensor) -> dict[str, float]:
+        """Loss, accuracy in [0, 1]; for sequences, or as the metric, perplexity: e to the loss per position."""
+        rows = zip(self.measured, totals.tolist(), strict=True)
+        averages = {name: total / count for name, (total, count) in rows if count}
+        if "perplexity" in averages:
+            averages["perplexity"] = math.exp(min(averages["perplexity"], 700))  # beyond 709 a float overflows
+        return averages
+
+    def check(self, network: str, output: object, target_shape: tuple[int, ...] | None, classes: int | None) -> None:
+        """Refuse scores of another shape than the targets have, and fewer scores than there are classes."""
+        shape = tuple(main_output(output, network, "cross_entropy").shape)
+        fits = len(shape) in (2, 3) if target_shape is None else shape[1:-1] == target_shape and len(shape) > 1
+        if not fits:
+            takes = "(samples, classes) or (samples, time, classes)"
+            targets = "" if target_shape is None else f"; the data's targets have {described(target_shape)}"
+            raise SettingError(
+                f"network {network!r} gives shape {described(shape[1:])}; cross_entropy takes {takes}{targets}"
+            )
+        if classes and shape[-1] < classes:
+            raise SettingError(f"network {network!r} gives {shape[-1]} outputs but the data has {classes} classes")

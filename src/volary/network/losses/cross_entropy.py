@@ -1,0 +1,35 @@
+"""Cross-entropy for classification and language models; label smoothing as in Szegedy et al. 2016, arXiv:1512.00567."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from volary.errors import SettingError
+from volary.network._checks import one_of, share
+from volary.network._criterion import Criterion
+from volary.network._loss import Loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropy(Loss):
+    """Cross-entropy of the classes' scores; measures accuracy and, for sequences, perplexity per position."""
+
+    label_smoothing: float = 0.0  # share of the target's weight that is spread over all classes, in [0, 1)
+    auxiliary_weight: float = 0.3  # weight of the auxiliary heads' losses, for networks that have such heads
+    metric: Literal["accuracy", "perplexity", "loss"] = "accuracy"  # what decides which checkpoint is the best
+
+    def __post_init__(self) -> None:
+        share("label_smoothing", self.label_smoothing)
+        one_of("metric", self.metric, ("accuracy", "perplexity", "loss"))
+        if self.auxiliary_weight < 0:
+            raise SettingError(f"auxiliary_weight is {self.auxiliary_weight}; accepted: from 0")
+
+    def build(self) -> Criterion:
+        """The criterion; see `volary.network.criteria.classification` for the shapes it takes."""
+        from volary.network.criteria.classification import Classification
+
+        return Classification(self.label_smoothing, self.auxiliary_weight, self.metric)
+
+
+LOSS = CrossEntropy

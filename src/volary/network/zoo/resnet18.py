@@ -1,0 +1,35 @@
+"""ResNet-18 (He et al. 2016, arXiv:1512.03385)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from volary.network._base import Network
+from volary.network._checks import one_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResNet18(Network):
+    """11,689,512 parameters on 3 x 224 x 224 with 1000 classes."""
+
+    stem: Literal["auto", "imagenet", "cifar"] = (
+        "auto"  # first layers; cifar: 3 x 3, no pooling; auto: so up to 64 x 64
+    )
+
+    def check(self) -> None:
+        """Refuse an unknown stem."""
+        one_of("stem", self.stem, ("auto", "imagenet", "cifar"))
+
+    def build(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Images from 32 x 32 pixels (cifar stem: 8 x 8) to (batch, classes)."""
+        from volary.network.blocks.basic import basic
+        from volary.network.blocks.resnet import resnet
+
+        return resnet("resnet18", basic, (2, 2, 2, 2), self.stem, input_shape, classes)
+
+
+NETWORK = ResNet18

@@ -1,0 +1,35 @@
+"""ResNet-50 (He et al. 2016, arXiv:1512.03385)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from volary.network._base import Network
+from volary.network._checks import one_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResNet50(Network):
+    """25,557,032 parameters on 3 x 224 x 224 with 1000 classes."""
+
+    stem: Literal["auto", "imagenet", "cifar"] = (
+        "auto"  # first layers; cifar: 3 x 3, no pooling; auto: so up to 64 x 64
+    )
+
+    def check(self) -> None:
+        """Refuse an unknown stem."""
+        one_of("stem", self.stem, ("auto", "imagenet", "cifar"))
+
+    def build(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Images from 32 x 32 pixels (cifar stem: 8 x 8) to (batch, classes)."""
+        from volary.network.blocks.bottleneck import bottleneck
+        from volary.network.blocks.resnet import resnet
+
+        return resnet("resnet50", bottleneck, (3, 4, 6, 3), self.stem, input_shape, classes)
+
+
+NETWORK = ResNet50

@@ -1,0 +1,24 @@
+"""The engine starts Volary: who am I, and where do we meet? One file per launcher. Guide: docs/engines.md"""
+
+from __future__ import annotations
+
+import os
+
+from volary.errors import BadInput
+from volary.placement._base import Place
+from volary.plugins import Room
+
+ROOM = Room(__name__, "PLACEMENT")
+
+
+def find(environment: os._Environ[str] | dict[str, str] = os.environ) -> Place:
+    """This process's place. Raises BadInput if no launcher is recognised, or two at once."""
+    places = [place for name in ROOM.names() if (place := ROOM.load(name)().find(environment)) is not None]
+    if not places:
+        raise BadInput(
+            f"no launcher started this process (looked for {', '.join(ROOM.names())}); "
+            "start a run with `volary train session.yaml`, or torchrun with `-m volary.worker session.yaml`"
+        )
+    if len(places) > 1:
+        raise BadInput(f"started by {places[0].launcher} and by {places[1].launcher} at once; use one launcher")
+    return places[0]

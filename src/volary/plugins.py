@@ -1,0 +1,41 @@
+"""A room of plug-ins: a package in which every public file is one, called by the file's name."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+from volary.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Room:
+    """Lists a package's plug-ins by listing its folder and loads one by its name.
+
+    package: the dotted name of the package. constant: what each file calls its plug-in (`CODEC = TopK`).
+    planned: names that the design knows and that are not built yet; they are refused with that reason.
+    """
+
+    package: str
+    constant: str
+    planned: tuple[str, ...] = ()
+
+    def names(self) -> list[str]:
+        """All plug-ins there are, by listing the folder: nothing of them is imported."""
+        folder = Path(import_module(self.package).__file__ or "").parent
+        return sorted(m.name for m in iter_modules([str(folder)]) if not m.name.startswith("_"))
+
+    def load(self, name: str) -> Any:
+        """The plug-in called `name`. Raises SettingError, with the nearest name, if there is none."""
+        known = self.names()
+        if name in known:
+            return getattr(import_module(f"{self.package}.{name}"), self.constant)
+        if name in self.planned:
+            raise SettingError(f"{name!r} is planned but not built yet; available: {', '.join(known)}")
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise SettingError(f"unknown name {name!r}; {hint}Known: {', '.join(known)}")

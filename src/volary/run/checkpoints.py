@@ -1,0 +1,178 @@
+"""The checkpoints of a run: which there are, which are whole, and how one becomes visible in a single step."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from volary.errors import RunError
+from volary.run.disk import Disk
+
+MANIFEST = "checkpoint.json"
+_CHUNK_BYTES = 1 << 20
+_NAME = re.compile(r"step-(\d{8,})|\.step-(\d{8,})-old")
+
+
+def digest(data: bytes) -> str:
+    """The checksum that a manifest holds of a file."""
+    return hashlib.sha256(data).hexdigest()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What makes a checkpoint complete. files: checksum by name. metric: what `best` compares, if it was measured."""
+
+    step: int
+    world_size: int
+    files: dict[str, str]
+    metric: float | None = None
+
+
+@dataclass(frozen=True)
+class _Sealed:
+    manifest: msgspec.Raw
+    checksum: str
+
+
+class Checkpoints:
+    """The folder of a run's checkpoints. A folder without a manifest is no checkpoint, whatever it holds.
+
+    step-N is the checkpoint of step N; .step-N its draft; .step-N-old the one that it is about to replace, which
+    counts for as long as step-N is not there; .step-N-gone one that is being removed.
+    """
+
+    def __init__(self, folder: Path, disk: Disk | None = None) -> None:
+        self.folder = folder
+        self.disk = disk or Disk()
+
+    def draft(self, step: int) -> Path:
+        """Where the ranks write the checkpoint of `step` before it counts."""
+        return self.folder / f".step-{step:08d}"
+
+    def begin(self, step: int) -> Path:
+        """Make an empty draft, and clear away what a killed save has left. Raises OSError."""
+        for left in self.folder.glob(".step-*-old"):
+            final = self.folder / left.name[1:].removesuffix("-old")
+            if not final.exists():
+                self.disk.rename(left, final)
+        for left in self.folder.glob(".step-*"):
+            self.disk.remove(left)
+        draft = self.draft(step)
+        draft.mkdir(parents=True)
+        return draft
+
+    def write(self, step: int, name: str, data: bytes) -> str:
+        """Write one file of the draft, synced; returns its checksum. Raises OSError."""
+        path = self.draft(step) / name
+        self.disk.write(path, data)
+        self.disk.sync(path)
+        return digest(data)
+
+    def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> Path:
+        """Make the draft a checkpoint: manifest last, then one rename. Raises OSError; then no older one is lost."""
+        draft, final = self.draft(step), self.folder / f"step-{step:08d}"
+        old = self.folder / f".step-{step:08d}-old"
+        self.disk.write(draft / MANIFEST, _seal(Manifest(step, world_size, dict(files), metric)))
+        self.disk.sync(draft / MANIFEST)
+        self.disk.sync(draft)
+        if final.exists():
+            # a resumed run came by this step again, and the one that is there may be damaged
+            self.disk.remove(old)
+            self.disk.rename(final, old)
+        self.disk.rename(draft, final)
+        self.disk.sync(self.folder)
+        self.disk.remove(old)
+        return final
+
+    def steps(self) -> list[int]:
+        """Steps of which there is a checkpoint, oldest first; not yet verified."""
+        names = [_NAME.fullmatch(path.parent.name) for path in self.folder.glob(f"*/{MANIFEST}")]
+        return sorted({int(name[1] or name[2]) for name in names if name})
+
+    def path(self, step: int) -> Path:
+        """The folder of the checkpoint of `step`."""
+        final, old = self.folder / f"step-{step:08d}", self.folder / f".step-{step:08d}-old"
+        return old if not final.exists() and old.exists() else final
+
+    def manifest(self, step: int) -> Manifest:
+        """The manifest of the checkpoint of `step`. Raises RunError if it is missing or damaged."""
+        path = self.path(step) / MANIFEST
+        try:
+            found = _unseal(path.read_bytes())
+        except (OSError, ValueError, msgspec.MsgspecError) as error:
+            raise RunError(f"{path}: not a readable manifest: {error}") from None
+        if found.step != step:
+            raise RunError(f"{path}: is of step {found.step}, not {step}; the folder was renamed or copied")
+        return found
+
+    def verify(self, step: int) -> Manifest:
+        """Check every file of the checkpoint of `step` by checksum. Raises RunError naming the first bad one."""
+        manifest = self.manifest(step)
+        for name, expected in manifest.files.items():
+            path = self.path(step) / name
+            try:
+                found = _digest_of(path)
+            except OSError as error:
+                raise RunError(f"{path}: cannot be read: {error.strerror}") from None
+            if found != expected:
+                raise RunError(f"{path}: damaged, its checksum is {found[:12]} and should be {expected[:12]}")
+        return manifest
+
+    def newest_whole(self) -> tuple[Manifest | None, list[str]]:
+        """The newest checkpoint that is whole, if any, and a sentence for each newer one that is not."""
+        warnings: list[str] = []
+        for step in reversed(self.steps()):
+            try:
+                return self.verify(step), warnings
+            except RunError as error:
+                warnings.append(str(error))
+        return None, warnings
+
+    def prune(self, keep_last: int, keep: int | None) -> None:
+        """Remove all but the newest `keep_last` checkpoints and that of step `keep`. Raises OSError."""
+        for step in self.steps()[: -keep_last or None]:
+            if step != keep:
+                # renamed first: what a killed removal leaves must not look like a checkpoint
+                gone = self.folder / f".step-{step:08d}-gone"
+                self.disk.remove(gone)
+                self.disk.rename(self.path(step), gone)
+                self.disk.sync(self.folder)
+                self.disk.remove(gone)
+
+
+def _seal(manifest: Manifest) -> bytes:
+    text = msgspec.json.encode(manifest)
+    return msgspec.json.encode(_Sealed(msgspec.Raw(text), digest(text)))
+
+
+def _unseal(data: bytes) -> Manifest:
+    sealed = msgspec.json.decode(data, type=_Sealed)
+    if digest(bytes(sealed.manifest)) != sealed.checksum:
+        raise ValueError("damaged, its checksum differs")
+    return msgspec.json.decode(sealed.manifest, type=Manifest)
+
+
+def _digest_of(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def read(path: Path, manifest: Manifest, name: str) -> bytes:
+    """One file of a verified checkpoint. Raises RunError if it is not part of it."""
+    if name not in manifest.files:
+        raise RunError(f"{path}: the checkpoint has no {name}; it holds {', '.join(sorted(manifest.files))}")
+    return (path / name).read_bytes()
+
+
+def as_dict(manifest: Manifest) -> dict[str, Any]:
+    """The manifest in plain values, for `--json`."""
+    return {"step": manifest.step, "world_size": manifest.world_size, "metric": manifest.metric}

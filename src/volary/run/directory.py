@@ -1,0 +1,136 @@
+"""A run is a directory: this is its map, and the one way to make a new one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import time
+from pathlib import Path
+
+import msgspec
+
+from volary.errors import RunError
+from volary.run.disk import Disk
+from volary.run.environment import environment
+from volary.run.journal import Journal
+from volary.run.lock import RunLock, is_held
+
+KEY_BYTES = 32
+_LEFT_AFTER_S = 3600
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class RunDirectory:
+    """Names the files of the run at `path`. Nothing is read or made until asked."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path).absolute()
+        self.session = self.path / "session.yaml"
+        self.environment = self.path / "environment.json"
+        self.database = self.path / "run.sqlite"
+        self.checkpoints = self.path / "checkpoints"
+        self.logs = self.path / "logs"
+        self.verdicts = self.path / "verdicts"
+
+    @property
+    def name(self) -> str:
+        """The run's name: its folder's."""
+        return self.path.name
+
+    def log(self, rank: int) -> Path:
+        """Where rank `rank` writes what it prints."""
+        return self.logs / f"worker-{rank}.log"
+
+    def key(self) -> bytes:
+        """The run's key, readable by its owner alone. Raises RunError if it is missing."""
+        try:
+            return bytes.fromhex((self.path / "key").read_text())
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path}: the run's key cannot be read: {error}") from None
+
+    def lock(self) -> RunLock:
+        """Held by the one driver that writes this run."""
+        return RunLock(self.path / "lock")
+
+    def is_live(self) -> bool:
+        """Whether a driver writes this run at this moment."""
+        return is_held(self.path / "lock")
+
+    @classmethod
+    def existing(cls, path: Path | str, folder: Path | str = "runs") -> RunDirectory:
+        """The run at `path`, or the one of that name in `folder`. Raises RunError, naming what was looked for."""
+        for candidate in (Path(path), Path(folder) / path):
+            if (candidate / "run.sqlite").is_file():
+                return cls(candidate)
+        raise RunError(
+            f"no run at {path} and none called {str(path)!r} in {folder}/; `volary runs` lists what there is"
+        )
+
+    @classmethod
+    def create(
+        cls, folder: Path, name: str | None, stem: str, session_yaml: str, disk: Disk | None = None
+    ) -> RunDirectory:
+        """Make a new run in `folder`: whole, or not at all. Raises RunError if it cannot be made.
+
+        name: taken as it is, and refused (RunError) if it exists; None: `stem` with the first free number.
+        """
+        disk = disk or Disk()
+        if name is not None and not _NAME.fullmatch(name):
+            raise RunError(
+                f"run.name is {name!r}; accepted: letters, digits, '.', '_' and '-', at most 100, no leading mark"
+            )
+        draft = folder / f".new-{os.getpid()}-{secrets.token_hex(4)}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _clear(disk, folder)
+            _fill(disk, draft, session_yaml)
+            return cls(_publish(disk, draft, folder, name, stem))
+        except OSError as error:
+            raise RunError(f"no run can be made in {folder}: {error.strerror or error}") from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _clear(disk: Disk, folder: Path) -> None:
+    # what a process left that was killed while it made a run; making one takes seconds
+    for draft in folder.glob(".new-*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - draft.stat().st_mtime > _LEFT_AFTER_S:
+                disk.remove(draft)
+
+
+def _fill(disk: Disk, draft: Path, session_yaml: str) -> None:
+    for part in ("checkpoints", "logs", "verdicts"):
+        (draft / part).mkdir(parents=True)
+    disk.write(draft / "session.yaml", session_yaml.encode())
+    facts = msgspec.json.format(msgspec.json.encode(environment(Path.cwd())), indent=2)
+    disk.write(draft / "environment.json", facts)
+    disk.write(draft / "key", secrets.token_bytes(KEY_BYTES).hex().encode(), mode=0o600)
+    Journal(draft / "run.sqlite").close()
+    for file in sorted(draft.iterdir()):
+        disk.sync(file)
+    disk.sync(draft)
+
+
+def _publish(disk: Disk, draft: Path, folder: Path, name: str | None, stem: str) -> Path:
+    number = 1
+    while True:
+        path = folder / (name or f"{stem}-{number}")
+        if not path.exists():
+            try:
+                disk.rename(draft, path)
+            except OSError:
+                # lost a race for the name: a folder with content is never replaced
+                if not path.exists():
+                    raise
+            else:
+                disk.sync(folder)
+                return path
+        if name is not None:
+            raise RunError(
+                f"the run {path} exists already; choose another run.name, or go on with `volary resume {path}`"
+            )
+        number += 1

@@ -1,0 +1,55 @@
+"""The durable primitives: everything a run must not lose goes through these few calls.
+
+They are an object that is handed in, so that a test can let the n-th call fail, or the process die there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+class Disk:
+    """Writes, syncs and renames as the operating system does."""
+
+    def write(self, path: Path, data: bytes, mode: int = 0o644) -> None:
+        """Write `data` to a new or emptied file at `path`, not yet synced. Raises OSError."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+
+    def sync(self, path: Path) -> None:
+        """Wait until the file or folder at `path` is on the disk. Raises OSError."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give `old` the name `new` in one step; a file there is replaced, a folder with content is not."""
+        old.rename(new)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file or a folder with its content; one that is not there is fine."""
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def replace_file(disk: Disk, path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Give `path` the content `data`: after a crash it has the old content or the new one, whole. Raises OSError.
+
+    One writer a path: what earlier writers left of theirs is cleared away.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        disk.write(draft, data, mode)
+        disk.sync(draft)
+        disk.rename(draft, path)
+        disk.sync(path.parent)
+    finally:
+        for left in path.parent.glob(f".{path.name}.*"):
+            disk.remove(left)

@@ -1,0 +1,153 @@
+"""Reads a run directory, while the run writes or after. Console, page, exporters and verbs see a run through this."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from volary.errors import RunError
+from volary.run.directory import RunDirectory
+from volary.run.journal import StepRow
+
+PHASES = ("data", "forward", "backward", "exchange", "optimizer")
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened. at: seconds since 1970, for display. rank and step are None where they do not apply."""
+
+    id: int
+    at: float
+    life: int
+    rank: int | None
+    step: int | None
+    kind: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Means over some steps of all workers. shares: part of the step's time by phase. slowest_lag: above the mean."""
+
+    step: int
+    loss: float
+    lr: float
+    epoch: float
+    samples_per_s: float
+    shares: dict[str, float]
+    slowest: int
+    slowest_lag: float
+
+
+class RunReader:
+    """A read-only view of the run at `directory`. Raises RunError if its database cannot be read."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self.directory = directory
+        self._database = _open(directory.database)
+
+    def __enter__(self) -> RunReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+    def info(self) -> dict[str, str]:
+        """Facts about the run: state, steps planned, steps done, when it started and ended, ..."""
+        return dict(self._database.execute("SELECT key, value FROM info"))
+
+    def state(self) -> str:
+        """new, running, finished, stopped, failed, or lost (says running, but nobody writes it)."""
+        state = self.info().get("state", "new")
+        return "lost" if state == "running" and not self.directory.is_live() else state
+
+    def last_step(self) -> int:
+        """The newest step that any worker recorded; 0 before the first."""
+        return int(self._database.execute("SELECT COALESCE(MAX(step), 0) FROM steps").fetchone()[0])
+
+    def steps(self, after: int = 0, rank: int | None = None) -> Iterator[StepRow]:
+        """Steps beyond `after`, oldest first; of one rank or of all."""
+        query, values = "SELECT * FROM steps WHERE step > ?", [after]
+        if rank is not None:
+            query, values = query + " AND rank = ?", [after, rank]
+        return (StepRow(*map(_number, row)) for row in self._database.execute(query + " ORDER BY step, rank", values))
+
+    def events(self, after: int = 0, kind: str | None = None) -> Iterator[Event]:
+        """Events with an id beyond `after`, oldest first; of one kind or of all."""
+        query, values = "SELECT * FROM events WHERE id > ?", [str(after)]
+        if kind is not None:
+            query, values = query + " AND kind = ?", [str(after), kind]
+        for number, at, life, rank, step, what, data in self._database.execute(query + " ORDER BY id", values):
+            yield Event(number, at, life, rank, step, what, json.loads(data))
+
+    def metrics(self) -> dict[str, list[tuple[int, float]]]:
+        """Every metric's (step, value) pairs, oldest first."""
+        found: dict[str, list[tuple[int, float]]] = {}
+        for step, name, value in self._database.execute("SELECT step, name, value FROM metrics ORDER BY step"):
+            found.setdefault(name, []).append((step, _number(value)))
+        return found
+
+    def window(self, steps: int = 20) -> Window | None:
+        """Means over the newest `steps` steps; None before the first."""
+        rows = list(self.steps(after=self.last_step() - steps))
+        return _window(rows) if rows else None
+
+
+def _number(value: Any) -> Any:
+    return math.nan if value is None else value  # SQLite has no NaN: it keeps NULL
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        return _connect(path, "mode=ro")
+    except sqlite3.OperationalError:
+        pass  # perhaps a read-only copy, which has no place for the write-ahead files
+    except sqlite3.DatabaseError as error:
+        raise RunError(f"{path}: not a readable run database: {error}") from None
+    try:
+        return _connect(path, "mode=ro&immutable=1")
+    except sqlite3.DatabaseError as error:
+        raise RunError(f"{path}: not a readable run database: {error}") from None
+
+
+def _connect(path: Path, how: str) -> sqlite3.Connection:
+    database = sqlite3.connect(f"{path.as_uri()}?{how}", uri=True, timeout=10, check_same_thread=False)
+    try:
+        database.execute("SELECT 1 FROM info LIMIT 1").fetchall()
+    except sqlite3.DatabaseError:
+        database.close()
+        raise
+    return database
+
+
+def _window(rows: list[StepRow]) -> Window:
+    newest = max(rows, key=lambda row: (row.step, -row.rank))
+    ranks = {row.rank for row in rows}
+    total = sum(row.step_s for row in rows) or 1e-9
+    shares = {phase: sum(getattr(row, f"{phase}_s") for row in rows) / total for phase in PHASES}
+    # a rank that waits for others is not slow: its own work is what counts
+    work = {rank: _mean([row.step_s - row.exchange_s for row in rows if row.rank == rank]) for rank in ranks}
+    slowest = max(work, key=lambda rank: work[rank])
+    return Window(
+        step=newest.step,
+        loss=newest.loss,
+        lr=newest.lr,
+        epoch=newest.epoch,
+        samples_per_s=sum(row.samples for row in rows) / (total / len(ranks)),
+        shares=shares,
+        slowest=slowest,
+        slowest_lag=work[slowest] / (_mean(list(work.values())) or 1e-9) - 1,
+    )
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,49 @@
+"""What each worker says of its own end. An engine's exit code is not the verdict; no verdict means lost."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from volary.run.disk import Disk, replace_file
+
+Outcome = Literal["finished", "stopped", "failed", "refused", "peer_lost"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A worker's own account of how it ended.
+
+    outcome: finished; stopped (asked to, with a checkpoint); failed (its code raised); refused (bad input, found
+    before the first step); peer_lost (the exchange broke because another rank went). step: steps completed.
+    phase: what it was in. reason: one sentence. exit_code: the status that the command should give for it.
+    """
+
+    rank: int
+    outcome: Outcome
+    step: int
+    life: int = 0
+    phase: str = ""
+    reason: str = ""
+    traceback: str = ""
+    exit_code: int = 0
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+
+    def write(self, folder: Path, disk: Disk | None = None) -> None:
+        """Write this verdict to `folder`, replacing that of an earlier life."""
+        replace_file(disk or Disk(), folder / f"rank-{self.rank}.json", msgspec.json.encode(asdict(self)))
+
+
+def read_verdict(folder: Path, rank: int, life: int) -> Verdict | None:
+    """The verdict of `rank` in its life `life`; None if it left none, or an unreadable one."""
+    try:
+        found = msgspec.json.decode((folder / f"rank-{rank}.json").read_bytes(), type=Verdict)
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return None
+    return found if found.life == life else None

@@ -1,0 +1,27 @@
+"""The specification of a training: YAML with line numbers, overrides, defaults; and the same in Python.
+
+A plug-in's settings are the fields of its own class, and only what a session names is imported. Guide: docs/session.md
+"""
+
+from volary.session.choice import Choice
+from volary.session.period import Period
+from volary.session.problems import Problem, SessionError
+from volary.session.reference import UserObject
+from volary.session.spec import Checkpoint, Data, Evaluate, RunSettings, Session, Strategy, Train
+from volary.session.starter import starter
+
+__all__ = [
+    "Checkpoint",
+    "Choice",
+    "Data",
+    "Evaluate",
+    "Period",
+    "Problem",
+    "RunSettings",
+    "Session",
+    "SessionError",
+    "Strategy",
+    "Train",
+    "UserObject",
+    "starter",
+]

@@ -1,0 +1,58 @@
+"""Settings before they have types: a tree of plain values, each knowing where it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value as the user wrote it.
+
+    value: a scalar, a dict of name to Node, a list of Node, or (from Python) any object.
+    place, key_place: where the value and the key before it stand, for messages.
+    folder: what a relative path in it is relative to.
+    """
+
+    value: Any
+    place: str
+    key_place: str
+    folder: Path
+
+    def below(self, path: str) -> Node:
+        """The node at the dotted `path` below this one, or the last one on the way there that exists."""
+        node = self
+        for name in path.split("."):
+            if not isinstance(node.value, dict) or name not in node.value:
+                break
+            node = node.value[name]
+        return node
+
+    def plain(self) -> Any:
+        """The value without places, as dicts, lists and scalars."""
+        if isinstance(self.value, dict):
+            return {name: child.plain() for name, child in self.value.items()}
+        if isinstance(self.value, list):
+            return [child.plain() for child in self.value]
+        return self.value
+
+    def with_value(self, value: Any) -> Node:
+        """The same place with another value."""
+        return Node(value, self.place, self.key_place, self.folder)
+
+
+def from_python(value: Any, place: str, folder: Path) -> Node:
+    """A tree of what a program passed: mappings and sequences become branches, all else stays as it is."""
+    if isinstance(value, Mapping):
+        value = {str(name): from_python(child, place, folder) for name, child in value.items()}
+    elif isinstance(value, (list, tuple)):
+        value = [from_python(child, place, folder) for child in value]
+    return Node(value, place, place, folder)
+
+
+def join(path: str, name: str) -> str:
+    """The dotted name of setting `name` in the section `path`."""
+    return f"{path}.{name}" if path else name

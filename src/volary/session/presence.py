@@ -1,0 +1,27 @@
+"""Whether what a session names is there, as far as that can be told quickly and before anything starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from volary.errors import BadInput
+from volary.session.problems import Problems
+from volary.session.reference import UserObject
+
+
+def check(session: Any) -> None:
+    """Let the user's objects and the data source look for their files. Raises SessionError with all they miss."""
+    problems = Problems()
+    named = {
+        "network": session.network,
+        "data.source": session.data.source,
+        "loss": session.loss,
+        "optimizer": session.optimizer,
+    }
+    for path, value in named.items():
+        if isinstance(value, UserObject) or (path == "data.source" and hasattr(value, "check")):
+            try:
+                value.check()
+            except BadInput as error:
+                problems.add("", path, str(error))
+    problems.raise_if_any()

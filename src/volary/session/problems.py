@@ -1,0 +1,63 @@
+"""What is wrong with a session, collected: every problem of a file is reported at once, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from volary.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake: where it was written, which setting it concerns, and what is accepted.
+
+    place: "session.yaml:14:5" (line and column count from 1), "command line" or "Session(...)".
+    path: the setting's dotted name, empty when the whole file is meant.
+    """
+
+    place: str
+    path: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.place, self.path, self.sentence) if part)
+
+
+class SessionError(SettingError):
+    """A session that cannot be used; its text has one line per problem."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(self.problems)  # as the only argument, so that it survives pickling
+
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)
+
+
+@dataclass
+class Problems:
+    """The list that a reader fills; `raise_if_any` ends the reading."""
+
+    found: list[Problem] = field(default_factory=list)
+
+    def add(self, place: str, path: str, sentence: str) -> None:
+        """Note one problem."""
+        self.found.append(Problem(place, path, sentence))
+
+    def raise_if_any(self) -> None:
+        """Raise SessionError with everything that was noted, each problem once."""
+        if self.found:
+            raise SessionError(dict.fromkeys(self.found))
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """Say that `name` is unknown, which known name is nearest, and which there are."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    if not names:
+        return "unknown; there are no settings here"
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"unknown; {hint}Known: {', '.join(names)}"

@@ -1,0 +1,190 @@
+"""Nodes to typed values: strict, and every problem on the way is noted instead of raised."""
+
+from __future__ import annotations
+
+from enum import Enum
+from math import isfinite
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
+
+from volary.errors import SettingError
+from volary.session.fields import defaults_of, required_of, settings_of
+from volary.session.node import Node, join
+from volary.session.problems import Problems, SessionError, unknown
+from volary.session.words import choice_in, in_words, is_union
+
+
+class Fault(Enum):
+    """Stands for a value that could not be read; its problem is noted."""
+
+    FAULT = 0
+
+
+FAULT: Final = Fault.FAULT
+
+
+class Reader:
+    """Reads nodes as dataclasses, choices, lists and scalars. Nothing is guessed: true is no number, 3 is no text."""
+
+    def __init__(self, problems: Problems) -> None:
+        self.problems = problems
+
+    def fault(self, place: str, path: str, sentence: str) -> Fault:
+        """Note a problem."""
+        self.problems.add(place, path, sentence)
+        return FAULT
+
+    def refuse(self, node: Node, path: str, accepted: str) -> Fault:
+        """Note that the node's value is not what is accepted."""
+        return self.fault(node.place, path, f"is {shown(node.value)}; accepted: {accepted}")
+
+    def read(self, hint: Any, node: Node, path: str, default: Any = None) -> Any:
+        """The node's value as a `hint`, or FAULT. default: the field's, which a choice without a name means."""
+        if choice := choice_in(hint):
+            return self._choice(choice, node, path, default)
+        if get_origin(hint) is Annotated:
+            return self.read(get_args(hint)[0], node, path, default)
+        if is_union(hint):
+            return self._union(hint, node, path)
+        if get_origin(hint) in (list, tuple):
+            return self._sequence(hint, node, path)
+        if get_origin(hint) is Literal or hint in SCALARS:
+            return self._scalar(hint, node, path)
+        if hasattr(hint, "parse"):
+            return self._parsed(hint, node, path)
+        return self._section(hint, node, path)
+
+    def _choice(self, choice: Any, node: Node, path: str, default: Any) -> Any:
+        try:
+            return choice.read(self, node, path, default)
+        except SettingError as error:
+            return self.fault(node.place, path, str(error))
+
+    def _union(self, hint: Any, node: Node, path: str) -> Any:
+        tries = [Reader(Problems()) for _ in get_args(hint)]
+        for arm, reader in zip(get_args(hint), tries, strict=True):
+            value = reader.read(arm, node, path)
+            if value is not FAULT:
+                return value
+        real = [reader for arm, reader in zip(get_args(hint), tries, strict=True) if arm is not NoneType]
+        if len(real) == 1 and isinstance(node.value, (dict, list)):
+            self.problems.found += real[0].problems.found
+            return FAULT
+        quotes = in_quotes(str, node.value) if str in get_args(hint) else ""
+        return self.refuse(node, path, in_words(hint) + quotes)
+
+    def _sequence(self, hint: Any, node: Node, path: str) -> Any:
+        items, kind = get_args(hint), get_origin(hint)
+        if not isinstance(node.value, list):
+            return self.refuse(node, path, in_words(hint))
+        if kind is list or items[1:] == (Ellipsis,):
+            items = items[:1] * len(node.value)
+        if len(items) != len(node.value):
+            return self.fault(node.place, path, f"has {len(node.value)} values; accepted: {in_words(hint)}")
+        values = [self.read(item, child, path) for item, child in zip(items, node.value, strict=True)]
+        return FAULT if FAULT in values else kind(values)
+
+    def _scalar(self, hint: Any, node: Node, path: str) -> Any:
+        value = node.value
+        if get_origin(hint) is Literal:
+            fits = any(value == known and type(value) is type(known) for known in get_args(hint))
+        elif hint is float:
+            fits = type(value) in (int, float) and isfinite(value)
+            value = float(value) if fits else value
+        elif hint is Path:
+            fits = isinstance(value, (str, Path)) and str(value) != ""
+            value = (node.folder / Path(value).expanduser()).absolute() if fits else value
+        else:
+            fits = hint is Any or type(value) is hint
+            value = node.plain() if hint is Any else value
+        return value if fits else self.refuse(node, path, in_words(hint) + in_quotes(hint, value))
+
+    def _parsed(self, hint: Any, node: Node, path: str) -> Any:
+        if isinstance(node.value, hint):
+            return node.value
+        if not isinstance(node.value, str):
+            return self.refuse(node, path, in_words(hint))
+        try:
+            return hint.parse(node.value)
+        except SettingError as error:
+            return self.fault(node.place, path, str(error))
+
+    def _section(self, cls: type, node: Node, path: str) -> Any:
+        if isinstance(node.value, cls):
+            return node.value
+        if node.value is not None and not isinstance(node.value, dict):
+            return self.refuse(node, path, in_words(cls))
+        return self.build(cls, node, path)
+
+    def build(self, cls: type, node: Node, path: str) -> Any:
+        """An object of the dataclass from the node's entries; a node of None has none."""
+        given: dict[str, Node] = node.value or {}
+        known, defaults = settings_of(cls), defaults_of(cls)
+        faulty: set[str] = set()
+        values: dict[str, Any] = {}
+        for name, child in given.items():
+            where = join(path, name)
+            if name not in known:
+                faulty.add(name)
+                self.fault(child.key_place, where, unknown(name, known))
+                continue
+            value = self.read(known[name], child, where, defaults.get(name))
+            if value is FAULT:
+                faulty.add(name)
+            else:
+                values[name] = value
+        for name in required_of(cls):
+            if name not in given:
+                self.fault(node.place, join(path, name), f"is missing; accepted: {in_words(known[name])}")
+        return self._construct(cls, values, node, path, faulty)
+
+    def _construct(self, cls: type, values: dict[str, Any], node: Node, path: str, faulty: set[str]) -> Any:
+        """Let the class check its values. One that it refuses is taken out and the rest tried again: all are found."""
+        required = set(required_of(cls))
+        while required <= set(values):
+            try:
+                made = cls(**values)
+                return FAULT if faulty else made
+            except SessionError as error:
+                for problem in error.problems:
+                    self.fault(node.below(problem.path).place, join(path, problem.path), problem.sentence)
+                return FAULT
+            except SettingError as error:
+                refused = self._refused(str(error), node, path, faulty)
+            if refused not in values:
+                return FAULT
+            del values[refused]
+            faulty.add(refused)
+        return FAULT
+
+    def _refused(self, sentence: str, node: Node, path: str, faulty: set[str]) -> str:
+        """Note what a class said of its values; the setting it named. A rule over a faulty value is not blamed."""
+        name, _, rest = sentence.partition(" ")
+        about = rest.replace("'", " ").replace(";", " ").replace(",", " ").split()
+        if not faulty.isdisjoint(word.rpartition(".")[2] for word in about):
+            return ""
+        first = name.partition(".")[0]
+        if isinstance(node.value, dict) and first in node.value:
+            about_it = rest if rest.startswith("is ") else sentence
+            self.fault(node.below(name).place, join(path, name), about_it)
+        else:
+            self.fault(node.place, path, sentence)
+        return name
+
+
+SCALARS = (bool, int, float, str, Path, NoneType, Any)
+
+
+def shown(value: Any) -> str:
+    """A value as a sentence shows it: as in YAML, and never long."""
+    if isinstance(value, (dict, list)):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    words = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else None
+    text = "null" if value is None else words or repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def in_quotes(hint: Any, value: Any) -> str:
+    """A hint for text that YAML reads as something else."""
+    return f" (in quotes: '{shown(value)}')" if hint is str and type(value) in (bool, int, float) else ""

@@ -1,0 +1,125 @@
+"""Code of the user's own, named in a session: "package.module:attr" or "path/file.py:attr"."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from volary.errors import SettingError
+
+FORMS = "'package.module:name' or 'path/file.py:name'"
+NAME = r"(?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)"
+FILE = re.compile(rf"(?P<file>.+\.py):{NAME}")
+MODULE = re.compile(rf"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):{NAME}(?: in (?P<folder>.+))?")
+
+
+@dataclass(frozen=True)
+class UserObject:
+    """Names an object in the user's code, and the keyword arguments that the session gives it.
+
+    reference: "/abs/file.py:attr", "package.module:attr" (installed), or "package.module:attr in /abs/folder" for a
+    module that was found beside the session file; all three mean the same from any working directory.
+    """
+
+    reference: str
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def found_from(cls, reference: str, folder: Path, arguments: Mapping[str, Any]) -> UserObject:
+        """Read a reference as written in `folder`. Raises SettingError if it has neither form."""
+        if file := FILE.fullmatch(reference):
+            path = (folder / Path(file["file"]).expanduser()).resolve()
+            return cls(f"{path}:{file['name']}", arguments)
+        module = MODULE.fullmatch(reference)
+        if not module:
+            raise SettingError(f"is {reference!r}; accepted: {FORMS}")
+        top = folder / module["module"].partition(".")[0]
+        if not module["folder"] and (top.is_dir() or top.with_suffix(".py").is_file()):
+            return cls(f"{reference} in {folder.resolve()}", arguments)
+        return cls(reference, arguments)
+
+    def check(self) -> None:
+        """Look whether the file or module is there, without running it. Raises SettingError if it is not."""
+        if file := FILE.fullmatch(self.reference):
+            if not Path(file["file"]).is_file():
+                raise SettingError(f"{file['file']}: no such file (named as {self.reference!r})")
+            return
+        top = self._module()["module"].partition(".")[0]
+        if top not in sys.modules and find_spec(top) is None:
+            raise SettingError(self._missing(top))
+
+    def load(self) -> Any:
+        """Import and return the object. Raises SettingError if its file, module or name is missing or broken."""
+        self.check()
+        if file := FILE.fullmatch(self.reference):
+            return self._attribute(self._guarded(lambda: import_file(Path(file["file"]))), file["name"])
+        found = self._module()
+        return self._attribute(self._guarded(lambda: import_module(found["module"])), found["name"])
+
+    def _module(self) -> re.Match[str]:
+        found = MODULE.fullmatch(self.reference)
+        if not found:
+            raise SettingError(f"{self.reference!r} names no object; accepted: {FORMS}")
+        if found["folder"]:
+            importable(Path(found["folder"]))
+        return found
+
+    def _guarded(self, load: Any) -> ModuleType:
+        """What `load` imports; whatever the user's code raises meanwhile becomes one sentence."""
+        try:
+            module: ModuleType = load()
+            return module
+        except ModuleNotFoundError as error:
+            raise SettingError(self._missing(error.name or "?")) from error
+        except Exception as error:  # user code may raise anything at import
+            raise SettingError(f"importing {self.reference!r} failed: {type(error).__name__}: {error}") from error
+
+    def _missing(self, module: str) -> str:
+        folder = self.reference.partition(" in ")[2]
+        looked = f"{folder} and among" if folder else "among"
+        return f"no module {module!r}, wanted by {self.reference!r}; looked {looked} the installed packages"
+
+    def _attribute(self, value: Any, name: str) -> Any:
+        for part in name.split("."):
+            if not hasattr(value, part):
+                raise SettingError(f"{self.reference!r}: {_lacks(value, part)}")
+            value = getattr(value, part)
+        return value
+
+
+def _lacks(owner: Any, name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [known for known in vars(owner) if not known.startswith("_")], n=1)
+    return f"has no {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def importable(folder: Path) -> None:
+    """Let modules in `folder` be imported, before others of the same name."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def import_file(path: Path) -> ModuleType:
+    """Import a file as a module of its own, once; it may import what lies beside it."""
+    name = "volary_user." + re.sub(r"\W", "_", str(path.with_suffix("")))
+    if name in sys.modules:
+        return sys.modules[name]
+    importable(path.parent)
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise SettingError(f"{path}: cannot be imported")
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

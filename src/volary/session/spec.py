@@ -1,0 +1,199 @@
+"""The session: everything that can be set, with its default. Each field is a YAML key and a row of docs/session.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from volary.errors import SettingError
+from volary.session.checks import require
+from volary.session.choice import Choice
+from volary.session.period import Period
+from volary.session.settle import settle
+
+POSITIVE = "above 0"
+WHOLE = "a whole number, 1 or more"
+EVERY_EPOCH = Period(1, "epochs")
+EVERY_100_STEPS = Period(100, "steps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What is learnt from."""
+
+    source: Annotated[Any, Choice("volary.data.sources", user=True)]  # where samples come from
+    batch_size: int = 64  # samples per step, over all workers
+    shuffle: bool = True  # a new order each epoch, given by train.seed; false: the source's order
+
+    def __post_init__(self) -> None:
+        settle(self)
+        require(self.batch_size >= 1, "batch_size", self.batch_size, WHOLE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """How long and how carefully. In Python `session.train` is also called: `session.train()` trains."""
+
+    epochs: float | None = field(default=None, metadata={"instead_of": "steps"})  # passes over the data (default 10)
+    steps: int | None = field(default=None, metadata={"instead_of": "epochs"})  # updates, instead of epochs
+    seed: int = 1  # of everything random: initial parameters, sample order, dropout
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda if every worker can have a device, else cpu
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # of forward and backward; parameters stay fp32
+    accumulate: int = 1  # parts that a worker's share of a batch is computed in, to save memory
+    clip_norm: float | None = None  # largest norm of the whole gradient; longer ones are scaled down
+    clip_value: float | None = None  # largest magnitude of one value of the gradient
+    on_nonfinite: Literal["stop", "skip"] = "stop"  # a NaN or infinite loss ends the run, or its update is left out
+    compare_replicas: Period = EVERY_100_STEPS  # how often replicas that must be equal are compared; also at the end
+
+    def __post_init__(self) -> None:
+        settle(self)
+        if self.epochs is not None and self.steps is not None:
+            raise SettingError("epochs and steps are both given; accepted: one of them")
+        if self.epochs is None and self.steps is None:
+            object.__setattr__(self, "epochs", 10.0)
+        require(self.epochs is None or self.epochs > 0, "epochs", self.epochs, POSITIVE)
+        require(self.steps is None or self.steps >= 1, "steps", self.steps, WHOLE)
+        require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2**63 - 1")
+        require(self.accumulate >= 1, "accumulate", self.accumulate, WHOLE)
+        require(self.clip_norm is None or self.clip_norm > 0, "clip_norm", self.clip_norm, POSITIVE)
+        require(self.clip_value is None or self.clip_value > 0, "clip_value", self.clip_value, POSITIVE)
+
+    def __call__(self, **options: Any) -> Any:
+        """Train the session that this section belongs to; what `volary.api.train(session, **options)` returns."""
+        session = vars(self).get("_session")
+        if session is None:
+            raise SettingError("this train section belongs to no session; call session.train()")
+        return import_module("volary.api").train(session, **options)  # by name: that room imports this one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """How often the network is tried on held-back data."""
+
+    every: Period = EVERY_EPOCH  # and at the end of the run, unless never
+    patience: int | None = None  # evaluations in a row without a better metric after which training ends early
+
+    def __post_init__(self) -> None:
+        settle(self)
+        require(self.patience is None or self.patience >= 1, "patience", self.patience, WHOLE)
+        if self.patience is not None and self.every.unit == "never":
+            raise SettingError("patience counts evaluations, and every is 'never'; accepted: a period, or no patience")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """How often the whole state is saved, and what of it is kept."""
+
+    every: Period = EVERY_EPOCH  # and at the end of the run, always
+    keep_last: int = 3  # newest checkpoints to keep
+    keep_best: bool = True  # also keep the one with the best metric
+
+    def __post_init__(self) -> None:
+        settle(self)
+        require(self.keep_last >= 1, "keep_last", self.keep_last, WHOLE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """How many workers, and how replicas stay one model."""
+
+    workers: int = 1  # training processes
+    consistency: Annotated[Any, Choice("volary.consistency")] = "bsp"  # when a worker pushes and must pull
+    exchange: Annotated[Any, Choice("volary.exchange")] = "allreduce"  # who keeps the agreed parameters
+    codec: Annotated[Any, Choice("volary.codec")] = "none"  # in how few bytes contributions travel
+    partition: Annotated[Any, Choice("volary.partition")] = "data"  # what part of the network a worker holds
+    bucket_mb: float = 25.0  # MiB of parameters that travel together
+    suspect_after_s: float = 5.0  # seconds of silence after which a worker is reported as suspect
+    give_up_after_s: float = 10.0  # seconds of silence after which a worker counts as lost
+    startup_timeout_s: float = 120.0  # seconds that workers may take to start and meet
+
+    def __post_init__(self) -> None:
+        settle(self)
+        require(self.workers >= 1, "workers", self.workers, WHOLE)
+        require(self.bucket_mb > 0, "bucket_mb", self.bucket_mb, POSITIVE)
+        require(self.suspect_after_s > 0, "suspect_after_s", self.suspect_after_s, POSITIVE)
+        require(self.startup_timeout_s > 0, "startup_timeout_s", self.startup_timeout_s, POSITIVE)
+        longer = f"at least suspect_after_s, {self.suspect_after_s:g}"
+        require(self.give_up_after_s >= self.suspect_after_s, "give_up_after_s", self.give_up_after_s, longer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Where the run is written."""
+
+    name: str | None = None  # its folder's name (default: network-source-n with the first free n)
+    folder: str = "runs"  # where runs lie, relative to where the command is given
+
+    def __post_init__(self) -> None:
+        settle(self)
+        plain = self.name is None or (
+            bool(self.name.strip()) and "/" not in self.name and not self.name.startswith(".")
+        )
+        require(plain, "name", repr(self.name), "a folder's name, without '/' and not beginning with '.'")
+        require(bool(self.folder), "folder", "''", "a folder's path")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """One training session, complete. Sections and choices may be given as mappings and names; they become objects.
+
+    Raises SessionError with all problems at once.
+    """
+
+    network: Annotated[Any, Choice("volary.network.zoo", user=True)]  # what is trained
+    data: Data
+    loss: Annotated[Any, Choice("volary.network.losses", user=True)] = "cross_entropy"  # what is made small
+    optimizer: Annotated[Any, Choice("volary.train.optimizers", user=True)] = "sgd"  # the update rule
+    schedule: Annotated[Any, Choice("volary.train.schedules")] = "constant"  # the learning rate's factor by step
+    train: Train = field(default_factory=Train)
+    evaluate: Evaluate = field(default_factory=Evaluate)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    strategy: Strategy = field(default_factory=Strategy)
+    engine: Annotated[Any, Choice("volary.engine")] = "local"  # who starts the workers
+    run: RunSettings = field(default_factory=RunSettings)
+
+    def __post_init__(self) -> None:
+        settle(self)
+        fewest = self.strategy.workers * self.train.accumulate
+        accepted = f"{fewest} or more, a sample for each part (strategy.workers times train.accumulate)"
+        require(self.data.batch_size >= fewest, "data.batch_size", self.data.batch_size, accepted)
+        mine = replace(self.train)  # a copy, so that two sessions may share a section
+        object.__setattr__(mine, "_session", self)
+        object.__setattr__(self, "train", mine)
+
+    @classmethod
+    def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> Session:
+        """The session in a YAML file, with `a.b.c=value` overrides on top. Raises SessionError with all problems."""
+        from volary.session.read import read
+
+        return read(cls, Path(path), overrides)
+
+    def to_yaml(self) -> str:
+        """The resolved session: every setting with its value; reading it gives an equal session."""
+        from volary.session.resolved import to_yaml
+
+        return to_yaml(self)
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting under its dotted name as a plain value: what two sessions are compared by."""
+        from volary.session.resolved import flat
+
+        return flat(self)
+
+    def digest(self) -> str:
+        """A hash of all settings (64 hexadecimal digits), equal on every machine for equal sessions."""
+        from volary.session.resolved import digest
+
+        return digest(self)
+
+    def check(self) -> None:
+        """Look for what the session names, without torch: the user's code and the data's files.
+
+        Raises SessionError with everything that is missing or not what it should be.
+        """
+        from volary.session.presence import check
+
+        check(self)

@@ -1,0 +1,190 @@
+"""From a session to everything that one worker trains with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from volary.data.feed import Feed, one_pass
+from volary.data.own import OwnSource
+from volary.errors import SettingError
+from volary.network import build, build_loss
+from volary.network.flow import Flow
+from volary.run.checkpoints import Checkpoints
+from volary.session.reference import UserObject
+from volary.train.checkpoint import Saver
+from volary.train.evaluation import Best
+from volary.train.loop import Training
+from volary.train.precision import Precision
+from volary.train.strategy import Strategy
+from volary.train.update import Update
+
+if TYPE_CHECKING:
+    from volary.data._base import Samples, Split
+    from volary.data.batch import Batch
+    from volary.data.stream import Stream
+    from volary.network._criterion import Criterion
+    from volary.session.spec import Session
+    from volary.train.bulletin import Bulletin
+    from volary.train.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class Model:
+    """A session's network on its device, and what its data is like."""
+
+    module: nn.Module
+    criterion: Criterion
+    samples: Samples | Stream
+
+    def flow(self, name: str) -> Flow:
+        """A flow of this network."""
+        return Flow(self.module, self.criterion, name)
+
+
+def choose_device(kind: str, local_rank: int, local_workers: int) -> torch.device:
+    """The device of a worker. Raises SettingError if `cuda` is asked for and there are too few devices."""
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind == "cuda" and found < local_workers:
+        raise SettingError(
+            f"train.device is 'cuda' for {local_workers} workers here, and {found} CUDA devices are found"
+        )
+    if kind == "cpu" or found < local_workers:
+        return torch.device("cpu")
+    return torch.device("cuda", local_rank)
+
+
+def open_data(session: Session, split: Split) -> Samples | Stream:
+    """The samples of `split`. Raises DataError."""
+    source = session.data.source
+    if isinstance(source, UserObject):
+        source = OwnSource(reference=source.reference, load=source.load, arguments=source.arguments)
+    opened: Samples | Stream = source.open(split)
+    return opened
+
+
+def build_model(session: Session, device: torch.device) -> Model:
+    """The session's network, fresh, and tried once on samples of zeros. Raises SettingError if it does not fit."""
+    samples = open_data(session, "train")
+    network, loss = session.network, session.loss
+    classes = _classes(network, samples)
+    module = build(_loaded(network), samples.input_shape, classes, **_own(network)).to(device)
+    criterion = build_loss(_loaded(loss), **_own(loss))
+    model = Model(module, criterion, samples)
+    name = _own(network).get("name", type(network).__module__.rpartition(".")[2])
+    model.flow("try").dry_run(samples.input_shape, samples.input_dtype, classes, network=name)
+    return model
+
+
+def assemble(
+    session: Session,
+    *,
+    rank: int,
+    world_size: int,
+    device: torch.device,
+    recorder: Recorder,
+    bulletin: Bulletin,
+    checkpoints: Path,
+    model: Model,
+    asked_to_end: Callable[[], bool],
+) -> Training:
+    """Everything that rank `rank` of `world_size` trains with; nothing of it has been restored yet."""
+    data = session.data
+    feed = Feed(
+        model.samples, data.batch_size, rank=rank, world_size=world_size, seed=session.train.seed, shuffle=data.shuffle
+    )
+    steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
+    feed.limit(steps)
+    precision = Precision(session.train.precision, device)
+    optimizer = _optimizer(session, model.module)
+    update = Update(optimizer, session.schedule, session.train, precision, steps)
+    best = Best(model.criterion.metric, model.criterion.higher_is_better)
+    saver = Saver(
+        Checkpoints(checkpoints),
+        bulletin,
+        recorder,
+        model.module,
+        {"update": update, "feed": feed, "best": best},
+        session.checkpoint.keep_last,
+    )
+    strategy = Strategy(
+        session.strategy,
+        model.module.named_parameters(),
+        recorder,
+        rank=rank,
+        world_size=world_size,
+        passes=session.train.accumulate,
+    )
+    return Training(
+        session=session,
+        rank=rank,
+        world_size=world_size,
+        device=device,
+        flow=model.flow("train"),
+        evaluating=model.flow("evaluate"),
+        feed=feed,
+        held_back=HeldBack(session, rank, world_size),
+        precision=precision,
+        update=update,
+        strategy=strategy,
+        recorder=recorder,
+        saver=saver,
+        best=best,
+        steps=steps,
+        steps_per_epoch=feed.steps_per_epoch or steps,
+        asked_to_end=asked_to_end,
+    )
+
+
+class HeldBack:
+    """Makes one rank's batches of the data to evaluate on; the data is opened when it is first needed."""
+
+    def __init__(self, session: Session, rank: int = 0, world_size: int = 1) -> None:
+        self._session, self._rank, self._world_size = session, rank, world_size
+        self._samples: Samples | Stream | None = None
+
+    def __call__(self) -> Iterator[Batch]:
+        """One pass over this rank's share. Raises DataError if there is nothing held back."""
+        if self._samples is None:
+            self._samples = open_data(self._session, "test")
+        return one_pass(self._samples, self._session.data.batch_size, rank=self._rank, world_size=self._world_size)
+
+
+def _optimizer(session: Session, module: nn.Module) -> torch.optim.Optimizer:
+    trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    settings = session.optimizer
+    if not trainable:
+        raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
+    if not isinstance(settings, UserObject):
+        built: torch.optim.Optimizer = settings.build(trainable)
+        return built
+    made = settings.load()(trainable, **settings.arguments)
+    if not isinstance(made, torch.optim.Optimizer):
+        raise SettingError(
+            f"optimizer {settings.reference!r} gives a {type(made).__name__}; accepted: a torch Optimizer"
+        )
+    return made
+
+
+def _classes(network: Any, samples: Samples | Stream) -> int:
+    """How many classes there are: the data says, or else the network's own setting."""
+    classes = samples.classes or getattr(network, "classes", None) or 0
+    if not classes and not isinstance(network, UserObject):
+        raise SettingError("network.classes is not set, and the data does not say how many there are; set it")
+    return int(classes)
+
+
+def _loaded(setting: Any) -> Any:
+    return setting.load() if isinstance(setting, UserObject) else setting
+
+
+def _own(setting: Any) -> dict[str, Any]:
+    """Name and arguments of a user's own object; nothing for a plug-in."""
+    if not isinstance(setting, UserObject):
+        return {}
+    return {"name": setting.reference.rpartition(":")[2], "arguments": setting.arguments}

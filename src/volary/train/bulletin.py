@@ -1,0 +1,33 @@
+"""Small plain values that ranks post for each other before and between steps, over the run's keyed store."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+
+class Bulletin:
+    """Posts and reads JSON values. Keys carry the life, so that a restarted run never reads an older one's.
+
+    Waits are bounded by the store's timeout.
+    """
+
+    def __init__(self, store: Store, rank: int, world_size: int, life: int) -> None:
+        self.rank, self.world_size = rank, world_size
+        self._store, self._prefix = store, f"bulletin/{life}"
+
+    def post(self, topic: str, value: Any) -> None:
+        """Post this rank's value under `topic`."""
+        self._store.set(f"{self._prefix}/{topic}/{self.rank}", json.dumps(value))
+
+    def read(self, topic: str, rank: int) -> Any:
+        """What `rank` posts under `topic`; waits for it."""
+        return json.loads(self._store.get(f"{self._prefix}/{topic}/{rank}"))
+
+    def share(self, topic: str, value: Any) -> list[Any]:
+        """Post a value and read everybody's, by rank."""
+        self.post(topic, value)
+        return [self.read(topic, rank) for rank in range(self.world_size)]

@@ -1,0 +1,178 @@
+"""Saving and resuming: all that decides the rest of a run, so that a resumed run equals an uninterrupted one."""
+
+from __future__ import annotations
+
+import io
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+
+from volary.errors import RunError
+from volary.run.checkpoints import Checkpoints, Manifest, read
+from volary.train.seeds import generators_state, restore_generators
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from volary.train.bulletin import Bulletin
+    from volary.train.recorder import Recorder
+
+WEIGHTS = "model.safetensors"
+SHARED = "state.pt"
+
+
+class Stateful(Protocol):
+    """Part of a run's state, in values that a weights-only reader accepts."""
+
+    def state(self) -> dict[str, Any]:
+        """Everything that decides how this goes on."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Go on from `state`."""
+        ...
+
+
+class Saver:
+    """Writes and reads the checkpoints of one run, all ranks together.
+
+    parts: what all ranks hold alike (update, feed, best), saved by rank 0. Each rank adds its random generators and the
+    network's buffers, which differ between ranks.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        bulletin: Bulletin,
+        recorder: Recorder,
+        module: nn.Module,
+        parts: dict[str, Stateful],
+        keep_last: int,
+    ) -> None:
+        self._checkpoints, self._bulletin, self._recorder = checkpoints, bulletin, recorder
+        self._module, self._parts, self._keep_last = module, parts, keep_last
+        self._newest = "none yet"
+        self._saved = 0
+
+    @property
+    def newest(self) -> str:
+        """The newest checkpoint of this life, in words."""
+        return self._newest
+
+    def save(self, metric: float | None, keep: int | None) -> None:
+        """Write the checkpoint of this step. keep: step of a checkpoint that stays, beside the last few.
+
+        A full disk, or any rank that cannot write, ends the save and not the training: it is told, and the older
+        checkpoints stay. Saving the same step twice writes once.
+        """
+        step = self._recorder.step
+        if step == self._saved:
+            return
+        self._saved = step
+        self._recorder.enter("checkpoint")
+        started, topic = time.perf_counter(), f"checkpoint-{step}"
+        try:
+            self._write(step, topic, metric)
+        except OSError as error:
+            self._bulletin.post(topic, {"error": f"rank {self._bulletin.rank}: {error}"})
+            self._recorder.event("checkpoint_failed", reason=f"{error}; training goes on, older checkpoints stay")
+            return
+        self._newest = f"step {step}"
+        if self._bulletin.rank == 0:
+            path = str(self._checkpoints.path(step))
+            self._recorder.event("checkpoint", step=step, path=path, seconds=time.perf_counter() - started)
+            self._checkpoints.prune(self._keep_last, keep)
+
+    def resume(self) -> Manifest | None:
+        """Restore the newest whole checkpoint, if the run has one; the same on every rank. Says which were damaged."""
+        if self._bulletin.rank == 0:
+            manifest, warnings = self._checkpoints.newest_whole()
+            for text in warnings:
+                self._recorder.event("warning", text=f"{text}; the checkpoint before it is used")
+            self._bulletin.post("resume", None if manifest is None else manifest.step)
+        step = self._bulletin.read("resume", 0)
+        if step is None:
+            return None
+        manifest = self._checkpoints.manifest(step)
+        self._restore(manifest)
+        self._recorder.go_on_from(step)
+        self._newest, self._saved = f"step {step}", step
+        return manifest
+
+    def _write(self, step: int, topic: str, metric: float | None) -> None:
+        rank = self._bulletin.rank
+        if rank == 0:
+            self._open(step, topic)
+        elif (refusal := self._bulletin.read(f"{topic}-open", 0)) is not None:
+            raise OSError(refusal)
+        files = {f"rank-{rank}.pt": _packed(self._own_state())}
+        if rank == 0:
+            files[WEIGHTS] = save_safetensors(_weights(self._module))
+            files[SHARED] = _packed({name: part.state() for name, part in self._parts.items()})
+        sums = {name: self._checkpoints.write(step, name, data) for name, data in files.items()}
+        if rank != 0:
+            self._bulletin.post(topic, {"files": sums})
+            return
+        for other in range(1, self._bulletin.world_size):
+            posted = self._bulletin.read(topic, other)
+            if "error" in posted:
+                raise OSError(posted["error"])
+            sums |= posted["files"]
+        self._checkpoints.commit(step, self._bulletin.world_size, sums, metric)
+
+    def _open(self, step: int, topic: str) -> None:
+        try:
+            self._checkpoints.begin(step)
+        except OSError as error:
+            self._bulletin.post(f"{topic}-open", f"rank 0 could not begin it: {error}")
+            raise
+        self._bulletin.post(f"{topic}-open", None)
+
+    def _own_state(self) -> dict[str, Any]:
+        return {"generators": generators_state(), "buffers": dict(self._module.named_buffers())}
+
+    def _restore(self, manifest: Manifest) -> None:
+        path = self._checkpoints.path(manifest.step)
+        load_weights(self._module, read(path, manifest, WEIGHTS))
+        shared = _unpacked(read(path, manifest, SHARED))
+        for name, part in self._parts.items():
+            part.restore(shared[name])
+        own = f"rank-{self._bulletin.rank}.pt"
+        if own in manifest.files:
+            state = _unpacked(read(path, manifest, own))
+            for name, buffer in self._module.named_buffers():
+                buffer.copy_(state["buffers"][name])
+            restore_generators(state["generators"])
+
+
+def load_weights(module: nn.Module, data: bytes) -> None:
+    """Set the module's parameters and buffers. Raises RunError, naming the first tensor that does not fit."""
+    tensors = load_safetensors(data)
+    own = _weights(module)
+    for name, tensor in own.items():
+        if name not in tensors or tensors[name].shape != tensor.shape:
+            found = tuple(tensors[name].shape) if name in tensors else "missing"
+            raise RunError(f"the checkpoint's {name} is {found}; the network's is {tuple(tensor.shape)}")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
+
+
+def _weights(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name; one that is shared stands once, under its first name."""
+    named = [*module.named_parameters(), *module.named_buffers()]
+    return {name: tensor.detach().contiguous() for name, tensor in named}
+
+
+def _packed(state: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def _unpacked(data: bytes) -> dict[str, Any]:
+    state: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+    return state

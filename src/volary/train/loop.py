@@ -1,0 +1,119 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from volary.train.evaluation import Best, measure, record
+from volary.train.replicas import compare_replicas
+from volary.train.votes import check_finite
+
+if TYPE_CHECKING:
+    import torch
+
+    from volary.data.batch import Batch
+    from volary.data.feed import Feed
+    from volary.network.flow import Flow
+    from volary.session.spec import Session
+    from volary.train.checkpoint import Saver
+    from volary.train.precision import Precision
+    from volary.train.recorder import Recorder
+    from volary.train.strategy import Strategy
+    from volary.train.update import Update
+    from volary.train.votes import Agreed
+
+Outcome = Literal["finished", "stopped"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Everything that one worker trains with.
+
+    evaluating: the second flow, on the same module. held_back: makes this rank's batches for it.
+    steps: the run's planned steps. asked_to_end: whether this worker was asked to end after its step.
+    """
+
+    session: Session
+    rank: int
+    world_size: int
+    device: torch.device
+    flow: Flow
+    evaluating: Flow
+    feed: Feed
+    held_back: Callable[[], Iterator[Batch]]
+    precision: Precision
+    update: Update
+    strategy: Strategy
+    recorder: Recorder
+    saver: Saver
+    best: Best
+    steps: int
+    steps_per_epoch: int
+    asked_to_end: Callable[[], bool]
+
+
+def train(it: Training) -> Outcome:
+    """Train until the last step, an early stop, or the wish to end. Raises NotFinite, RanksDiffer, PeerLost."""
+    enter, accumulate = it.recorder.enter, it.session.train.accumulate
+    for batch in it.feed:  # goes on where the checkpoint stopped
+        share = 0.0
+        for part in batch.to(it.device).parts(accumulate):
+            enter("forward")
+            with it.precision.casting():
+                loss = it.flow(part.inputs, part.targets) * part.weight
+            enter("backward")
+            it.precision.scaled(loss).backward()  # a bucket leaves the moment its gradients exist
+            share += loss.item()
+        agreed = it.strategy.agree(share, ending=it.asked_to_end())
+        enter("optimizer")
+        _update(it, agreed)
+        _end_step(it, batch, agreed)
+        if (outcome := _between_steps(it, agreed)) is not None:
+            return outcome
+        enter("data")
+    return "finished"
+
+
+def _update(it: Training, agreed: Agreed) -> None:
+    if check_finite(agreed, it.recorder.step + 1, it.session.train.on_nonfinite, it.saver.newest):
+        it.update.apply(it.recorder.step)
+    else:
+        it.update.clear()
+        it.recorder.event("skipped", ranks=agreed.not_finite)
+
+
+def _end_step(it: Training, batch: Batch, agreed: Agreed) -> None:
+    it.recorder.end_step(
+        epoch=batch.epoch + (batch.step_in_epoch + 1) / it.steps_per_epoch,
+        samples=batch.count,
+        loss=agreed.loss,
+        lr=it.update.lr,
+        sent_bytes=it.strategy.sent_bytes,
+        received_bytes=it.strategy.received_bytes,
+    )
+
+
+def _between_steps(it: Training, agreed: Agreed) -> Outcome | None:
+    """What is due after a step; the same on every rank. Returns how training ends, if it ends here."""
+    session, step, per_epoch = it.session, it.recorder.step, it.steps_per_epoch
+    last = step >= it.steps
+    if it.world_size > 1 and (last or session.train.compare_replicas.ends(step, per_epoch)):
+        it.recorder.enter("exchange")
+        compare_replicas(it.flow.module, step, it.world_size)
+    better = False
+    if session.evaluate.every.unit != "never" and (last or session.evaluate.every.ends(step, per_epoch)):
+        better = _evaluate(it)
+    exhausted = session.evaluate.patience is not None and it.best.waited >= session.evaluate.patience
+    ending = last or exhausted or agreed.ending
+    if ending or session.checkpoint.every.ends(step, per_epoch) or (better and session.checkpoint.keep_best):
+        it.saver.save(it.best.value if better else None, it.best.step if session.checkpoint.keep_best else None)
+    if last or exhausted:
+        return "finished"
+    return "stopped" if agreed.ending else None
+
+
+def _evaluate(it: Training) -> bool:
+    figures = measure(it.evaluating, it.held_back(), it.device, it.world_size, it.recorder.enter)
+    return record(it.recorder, it.best, figures, first_rank=it.rank == 0)

@@ -1,0 +1,5 @@
+"""Update rules: torch.optim's, with their settings. One file each. Guide: docs/training.md"""
+
+from volary.plugins import Room
+
+ROOM = Room(__name__, "OPTIMIZER")

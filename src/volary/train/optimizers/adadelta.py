@@ -1,0 +1,39 @@
+"""Adadelta (Zeiler 2012, arXiv:1212.5701)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from volary.session.checks import require
+from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adadelta:
+    """torch.optim.Adadelta."""
+
+    lr: float = 1.0  # learning rate; the method's own is 1
+    rho: float = 0.9  # how much of the past the mean squares keep
+    eps: float = 1e-6  # added under both roots
+    weight_decay: float = 0.0  # L2 penalty
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "lr", self.lr, POSITIVE)
+        require(0 <= self.rho < 1, "rho", self.rho, BELOW_ONE)
+        require(self.eps > 0, "eps", self.eps, POSITIVE)
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
+
+    def build(self, parameters: Iterable[Tensor]) -> Optimizer:
+        """The optimiser of these parameters."""
+        from torch import optim
+
+        return optim.Adadelta(list(parameters), **asdict(self))
+
+
+OPTIMIZER = Adadelta

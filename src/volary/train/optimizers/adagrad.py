@@ -1,0 +1,43 @@
+"""Adagrad (Duchi et al. 2011)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from volary.session.checks import require
+from volary.train.optimizers._base import NON_NEGATIVE, POSITIVE, fused
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adagrad:
+    """torch.optim.Adagrad."""
+
+    lr: float = 0.01  # learning rate
+    lr_decay: float = 0.0  # the learning rate is divided by 1 + step * lr_decay
+    weight_decay: float = 0.0  # L2 penalty
+    initial_accumulator_value: float = 0.0  # what the sum of squares begins with
+    eps: float = 1e-10  # added to the root of the sum of squares, against division by zero
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "lr", self.lr, POSITIVE)
+        require(self.lr_decay >= 0, "lr_decay", self.lr_decay, NON_NEGATIVE)
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
+        initial = self.initial_accumulator_value
+        require(initial >= 0, "initial_accumulator_value", initial, NON_NEGATIVE)
+        require(self.eps >= 0, "eps", self.eps, NON_NEGATIVE)
+
+    def build(self, parameters: Iterable[Tensor]) -> Optimizer:
+        """The optimiser of these parameters."""
+        from torch import optim
+
+        own = list(parameters)
+        return optim.Adagrad(own, **asdict(self), **fused(own))
+
+
+OPTIMIZER = Adagrad

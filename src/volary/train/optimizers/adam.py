@@ -1,0 +1,41 @@
+"""Adam (Kingma & Ba 2015, arXiv:1412.6980)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from volary.session.checks import require
+from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE, fused
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam:
+    """torch.optim.Adam."""
+
+    lr: float = 0.001  # learning rate
+    betas: tuple[float, float] = (0.9, 0.999)  # how much of the past the mean and the mean square keep
+    eps: float = 1e-8  # added to the root of the mean square, against division by zero
+    weight_decay: float = 0.0  # L2 penalty, added to the gradient
+    amsgrad: bool = False  # divide by the largest mean square so far (Reddi et al. 2018)
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "lr", self.lr, POSITIVE)
+        require(all(0 <= beta < 1 for beta in self.betas), "betas", list(self.betas), f"each {BELOW_ONE}")
+        require(self.eps >= 0, "eps", self.eps, NON_NEGATIVE)
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
+
+    def build(self, parameters: Iterable[Tensor]) -> Optimizer:
+        """The optimiser of these parameters."""
+        from torch import optim
+
+        own = list(parameters)
+        return optim.Adam(own, **asdict(self), **fused(own))
+
+
+OPTIMIZER = Adam

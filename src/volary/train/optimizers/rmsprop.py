@@ -1,0 +1,42 @@
+"""RMSprop (Tieleman & Hinton 2012; centred as in Graves 2013, arXiv:1308.0850)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from volary.session.checks import require
+from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class RmsProp:
+    """torch.optim.RMSprop."""
+
+    lr: float = 0.01  # learning rate
+    alpha: float = 0.99  # how much of the past the mean square keeps
+    eps: float = 1e-8  # added to the root of the mean square, against division by zero
+    weight_decay: float = 0.0  # L2 penalty
+    momentum: float = 0.0  # share of the last update that goes on
+    centered: bool = False  # divide by an estimate of the variance instead of the mean square
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "lr", self.lr, POSITIVE)
+        require(0 <= self.alpha < 1, "alpha", self.alpha, BELOW_ONE)
+        require(self.eps >= 0, "eps", self.eps, NON_NEGATIVE)
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
+        require(0 <= self.momentum < 1, "momentum", self.momentum, BELOW_ONE)
+
+    def build(self, parameters: Iterable[Tensor]) -> Optimizer:
+        """The optimiser of these parameters."""
+        from torch.optim import RMSprop
+
+        return RMSprop(list(parameters), **asdict(self))
+
+
+OPTIMIZER = RmsProp

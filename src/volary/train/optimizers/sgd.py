@@ -1,0 +1,46 @@
+"""Stochastic gradient descent, with momentum (Sutskever et al. 2013)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from volary.errors import SettingError
+from volary.session.checks import require
+from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE, fused
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sgd:
+    """torch.optim.SGD."""
+
+    lr: float = 0.01  # learning rate
+    momentum: float = 0.0  # share of the last update that goes on, from 0 to below 1
+    dampening: float = 0.0  # share of the gradient kept out of the momentum
+    weight_decay: float = 0.0  # L2 penalty
+    nesterov: bool = False  # look ahead along the momentum; needs momentum and no dampening
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "lr", self.lr, POSITIVE)
+        require(0 <= self.momentum < 1, "momentum", self.momentum, BELOW_ONE)
+        require(0 <= self.dampening <= 1, "dampening", self.dampening, "from 0 to 1")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
+        if self.nesterov and (self.momentum == 0 or self.dampening != 0):
+            raise SettingError("nesterov is true; accepted: only with momentum above 0 and dampening 0")
+
+    def build(self, parameters: Iterable[Tensor]) -> Optimizer:
+        """The optimiser of these parameters."""
+        from torch.optim import SGD
+
+        own = list(parameters)
+        # the bare rule is one addition, which torch's default does quicker than its fused one
+        quick = fused(own) if self.momentum or self.weight_decay else {}
+        return SGD(own, **asdict(self), **quick)
+
+
+OPTIMIZER = Sgd

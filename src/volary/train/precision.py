@@ -1,0 +1,64 @@
+"""Mixed precision: which operations run in fewer bits, and the loss scale that fp16 needs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+
+class Precision:
+    """`fp32` as computed; `bf16` and `fp16` under autocast, fp16 with a loss scale (Micikevicius et al. 2018)."""
+
+    def __init__(self, kind: Literal["fp32", "bf16", "fp16"], device: torch.device) -> None:
+        self._dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[kind]
+        self._device = device.type
+        self._scaler = torch.amp.GradScaler(self._device) if kind == "fp16" else None  # type: ignore[attr-defined]
+
+    def casting(self) -> AbstractContextManager[Any]:
+        """The context that forward runs in."""
+        if self._dtype is None:
+            return nullcontext()
+        return torch.autocast(self._device, dtype=self._dtype)
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """The loss that backward starts from."""
+        return loss if self._scaler is None else self._scaler.scale(loss)  # type: ignore[no-any-return]
+
+    def unscale(self, optimizer: Optimizer) -> None:
+        """Bring gradients back to their true size, before they are clipped."""
+        if self._scaler is not None:
+            self._scaler.unscale_(optimizer)
+
+    def step(self, optimizer: Optimizer) -> None:
+        """Update, unless fp16 overflowed: then this update is skipped and the scale shrinks."""
+        if self._scaler is None:
+            optimizer.step()
+        else:
+            self._scaler.step(optimizer)
+            self._scaler.update()
+
+    def state(self) -> dict[str, Any]:
+        """The loss scale, for a checkpoint."""
+        return {} if self._scaler is None else self._scaler.state_dict()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on with the loss scale of a checkpoint."""
+        if self._scaler is not None and state:
+            self._scaler.load_state_dict(state)
+
+
+def clip(parameters: Iterable[Tensor], norm: float | None, value: float | None) -> None:
+    """Clip gradients in place: each value to [-value, value], then all to a global L2 norm of at most `norm`."""
+    held = list(parameters) if norm is not None or value is not None else []
+    if value is not None:
+        torch.nn.utils.clip_grad_value_(held, value)
+    if norm is not None:
+        torch.nn.utils.clip_grad_norm_(held, norm)

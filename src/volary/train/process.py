@@ -1,0 +1,94 @@
+"""The process around a worker's job: it beats while it works, and leaves a verdict whatever happens."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from volary.comm.wire import Connection
+from volary.errors import BadInput, PeerLost, RanksDiffer, VolaryError, WorkerFailed
+from volary.run.directory import RunDirectory
+from volary.run.verdict import Outcome, Verdict
+from volary.train.pulse import Pulse, leave_now
+from volary.train.recorder import Recorder
+
+if TYPE_CHECKING:
+    from volary.placement import Place
+
+CONNECT_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """A place in a run: who am I, which run is it, and where is its server (of which life)."""
+
+    place: Place
+    directory: RunDirectory
+    host: str
+    port: int
+    server_life: str | None = None
+
+
+Job = Callable[[Membership, Recorder, Pulse], Outcome]
+
+
+def work(member: Membership, job: str) -> int:
+    """Do a job as a member of a run, beating all the while, and leave a verdict. Returns the process's exit code.
+
+    job: "module:function" of a `Job`; imported only once the heart beats, as torch takes its time.
+    """
+    recorder = Recorder(member.place.rank)
+    pulse = Pulse(_connect(member), recorder, lambda sentence: _abandon(member, recorder, sentence))
+    pulse.start()
+    try:
+        verdict = _verdict(member, recorder, _load(job)(member, recorder, pulse))
+    except Exception as error:  # the user's code may raise anything, and it must reach the verdict
+        verdict = _verdict(member, recorder, _outcome_of(error), error)
+        traceback.print_exc()
+    verdict.write(member.directory.verdicts)
+    pulse.stop(verdict.outcome)
+    return verdict.exit_code
+
+
+def _load(job: str) -> Job:
+    module, _, name = job.partition(":")
+    function: Job = getattr(import_module(module), name)
+    return function
+
+
+def _connect(member: Membership) -> Connection:
+    hello = {"rank": member.place.rank, "pid": os.getpid(), "host": socket.gethostname()}
+    key = member.directory.key()
+    return Connection.open(member.host, member.port, key, "pulse", hello, member.server_life, CONNECT_TIMEOUT_S)
+
+
+def _abandon(member: Membership, recorder: Recorder, sentence: str) -> None:
+    _verdict(member, recorder, "peer_lost", PeerLost(sentence)).write(member.directory.verdicts)
+    print(sentence, file=sys.stderr)
+    leave_now(PeerLost.exit_code)
+
+
+def _outcome_of(error: Exception) -> Outcome:
+    if isinstance(error, PeerLost):
+        return "peer_lost"
+    return "refused" if isinstance(error, (BadInput, RanksDiffer)) else "failed"
+
+
+def _verdict(member: Membership, recorder: Recorder, outcome: Outcome, error: Exception | None = None) -> Verdict:
+    known = isinstance(error, VolaryError)
+    return Verdict(
+        rank=member.place.rank,
+        life=member.place.life,
+        outcome=outcome,
+        step=recorder.step,
+        phase=recorder.phase,
+        reason="" if error is None else str(error) if known else f"{type(error).__name__}: {error}",
+        traceback="" if error is None or known else "".join(traceback.format_exception(error)),
+        exit_code=0 if error is None else getattr(error, "exit_code", WorkerFailed.exit_code),
+    )

@@ -1,0 +1,103 @@
+"""The heartbeat: a thread that tells the driver, beside the data path, that this worker lives and how far it is."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from volary.comm.errors import ConnectionLost
+
+if TYPE_CHECKING:
+    from volary.comm.wire import Connection
+    from volary.train.recorder import Recorder
+
+BEAT_S = 0.25
+
+
+class Pulse:
+    """Beats over `connection` until `stop`; carries the recorder's rows and events.
+
+    asked_to_end: the driver wants this worker to finish its step, save and end.
+    abandon: called with a sentence when the run is over for this worker, whatever its training thread sits in
+    (another worker is lost, or the driver is gone); it must end the process.
+    """
+
+    def __init__(self, connection: Connection, recorder: Recorder, abandon: Callable[[str], None]) -> None:
+        self.asked_to_end = False
+        self._connection, self._recorder, self._abandon = connection, recorder, abandon
+        self._sending = threading.Lock()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._beat_until_stopped, name="pulse", daemon=True)
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    def stop(self, outcome: str) -> None:
+        """Send what is left, say goodbye, and end the thread."""
+        self._stopping = True
+        with contextlib.suppress(ConnectionLost):
+            self._send(bye=outcome)
+        self._connection.close()
+        self._thread.join(timeout=5)
+
+    def _beat_until_stopped(self) -> None:
+        try:
+            while not self._stopping:
+                self._send()
+                self._listen(until=time.monotonic() + BEAT_S)
+        except ConnectionLost:
+            if not self._stopping:
+                self._abandon("the driver is gone")
+
+    def _listen(self, until: float) -> None:
+        while not self._stopping and (left_s := until - time.monotonic()) > 0:
+            try:
+                message = self._connection.receive(left_s)
+            except TimeoutError:
+                return
+            self._obey(message)
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        if message.get("finish"):
+            self.asked_to_end = True
+        if message.get("stack"):
+            self._send(stack=_stacks())
+        if "end" in message:
+            self._abandon(str(message["end"]))
+
+    def _send(self, **more: Any) -> None:
+        recorder = self._recorder
+        with self._sending:
+            self._connection.send(
+                {
+                    "step": recorder.step,
+                    "phase": recorder.phase,
+                    "progress": recorder.progress,
+                    "longest_s": recorder.longest_s,
+                    **recorder.take(),
+                    **more,
+                }
+            )
+
+
+def _stacks() -> str:
+    """What every thread of this process is doing, the training thread last."""
+    with tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        return file.read(20_000).decode(errors="replace")
+
+
+def leave_now(exit_code: int) -> None:
+    """End this process at once, although its training thread may sit in a collective."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)

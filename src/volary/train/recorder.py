@@ -1,0 +1,95 @@
+"""Counts cost where it arises: times the phases of each step and keeps what the worker has to say until it is sent."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from volary.run.journal import StepRow
+
+STEP_PHASES = ("data", "forward", "backward", "exchange", "optimizer")
+
+
+class Recorder:
+    """One worker's clock and notebook. The pulse thread reads it; only the training thread writes.
+
+    phase: what the worker is in. progress: grows with every change of phase. longest_s: the longest time it has spent
+    in one phase without progress, by which a hang is told from slow work.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.step = 0
+        self.phase = "starting"
+        self.progress = 0
+        self.longest_s = 0.0
+        self.since = time.perf_counter()
+        self.rows: deque[StepRow] = deque()
+        self.said: deque[dict[str, Any]] = deque()
+        self._spent = dict.fromkeys(STEP_PHASES, 0.0)
+        self._sent_bytes = 0
+        self._received_bytes = 0
+
+    def enter(self, phase: str) -> None:
+        """The worker leaves its phase for `phase`."""
+        now = time.perf_counter()
+        spent = now - self.since
+        if self.phase in self._spent:
+            self._spent[self.phase] += spent
+        if spent > self.longest_s and self.step:
+            self.longest_s = spent
+        self.phase, self.since = phase, now
+        self.progress += 1
+
+    def end_step(
+        self, *, epoch: float, samples: int, loss: float, lr: float, sent_bytes: int, received_bytes: int
+    ) -> None:
+        """Close a step with what it did; bytes are totals since the start. The next one begins by waiting for data."""
+        self.enter("data")
+        self.step += 1
+        spent = self._spent
+        self.rows.append(
+            StepRow(
+                self.step,
+                self.rank,
+                time.time(),
+                epoch,
+                samples,
+                loss,
+                lr,
+                sum(spent.values()),
+                *spent.values(),
+                sent_bytes - self._sent_bytes,
+                received_bytes - self._received_bytes,
+            )
+        )
+        self._sent_bytes, self._received_bytes = sent_bytes, received_bytes
+        for phase in spent:
+            spent[phase] = 0.0
+
+    def go_on_from(self, step: int) -> None:
+        """Steps up to `step` were done in an earlier life."""
+        self.step = step
+
+    def event(self, kind: str, **data: Any) -> None:
+        """Something happened at this step."""
+        self.said.append({"event": kind, "step": self.step, "data": data})
+
+    def metrics(self, values: dict[str, float]) -> None:
+        """An evaluation at this step measured `values`."""
+        self.said.append({"metrics": values, "step": self.step})
+
+    def note(self, **facts: Any) -> None:
+        """A fact about the run, replacing its older value."""
+        self.said.append({"note": {key: str(value) for key, value in facts.items()}})
+
+    def take(self) -> dict[str, Any]:
+        """Everything not taken yet, as plain values; for the thread that sends it."""
+        rows = [_plain(self.rows.popleft()) for _ in range(len(self.rows))]
+        said = [self.said.popleft() for _ in range(len(self.said))]
+        return {"rows": rows, "said": said}
+
+
+def _plain(row: StepRow) -> list[float]:
+    return [getattr(row, name) for name in StepRow.__slots__]

@@ -1,0 +1,114 @@
+"""A worker's job in a run of a session: join, compare, build, resume, train."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.comm.group import join, leave
+from volary.comm.store import KeyedStore
+from volary.errors import PeerLost, VolaryError
+from volary.session.reference import UserObject
+from volary.session.spec import Session
+from volary.train.assemble import assemble, build_model, choose_device
+from volary.train.bulletin import Bulletin
+from volary.train.compare import code_facts, compare, setting_facts, shape_facts
+from volary.train.loop import Outcome, train
+from volary.train.seeds import seed_all
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from volary.train.process import Membership
+    from volary.train.pulse import Pulse
+    from volary.train.recorder import Recorder
+
+# The watch beside the data path finds who is lost within seconds; this only bounds what it cannot see.
+COLLECTIVE_TIMEOUT_S = 600.0
+
+
+def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
+    """Train the run's session as one of its ranks. Raises what the user's code raises, and VolaryError."""
+    place = member.place
+    session = Session.read(member.directory.session)
+    device = choose_device(session.train.device, place.local_rank, place.world_size)
+    with joined(member, device) as bulletin:
+        compare(bulletin, "code", code_facts(_user_files(session)) | setting_facts(session.settings()))
+        seed_all(session.train.seed)
+        model = build_model(session, device)
+        compare(bulletin, "shapes", shape_facts(model.module))
+        share_from_first(model.module, place.world_size)
+        seed_all(session.train.seed + 1 + place.rank)
+        training = assemble(
+            session,
+            rank=place.rank,
+            world_size=place.world_size,
+            device=device,
+            recorder=recorder,
+            bulletin=bulletin,
+            checkpoints=member.directory.checkpoints,
+            model=model,
+            asked_to_end=lambda: pulse.asked_to_end,
+        )
+        resumed = training.saver.resume()
+        if place.rank == 0:
+            best = training.best
+            recorder.note(
+                steps_planned=training.steps,
+                steps_per_epoch=training.steps_per_epoch,
+                metric=best.metric,
+                higher_is_better=best.higher_is_better,
+                device=device,
+                parameters=sum(p.numel() for p in model.module.parameters()),
+            )
+            if resumed is not None:
+                recorder.event("resumed", from_step=resumed.step)
+        recorder.enter("data")
+        return train(training)
+
+
+@contextmanager
+def joined(member: Membership, device: torch.device) -> Iterator[Bulletin]:
+    """Be in the run's group for a while: torch's default group, and a bulletin beside it."""
+    place = member.place
+    store = KeyedStore.at(member.host, member.port, member.directory.key(), member.server_life, COLLECTIVE_TIMEOUT_S)
+    try:
+        join(store, place.rank, place.world_size, device, COLLECTIVE_TIMEOUT_S)
+        yield Bulletin(store, place.rank, place.world_size, place.life)
+    except VolaryError:
+        raise
+    except RuntimeError as error:
+        # torch names no peer; a rank whose own code failed says so itself
+        if torch.distributed.is_initialized() and "gloo" in str(error).lower():
+            raise PeerLost(f"the exchange broke: {str(error).splitlines()[0]}") from error
+        raise
+    finally:
+        leave()
+        store.close()
+
+
+def share_from_first(module: nn.Module, world_size: int) -> None:
+    """Give every rank the parameters and buffers of rank 0. A collective call."""
+    if world_size == 1:
+        return
+    for tensor in (*module.parameters(), *module.buffers()):
+        torch.distributed.broadcast(tensor.detach(), src=0)
+
+
+def _user_files(session: Session) -> dict[str, Path]:
+    """The user's own files that a session names, by setting."""
+    named = {
+        "network": session.network,
+        "loss": session.loss,
+        "optimizer": session.optimizer,
+        "data.source": session.data.source,
+    }
+    found = {}
+    for setting, value in named.items():
+        if isinstance(value, UserObject) and ".py:" in value.reference:
+            found[setting] = Path(value.reference.rpartition(":")[0])
+    return found

@@ -1,0 +1,5 @@
+"""Learning-rate schedules: a factor by step. One file each. Guide: docs/training.md"""
+
+from volary.plugins import Room
+
+ROOM = Room(__name__, "SCHEDULE")

@@ -1,0 +1,24 @@
+"""The learning rate stays as the optimiser has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from volary.train.schedules._base import require_warmup, warmed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant:
+    """Factor 1."""
+
+    warmup: int = 0  # steps over which the learning rate first grows linearly
+
+    def __post_init__(self) -> None:
+        require_warmup(self.warmup)
+
+    def factor(self, step: int, steps: int) -> float:  # noqa: ARG002  (a schedule's signature)
+        """1, after the warm-up."""
+        return warmed(step, self.warmup, 1.0)
+
+
+SCHEDULE = Constant

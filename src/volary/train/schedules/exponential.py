@@ -1,0 +1,27 @@
+"""The learning rate shrinks by a factor each step (Caffe: "exp")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from volary.session.checks import require
+from volary.train.schedules._base import require_warmup, warmed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exponential:
+    """gamma ^ step."""
+
+    gamma: float  # what each step multiplies by, above 0; 0.999 halves the rate in 693 steps
+    warmup: int = 0  # steps over which the learning rate first grows linearly
+
+    def __post_init__(self) -> None:
+        require(0 < self.gamma <= 1, "gamma", self.gamma, "above 0, up to 1")
+        require_warmup(self.warmup)
+
+    def factor(self, step: int, steps: int) -> float:  # noqa: ARG002  (a schedule's signature)
+        """The factor at `step`."""
+        return warmed(step, self.warmup, self.gamma**step)
+
+
+SCHEDULE = Exponential

@@ -1,0 +1,56 @@
+"""What ranks agree on with each step, in a few values that travel with the last bucket."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from volary.errors import NotFinite
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """The same on every rank. loss: mean over the global batch. ending: somebody was asked to end after this step.
+
+    not_finite: ranks whose share of the loss is NaN or infinite. missing: parameters without a gradient, over all ranks.
+    """
+
+    loss: float
+    ending: bool
+    not_finite: tuple[int, ...]
+    missing: int
+
+
+def size(world_size: int) -> int:
+    """How many values travel."""
+    return 3 + world_size
+
+
+def cast(loss: float, *, ending: bool, missing: int, rank: int, world_size: int) -> Tensor:
+    """This rank's votes; summed over all ranks they can be read. loss: this rank's share of the global mean."""
+    finite = math.isfinite(loss)
+    votes = [loss if finite else 0.0, float(ending), float(missing)] + [0.0] * world_size
+    votes[3 + rank] = 0.0 if finite else 1.0
+    return torch.tensor(votes)
+
+
+def read(summed: Tensor) -> Agreed:
+    """What the votes say once they are summed."""
+    loss, ending, missing, *not_finite = summed.tolist()
+    bad = tuple(rank for rank, vote in enumerate(not_finite) if vote)
+    return Agreed(math.nan if bad else loss, ending > 0, bad, int(missing))
+
+
+def check_finite(agreed: Agreed, step: int, policy: str, checkpoint: str) -> bool:
+    """Whether the step's update may be applied. Raises NotFinite if it may not and `policy` is `stop`."""
+    if not agreed.not_finite:
+        return True
+    if policy == "stop":
+        ranks = ", ".join(map(str, agreed.not_finite))
+        raise NotFinite(
+            f"the loss of rank {ranks} is NaN or infinite at step {step}; last good checkpoint: {checkpoint}"
+        )
+    return False

@@ -1,0 +1,65 @@
+"""A worker's command: `python -m volary.worker`, started by Volary's driver, or by a launcher with a session file."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+from volary.errors import BadInput, VolaryError
+from volary.placement import Place, find
+from volary.run.directory import RunDirectory
+
+
+def main() -> int:
+    """Be one worker until the run is over; returns the exit code."""
+    try:
+        place = find()
+        _die_with_parent()
+        _stay_on_cores()
+        if place.launcher == "local":
+            return _local(place)
+        return _launched(place, sys.argv[1:])
+    except VolaryError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+def _local(place: Place) -> int:
+    from volary.train.process import Membership, work
+
+    # beats begin before torch is imported: a slow start is seen as one
+    host, _, port = (place.meet or "").rpartition(":")
+    member = Membership(place=place, directory=RunDirectory(os.environ["VOLARY_RUN"]), host=host, port=int(port))
+    return work(member, "volary.train.run_session:run_session")
+
+
+def _launched(place: Place, arguments: list[str]) -> int:
+    if not arguments:
+        raise BadInput(f"{place.launcher}: name a session file, as in `-m volary.worker session.yaml`")
+    from volary.train.meeting import meet
+    from volary.train.process import work
+
+    with meet(place, Path(arguments[0]), arguments[1:]) as member:
+        return work(member, "volary.train.run_session:run_session")
+
+
+def _die_with_parent() -> None:
+    """No worker outlives what started it, even if that is killed. Linux; elsewhere the lost connection ends a worker."""
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if parent == 1 or os.getppid() != parent:
+        raise BadInput("what started this worker is gone")
+
+
+def _stay_on_cores() -> None:
+    if cores := os.environ.get("VOLARY_CORES"):
+        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""What a test may leave behind: nothing. Processes, threads, shared memory and files, looked at before and after."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import multiprocessing.forkserver
+import multiprocessing.resource_tracker
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+SHARED_MEMORY = Path("/dev/shm")
+GRACE_S = 3.0  # what is on its way out gets this long
+_PR_SET_CHILD_SUBREAPER = 36
+_CACHES = {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".venv"}
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every grandchild whose own parent goes: otherwise those left would be out of sight."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What there is at one moment. processes: ours, by (pid, start). files: in the checkout, which nobody may fill."""
+
+    processes: frozenset[psutil.Process]
+    threads: frozenset[threading.Thread]
+    segments: frozenset[Path]
+    files: frozenset[Path]
+
+    @classmethod
+    def now(cls) -> Surroundings:
+        """Look around."""
+        return cls(_processes(), _threads(), _entries(SHARED_MEMORY), _entries(CHECKOUT) | _entries(CHECKOUT / "runs"))
+
+    def left_since(self) -> list[str]:
+        """One line for each thing that is there now, was not then, and does not go within the grace."""
+        left: dict[str, list[str]] = {}
+
+        def settled() -> bool:
+            now = Surroundings.now()
+            left["processes"] = [_describe(process) for process in now.processes - self.processes]
+            left["threads"] = [f"thread {thread.name!r}" for thread in now.threads - self.threads]
+            left["segments"] = [f"shared memory {path}" for path in now.segments - self.segments if not _foreign(path)]
+            left["files"] = [f"file in the checkout: {path.name}" for path in now.files - self.files]
+            return not any(left.values())
+
+        _within(GRACE_S, settled)
+        return [line for lines in left.values() for line in lines]
+
+    def clear(self) -> None:
+        """End the processes and remove the segments that were left, so that only one test fails for them."""
+        for process in _processes() - self.processes:
+            with contextlib.suppress(psutil.Error):
+                for one in [*process.children(recursive=True), process]:
+                    one.kill()
+                process.wait(GRACE_S)
+        for path in _entries(SHARED_MEMORY) - self.segments:
+            if not _foreign(path):
+                path.unlink(missing_ok=True)
+
+
+def _within(seconds: float, condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def _processes() -> frozenset[psutil.Process]:
+    # the two that multiprocessing keeps for as long as this process lives
+    tracker: Any = multiprocessing.resource_tracker._resource_tracker
+    server: Any = multiprocessing.forkserver._forkserver
+    kept = {tracker._pid, server._forkserver_pid}
+    return frozenset(child for child in psutil.Process().children() if child.pid not in kept and _lives(child))
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _describe(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return f"process {process.pid}: {' '.join(process.cmdline())[:200]}"
+    return f"process {process.pid}"
+
+
+def _threads() -> frozenset[threading.Thread]:
+    # dummies are native threads (torch's autograd) that called Python once; nobody can join them
+    return frozenset(t for t in threading.enumerate() if not isinstance(t, threading._DummyThread))
+
+
+def _entries(folder: Path) -> frozenset[Path]:
+    if not folder.is_dir():
+        return frozenset()
+    return frozenset(path for path in folder.iterdir() if path.name not in _CACHES)
+
+
+def _foreign(segment: Path) -> bool:
+    """Whether a process that is not of this test run uses the segment: other runs share the machine."""
+    ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    for process in psutil.process_iter():
+        if process.pid not in ours:
+            with contextlib.suppress(psutil.Error, OSError):
+                if any(mapped.path == str(segment) for mapped in process.memory_maps()):
+                    return True
+    return False

@@ -1,0 +1,211 @@
+"""Real worker processes for a test: started, joined in a group on loopback, bounded, their traceback the test's."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import importlib.util
+import multiprocessing
+import os
+import pickle
+import secrets
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing import connection
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import Any
+
+from volary.comm.board import Board
+from volary.comm.server import KeyedServer
+from volary.errors import PeerLost
+
+OTHERS_WITHIN_S = 5.0  # once one worker failed, the others get this long to say what they saw
+COLLECTIVE_WITHIN_S = 30.0
+_PR_SET_PDEATHSIG = 1
+
+
+class WorkerError(Exception):
+    """A worker ended without a result: it was killed, hung, or raised what cannot be sent."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one worker does. The function travels as file and name: a test's module has no name to import it by."""
+
+    rank: int
+    world_size: int
+    module: str
+    file: str
+    function: str
+    arguments: bytes
+    folder: Path
+    at_most_s: float
+    board: tuple[str, int]
+    key: bytes
+
+
+@dataclass
+class Workers:
+    """Call it as `workers(n, function, *arguments)`: the results of `function(rank, n, *arguments)`, by rank.
+
+    `function` is of a module's top level; arguments and results are pickled. All n have joined torch's default group
+    (gloo on loopback). Raises what a worker raised, with its traceback as the cause; nothing outlives the call.
+    """
+
+    folder: Path
+    calls: int = field(default=0, init=False)
+
+    def __call__(self, n: int, function: Callable[..., Any], *arguments: Any, at_most_s: float = 60.0) -> list[Any]:
+        self.calls += 1
+        folder = self.folder / str(self.calls)
+        folder.mkdir()
+        file = sys.modules[function.__module__].__file__ or ""
+        work = (function.__module__, file, function.__qualname__, pickle.dumps(arguments))
+        key = secrets.token_bytes(32)
+        crew: list[_Worker] = []
+        with KeyedServer(key, {"board": Board()}) as server:
+            try:
+                crew += [_Worker(Job(rank, n, *work, folder, at_most_s, server.address, key)) for rank in range(n)]
+                _wait(crew, time.monotonic() + at_most_s)
+            finally:
+                for worker in crew:
+                    worker.end()
+        for worker in sorted(crew, key=_Worker.blame):
+            worker.check()
+        return [worker.result for worker in crew]
+
+
+class _Worker:
+    """One process, and the report that it sent."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.result: Any = None
+        self.report: tuple[Any, str] | None = None
+        self.ended_at = float("inf")  # stays so if it hangs
+        self.pipe, theirs = multiprocessing.Pipe(duplex=False)
+        self.process = _context().Process(target=_main, args=(job, theirs), daemon=True, name=f"worker-{job.rank}")  # type: ignore[attr-defined]
+        self.process.start()
+        theirs.close()
+
+    def hear(self) -> bool:
+        """Take the report; False if the worker failed or died without one."""
+        try:
+            result, text, self.ended_at = pickle.loads(self.pipe.recv_bytes())
+        except EOFError:
+            self.ended_at = time.monotonic()
+            return False
+        self.report = (result, text)
+        self.result = None if text else result
+        return not text
+
+    def end(self) -> None:
+        """Nothing of this worker is left after it."""
+        if self.report is None or self.report[1]:
+            self.process.kill()
+        self.process.join(OTHERS_WITHIN_S)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        self.pipe.close()
+
+    def blame(self) -> tuple[int, float]:
+        """Sorts causes before consequences: who died, who failed first, who lost a peer, who hangs."""
+        if self.report is None:
+            return 0 if self.ended_at < float("inf") else 3, self.ended_at
+        return 2 if isinstance(self.report[0], PeerLost) else 1, self.ended_at
+
+    def check(self) -> None:
+        """Raise what this worker raised, if it did."""
+        name = f"rank {self.job.rank} of {self.job.world_size}"
+        if self.report is None:
+            stack = self.job.folder / f"stack-{self.job.rank}"
+            hung = self.ended_at == float("inf")
+            how = f"did not end within {self.job.at_most_s} s" if hung else f"ended with {self.process.exitcode}"
+            raise WorkerError(f"{name} {how}\n{stack.read_text() if stack.exists() else ''}")
+        error, text = self.report
+        if text:
+            cause = WorkerError(f"{name}:\n{text}")
+            raise cause if error is None else error from cause
+
+
+def _context() -> BaseContext:
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torch.distributed"])  # else every worker spends seconds on importing it
+    return context
+
+
+def _wait(crew: list[_Worker], until: float) -> None:
+    waiting: dict[Any, _Worker] = {worker.pipe: worker for worker in crew}
+    while waiting and (left_s := until - time.monotonic()) > 0:
+        for pipe in connection.wait(list(waiting), left_s):
+            if not waiting.pop(pipe).hear():
+                until = min(until, time.monotonic() + OTHERS_WITHIN_S)
+
+
+def _main(job: Job, pipe: connection.Connection) -> None:
+    """A worker process: load the test's module, join the group, call the function, send what came of it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    with (job.folder / f"stack-{job.rank}").open("w") as stack:
+        faulthandler.dump_traceback_later(max(1.0, job.at_most_s - 2), file=stack)
+        try:
+            report = _work(job)
+        except BaseException as error:
+            report = _failure(error)
+        faulthandler.cancel_dump_traceback_later()
+    pipe.send_bytes(report)
+
+
+def _failure(error: BaseException) -> bytes:
+    text = "".join(traceback.format_exception(error))
+    now = time.monotonic()
+    try:
+        data = pickle.dumps((error, text, now))
+        pickle.loads(data)
+    except Exception:
+        return pickle.dumps((None, text, now))
+    return data
+
+
+def _work(job: Job) -> bytes:
+    import torch
+
+    from volary.comm import group
+    from volary.comm.store import KeyedStore
+
+    torch.set_num_threads(1)
+    function = _load(job)
+    arguments = pickle.loads(job.arguments)
+    os.chdir(job.folder)
+    warnings.simplefilter("error")
+    store = KeyedStore.at(*job.board, job.key)
+    group.join(store, job.rank, job.world_size, torch.device("cpu"), COLLECTIVE_WITHIN_S)
+    try:
+        return pickle.dumps((function(job.rank, job.world_size, *arguments), "", 0.0))
+    except BaseException as error:
+        return _failure(error)  # before the group is left, which is when the others fail too
+    finally:
+        group.leave()
+        store.close()
+
+
+def _load(job: Job) -> Callable[..., Any]:
+    module = sys.modules.get(job.module)
+    if module is None:
+        spec = importlib.util.spec_from_file_location(job.module, job.file)
+        assert spec and spec.loader
+        module = sys.modules[job.module] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    found: Any = module
+    for part in job.function.split("."):
+        found = getattr(found, part)
+    return found  # type: ignore[no-any-return]

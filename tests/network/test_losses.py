@@ -1,0 +1,200 @@
+"""Losses give means over samples; their totals add up over batches to what one large batch gives."""
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from volary.errors import SettingError
+from volary.network import Loss, build_loss
+from volary.network.losses import ROOM
+
+DOCS = Path(__file__).parents[2] / "docs" / "networks.md"
+
+
+def loss(name: str, **settings: Any) -> Any:
+    return build_loss(ROOM.load(name)(**settings))
+
+
+def scores(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+
+
+def classes(*shape: int, below: int = 5) -> Tensor:
+    return torch.randint(below, shape, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("name", ROOM.names())
+def test_every_loss_is_documented_and_a_criterion(name: str) -> None:
+    assert re.search(rf"^\| `{name}` \|", DOCS.read_text(), re.MULTILINE), f"docs/networks.md has no row for {name}"
+    settings = ROOM.load(name)()
+    assert isinstance(settings, Loss)
+    criterion = settings.build()
+    assert criterion.metric in criterion.measured
+    assert isinstance(criterion.higher_is_better, bool)
+    assert criterion.figures(torch.zeros(len(criterion.measured), 2)) == {}
+
+
+def test_cross_entropy_equals_torch_s() -> None:
+    output, target = scores(6, 5), classes(6)
+    assert torch.equal(loss("cross_entropy")(output, target), functional.cross_entropy(output, target))
+    smoothed = functional.cross_entropy(output, target, label_smoothing=0.1)
+    assert torch.equal(loss("cross_entropy", label_smoothing=0.1)(output, target), smoothed)
+
+
+def test_cross_entropy_of_sequences_is_the_mean_over_positions() -> None:
+    output, target = scores(3, 4, 5), classes(3, 4)
+    expected = functional.cross_entropy(output.transpose(1, 2), target)
+    torch.testing.assert_close(loss("cross_entropy")(output, target), expected)
+
+
+def test_auxiliary_outputs_count_at_their_weight() -> None:
+    criterion = loss("cross_entropy", auxiliary_weight=0.25)
+    output, target = scores(6, 5), classes(6)
+    assert criterion((output, output, output), target).item() == pytest.approx(1.5 * criterion(output, target).item())
+    assert torch.equal(criterion.totals((output, -output), target), criterion.totals(output, target))
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (7, 3, 5)])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_totals_of_parts_add_up_to_the_figures_of_the_whole(shape: tuple[int, ...], smoothing: float) -> None:
+    criterion = loss("cross_entropy", label_smoothing=smoothing)
+    output, target = scores(*shape), classes(*shape[:-1])
+    parts = [criterion.totals(output[part], target[part]) for part in (slice(0, 2), slice(2, 3), slice(3, 7))]
+    figures = criterion.figures(sum(parts[1:], parts[0]))
+    assert figures["loss"] == pytest.approx(criterion(output, target).item())
+    assert figures["accuracy"] == pytest.approx((output.argmax(-1) == target).float().mean().item())
+    assert ("perplexity" in figures) == (len(shape) == 3)
+
+
+def test_perplexity_is_e_to_the_loss_without_smoothing() -> None:
+    output, target = scores(2, 3, 5), classes(2, 3)
+    criterion = loss("cross_entropy", label_smoothing=0.5, metric="perplexity")
+    expected = math.exp(loss("cross_entropy")(output, target).item())
+    assert criterion.figures(criterion.totals(output, target))["perplexity"] == pytest.approx(expected)
+    assert not criterion.higher_is_better
+    assert loss("cross_entropy").higher_is_better
+
+
+def test_the_metric_is_always_among_the_figures() -> None:
+    for metric in ("accuracy", "perplexity", "loss"):
+        criterion = loss("cross_entropy", metric=metric)
+        assert metric in criterion.figures(criterion.totals(scores(4, 5), classes(4)))
+
+
+def test_a_hopeless_perplexity_is_a_large_number() -> None:
+    output = torch.tensor([[[0.0, 1e6]]])
+    criterion = loss("cross_entropy")
+    assert criterion.figures(criterion.totals(output, torch.zeros(1, 1, dtype=torch.int64)))["perplexity"] > 1e300
+
+
+def test_mse_is_the_mean_over_all_values() -> None:
+    output, target = scores(6, 2), -scores(6, 2)
+    criterion = loss("mse")
+    assert criterion(output, target).item() == pytest.approx(((output - target) ** 2).mean().item())
+    totals = criterion.totals(output[:1], target[:1]) + criterion.totals(output[1:], target[1:])
+    assert criterion.figures(totals)["loss"] == pytest.approx(criterion(output, target).item())
+
+
+def test_mse_never_broadcasts() -> None:
+    with pytest.raises(SettingError, match=r"targets' shape; got \(6, 1\), \(6,\)"):
+        loss("mse")(scores(6, 1), scores(6))
+
+
+@pytest.mark.parametrize(
+    ("name", "output", "target_shape", "sentence"),
+    [
+        ("cross_entropy", (2, 10), (), "^network 'lenet' gives 10 outputs but the data has 20 classes$"),
+        (
+            "cross_entropy",
+            (2, 10, 30),
+            (),
+            r"gives shape \(samples, 10, 30\); cross_entropy takes \(samples, classes\)",
+        ),
+        ("cross_entropy", (2, 30), (5,), r"gives shape \(samples, 30\); .*data's targets have \(samples, 5\)$"),
+        ("cross_entropy", (2, 4, 4, 30), None, r"gives shape \(samples, 4, 4, 30\); cross_entropy takes"),
+        ("cross_entropy", (2,), None, r"gives shape \(samples\); cross_entropy takes"),
+        ("mse", (2, 3), (4,), r"gives shape \(samples, 3\); mse takes the shape of the data's targets, \(samples, 4\)"),
+    ],
+)
+def test_outputs_that_do_not_fit_are_refused(
+    name: str, output: tuple[int, ...], target_shape: tuple[int, ...] | None, sentence: str
+) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        loss(name).check("lenet", torch.empty(output, device="meta"), target_shape, 20)
+
+
+def test_an_output_that_is_no_tensor_is_refused() -> None:
+    with pytest.raises(SettingError, match="network 'mine' gives an object of type dict; mse takes a tensor"):
+        loss("mse").check("mine", {}, None, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"label_smoothing": 1.0}, "label_smoothing is 1.0; accepted: from 0, below 1"),
+        ({"auxiliary_weight": -0.1}, "auxiliary_weight is -0.1; accepted: from 0"),
+        ({"metric": "f1"}, "metric is 'f1'; accepted: accuracy, perplexity, loss"),
+    ],
+)
+def test_unfit_settings_are_refused(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        ROOM.load("cross_entropy")(**settings)
+
+
+def scaled(output: Tensor, target: Tensor, scale: float = 1.0) -> Tensor:
+    return (output - target).abs().mean() * scale
+
+
+def test_a_user_s_function_is_a_criterion() -> None:
+    criterion = build_loss(scaled, arguments={"scale": 2.0}, name="mine:scaled")
+    output, target = scores(4, 2), torch.zeros(4, 2)
+    assert torch.equal(criterion(output, target), scaled(output, target, 2.0))
+    assert (criterion.metric, criterion.higher_is_better, criterion.measured) == ("loss", False, ("loss",))
+    totals = criterion.totals(output, target)
+    assert totals[0, 1] == 4
+    assert criterion.figures(totals)["loss"] == pytest.approx(scaled(output, target, 2.0).item())
+
+
+def test_a_user_s_class_is_made_with_its_arguments() -> None:
+    criterion = build_loss(nn.HuberLoss, arguments={"delta": 0.1})
+    expected = functional.huber_loss(scores(3), torch.zeros(3), delta=0.1)
+    assert torch.equal(criterion(scores(3), torch.zeros(3)), expected)
+
+
+class Trainable(nn.Linear):
+    def forward(self, output: Tensor, target: Tensor | None = None) -> Tensor:
+        return output.mean()
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "sentence"),
+    [
+        (scaled, {"scal": 2}, "loss 'mine:loss' takes no argument 'scal'; did you mean 'scale'"),
+        (nn.HuberLoss, {"delt": 2}, "loss 'mine:loss' takes no argument 'delt'; did you mean 'delta'"),
+        (lambda output: output, {}, r"loss 'mine:loss' cannot be called as loss\(output, target\)"),
+        (dict, {}, r"makes an object that cannot be called; accepted: loss\(output, target\)"),
+        (Trainable, {"in_features": 2, "out_features": 1}, "has parameters to train; put them into the network"),
+        (3, {}, "is of type int; accepted: a function or a class"),
+    ],
+)
+def test_an_unfit_function_is_refused(function: Any, arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        build_loss(function, arguments=arguments, name="mine:loss")
+
+
+@pytest.mark.parametrize(
+    ("gives", "sentence"),
+    [
+        (lambda output, target: output, r"gives a tensor of shape \(4, 2\); accepted: a scalar tensor"),
+        (lambda output, target: 1.0, "gives a float; accepted: a scalar tensor"),
+    ],
+)
+def test_a_function_that_gives_no_scalar_is_refused(gives: Any, sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        build_loss(gives)(scores(4, 2), torch.zeros(4, 2))

@@ -1,0 +1,107 @@
+import sys
+
+import pytest
+
+from volary.errors import SettingError
+from volary.session import Session, UserObject
+
+
+@pytest.fixture(autouse=True)
+def fresh_imports(monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "helpers_of_mine.py").write_text("SIZE = 3\n")
+    (tmp_path / "nets.py").write_text(
+        "from helpers_of_mine import SIZE\nclass Net:\n    size = SIZE\n    class Small:\n        pass\n"
+    )
+    (tmp_path / "mine_pkg").mkdir()
+    (tmp_path / "mine_pkg" / "__init__.py").write_text("")
+    (tmp_path / "mine_pkg" / "rules.py").write_text("from . import rules as same\ndef make():\n    return same.make\n")
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    (tmp_path / "wants.py").write_text("import not_there_at_all\n")
+    (tmp_path / "bad_syntax.py").write_text("def f(:\n")
+    return tmp_path
+
+
+def refer(reference, folder, **arguments):
+    return UserObject.found_from(reference, folder, arguments)
+
+
+def test_a_file_is_loaded_once_and_may_import_its_neighbours(project):
+    net = refer("nets.py:Net", project).load()
+    assert net.size == 3
+    assert refer("./nets.py:Net", project).load() is net
+    assert refer("nets.py:Net.Small", project).load() is net.Small
+
+
+def test_a_module_is_found_beside_the_session_file(project):
+    found = refer("mine_pkg.rules:make", project)
+    assert found.reference == f"mine_pkg.rules:make in {project}"
+    assert found.load()() is found.load()
+
+
+def test_a_module_elsewhere_is_an_installed_one(project):
+    found = refer("collections:OrderedDict", project)
+    assert found.reference == "collections:OrderedDict"
+    assert found.load().__name__ == "OrderedDict"
+
+
+def test_a_reference_means_the_same_from_everywhere(project, monkeypatch, tmp_path_factory):
+    written = [refer(text, project).reference for text in ("nets.py:Net", "nets:Net", "collections:Counter")]
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert [refer(text, tmp_path_factory.mktemp("run")).reference for text in written] == written
+
+
+@pytest.mark.parametrize("text", ["a:b:c", ":Net", "nets.py:", "nets.py:1x", "a b:c", "a-b:c", "https://x.org:y"])
+def test_what_has_neither_form_is_refused(project, text):
+    with pytest.raises(SettingError) as caught:
+        refer(text, project)
+    assert str(caught.value) == f"is {text!r}; accepted: 'package.module:name' or 'path/file.py:name'"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("gone.py:Net", "{0}/gone.py: no such file (named as '{0}/gone.py:Net')"),
+        ("nets.py:Nett", "'{0}/nets.py:Nett': has no 'Nett'; did you mean 'Net'?"),
+        ("nets.py:Net.Big", "'{0}/nets.py:Net.Big': has no 'Big'"),
+        ("broken.py:x", "importing '{0}/broken.py:x' failed: ZeroDivisionError: division by zero"),
+        ("wants.py:x", "no module 'not_there_at_all', wanted by '{0}/wants.py:x'; looked among the installed packages"),
+        ("not_there_at_all.x:y", "no module 'not_there_at_all', wanted by 'not_there_at_all.x:y'; "
+         "looked among the installed packages"),
+        ("mine_pkg.ruls:make", "no module 'mine_pkg.ruls', wanted by 'mine_pkg.ruls:make in {0}'; "
+         "looked {0} and among the installed packages"),
+        ("mine_pkg.rules:mak", "'mine_pkg.rules:mak in {0}': has no 'mak'; did you mean 'make'?"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_loaded_is_one_clear_sentence(project, text, sentence):
+    with pytest.raises(SettingError) as caught:
+        refer(text, project).load()
+    assert str(caught.value) == sentence.format(project)
+
+
+def test_a_syntax_error_names_its_file_and_line(project):
+    with pytest.raises(SettingError, match=r"failed: SyntaxError: invalid syntax \(bad_syntax.py, line 1\)"):
+        refer("bad_syntax.py:f", project).load()
+
+
+def test_check_looks_without_running(project):
+    refer("broken.py:x", project).check()
+    refer("broken:x", project).check()
+    with pytest.raises(SettingError, match="no such file"):
+        refer("gone.py:x", project).check()
+    with pytest.raises(SettingError, match="no module 'gone_too'"):
+        refer("gone_too:x", project).check()
+
+
+def test_a_session_file_names_code_beside_itself_with_arguments(project, write):
+    session = Session.read(write("network: {name: 'nets:Net', size: 4, deep: {a: [1]}}\ndata: {source: digits}\n"))
+    assert session.network == UserObject(f"nets:Net in {project}", {"size": 4, "deep": {"a": [1]}})
+    assert session.network.load().__name__ == "Net"
