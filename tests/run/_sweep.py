@@ -25,13 +25,14 @@ from volary.run.reader import RunReader
 from volary.run.verdict import Verdict, read_verdict
 
 UNTOUCHED, DONE, FAILED, DIED = 0, 3, 4, 5  # nothing went wrong; the fault was survived; it was said; the end
-# fail: nothing happens; torn: a write gets half way; die: the process ends there; cut: it ends and so does the power
-MODES = ("fail", "torn", "die", "torn-die", "cut")
+# fail: nothing happens; torn: a write gets half way; die: the process ends there; cut: the power goes, and of what was
+# not synced half is there; undone: as cut, and renames that were not synced did not happen either
+MODES = ("fail", "torn", "die", "torn-die", "cut", "undone")
 
 
 @dataclass
 class FaultyDisk(Disk):
-    """A disk whose n-th call goes wrong as `mode` says. With "cut", what was not synced is half there or not there."""
+    """A disk whose n-th call goes wrong as `mode` says."""
 
     n: int = 0
     mode: str = "sound"
@@ -61,7 +62,7 @@ class FaultyDisk(Disk):
         if self._is_the_one():
             self._go_wrong()
         kept = None
-        if new.is_file():
+        if self.mode == "undone" and new.is_file():
             kept = new.with_name(f"{new.name}~kept")
             shutil.copy(new, kept)
         super().rename(old, new)
@@ -72,7 +73,7 @@ class FaultyDisk(Disk):
         """Remove, or go wrong with half of a folder removed."""
         if path.exists() and self._is_the_one():
             if path.is_dir():
-                next(iter(sorted(path.iterdir())), path / "none").unlink(missing_ok=True)
+                next(iter(sorted(path.iterdir(), reverse=True)), path / "none").unlink(missing_ok=True)
                 if self.mode in ("fail", "torn"):
                     return  # as the real one: what cannot be removed stays
             self._go_wrong()
@@ -83,16 +84,21 @@ class FaultyDisk(Disk):
         return self.calls == self.n
 
     def _go_wrong(self) -> NoReturn:
-        if self.mode == "cut":
+        self.cut()
+        if self.mode in ("fail", "torn"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os._exit(DIED)
+
+    def cut(self) -> None:
+        """Lose what a machine without power loses, if the mode is about that."""
+        if self.mode in ("cut", "undone"):
             for path in filter(Path.is_file, self.unsynced):
                 os.truncate(path, path.stat().st_size // 2)
+        if self.mode == "undone":
             for old, new, kept in reversed(self.renames):
                 new.rename(old)
                 if kept:
                     kept.rename(new)
-        if self.mode in ("die", "torn-die", "cut"):
-            os._exit(DIED)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Subject(Protocol):
@@ -272,6 +278,7 @@ def _in_a_child(case: Subject, disk: FaultyDisk) -> int:
         status = 1
         try:
             case.operate(disk)
+            disk.cut()
             status = UNTOUCHED if disk.calls < disk.n else DONE
         except (OSError, VolaryError):
             status = FAILED

@@ -1,8 +1,4 @@
-from dataclasses import dataclass
-
 import pytest
-
-import volary.engine
 
 SHORT = """\
 network: lenet
@@ -11,28 +7,6 @@ optimizer: {name: sgd, lr: 0.05, momentum: 0.9}
 train: {epochs: 10}
 strategy: {workers: 2}
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Local:
-    pass
-
-
-class OneEngine:
-    planned = ()
-
-    def names(self):
-        return ["local"]
-
-    def load(self, name):
-        return Local
-
-
-@pytest.fixture(autouse=True)
-def an_engine(monkeypatch):
-    """Until the engine room has its first."""
-    if "local" not in volary.engine.ROOM.names():
-        monkeypatch.setattr(volary.engine, "ROOM", OneEngine())
 
 
 @pytest.fixture

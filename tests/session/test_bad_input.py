@@ -99,7 +99,7 @@ def test_a_name_that_is_planned_says_so(write, short):
         ("a: *b\n", "session.yaml:1:4: is not valid YAML: found undefined alias 'b'"),
         ("a: \x01\n", "session.yaml: is not valid YAML: unacceptable character #x0001: special characters are not "
          'allowed in "<unicode string>", position 3'),
-        ("[" * 3000, "session.yaml: is nested too deeply"),
+        ("[" * 600, "session.yaml: is nested too deeply"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_session_is_one_clear_sentence(write, text, sentence):
@@ -127,6 +127,11 @@ def test_a_missing_file_and_a_folder_are_one_clear_sentence(tmp_path, monkeypatc
 def test_traps_of_yaml_are_refused(write, short, more, sentence):
     text = short.replace("train: {epochs: 10}\n", "run: {}\n")
     assert refusal(write(text + more + "\n")) == sentence
+
+
+def test_a_few_lines_that_mean_billions_of_values_are_refused(write):
+    bomb = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+    assert refusal(write(bomb)) == "session.yaml: holds more than 100000 values"
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 
 from volary.errors import SettingError
 from volary.session.choice import Choice
-from volary.session.node import from_python
+from volary.session.node import FAULT, from_python
 from volary.session.period import Period
 from volary.session.problems import Problems
-from volary.session.reader import FAULT, Reader
+from volary.session.reader import Reader
 from volary.session.yaml_file import parse
 
 
@@ -101,7 +101,7 @@ def test_values_are_read_as_their_types(text, name, value):
         ("count: true", "f:1:8: count: is true; accepted: a whole number"),
         ("count: 1.0", "f:1:8: count: is 1.0; accepted: a whole number"),
         ("count: '1'", "f:1:8: count: is '1'; accepted: a whole number"),
-        ("count:", "f:1:1: count: is null; accepted: a whole number"),
+        ("count:", "f:1:7: count: is null; accepted: a whole number"),
         ("count: [1]", "f:1:8: count: is a list; accepted: a whole number"),
         ("rate: true", "f:1:7: rate: is true; accepted: a number"),
         ("rate: .nan", "f:1:7: rate: is nan; accepted: a number"),

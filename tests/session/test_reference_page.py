@@ -27,15 +27,14 @@ def test_every_setting_of_every_section_and_plug_in_says_what_it_is():
     assert silent == []
 
 
-def test_comments_go_on_over_indented_lines():
+def test_a_setting_is_described_by_the_comments_on_its_own_lines():
     class Example:
         one: int = 1  # the first
         two: tuple[int, ...] = (
             1,  # begins here
-            2,
+            2,  # and ends there
         )
-        #   and goes on here
-        # this is about three
+        # this is about nothing
         three: int = 3
 
-    assert comments_of(Example) == {"one": "the first", "two": "begins here and goes on here", "three": ""}
+    assert comments_of(Example) == {"one": "the first", "two": "begins here and ends there", "three": ""}

@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-from time import perf_counter
 
 BAD = "network: lenet\ndata: {source: digits}\noptimizer: {name: sgd, lrr: 1}\ntrain: {epochs: ten}\n"
 READ = """
@@ -20,35 +19,30 @@ session.to_yaml()
 session.check()
 """
 HEAVY = "import sys; print([n for n in ('torch', 'numpy', 'rich', 'PIL', 'click') if n in sys.modules])"
+CLOCK = "import time; print(time.process_time())"
 
 
 def python(code, folder):
-    started = perf_counter()
-    # bytecode beside the test: an installed package has it, a checkout in a read-only container may not
+    # bytecode beside the test: an installed package has it, a test run may forbid writing it into the checkout
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    return perf_counter() - started, done.stdout.strip()
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=True, timeout=60
+    ).stdout.strip()
 
 
 def test_a_faulty_file_is_refused_in_60_ms_beyond_python_and_ruamel(write, tmp_path):
+    """Processor time since the process began, the best of several: other processes do not count."""
     write(BAD)
     base, ours = [], []
-    for _ in range(12):
-        base.append(python("import ruamel.yaml", tmp_path)[0])
-        ours.append(python(READ, tmp_path)[0])
+    for _ in range(8):
+        base.append(float(python("import ruamel.yaml\n" + CLOCK, tmp_path)))
+        ours.append(float(python(READ + CLOCK, tmp_path)))
     assert min(ours) - min(base) < 0.060
 
 
 def test_nothing_heavy_is_imported_to_read_a_session(write, tmp_path, short):
     write(BAD)
-    assert python(READ + HEAVY, tmp_path)[1] == "[]"
+    assert python(READ + HEAVY, tmp_path) == "[]"
     write(short)
-    assert python(WHOLE + HEAVY, tmp_path)[1] == "[]"
+    assert python(WHOLE + HEAVY, tmp_path) == "[]"

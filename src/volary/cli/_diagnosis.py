@@ -11,6 +11,7 @@ from pathlib import Path
 
 from volary.cli._machine import Machine, Torch
 from volary.cli._settings import choices
+from volary.engine import ROOM as ENGINES
 from volary.monitor.wording import size
 
 FEWEST_OPEN_FILES = 1024
@@ -36,6 +37,7 @@ def findings(machine: Machine) -> list[Finding]:
     return [
         Finding("training on the CPU", "yes", f"torch {machine.torch.version} on {_cores(machine)}"),
         _several_workers(machine.torch),
+        *_engines(len(machine.usable_cores)),
         _cuda(machine, machine.torch),
         _precision(machine.torch),
         *_around(machine),
@@ -67,6 +69,12 @@ def _several_workers(torch: Torch) -> Finding:
     except OSError as error:
         return Finding(what, "no", f"no socket can listen on 127.0.0.1: {error.strerror}")
     return Finding(what, "yes", "gloo, on loopback")
+
+
+def _engines(workers: int) -> Iterator[Finding]:
+    for name in ENGINES.names():
+        refusal = ENGINES.load(name)().check(workers)
+        yield Finding(f"engine={name}", "no" if refusal else "yes", refusal or f"{workers} workers, one a core")
 
 
 def _cuda(machine: Machine, torch: Torch) -> Finding:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
 
 EVALUATIONS_SHOWN = 10
+_STATES = {"lost": "lost: it was running, and its driver is gone", "new": "new: nothing has started yet"}
 
 
 @click.command()
@@ -32,14 +33,13 @@ def show(run: RunDirectory, verify: bool, as_json: bool) -> None:
     _say_metrics(found)
     _say_times(found)
     _say_checkpoints(found)
-    if found.warnings:
-        say("\nnewest warnings\n" + "\n".join(found.warnings))
+    _say_warnings(found)
     if found.digest.message:
         say(f"\n{found.digest.message}")
 
 
 def _head(found: Account) -> list[tuple[str, str]]:
-    from volary.monitor.wording import duration, measured, moment, number, place
+    from volary.monitor.wording import argument, duration, measured, moment, number, place
 
     digest = found.digest
     of = f" of {digest.steps_planned}" if digest.steps_planned else ""
@@ -48,7 +48,7 @@ def _head(found: Account) -> list[tuple[str, str]]:
     took = f", {duration(digest.elapsed_s)}" if digest.elapsed_s is not None else ""
     rows = [
         ("run", digest.directory.name),
-        ("state", digest.state),
+        ("state", _STATES.get(digest.state, digest.state)),
         ("session", digest.session.sentence()),
         ("progress", f"step {digest.step}{of}{epoch}{took}"),
     ]
@@ -56,7 +56,10 @@ def _head(found: Account) -> list[tuple[str, str]]:
         rows.append(("started", moment(found.started_at)))
     if digest.best:
         rows.append(("best", f"{measured(digest.best.values)} at step {digest.best.step}"))
-    return [*rows, ("lies in", place(digest.directory.path)), ("logs", place(digest.directory.logs))]
+    rows += [("lies in", place(digest.directory.path)), ("logs", place(digest.directory.logs))]
+    if digest.state in ("stopped", "failed", "lost"):
+        rows.append(("go on", f"volary resume {argument(digest.directory.path)}"))
+    return rows
 
 
 def _say_metrics(found: Account) -> None:
@@ -103,3 +106,12 @@ def _say_checkpoints(found: Account) -> None:
         for kept in found.checkpoints
     ]
     say_table(("step", found.digest.metric or "metric", "files"), rows)
+
+
+def _say_warnings(found: Account) -> None:
+    from volary.monitor.wording import moment, trouble
+
+    if found.digest.warnings:
+        say("\nnewest warnings")
+    for event in found.digest.warnings:
+        say(f"{moment(event.at)}  {trouble(event)}")

@@ -131,7 +131,7 @@ class Board:
         late = [w for w in self._waiters if now >= w.deadline]
         if late:
             self._waiters = [w for w in self._waiters if now < w.deadline]
-        return [(w.peer, Reply(w.ask.request, "timeout", sorted(w.missing))) for w in late]
+        return [(w.peer, Reply(w.ask.request, "timeout", sorted(self._missing(w)))) for w in late]
 
     def received(self, peer: int, message: Any, now: float) -> Replies:
         """Do one Request. Replies to others follow where a key that they wait for appeared."""
@@ -200,7 +200,8 @@ class Board:
         return True
 
     def _wait(self, waiter: _Waiter) -> Replies:
-        if self._is_served(waiter):
+        waiter.missing = self._missing(waiter)
+        if not waiter.missing:
             return [self._served(waiter)]
         if len(self._waiters) >= _WAITERS:
             return [(waiter.peer, Reply(waiter.ask.request, "refused", f"{_WAITERS} requests wait already"))]
@@ -209,14 +210,15 @@ class Board:
 
     def _wake(self, written: Iterable[str]) -> Replies:
         touched = [w for w in self._waiters if not w.missing.isdisjoint(written)]
-        served = [w for w in touched if self._is_served(w)]
+        for waiter in touched:
+            waiter.missing = self._missing(waiter)  # all anew: a key that was there may have been deleted
+        served = [w for w in touched if not w.missing]
         if served:
             self._waiters = [w for w in self._waiters if w not in served]
         return [self._served(w) for w in served]
 
-    def _is_served(self, waiter: _Waiter) -> bool:
-        waiter.missing = {key for key in waiter.ask.keys if key not in self._values}
-        return not waiter.missing
+    def _missing(self, waiter: _Waiter) -> set[str]:
+        return {key for key in waiter.ask.keys if key not in self._values}
 
     def _served(self, waiter: _Waiter) -> tuple[int, Reply]:
         ask = waiter.ask

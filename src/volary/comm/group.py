@@ -64,7 +64,7 @@ def leave() -> None:
 
 
 def _leave_at_exit() -> None:
-    """A thread that sits in gloo when the interpreter ends aborts the process (exit 134): wake it, see it out, leave."""
+    """A thread that is in gloo when the interpreter ends aborts the process (exit 134): wake it, see it out, leave."""
     gloo.cut()
     deadline = time.monotonic() + _SEE_OUT_S
     frames = sys._current_frames()

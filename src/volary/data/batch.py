@@ -31,7 +31,7 @@ class Batch:
         return self.count / self.total
 
     def parts(self, pieces: int) -> Iterator[Batch]:
-        """The share in up to `pieces` nearly equal pieces; their weights sum to ours. None is empty unless the share is."""
+        """The share in up to `pieces` pieces, none empty unless the share is; their weights sum to ours."""
         pieces = max(1, min(pieces, self.count))
         if pieces == 1:
             yield self

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 from volary.comm.board import Board
@@ -27,7 +30,18 @@ LINGER_S = 1.0  # after bad news: how long the others may take to say what they 
 LEAVE_S = 10.0  # after all goodbyes: how long processes may take to end
 BAD = ("failed", "refused", "peer_lost")
 
-Launcher = Callable[[str, int], Handle]  # meeting point (host:port), life of the run -> the workers
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the workers of one life of a run meet its server. server_life: what the server proves to be."""
+
+    host: str
+    port: int
+    life: int
+    server_life: str
+
+
+Launcher = Callable[[Meeting], Handle]
 
 
 class Drive:
@@ -71,10 +85,10 @@ class Drive:
         server = KeyedServer(self._directory.key(), {"pulse": hub, "board": Board()}, self._host)
         server.start()
         try:
-            host, port = server.address
-            handle = launcher(f"{host}:{port}", life)
+            meeting = Meeting(*server.address, life, server.life)
+            handle = launcher(meeting)
             try:
-                journal.note(pids=list(handle.pids().values()), server=f"{host}:{port}")
+                journal.note(pids=json.dumps([os.getpid(), *handle.pids().values()]))
                 self._watcher.started(self._directory)
                 self._look_until_over(server, handle)
                 self._part(server, handle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from volary.driver.drive import Drive
+from volary.driver.drive import Drive, Meeting
 from volary.driver.ending import Ending, Watcher
 from volary.driver.watch import Rules
 from volary.engine._base import Handle, Launch
@@ -70,8 +70,9 @@ def drive(directory: RunDirectory, session: Session, watcher: Watcher) -> Ending
     """Drive one life of a run whose lock is held."""
     workers = session.strategy.workers
 
-    def launch(meet: str, life: int) -> Handle:
-        handle: Handle = session.engine.launch(Launch(directory, WORKER, workers, meet, life))
+    def launch(meeting: Meeting) -> Handle:
+        meet = f"{meeting.host}:{meeting.port}"
+        handle: Handle = session.engine.launch(Launch(directory, WORKER, workers, meet, meeting.life))
         return handle
 
     return Drive(directory, workers, rules_of(session.strategy), watcher).run(launch)

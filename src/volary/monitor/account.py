@@ -9,7 +9,7 @@ from typing import Any
 
 from volary.errors import RunError
 from volary.monitor.digest import Digest, Follower
-from volary.monitor.wording import hour, trouble
+from volary.monitor.wording import trouble
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.journal import StepRow
@@ -48,7 +48,6 @@ class Account:
     metrics: list[tuple[int, dict[str, float]]]
     workers: list[WorkerTimes]
     checkpoints: list[Kept]
-    warnings: list[str]
     logs: list[str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -70,7 +69,7 @@ class Account:
             "metrics": [{"step": step, "values": values} for step, values in self.metrics],
             "workers": [asdict(worker) for worker in self.workers],
             "checkpoints": [asdict(kept) for kept in self.checkpoints],
-            "warnings": self.warnings,
+            "warnings": [{"at": event.at, "text": trouble(event)} for event in digest.warnings],
             "message": digest.message,
             "logs": self.logs,
         }
@@ -97,7 +96,6 @@ def _account(directory: RunDirectory, verify: bool) -> Account:
         metrics=_by_step(metrics),
         workers=worker_times(recent),
         checkpoints=kept(Checkpoints(directory.checkpoints), verify),
-        warnings=[f"{hour(event.at)} {trouble(event)}" for event in digest.warnings],
         logs=[str(path) for path in sorted(directory.logs.glob("*.log"))],
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from volary.monitor.outline import Outline, outline
-from volary.monitor.wording import TROUBLE
+from volary.monitor.wording import TROUBLE, trouble
 from volary.run.directory import RunDirectory
 from volary.run.reader import Event, RunReader, Window
 
@@ -84,12 +84,12 @@ class Follower:
         news = tuple(self._reader.events(after=self._last_event))
         for event in news:
             self._take(event)
-        window = self._reader.window()
+        window, state = self._reader.window(), self._reader.state()
         planned, done = known_number(info, "steps_planned"), known_number(info, "steps_done") or 0
         step = max(int(done), window.step if window else 0)
         return Digest(
             directory=self._directory,
-            state=self._reader.state(),
+            state=state,
             session=self._session,
             workers=int(known_number(info, "workers") or 1),
             step=step,
@@ -97,7 +97,7 @@ class Follower:
             epochs_planned=known_number(info, "epochs_planned"),
             window=window,
             left_s=self._left(step, planned),
-            elapsed_s=self._elapsed(info),
+            elapsed_s=self._elapsed(info, state),
             metric=info.get("metric", ""),
             evaluated=self._evaluated,
             best=best_of(info),
@@ -109,7 +109,9 @@ class Follower:
     def _take(self, event: Event) -> None:
         self._last_event = event.id
         if event.kind in TROUBLE:
-            self._warnings.append(event)
+            # several ranks may tell of the same thing
+            if trouble(event) not in map(trouble, self._warnings):
+                self._warnings.append(event)
         elif event.kind == "evaluated":
             values = {name: float(value) for name, value in event.data.items() if isinstance(value, int | float)}
             self._evaluated = Measurement(event.step or 0, values)
@@ -125,9 +127,11 @@ class Follower:
             return None
         return max(0.0, planned - step) * (last.ended_at - first.ended_at) / (last.step - first.step)
 
-    def _elapsed(self, info: dict[str, str]) -> float | None:
+    def _elapsed(self, info: dict[str, str], state: str) -> float | None:
         started, ended = known_number(info, "started_at"), known_number(info, "ended_at")
-        if started is None:
+        ended = ended if ended is not None and started is not None and ended >= started else None
+        # nobody saw the end of a lost run
+        if started is None or (ended is None and state == "lost"):
             return None
-        until = ended if ended is not None and ended >= started else self._clock()
+        until = ended if ended is not None else self._clock()
         return max(0.0, until - started)

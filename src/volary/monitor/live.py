@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LABEL_WIDTH = 9
 LAG_WORTH_SHOWING = 0.05
-_COLOURS = {"data": "yellow", "forward": "cyan", "backward": "blue", "exchange": "magenta", "optimizer": "green"}
+_COLOURS = {"data": "yellow", "forward": "cyan", "backward": "bright_blue", "exchange": "magenta", "optimizer": "green"}
 
 
 class Live:
@@ -66,10 +66,9 @@ def _add_title(table: Table, digest: Digest) -> None:
     workers = f"{digest.workers} worker{'s' * (digest.workers != 1)}"
     state = "" if digest.state == "running" else digest.state
     about = "  ".join(part for part in (workers, clean(digest.session.engine), state) if part)
-    title = _text(digest.directory.name, "bold")
-    title.append(f"  {about}", "none")
+    title = _text("").append(digest.directory.name, "bold").append(f"  {about}")
     table.add_row("run", _one_line(title))
-    table.add_row("in", _one_line(_text(place(digest.directory.path), "none")))
+    table.add_row("in", _one_line(_text(place(digest.directory.path))))
 
 
 def _add_progress(table: Table, digest: Digest) -> None:
@@ -91,8 +90,8 @@ def _add_progress(table: Table, digest: Digest) -> None:
 
 def _add_measured(table: Table, digest: Digest) -> None:
     if digest.evaluated:
-        line = _text(measured(digest.evaluated.values, digest.metric), "bold")
-        line.append(f"   at step {digest.evaluated.step}", "none")
+        line = _text("").append(measured(digest.evaluated.values, digest.metric), "bold")
+        line.append(f"   at step {digest.evaluated.step}")
         table.add_row("evaluated", line)
     if digest.best:
         table.add_row("best", _text(f"{measured(digest.best.values)}   at step {digest.best.step}"))

@@ -14,8 +14,10 @@ PHASE_WORDS = {phase: "optimiser" if phase == "optimizer" else phase for phase i
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
-def number(value: float) -> str:
-    """Four significant digits: `0.9733`, `1.2e-05`, `2210`."""
+def number(value: float | None) -> str:
+    """Four significant digits: `0.9733`, `1.2e-05`, `2210`. None is how SQLite gives NaN back."""
+    if value is None:
+        return "nan"
     if math.isfinite(value) and abs(value) >= 1000:
         return f"{value:.0f}"
     return f"{value:.4g}"
@@ -69,12 +71,18 @@ def trouble(event: Event) -> str:
     at = f"step {event.step}: " if event.step is not None else ""
     reason = clean(event.data.get("reason", event.data.get("text", "")))
     if event.kind == "suspect":
-        return f"{at}rank {event.rank} is suspected: {reason}"
+        return at + (reason if reason.startswith("rank") else f"rank {event.rank}: {reason}")
     if event.kind == "checkpoint_failed":
-        return f"{at}no checkpoint, training goes on: {reason}"
+        return f"{at}no checkpoint: {reason}"
     if event.kind == "skipped":
-        return f"{at}update skipped: {reason or 'it was not finite'}"
+        return f"{at}update skipped, it was not finite{_on_ranks(event.data.get('ranks'))}"
     return f"{at}{reason}"
+
+
+def _on_ranks(ranks: object) -> str:
+    if not isinstance(ranks, list) or not ranks:
+        return ""
+    return f" on rank{'s' * (len(ranks) > 1)} {', '.join(clean(rank) for rank in ranks)}"
 
 
 def place(path: Path) -> str:

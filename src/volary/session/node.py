@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+
+class Fault(Enum):
+    """Stands for a value that could not be read; its problem is noted already."""
+
+    FAULT = 0
+
+
+FAULT: Final = Fault.FAULT
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from math import isfinite
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from volary.errors import SettingError
 from volary.session.fields import defaults_of, required_of, settings_of
-from volary.session.node import Node, join
+from volary.session.node import FAULT, Fault, Node, join
 from volary.session.problems import Problems, SessionError, unknown
 from volary.session.words import choice_in, in_words, is_union
-
-
-class Fault(Enum):
-    """Stands for a value that could not be read; its problem is noted."""
-
-    FAULT = 0
-
-
-FAULT: Final = Fault.FAULT
 
 
 class Reader:
@@ -41,6 +31,8 @@ class Reader:
 
     def read(self, hint: Any, node: Node, path: str, default: Any = None) -> Any:
         """The node's value as a `hint`, or FAULT. default: the field's, which a choice without a name means."""
+        if node.value is FAULT:
+            return FAULT
         if choice := choice_in(hint):
             return self._choice(choice, node, path, default)
         if get_origin(hint) is Annotated:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from volary.session.fields import defaults_of, settings_of
-from volary.session.node import from_python
+from volary.session.node import FAULT, from_python
 from volary.session.problems import Problems
-from volary.session.reader import FAULT, Reader
+from volary.session.reader import Reader
 
 
 def settle(section: Any) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from volary.session.node import Node, join
+from volary.session.node import FAULT, Node, join
 from volary.session.problems import Problems
 
 SCALARS = ("int", "float", "bool", "null")
 TEXT = ("str", "timestamp", "merge", "value")
 PREFIX = "tag:yaml.org,2002:"
+MOST_VALUES = 100_000  # after aliases are followed: a few lines of them can mean billions
 
 
 def read_file(path: Path, problems: Problems) -> Node | None:
@@ -64,6 +65,8 @@ def parse(text: str, name: str, folder: Path, problems: Problems, numbered: bool
         problems.add(name, "", f"is not valid YAML: {' '.join(str(error).split())}")
     except RecursionError:
         problems.add(name, "", "is nested too deeply")
+    except OverflowError:
+        problems.add(name, "", f"holds more than {MOST_VALUES} values")
     return None
 
 
@@ -73,15 +76,19 @@ class _Tree:
     def __init__(self, constructor: Any, name: str, folder: Path, problems: Problems, numbered: bool) -> None:
         self.constructor, self.name, self.folder = constructor, name, folder
         self.problems, self.numbered = problems, numbered
+        self.values = 0
 
     def place(self, mark: Any) -> str:
         return f"{self.name}:{mark.line + 1}:{mark.column + 1}" if self.numbered and mark else self.name
 
     def node(self, given: Any, key_place: str, path: str, above: tuple[int, ...]) -> Node:
+        self.values += 1
+        if self.values > MOST_VALUES:
+            raise OverflowError
         place = self.place(given.start_mark)
         if id(given) in above:
             self.problems.add(place, path, "holds itself (an alias to what is around it)")
-            return Node(None, place, key_place, self.folder)
+            return Node(FAULT, place, key_place, self.folder)
         above = (*above, id(given))
         if given.id == "mapping":
             value: Any = self.mapping(given, path, above)
@@ -114,6 +121,6 @@ class _Tree:
                 return self.constructor.construct_object(given)
             except (ValueError, KeyError):
                 self.problems.add(place, path, f"is {given.value!r}, which its tag says is {kind}")
-                return None
+                return FAULT
         self.problems.add(place, path, f"has the tag {given.tag}; accepted: plain values without tags")
-        return None
+        return FAULT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -20,19 +21,24 @@ from volary.train.recorder import Recorder
 
 if TYPE_CHECKING:
     from volary.placement import Place
+    from volary.session.spec import Session
 
 CONNECT_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """A place in a run: who am I, which run is it, and where is its server (of which life)."""
+    """A place in a run: who am I, which run is it, and where is its server (of which life).
+
+    session: the one that this rank was started with, where each rank brings its own; ranks compare them.
+    """
 
     place: Place
     directory: RunDirectory
     host: str
     port: int
     server_life: str | None = None
+    session: Session | None = None
 
 
 Job = Callable[[Membership, Recorder, Pulse], Outcome]
@@ -46,6 +52,8 @@ def work(member: Membership, job: str) -> int:
     recorder = Recorder(member.place.rank)
     pulse = Pulse(_connect(member), recorder, lambda sentence: _abandon(member, recorder, sentence))
     pulse.start()
+    # a launcher's notice (Slurm's before the time limit, a preemption): finish the step, save, end
+    signal.signal(signal.SIGTERM, lambda *_: pulse.ask_to_end())
     try:
         verdict = _verdict(member, recorder, _load(job)(member, recorder, pulse))
     except Exception as error:  # the user's code may raise anything, and it must reach the verdict

@@ -40,6 +40,10 @@ class Pulse:
         """Begin to beat."""
         self._thread.start()
 
+    def ask_to_end(self) -> None:
+        """Let the run end after this step; whoever asks one rank asks all."""
+        self.asked_to_end = True
+
     def stop(self, outcome: str) -> None:
         """Send what is left, say goodbye, and end the thread."""
         self._stopping = True
@@ -67,7 +71,7 @@ class Pulse:
 
     def _obey(self, message: dict[str, Any]) -> None:
         if message.get("finish"):
-            self.asked_to_end = True
+            self.ask_to_end()
         if message.get("stack"):
             self._send(stack=_stacks())
         if "end" in message:

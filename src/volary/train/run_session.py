@@ -37,7 +37,9 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     session = Session.read(member.directory.session)
     device = choose_device(session.train.device, place.local_rank, place.world_size)
     with joined(member, device) as bulletin:
-        compare(bulletin, "code", code_facts(_user_files(session)) | setting_facts(session.settings()))
+        compare(
+            bulletin, "code", code_facts(_user_files(session)) | setting_facts((member.session or session).settings())
+        )
         seed_all(session.train.seed)
         model = build_model(session, device)
         compare(bulletin, "shapes", shape_facts(model.module))

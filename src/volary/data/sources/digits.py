@@ -25,11 +25,14 @@ _HELD_BACK = 5  # every fifth
 class Digits:
     """1,437 digits to train with and 360 held back, one channel, values 0 to 1, 10 classes."""
 
-    size: int = 28  # pixels of a side; the 8x8 images are enlarged to it bilinearly (28: what LeNet takes)
+    size: int = 28  # pixels of a side, with the border (28: what LeNet takes)
+    border: int = 6  # blank pixels on each side; the 8x8 digits are enlarged bilinearly to what is left between
 
     def __post_init__(self) -> None:
-        if not 8 <= self.size <= 512:
-            raise SettingError(f"size is {self.size}; accepted: 8 to 512")
+        if self.border < 0:
+            raise SettingError(f"border is {self.border}; accepted: 0 or more")
+        if not 8 + 2 * self.border <= self.size <= 512:
+            raise SettingError(f"size is {self.size}; accepted: {8 + 2 * self.border} (8 and two borders) to 512")
 
     def check(self) -> None:
         """Look at the two files that are part of the package."""
@@ -45,7 +48,7 @@ class Digits:
     def open(self, split: Split) -> InMemory:
         """Read, enlarge and keep the split in memory (1,437 x 28 x 28 float32: 4.5 MB)."""
         import torch
-        from torch.nn.functional import interpolate
+        from torch.nn.functional import interpolate, pad
 
         from volary.data.memory import InMemory
 
@@ -54,8 +57,9 @@ class Digits:
         if split == "train":
             chosen = ~chosen
         inputs = images[chosen].unsqueeze(1).to(torch.float32) / 16
-        if self.size != inputs.shape[-1]:
-            inputs = interpolate(inputs, size=(self.size, self.size), mode="bilinear", align_corners=False)
+        # a border as MNIST has it: digits that touch the edge cost LeNet about a percent
+        side = self.size - 2 * self.border
+        inputs = pad(interpolate(inputs, size=(side, side), mode="bilinear", align_corners=False), (self.border,) * 4)
         return InMemory(inputs, self._labels().read()[chosen].long(), classes=10)
 
     def _images(self) -> IdxFile:

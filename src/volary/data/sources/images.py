@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """Images (channels, height, width) as float32: (value / 255 - mean) / std. Classes are folders, numbered by name."""
+    """Images (channels, height, width) in float32: (value / 255 - mean) / std. Class folders, numbered by name."""
 
     folder: str  # holds both parts
     train: str = "train"  # the training part in it: a folder of class folders, or the same as .tar, .tar.gz or .tgz

@@ -1,0 +1,90 @@
+"""The driver of a run whose workers somebody else starts: `python -m volary.driver.host`, started by rank 0.
+
+It reads one line, which run, and prints one, where workers meet it. It ends with the run, or some seconds after its
+standard input has ended, as rank 0 is gone then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from volary.driver.drive import LEAVE_S, Drive, Meeting
+from volary.driver.ending import Unwatched
+from volary.driver.start import check, create, rules_of
+from volary.engine._base import Exited
+from volary.errors import VolaryError, WorkerLost
+from volary.run.directory import RunDirectory
+from volary.session.spec import Session
+
+LOCK_WAIT_S = 10.0  # the host of an earlier life may still be writing its last words
+
+
+class Elsewhere:
+    """Workers that a launcher has started: their connections tell what becomes of them."""
+
+    def pids(self) -> dict[int, int]:
+        """None of them is ours."""
+        return {}
+
+    def events(self) -> list[Exited]:
+        """Exits are the launcher's to see."""
+        return []
+
+    def stop(self, grace_s: float) -> None:
+        """Their own launcher ends them."""
+
+
+def main() -> int:
+    """Host the run that the first line of standard input names or describes; returns the exit code."""
+    try:
+        directory = _directory(json.loads(sys.stdin.readline()))
+        session = Session.read(directory.session)
+        with _locked(directory):
+            drive = Drive(directory, session.strategy.workers, rules_of(session.strategy), Unwatched())
+            threading.Thread(target=_end_with_rank_0, name="leash", daemon=True).start()
+            ending = drive.run(lambda meeting: _announce(directory, meeting))
+    except VolaryError as error:
+        print(error, file=sys.stderr, flush=True)
+        return error.exit_code
+    print(f"{ending.state} after step {ending.step}: {directory.path}", file=sys.stderr, flush=True)
+    return 0
+
+
+def _directory(wish: dict[str, Any]) -> RunDirectory:
+    if "run" in wish:
+        return RunDirectory.existing(wish["run"])
+    session = Session.read(wish["session"], wish["overrides"])
+    check(session)
+    return create(session)
+
+
+@contextmanager
+def _locked(directory: RunDirectory) -> Iterator[None]:
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while directory.is_live() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    with directory.lock():
+        yield
+
+
+def _announce(directory: RunDirectory, meeting: Meeting) -> Elsewhere:
+    print(json.dumps(asdict(meeting) | {"run": str(directory.path)}), flush=True)
+    return Elsewhere()
+
+
+def _end_with_rank_0() -> None:
+    sys.stdin.read()
+    time.sleep(LEAVE_S)
+    os._exit(WorkerLost.exit_code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

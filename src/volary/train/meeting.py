@@ -1,0 +1,101 @@
+"""How workers that a launcher started find their run: rank 0 opens it and posts where, the others read that.
+
+The launcher's own store (torchrun's agent keeps one) only carries an address. It outlives the workers and still holds a
+dead life's entry, so an address that refuses is read again until a live one stands there. The key never goes that way:
+it lies in the run directory, or comes in the variable VOLARY_KEY.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from volary.comm.errors import ConnectionLost, OtherLife
+from volary.comm.wire import Connection
+from volary.errors import BadInput, PeerLost
+from volary.placement import Place
+from volary.run.directory import RunDirectory
+from volary.session.spec import Session
+from volary.train.process import Membership
+
+MEET_TIMEOUT_S = 120.0
+AGAIN_S = 0.1
+_ENTRY = "volary/meet"
+_RUN = "volary/run"
+
+
+@contextmanager
+def meet(place: Place, session_file: Path, overrides: Sequence[str]) -> Iterator[Membership]:
+    """Be a member of the run of `session_file`. Raises BadInput, and PeerLost if nobody opens the run in time."""
+    overrides = [*overrides, f"strategy.workers={place.world_size}"]
+    session = Session.read(session_file, overrides)
+    board = _board(place)
+    if place.rank == 0:
+        with _hosted(session_file, overrides, place, board) as member:
+            yield replace(member, session=session)
+    else:
+        yield replace(_found(place, board), session=session)
+
+
+@contextmanager
+def _hosted(session_file: Path, overrides: list[str], place: Place, board: Any) -> Iterator[Membership]:
+    """Rank 0: have the run made, or gone on with after an earlier life, and driven by a process of its own."""
+    again = {"run": board.get(_RUN).decode()} if board.check([_RUN]) else {}
+    known = again or {"session": str(session_file), "overrides": overrides}
+    command = [sys.executable, "-m", "volary.driver.host"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as host:
+        # standard input stays open as a leash: when this process goes, however it goes, the host sees the end of it
+        assert host.stdin is not None and host.stdout is not None
+        host.stdin.write(json.dumps(known).encode() + b"\n")
+        host.stdin.flush()
+        line = host.stdout.readline()
+        if not line:
+            raise BadInput("the run could not be opened; the reason stands above")
+        entry = json.loads(line)
+        board.set(_RUN, entry["run"])
+        board.set(_ENTRY, json.dumps(entry))
+        yield _member(place, entry)
+
+
+def _found(place: Place, board: Any) -> Membership:
+    """Any other rank: read the entry until it leads to a live server."""
+    deadline = time.monotonic() + MEET_TIMEOUT_S
+    trouble: Exception | None = None
+    while time.monotonic() < deadline:
+        if board.check([_ENTRY]):
+            member = _member(place, json.loads(board.get(_ENTRY)))
+            try:
+                with Connection.open(
+                    member.host, member.port, member.directory.key(), "board", {}, member.server_life, timeout_s=2
+                ):
+                    return member
+            except (ConnectionLost, OtherLife, BadInput) as error:
+                trouble = error
+        time.sleep(AGAIN_S)
+    raise PeerLost(f"rank 0 opened no run within {MEET_TIMEOUT_S:.0f} s" + (f" (last: {trouble})" if trouble else ""))
+
+
+def _member(place: Place, entry: dict[str, Any]) -> Membership:
+    return Membership(
+        place=replace(place, life=entry["life"]),
+        directory=RunDirectory(entry["run"]),
+        host=entry["host"],
+        port=entry["port"],
+        server_life=entry["server_life"],
+    )
+
+
+def _board(place: Place) -> Any:
+    """The launcher's store, as a client."""
+    from torch.distributed import TCPStore
+
+    host, _, port = (place.meet or "").rpartition(":")
+    return TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=MEET_TIMEOUT_S))

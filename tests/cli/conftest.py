@@ -1,0 +1,49 @@
+"""Runs of the command, in this process and as users run it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from volary.cli._main import run
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+@dataclass(frozen=True)
+class Said:
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def volary(capfd: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """`volary("show", "x")`: the command in this process."""
+
+    def call(*arguments: object) -> Said:
+        capfd.readouterr()
+        status = run([str(argument) for argument in arguments])
+        return Said(status, *capfd.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def fresh() -> Callable[..., Said]:
+    """`fresh("-m", "volary", "show", "x")`: a Python of its own."""
+
+    def call(*arguments: str, **environment: str) -> Said:
+        variables = os.environ | {"PYTHONPATH": str(SOURCE)} | environment
+        done = subprocess.run(
+            [sys.executable, *arguments], capture_output=True, text=True, timeout=60, env=variables, check=False
+        )
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    return call

@@ -1,0 +1,36 @@
+"""Knock `N` times at each of `host:port ...` with garbage; prints how many got through. Run by test_group."""
+
+import contextlib
+import select
+import socket
+import sys
+import time
+
+GARBAGE = b"GET / HTTP/1.1\r\n\r\n" + bytes(range(256)) * 4
+
+if __name__ == "__main__":
+    times, ends = int(sys.argv[1]), [end.rsplit(":", 1) for end in sys.argv[2:]]
+    plugs = []
+    poll = select.poll()
+    for _ in range(times):
+        for host, port in ends:
+            plug = socket.socket()
+            plug.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                plug.connect((host, int(port)))
+            poll.register(plug, select.POLLOUT)
+            plugs.append(plug)
+    through = {}
+    stop = time.monotonic() + 1.5  # a second attempt of each connection falls into it
+    while (left_s := stop - time.monotonic()) > 0 and len(through) < len(plugs):
+        for descriptor, events in poll.poll(left_s * 1000):
+            poll.unregister(descriptor)
+            plug = next(p for p in plugs if p.fileno() == descriptor)
+            if not events & (select.POLLERR | select.POLLHUP):
+                through[descriptor] = plug
+                with contextlib.suppress(OSError):
+                    plug.send(GARBAGE)
+    print(len(through))
+    time.sleep(0.2)
+    for plug in plugs:
+        plug.close()

@@ -1,0 +1,180 @@
+"""torch's groups on the board and the closed ear, with real ranks: everything torch does, under a scan, to the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+
+import volary
+from _workers import Workers
+from volary.comm import filter as ear
+from volary.comm import gloo
+from volary.comm.board import Board
+from volary.comm.group import interface_of
+from volary.comm.listeners import Listener, listeners
+from volary.comm.server import KeyedServer
+from volary.errors import SettingError
+
+KEY = b"the key of this test run, 32 b.."
+HERE = Path(__file__).resolve().parent
+linux = pytest.mark.skipif(bool(ear.why_not()), reason=ear.why_not() or "-")
+
+
+def everything(rank: int, world_size: int) -> dict[str, Any]:
+    """All that Volary and DistributedDataParallel ask of a group."""
+    total = torch.full((1000,), float(rank + 1))
+    dist.all_reduce(total)
+    pair = dist.new_group([0, 1])
+    part = torch.tensor([float(rank + 1)])
+    if rank < 2:
+        dist.all_reduce(part, group=pair)
+    dist.barrier()
+    told = [{"from": rank}] if rank == 0 else [None]
+    dist.broadcast_object_list(told)
+    gathered: list[Any] = [None] * world_size
+    dist.all_gather_object(gathered, rank)
+    return {
+        "total": total[0].item(),
+        "part": part.item(),
+        "told": told[0],
+        "gathered": gathered,
+        "weights": trained(rank),
+        "sockets": [(one.beyond_loopback, one.address) for one in listeners([os.getpid()])],
+        "groups": len(gloo._meshes),
+    }
+
+
+def trained(rank: int) -> list[float]:
+    torch.manual_seed(rank)  # DDP makes them equal
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(5, 4)).square().sum().backward()
+        optimizer.step()
+    return torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
+
+
+def test_three_ranks_do_all_that_torch_asks_of_a_group_on_loopback_alone(workers: Workers) -> None:
+    results = workers(3, everything)
+    assert [r["total"] for r in results] == [6.0] * 3
+    assert [r["part"] for r in results] == [3.0, 3.0, 3.0]
+    assert all(r["told"] == {"from": 0} and r["gathered"] == [0, 1, 2] for r in results)
+    assert results[0]["weights"] == results[1]["weights"] == results[2]["weights"]
+    for result in results:
+        assert len(result["sockets"]) == result["groups"]  # an ear for each group, and nothing else
+        assert {beyond for beyond, _ in result["sockets"]} == {False}
+
+
+def under_a_scan(rank: int, world_size: int, closed: bool, connections: int) -> dict[str, Any]:
+    """All-reduce while rank 0's child knocks at every port of every rank; what that did to our descriptors."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    if not closed:  # the control: groups as they would be without the last filter
+        gloo.ear.admit_nobody = lambda descriptor: None
+    group = dist.new_group([*range(world_size)])
+    ears: list[Any] = [None] * world_size
+    dist.all_gather_object(ears, [(one.address, one.port) for one in listeners([os.getpid()])], group=group)
+    before = psutil.Process().num_fds()
+    scan = scanner([end for ends in ears for end in ends[-1 if closed else 0 :]], connections) if rank == 0 else None
+    rounds = 0
+    going = torch.ones(1)
+    while going.item():
+        going[0] = float(scan is not None and scan.poll() is None)
+        dist.all_reduce(going, group=group)
+        rounds += 1
+        time.sleep(0.001)  # leaves the core to the scanner
+    reached = int(scan.communicate()[0]) if scan else 0
+    return {"before": before, "after": psutil.Process().num_fds(), "rounds": rounds, "reached": reached}
+
+
+def scanner(ends: list[tuple[str, int]], connections: int) -> subprocess.Popen[str]:
+    arguments = [str(connections), *(f"{host}:{port}" for host, port in ends)]
+    return subprocess.Popen([sys.executable, HERE / "scan.py", *arguments], stdout=subprocess.PIPE, text=True)
+
+
+@linux
+def test_a_scan_with_garbage_reaches_no_rank_and_leaks_no_descriptor(workers: Workers) -> None:
+    results = workers(2, under_a_scan, True, 300)
+    assert results[0]["rounds"] > 20
+    assert results[0]["reached"] == 0
+    for result in results:
+        assert result["after"] <= result["before"] + 3  # the scanner's pipe
+
+
+@linux
+@pytest.mark.slow
+def test_without_the_filter_the_same_scan_would_leak_a_descriptor_a_connection(workers: Workers) -> None:
+    results = workers(2, under_a_scan, False, 40)
+    assert results[0]["reached"] > 0
+    assert all(result["after"] > result["before"] + 30 for result in results)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Any:
+    """`program(name)`: two processes that run it as rank 0 and 1; what they printed and how they ended."""
+
+    def run(name: str) -> list[tuple[int, str]]:
+        with KeyedServer(KEY, {"board": Board()}) as server, contextlib.ExitStack() as stack:
+            crew = [
+                stack.enter_context(
+                    subprocess.Popen(
+                        [sys.executable, HERE / "ends.py", name, str(server.address[1]), str(rank), KEY.hex()],
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.STDOUT,
+                        text=True,
+                        env={**os.environ, "PYTHONPATH": str(Path(volary.__file__).parents[1])},
+                    )
+                )
+                for rank in range(2)
+            ]
+            killer = threading.Timer(60, lambda: [one.kill() for one in crew])
+            killer.start()
+            try:
+                out = crew[0].communicate()[0]
+                if name == "stopped_peer":
+                    crew[1].send_signal(signal.SIGKILL)
+                return [(crew[0].returncode, out), (crew[1].wait(), crew[1].communicate()[0])]
+            finally:
+                killer.cancel()
+                killer.join()
+                for one in crew:
+                    one.kill()
+
+    return run
+
+
+def test_a_process_that_never_leaves_and_has_a_thread_in_gloo_still_ends_with_zero(program: Any) -> None:
+    for code, out in program("never_leaves"):
+        assert code == 0, out
+
+
+@linux
+def test_cutting_wakes_a_collective_that_hangs_on_a_stopped_peer(program: Any) -> None:
+    (code, out), (killed, _) = program("stopped_peer")
+    assert code == 0, out
+    assert "woken after" in out
+    assert float(out.split("woken after")[1].split()[0]) < 2.0
+    assert killed == -signal.SIGKILL
+
+
+def test_the_interface_of_an_address_is_found_or_refused_with_those_there_are() -> None:
+    assert interface_of("127.0.0.1").startswith("lo")
+    with pytest.raises(SettingError, match=r"no address 203\.0\.113\.9; it has the interfaces"):
+        interface_of("203.0.113.9")
+
+
+def test_a_listener_knows_its_end() -> None:
+    assert Listener(1, "127.0.0.1", 80) < Listener(2, "127.0.0.1", 80)

@@ -1,0 +1,353 @@
+"""The server over real sockets: who gets in, who does not, and that nobody can disturb those who are in."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from volary.comm.errors import ConnectionLost, KeyRefused, OtherLife
+from volary.comm.frames import encode
+from volary.comm.handshake import ClientSide, Opening
+from volary.comm.server import KeyedServer
+from volary.comm.wire import Connection
+from volary.errors import BadInput
+
+from .conftest import KEY, Servers
+
+WITHIN_S = 10.0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline, "this has not become true in time"
+        time.sleep(0.01)
+
+
+def stranger(server: KeyedServer, data: bytes = b"") -> socket.socket:
+    plug = socket.create_connection(server.address, timeout=WITHIN_S)
+    plug.sendall(data)
+    return plug
+
+
+def is_closed(plug: socket.socket) -> bool:
+    """Whether the server ends this connection in time; what it says before does not matter."""
+    try:
+        while plug.recv(4096):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def works(client: Connection) -> bool:
+    client.send("are you there")
+    return bool(client.receive(WITHIN_S) == "are you there")
+
+
+def test_a_client_is_introduced_heard_answered_and_seen_off(servers: Servers) -> None:
+    server = servers.start(life="first")
+    client = servers.client(server, rank=3)
+    assert client.life == "first"
+    [me] = client.receive(WITHIN_S).values()
+    client.send({"bytes": b"\x00\xff", "list": [1, 2.5, None]})
+    assert client.receive(WITHIN_S) == {"bytes": b"\x00\xff", "list": [1, 2.5, None]}
+    client.close()
+    until(lambda: len(servers.echo.said) == 3)
+    assert [(what, peer) for what, peer, _ in servers.echo.said] == [("opened", me), ("received", me), ("closed", me)]
+    assert servers.echo.said[0][2] == {"rank": 3}
+    assert not server.refusals
+
+
+def test_frames_of_megabytes_pass_both_ways(servers: Servers) -> None:
+    client = servers.client(servers.start())
+    client.receive(WITHIN_S)
+    big = bytes(range(256)) * 2**15  # 8 MiB
+    client.send(big)
+    assert client.receive(WITHIN_S) == big
+
+
+def test_a_wrong_key_is_refused_counted_by_address_and_logged_once(
+    servers: Servers, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = servers.start()
+    with caplog.at_level(logging.WARNING, logger="volary.comm"):
+        for _ in range(3):
+            with pytest.raises(KeyRefused, match="not the run's key"):
+                Connection.open(*server.address, b"w" * 32, "echo", {}, timeout_s=5)
+    until(lambda: server.refusals["127.0.0.1"] == 3)
+    assert [r.getMessage() for r in caplog.records] == ["turned away 127.0.0.1: wrong proof of the key (said once)"]
+    assert servers.echo.said == []
+
+
+def test_a_client_of_another_life_is_refused_by_that_name(servers: Servers) -> None:
+    server = servers.start(life="second")
+    with pytest.raises(OtherLife, match="of life second"):
+        Connection.open(*server.address, KEY, "echo", {}, life="first", timeout_s=5)
+    assert servers.echo.said == []
+
+
+def test_a_service_that_is_not_carried_is_named(servers: Servers) -> None:
+    with pytest.raises(KeyRefused, match="no service 'page'"):
+        Connection.open(*servers.start().address, KEY, "page", {}, timeout_s=5)
+
+
+def test_a_replayed_proof_opens_nothing(servers: Servers) -> None:
+    server = servers.start()
+    side = ClientSide(KEY, "echo", None)
+    with stranger(server, side.opening()) as first:
+        recorded = side.answer(_body(first))
+    with stranger(server, side.opening()) as second:
+        _body(second)
+        second.sendall(recorded + encode({}))
+        assert is_closed(second)
+    until(lambda: server.refusals["127.0.0.1"] == 2)
+    assert servers.echo.said == []
+
+
+def _body(plug: socket.socket) -> bytes:
+    data = b""
+    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+        data += plug.recv(4096)
+    return data[4:]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),  # a TLS hello
+        b"\xff\xff\xff\xff",
+        (8 * 2**30 % 2**32 + 4097).to_bytes(4, "big") + b"x" * 100,
+        (4097).to_bytes(4, "big"),
+        (5).to_bytes(4, "big") + b"\xdd\xff\xff\xff\xff",  # a list of 2^32 - 1 things
+        (4000).to_bytes(4, "big") + b"\x91" * 4000,  # a list in a list in a list ...
+        (0).to_bytes(4, "big"),
+        encode({"version": 1, "service": "echo", "nonce": b"short", "life": None}),
+        encode({"hello": "world"}),
+        bytes(range(1, 256)) * 100,
+    ],
+    ids=["http", "tls", "4GiB", "4097+", "4097", "false list", "deep list", "empty", "no nonce", "no opening", "bytes"],
+)
+def test_garbage_is_dropped_at_once_and_those_who_are_in_go_on(servers: Servers, data: bytes) -> None:
+    server = servers.start()
+    client = servers.client(server)
+    client.receive(WITHIN_S)
+    started = time.monotonic()
+    with stranger(server, data) as plug:
+        assert is_closed(plug)
+    assert time.monotonic() - started < 2.5  # not by the handshake's time limit
+    until(lambda: server.refusals["127.0.0.1"] == 1)
+    assert works(client)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"\x00\x00", encode(Opening(1, "echo", b"n" * 32, None))],
+    ids=["nothing", "half a length", "only an opening"],
+)
+def test_who_proves_nothing_in_time_is_closed(servers: Servers, said: bytes) -> None:
+    server = servers.start(handshake_s=0.3, tick_s=0.05)
+    started = time.monotonic()
+    with stranger(server, said) as plug:
+        assert is_closed(plug)
+    assert 0.25 < time.monotonic() - started < 3
+    until(lambda: server.refusals["127.0.0.1"] == 1)
+
+
+def test_one_stranger_too_many_costs_the_oldest_stranger_its_place(servers: Servers) -> None:
+    server = servers.start(strangers=4, handshake_s=60)
+    client = servers.client(server)
+    client.receive(WITHIN_S)
+    idle = [stranger(server) for _ in range(10)]
+    until(lambda: server.refusals["127.0.0.1"] == 6)
+    assert all(is_closed(plug) for plug in idle[:6])
+    assert works(client)
+    assert works_anew(servers, server)  # a client of ours still gets in
+    for plug in idle:
+        plug.close()
+
+
+def works_anew(servers: Servers, server: KeyedServer) -> bool:
+    client = servers.client(server)
+    return "you" in client.receive(WITHIN_S)
+
+
+def test_a_peer_that_does_not_read_is_dropped_and_the_others_go_on(servers: Servers) -> None:
+    server = servers.start(output_bytes=2**20)
+    lazy, brisk = servers.client(server), servers.client(server)
+    lazy.receive(WITHIN_S)
+    brisk.receive(WITHIN_S)
+    for _ in range(3):
+        lazy.send({"give": 8 * 2**20})
+    until(lambda: any(what == "closed" for what, _, _ in servers.echo.said))
+    assert works(brisk)
+    with pytest.raises(ConnectionLost):
+        while True:
+            lazy.receive(WITHIN_S)
+
+
+def test_a_slow_reader_below_the_bound_gets_everything(servers: Servers) -> None:
+    client = servers.client(servers.start())
+    client.receive(WITHIN_S)
+    for _ in range(5):
+        client.send({"give": 4 * 2**20})
+    assert [len(client.receive(WITHIN_S)) for _ in range(5)] == [4 * 2**20] * 5
+
+
+def test_another_thread_may_post_and_call(servers: Servers) -> None:
+    server = servers.start(tick_s=60)  # only the wake-up can bring it
+    client = servers.client(server)
+    [me] = client.receive(WITHIN_S).values()
+    poster = threading.Thread(target=lambda: [server.post(me, n) for n in range(100)])
+    poster.start()
+    assert [client.receive(WITHIN_S) for _ in range(100)] == [*range(100)]
+    poster.join()
+    server.call_soon(lambda: [(me, threading.current_thread().name)])
+    assert client.receive(WITHIN_S) == "volary-server"
+    server.post(10**6, "nobody")
+    assert works(client)
+
+
+def test_close_sends_what_was_said_before_it(servers: Servers) -> None:
+    client = servers.client(servers.start())
+    client.receive(WITHIN_S)
+    client.send("leave")
+    assert client.receive(WITHIN_S) == "bye"
+    with pytest.raises(ConnectionLost):
+        client.receive(WITHIN_S)
+
+
+@pytest.mark.parametrize("word", ["nonsense", "bug"])
+def test_a_message_that_a_service_cannot_take_costs_only_its_sender(servers: Servers, word: str) -> None:
+    server = servers.start()
+    bad, good = servers.client(server), servers.client(server)
+    for client in (bad, good):
+        client.receive(WITHIN_S)
+    bad.send(word)
+    with pytest.raises(ConnectionLost, match="closed the connection"):
+        bad.receive(WITHIN_S)
+    assert works(good)
+    assert server.refusals["127.0.0.1"] == 1
+
+
+def test_a_stop_delivers_what_was_posted_and_ends_thread_and_socket(servers: Servers) -> None:
+    server = servers.start()
+    client = servers.client(server)
+    [me] = client.receive(WITHIN_S).values()
+    address = server.address
+    server.post(me, b"x" * 2**22)
+    server.post(me, "the end")
+    stopper = threading.Thread(target=server.stop)
+    stopper.start()
+    assert len(client.receive(WITHIN_S)) == 2**22
+    assert client.receive(WITHIN_S) == "the end"
+    with pytest.raises(ConnectionLost):
+        client.receive(WITHIN_S)
+    stopper.join()
+    assert not [t for t in threading.enumerate() if t.name == "volary-server"]
+    with pytest.raises(ConnectionLost, match="no server answers at"):
+        Connection.open(*address, KEY, "echo", {}, timeout_s=5)
+    server.stop()
+
+
+def test_a_receive_without_a_message_ends_in_its_time_and_the_connection_stays_good(servers: Servers) -> None:
+    client = servers.client(servers.start())
+    client.receive(WITHIN_S)
+    started = time.monotonic()
+    with pytest.raises(TimeoutError):
+        client.receive(0.2)
+    assert 0.15 < time.monotonic() - started < 2
+    assert works(client)
+
+
+def test_closing_wakes_a_receive_in_another_thread(servers: Servers) -> None:
+    client = servers.client(servers.start())
+    client.receive(WITHIN_S)
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            client.receive(60)
+        except ConnectionLost as problem:
+            raised.append(problem)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    client.close()
+    waiter.join(WITHIN_S)
+    assert len(raised) == 1
+
+
+def test_a_server_that_is_none_of_ours_is_refused(servers: Servers) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        mine = threading.Thread(target=lambda: _answer_like_a_web_server(listener))
+        mine.start()
+        with pytest.raises(KeyRefused, match="not this run's server"):
+            Connection.open(*listener.getsockname(), KEY, "echo", {}, timeout_s=5)
+        mine.join(WITHIN_S)
+
+
+def _answer_like_a_web_server(listener: socket.socket) -> None:
+    plug, _ = listener.accept()
+    with plug:
+        plug.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        plug.recv(4096)
+
+
+def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        started = time.monotonic()
+        with pytest.raises(ConnectionLost, match="did not finish the handshake"):
+            Connection.open(*listener.getsockname(), KEY, "echo", {}, timeout_s=0.3)
+        assert time.monotonic() - started < 3
+
+
+def test_services_tick_and_an_idle_server_sleeps(servers: Servers) -> None:
+    servers.start(tick_s=0.05)
+    used = time.process_time()
+    started = time.monotonic()
+    until(lambda: servers.echo.ticks >= 10)
+    took = time.monotonic() - started
+    assert took > 0.35
+    assert time.process_time() - used < 0.5 * took
+
+
+def test_the_server_listens_on_loopback_unless_told_otherwise(servers: Servers) -> None:
+    host, port = servers.start().address
+    assert host == "127.0.0.1"
+    assert port > 0
+
+
+def test_a_short_key_is_refused() -> None:
+    with pytest.raises(BadInput, match="at least 16"):
+        KeyedServer(b"short", {})
+
+
+def test_many_clients_at_once_all_get_their_own_answers(servers: Servers) -> None:
+    server = servers.start()
+    wrong: list[Any] = []
+
+    def talk(number: int) -> None:
+        with Connection.open(*server.address, KEY, "echo", {}, timeout_s=WITHIN_S) as client:
+            client.receive(WITHIN_S)
+            for n in range(50):
+                client.send([number, n])
+                if client.receive(WITHIN_S) != [number, n]:
+                    wrong.append((number, n))
+
+    threads = [threading.Thread(target=talk, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not wrong
+    assert not server.refusals

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from monitor._made_runs import evaluated, finished, journal, new_run, rows, started, whole_run
+from volary.monitor.console import Console
+from volary.monitor.digest import Follower
+from volary.monitor.plain import PROGRESS_EVERY_S, Plain
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def lines(text: str) -> list[str]:
+    """Without the time of day."""
+    return [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in text.splitlines()]
+
+
+def test_without_a_terminal_a_run_is_told_in_lines():
+    directory, out = new_run(), io.StringIO()
+    console = Console(stream=out)
+    with journal(directory) as run, directory.lock():
+        started(run, 46)
+        console.started(directory)
+        run.steps(rows(1, 23))
+        evaluated(run, 23, 0.9132)
+        run.event("checkpoint", 0, 23, path="step-00000023", seconds=0.01)
+        console.look()
+        run.event("suspect", 1, 30, reason="rank 1 (host a) has been silent for 5 s")
+        console.look()
+        run.steps(rows(24, 46))
+        evaluated(run, 46, 0.9733)
+        finished(run, 46)
+        console.ended()
+    assert lines(out.getvalue()) == [
+        "run lenet-digits-1: 2 workers, engine local, runs/lenet-digits-1",
+        "step 23: accuracy 0.9132, loss 0.1, the best so far",
+        "step 23: checkpoint",
+        "step 23/46, epoch 1.0: loss 0.08696, lr 0.05, 640 samples/s, 2 s left",
+        "warning: step 30: rank 1 (host a) has been silent for 5 s",
+        "step 46: accuracy 0.9733, loss 0.1, the best so far",
+        "finished  at step 46 in 14 s: accuracy 0.9733, loss 0.1",
+        "best      accuracy 0.9733 at step 46",
+        "run       runs/lenet-digits-1",
+        "next      volary show lenet-digits-1",
+        "          volary evaluate lenet-digits-1",
+        "          volary export lenet-digits-1",
+    ]
+
+
+def test_progress_lines_keep_their_distance():
+    directory, out, now = new_run(), io.StringIO(), [0.0]
+    plain = Plain(out, clock=lambda: now[0])
+    with journal(directory) as run:
+        started(run)
+        follower = Follower(directory)
+        for step in range(1, 31):
+            run.steps(rows(step, step))
+            plain.show(follower.look())
+            now[0] += PROGRESS_EVERY_S / 10
+        follower.close()
+    told = [line for line in lines(out.getvalue()) if line.startswith("step ")]
+    assert [line.split("/")[0] for line in told] == ["step 1", "step 11", "step 21"]
+
+
+def test_a_stopped_run_says_how_to_go_on():
+    directory, out = new_run(), io.StringIO()
+    console = Console(stream=out)
+    with journal(directory) as run:
+        started(run)
+        console.started(directory)
+        run.steps(rows(1, 7))
+        finished(run, 7, "stopped")
+        console.ended()
+    assert "next      volary resume lenet-digits-1" in lines(out.getvalue())
+
+
+def test_a_failed_run_leaves_the_last_word_to_its_error():
+    directory, out = new_run(), io.StringIO()
+    console = Console(stream=out)
+    with journal(directory) as run:
+        started(run)
+        console.started(directory)
+        finished(run, 7, "failed", "rank 1 died")
+        console.ended()
+    assert lines(out.getvalue())[-1] == "run       runs/lenet-digits-1"
+    assert "rank 1 died" not in out.getvalue()
+
+
+def test_quiet_is_one_line():
+    directory, out = whole_run(), io.StringIO()
+    console = Console(quiet=True, stream=out)
+    console.started(directory)
+    console.look()
+    console.ended()
+    assert lines(out.getvalue()) == [
+        "lenet-digits-1 finished at step 46 in 14 s: accuracy 0.9733, loss 0.1 (runs/lenet-digits-1)"
+    ]
+
+
+def test_on_a_terminal_the_view_is_redrawn_and_the_cursor_comes_back(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    directory, out = whole_run(), Terminal()
+    console = Console(stream=out)
+    console.started(directory)
+    console.look()
+    console.ended()
+    drawn = out.getvalue()
+    assert drawn.count("\x1b[?25l") == drawn.count("\x1b[?25h") == 1
+    assert "\x1b[1A" in drawn  # it went up, to draw over itself
+    assert drawn.rstrip().endswith("volary export lenet-digits-1")
+
+
+def test_a_terminal_that_cannot_redraw_gets_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    directory, out = whole_run(), Terminal()
+    console = Console(stream=out)
+    console.started(directory)
+    console.ended()
+    assert "\x1b" not in out.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_nothing_that_a_run_holds_ends_the_training_that_is_watched(terminal, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    directory, out = new_run("odd"), Terminal() if terminal else io.StringIO()
+    console = Console(stream=out)
+    with journal(directory) as run:
+        console.started(directory)
+        run.note(state="[bold]?", steps_planned=-3, metric="\x1b[31m[/red]", best="nan", best_step="nan")
+        run.steps(rows(1, 2, loss=float("nan"), lr=float("inf"), step_s=0.0))
+        run.event("suspect")
+        run.event("evaluated", 0, 1, accuracy=None, note="x", loss=float("nan"))
+        run.event("warning", text=["[/]", {"a": 1}])
+        run.metrics(1, {"[/]": float("nan")})
+        console.look()
+        directory.database.unlink()
+        console.look()
+        console.ended()
+    assert "odd" in out.getvalue()
+
+
+def test_a_stream_that_nobody_reads_any_more_is_no_reason_to_stop():
+    directory, out = whole_run(), io.StringIO()
+    console = Console(stream=out)
+    console.started(directory)
+    out.close()
+    console.look()
+    console.ended()
+
+
+def test_a_run_that_never_began_ends_in_silence():
+    out = io.StringIO()
+    console = Console(stream=out)
+    console.look()
+    console.ended()
+    assert out.getvalue() == ""

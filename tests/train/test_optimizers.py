@@ -1,0 +1,134 @@
+import copy
+from dataclasses import asdict, fields
+from inspect import signature
+
+import pytest
+import torch
+
+from volary.errors import SettingError
+from volary.train.optimizers import ROOM
+
+THEIRS = {
+    "adadelta": torch.optim.Adadelta,
+    "adagrad": torch.optim.Adagrad,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+    "sgd": torch.optim.SGD,
+}
+CASES = [
+    ("adadelta", {}),
+    ("adadelta", {"lr": 0.5, "rho": 0.8, "weight_decay": 0.01}),
+    ("adagrad", {}),
+    ("adagrad", {"lr_decay": 0.1, "weight_decay": 0.01, "initial_accumulator_value": 0.1}),
+    ("adam", {}),
+    ("adam", {"betas": (0.5, 0.9), "weight_decay": 0.01, "amsgrad": True}),
+    ("adamw", {}),
+    ("adamw", {"lr": 0.01, "weight_decay": 0.1}),
+    ("rmsprop", {}),
+    ("rmsprop", {"momentum": 0.9, "centered": True, "weight_decay": 0.01}),
+    ("sgd", {}),
+    ("sgd", {"momentum": 0.9}),
+    ("sgd", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    ("sgd", {"momentum": 0.9, "dampening": 0.5}),
+]
+every_rule = pytest.mark.parametrize(("name", "settings"), CASES, ids=lambda value: str(value))
+
+
+def parameters():
+    torch.manual_seed(0)
+    return [torch.nn.Parameter(torch.randn(shape)) for shape in ((50, 20, 5, 5), (50,), (), (7, 3))]
+
+
+def steps(optimizer, own, count, first=0):
+    for step in range(first, first + count):
+        torch.manual_seed(step)
+        for parameter in own:
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+
+
+def test_all_rules_are_tried():
+    assert {name for name, _ in CASES} == set(ROOM.names()) == set(THEIRS)
+
+
+@every_rule
+def test_twenty_steps_equal_torchs_own_loop_to_rounding(name, settings):
+    mine, theirs = parameters(), parameters()
+    steps(ROOM.load(name)(**settings).build(iter(mine)), mine, 20)
+    lr = {"lr": 0.01} if name == "sgd" else {}
+    steps(THEIRS[name](theirs, **{**lr, **settings}, foreach=False), theirs, 20)
+    torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@every_rule
+def test_a_restored_optimiser_goes_on_bit_for_bit(name, settings):
+    whole, rule = parameters(), ROOM.load(name)(**settings)
+    steps(rule.build(whole), whole, 10)
+    first = parameters()
+    stopped = rule.build(first)
+    steps(stopped, first, 4)
+    second = [torch.nn.Parameter(parameter.detach().clone()) for parameter in first]
+    resumed = rule.build(second)
+    resumed.load_state_dict(copy.deepcopy(stopped.state_dict()))
+    steps(resumed, second, 6, first=4)
+    assert all(torch.equal(a, b) for a, b in zip(second, whole, strict=True))
+
+
+@pytest.mark.parametrize("name", sorted(THEIRS))
+def test_names_and_defaults_are_torchs(name):
+    theirs = signature(THEIRS[name]).parameters
+    for field in fields(ROOM.load(name)):
+        if (name, field.name) != ("sgd", "lr"):  # torch: 0.001
+            assert field.default == theirs[field.name].default, field.name
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "fused"),
+    [
+        ("adam", {}, True),
+        ("adamw", {}, True),
+        ("adagrad", {}, True),
+        ("sgd", {"momentum": 0.9}, True),
+        ("sgd", {"weight_decay": 0.1}, True),
+        ("sgd", {}, None),
+    ],
+)
+def test_the_fused_update_is_chosen_where_it_is_the_quicker(name, settings, fused):
+    optimizer = ROOM.load(name)(**settings).build(parameters())
+    assert optimizer.param_groups[0]["fused"] is fused
+
+
+def test_parameters_that_fusing_does_not_take_are_updated_too():
+    own = [torch.nn.Parameter(torch.ones(3, dtype=torch.complex64))]
+    steps(ROOM.load("adam")().build(own), own, 1)
+    assert not torch.equal(own[0], torch.ones(3, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "sentence"),
+    [
+        ("sgd", {"lr": 0.0}, "lr is 0; accepted: above 0"),
+        ("sgd", {"lr": float("nan")}, "lr is nan; accepted: above 0"),
+        ("sgd", {"momentum": 1.0}, "momentum is 1; accepted: from 0 to below 1"),
+        ("sgd", {"dampening": 1.5}, "dampening is 1.5; accepted: from 0 to 1"),
+        ("sgd", {"weight_decay": -0.1}, "weight_decay is -0.1; accepted: 0 or more"),
+        ("sgd", {"nesterov": True}, "nesterov is true; accepted: only with momentum above 0 and dampening 0"),
+        ("adam", {"betas": (0.9, 1.0)}, "betas is [0.9, 1.0]; accepted: each from 0 to below 1"),
+        ("adamw", {"eps": -1e-9}, "eps is -1e-09; accepted: 0 or more"),
+        ("adagrad", {"lr_decay": -1.0}, "lr_decay is -1; accepted: 0 or more"),
+        ("adagrad", {"initial_accumulator_value": -1.0}, "initial_accumulator_value is -1; accepted: 0 or more"),
+        ("rmsprop", {"alpha": 1.0}, "alpha is 1; accepted: from 0 to below 1"),
+        ("adadelta", {"rho": -0.1}, "rho is -0.1; accepted: from 0 to below 1"),
+        ("adadelta", {"eps": 0.0}, "eps is 0; accepted: above 0"),
+    ],
+)
+def test_what_is_out_of_range_is_refused(name, settings, sentence):
+    with pytest.raises(SettingError) as caught:
+        ROOM.load(name)(**settings)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("name", sorted(THEIRS))
+def test_every_lr_that_torch_takes_of_a_good_one_is_taken(name):
+    assert asdict(ROOM.load(name)(lr=1e-9))["lr"] == 1e-9
