@@ -30,7 +30,7 @@ bench: $(INSTALLED)
 	@set -e; for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script $(ARGS); done
 
 docs: $(INSTALLED)
-	@$(BIN)/python docs/generate.py
+	@$(BIN)/python -m volary.session.reference_page docs/session.md
 
 clean:
 	@rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,3 +1,34 @@
-"""Volary: distributed deep-learning training on PyTorch, every published way as settings of one session."""
+"""Volary: distributed deep-learning training on PyTorch, every published way as settings of one session.
+
+from volary import Session
+result = Session(network="lenet", data={"source": "digits"}, strategy={"workers": 2}).train()
+
+import volary
+volary.launch(train, workers=2)         # a loop of your own; see docs/own-loop.md
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from volary.api import Result as Result
+    from volary.api import launch as launch
+    from volary.session.spec import Session as Session
+    from volary.train.own_loop import Worker as Worker
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "Session": "volary.session.spec",
+    "launch": "volary.api",
+    "Result": "volary.api",
+    "Worker": "volary.train.own_loop",
+}
+__all__ = ["Result", "Session", "Worker", "launch"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: the command line stays quick."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'volary' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

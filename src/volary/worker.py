@@ -33,7 +33,7 @@ def _local(place: Place) -> int:
     # beats begin before torch is imported: a slow start is seen as one
     host, _, port = (place.meet or "").rpartition(":")
     member = Membership(place=place, directory=RunDirectory(os.environ["VOLARY_RUN"]), host=host, port=int(port))
-    return work(member, "volary.train.run_session:run_session")
+    return work(member, os.environ["VOLARY_JOB"])
 
 
 def _launched(place: Place, arguments: list[str]) -> int:
@@ -47,12 +47,12 @@ def _launched(place: Place, arguments: list[str]) -> int:
 
 
 def _die_with_parent() -> None:
-    """No worker outlives what started it, even if that is killed. Linux; elsewhere the lost connection ends a worker."""
+    """No worker outlives what started it, even if that is killed. Linux; elsewhere the lost connection ends it."""
     if sys.platform != "linux":
         return
-    parent = os.getppid()
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if parent == 1 or os.getppid() != parent:
+    driver = os.environ.get("VOLARY_DRIVER")
+    if driver is not None and os.getppid() != int(driver):
         raise BadInput("what started this worker is gone")
 
 

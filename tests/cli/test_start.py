@@ -15,8 +15,8 @@ from volary.cli import main
 try:
     main()
 finally:
-    print([name for name in {HEAVY!r} if name in sys.modules], [n for n in sys.modules if n.startswith("volary.cli.")],
-          sep="|", file=sys.stderr)
+    verbs = " ".join(name for name in sys.modules if name.startswith("volary.cli."))
+    print([name for name in {HEAVY!r} if name in sys.modules], verbs, sep="|", file=sys.stderr)
 """
 
 
@@ -60,7 +60,7 @@ def test_nothing_heavy_is_imported_by_completion(words, fresh):
 
 def test_help_imports_no_verb(fresh):
     said = fresh("-c", LOOK, "--help")
-    assert eval(said.err.splitlines()[-1].split("|")[1]) == ["volary.cli._main", "volary.cli._verbs"]
+    assert set(said.err.splitlines()[-1].split("|")[1].split()) == {"volary.cli._main", "volary.cli._verbs"}
 
 
 def test_the_module_is_the_command(fresh):

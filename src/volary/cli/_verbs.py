@@ -1,6 +1,5 @@
 """The verbs are the files of this folder: found by listing it, read for their line of help, imported when they run."""
 
-# ruff: noqa: ARG002  (click gives these arguments)
 from __future__ import annotations
 
 from importlib import import_module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +25,21 @@ def check(session: Path, overrides: tuple[str, ...], as_json: bool) -> None:
 
     found = Session.read(session, overrides)
     found.check()
-    summary = _dry_run(found)
+
+    # torch is imported for a faultless file alone: a misspelt setting is told at once
+    from volary.train import check_session
+
+    summary = asdict(check_session(found))
     if as_json:
         say_json({"settings": found.settings(), "summary": summary})
         return
     say(found.to_yaml().rstrip())
     # beside the settings, so that these can be redirected into a file
-    remark("")
     for name, value in summary.items():
-        remark(
-            f"{name.replace('_', ' ')}: {value:,}" if isinstance(value, int) else f"{name.replace('_', ' ')}: {value}"
-        )
+        remark(f"# {name.replace('_', ' ')}: {_in_words(value)}")
 
 
-def _dry_run(session: Any) -> dict[str, Any]:
-    # torch is imported for a faultless file alone: a misspelt setting is told at once
-    from dataclasses import asdict, is_dataclass
-
-    from volary.train import check_session
-
-    summary = check_session(session)
-    return asdict(summary) if is_dataclass(summary) and not isinstance(summary, type) else dict(summary)
+def _in_words(value: Any) -> str:
+    if value is None:
+        return "not known"
+    return " x ".join(map(str, value)) if isinstance(value, tuple) else f"{value:,}"

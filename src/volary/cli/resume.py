@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @_arguments.as_json
 def resume(run: RunDirectory, quiet: bool, as_json: bool) -> int:
     """Go on with RUN (a name in `runs/`, or a path) with the settings that it has."""
-    from volary import driver
     from volary.cli._ending import conclude, console
+    from volary.driver.start import resume as go_on
 
-    return conclude(driver.resume(run, console(quiet, as_json)), as_json)
+    return conclude(go_on(run, console(quiet, as_json)), as_json)

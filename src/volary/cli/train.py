@@ -19,8 +19,11 @@ def train(session: Path, overrides: tuple[str, ...], quiet: bool, as_json: bool)
 
     Ctrl-C once finishes the step and writes a checkpoint; twice stops now.
     """
-    from volary import driver
-    from volary.cli._ending import conclude, console
     from volary.session import Session
 
-    return conclude(driver.start(Session.read(session, overrides), console(quiet, as_json)), as_json)
+    found = Session.read(session, overrides)
+
+    from volary.cli._ending import conclude, console
+    from volary.driver.start import start
+
+    return conclude(start(found, console(quiet, as_json)), as_json)

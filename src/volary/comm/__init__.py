@@ -4,11 +4,13 @@
     frames      length + msgpack, with the limit checked before memory is taken
     handshake   both sides prove the run's key, neither sends it
     wire        Connection: a client's end
-    server      KeyedServer: a run's only listening socket; it carries services, which do no input or output
+    service     what a server carries: the protocol of a plain state machine
+    server      KeyedServer: a run's only listening socket; peer is one connection of it
     board       Board: the key-value service at which workers meet
     store       KeyedStore: the board as a torch store                     (imports torch)
     gloo        a backend that binds gloo and closes its ear               (imports torch)
     group       join and leave torch's default group                       (imports torch)
+    filter      closes gloo's ear: packet filters on listening sockets
     listeners   which sockets of which processes listen where
 
 Nothing is imported here. Guide: docs/security.md

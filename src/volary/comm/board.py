@@ -117,11 +117,11 @@ class Board:
         self._values: dict[str, bytes] = {}
         self._waiters: list[_Waiter] = []
 
-    def opened(self, peer: int, hello: dict[str, Any], now: float) -> Replies:  # noqa: ARG002 (a Service)
+    def opened(self, peer: int, hello: dict[str, Any], now: float) -> Replies:
         """Nothing is asked of who comes here beyond the key."""
         return ()
 
-    def closed(self, peer: int, now: float) -> Replies:  # noqa: ARG002 (a Service)
+    def closed(self, peer: int, now: float) -> Replies:
         """What a client wrote stays; what it waited for is forgotten."""
         self._waiters = [w for w in self._waiters if w.peer != peer]
         return ()

@@ -29,17 +29,23 @@ _log = logging.getLogger(__name__)
 
 def why_not() -> str:
     """Empty where ears can be closed, else the sentence that says why they cannot; for `volary doctor`."""
+    consequence = "gloo's ports stay open to newcomers while a run goes on"
     if sys.platform != "linux":
-        return f"sockets cannot be filtered on {sys.platform}: gloo's ports stay open to newcomers while a run goes on"
+        return f"sockets cannot be filtered on {sys.platform}: {consequence}"
     if not _DESCRIPTORS.is_dir():
-        return "/proc is not there: gloo's ports cannot be found, and stay open to newcomers while a run goes on"
+        return f"there is no {_DESCRIPTORS} in which to find gloo's ports: {consequence}"
+    try:
+        with socket.socket() as probe:
+            admit_nobody(probe.fileno())
+    except OSError as problem:
+        return f"this system filters no sockets ({problem}): {consequence}"
     return ""
 
 
 def sockets() -> dict[int, int]:
-    """This process's sockets: inode to descriptor. Empty where `why_not` says so."""
+    """This process's sockets: inode to descriptor. Empty where the system does not list them."""
     found = {}
-    for name in os.listdir(_DESCRIPTORS) if not why_not() else ():  # noqa: PTH208 (names only)
+    for name in os.listdir(_DESCRIPTORS) if _DESCRIPTORS.is_dir() else ():  # noqa: PTH208 (names only)
         with contextlib.suppress(OSError):  # the descriptor of this very listing, or one that another thread has closed
             target = os.readlink(_DESCRIPTORS / name)  # noqa: PTH115 (it is no path)
             if target.startswith("socket:["):

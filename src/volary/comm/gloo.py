@@ -8,6 +8,7 @@ machines of its group, before and afterwards nobody. Its traffic is neither encr
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -22,6 +23,7 @@ from volary.comm import filter as ear
 
 BACKEND = "volary"
 
+_log = logging.getLogger(__name__)
 _making = threading.Lock()  # the new descriptors of a device are found by comparing before and after
 _address = "127.0.0.1"
 _meshes: list[set[int]] = []  # inodes of the connections of each group made here
@@ -60,11 +62,12 @@ def _make(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
     with _making:
         before = ear.listening()
         device = kind.create_device(hostname=_address, lazy_init=False)
-        ears = {inode: descriptor for inode, descriptor in ear.listening().items() if inode not in before}
-    for descriptor in ears.values():
+        ears = [descriptor for inode, descriptor in ear.listening().items() if inode not in before]
+    closable = _closable(ears)
+    for descriptor in closable:
         ear.admit_only(descriptor, ())
     members = _introduce(store, rank, size, ears)
-    for descriptor in ears.values():
+    for descriptor in closable:
         ear.admit_only(descriptor, {address for member in members for address in member.addresses})
     store.set(f"volary/ready/{rank}", "yes")
     store.wait([f"volary/ready/{other}" for other in range(size)])  # nobody knocks before all ears are filtered
@@ -72,10 +75,18 @@ def _make(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
     options._devices = [device]
     options._timeout = timeout
     group = kind(store, rank, size, options)
-    for descriptor in ears.values():
+    for descriptor in closable:
         ear.admit_nobody(descriptor)
     _meshes.append(_connections({(member.address, port) for member in members for port in member.ports}))
     return group
+
+
+def _closable(ears: list[int]) -> list[int]:
+    reason = ear.why_not() or ("" if ears else "gloo's listening socket was not found: it stays open to newcomers")
+    if reason:
+        _log.warning("%s", reason)
+        return []
+    return ears
 
 
 def _connections(ears: set[tuple[str, int]]) -> set[int]:
@@ -92,12 +103,12 @@ class _Member(Struct):
     addresses: list[str]  # all of its machine: a connection may start from another one than its ear is bound to
 
 
-def _introduce(store: Store, rank: int, size: int, ears: dict[int, int]) -> list[_Member]:
+def _introduce(store: Store, rank: int, size: int, ears: list[int]) -> list[_Member]:
     import psutil  # type: ignore[import-untyped]
 
     entries = [entry for entries in psutil.net_if_addrs().values() for entry in entries]
     addresses = {entry.address for entry in entries if entry.family == socket.AF_INET} | {_address}
-    ports = [ear.ends(descriptor)[0][1] for descriptor in ears.values()]
+    ports = [ear.ends(descriptor)[0][1] for descriptor in ears]
     own = json.encode(_Member(_address, ports, sorted(addresses)))
     store.set(f"volary/member/{rank}", own.decode())  # torch declares text here
     return [json.decode(store.get(f"volary/member/{other}"), type=_Member) for other in range(size)]

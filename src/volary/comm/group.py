@@ -40,7 +40,8 @@ def join(
     gloo.register(address)
     backend = gloo.BACKEND
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        if device.index is not None:
+            torch.cuda.set_device(device)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface_of(address)}")  # "=": this name, not those it begins
         backend = f"cpu:{gloo.BACKEND},cuda:nccl"
     _store = store

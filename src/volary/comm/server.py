@@ -68,19 +68,21 @@ class KeyedServer:
         self._listening = self._stopping = False
         self._thread: threading.Thread | None = None
         self._waker: socket.socket | None = None
+        self._address: tuple[str, int] | None = None
         self._said: set[str] = set()
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port that clients connect to; only after `start`."""
-        host, port = self._listener.getsockname()[:2]
-        return host, port
+        assert self._address, "the server has not been started"
+        return self._address
 
     def start(self) -> Self:
         """Bind, listen, and serve from a thread of its own. Raises OSError if `host` is not an address of ours."""
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         self._listener = socket.create_server((self._host, 0), family=family, backlog=128)
         self._listener.setblocking(False)
+        self._address = self._listener.getsockname()[:2]
         self._wakened, self._waker = socket.socketpair()
         self._wakened.setblocking(False)
         self._waker.setblocking(False)
@@ -185,7 +187,11 @@ class KeyedServer:
     def _admit(self, plug: socket.socket, address: str) -> None:
         self._last_number += 1
         side = ServerSide(self._key, self.life, self._services)
-        peer = Peer(self._last_number, plug, address, side, time.monotonic() + self._limits.handshake_s)
+        try:
+            peer = Peer(self._last_number, plug, address, side, time.monotonic() + self._limits.handshake_s)
+        except OSError:  # it is gone already
+            plug.close()
+            return
         self._peers[peer.number] = self._strangers[peer.number] = peer
         self._selector.register(plug, peer.events, peer)
 

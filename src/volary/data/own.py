@@ -66,7 +66,7 @@ def samples_of(dataset: Any, name: str) -> Samples | Stream:
 
     name: what to call it in a message. Raises DataError if it is neither, or empty.
     """
-    from torch.utils.data import TensorDataset
+    from torch.utils.data import IterableDataset, TensorDataset
 
     from volary.data.memory import InMemory
     from volary.data.stream import Stream
@@ -78,7 +78,9 @@ def samples_of(dataset: Any, name: str) -> Samples | Stream:
         _refuse_empty(dataset, name)
         inputs, targets = dataset.tensors
         return InMemory(inputs, targets, _classes(dataset))
-    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+    # asked first: torch's has a __getitem__ that only raises
+    streams = isinstance(dataset, IterableDataset)
+    if not streams and hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
         _refuse_empty(dataset, name)
         return MapSamples(dataset, name, _classes(dataset))
     if hasattr(dataset, "__iter__"):

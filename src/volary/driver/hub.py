@@ -11,7 +11,7 @@ import msgspec
 from volary.comm.errors import BadMessage
 from volary.comm.service import CLOSE
 from volary.driver.watch import Watch
-from volary.run.journal import Journal, StepRow
+from volary.run.journal import STEP_FIELDS, Journal, StepRow
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
@@ -94,8 +94,8 @@ class Hub:
 
 
 def _row(values: list[float | None]) -> StepRow:
-    if len(values) != len(StepRow.__slots__):
-        raise BadMessage(f"a step has {len(values)} values; expected {len(StepRow.__slots__)}")
+    if len(values) != len(STEP_FIELDS):
+        raise BadMessage(f"a step has {len(values)} values; expected {len(STEP_FIELDS)}")
     numbers = [math.nan if value is None else value for value in values]
     return StepRow(*numbers)  # type: ignore[arg-type]  # SQLite keeps whole numbers whole
 

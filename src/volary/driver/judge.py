@@ -54,13 +54,13 @@ def _own_error(directory: RunDirectory, own: list[Verdict], verdicts: Mapping[in
     if not first.traceback:
         # an error of ours is a whole sentence, and the same on every rank that found it
         text = first.reason
-        return kind(text if isinstance(first, BadInput) or not first.step else f"{text}\n{_go_on(directory)}")
+        return kind(text if not first.step else f"{text}\n{_go_on(directory)}")
     lines = [
         f"rank {first.rank} (host {first.host}) failed at step {first.step + 1}, in {first.phase}: {first.reason}",
         *_indented(first.traceback.splitlines()[-TAIL_LINES:]),
         *([f"  {len(same)} other rank{'s' * (len(same) > 1)} ended with the same error"] if same else []),
         *_others(verdicts, {first.rank, *same}),
-        f"  log: {directory.log(first.rank)}",
+        *_log(directory, first.rank),
     ]
     return kind("\n".join([*lines, _go_on(directory)]))
 
@@ -91,7 +91,7 @@ def _lost_message(
         *_indented(worker.stack.splitlines()[-TAIL_LINES:]),
         *([] if worker.stack else _indented(_tail(directory.log(lost.rank)))),
         *_others(verdicts, {lost.rank}),
-        f"  log: {directory.log(lost.rank)}",
+        *_log(directory, lost.rank),
     ]
     return "\n".join([*lines, _go_on(directory)])
 
@@ -122,6 +122,11 @@ def _tail(log: Path, most: int = 8) -> list[str]:
         return log.read_text(errors="replace").splitlines()[-most:]
     except OSError:
         return []
+
+
+def _log(directory: RunDirectory, rank: int) -> list[str]:
+    """Where to read more; a launcher keeps the output of workers that it started."""
+    return [f"  log: {directory.log(rank)}"] if directory.log(rank).exists() else []
 
 
 def _go_on(directory: RunDirectory) -> str:

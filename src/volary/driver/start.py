@@ -12,53 +12,55 @@ from volary.engine._base import Handle, Launch
 from volary.errors import BadInput, RunError
 from volary.run.directory import RunDirectory
 from volary.run.reader import RunReader
+from volary.session.script import Script
 from volary.session.spec import Session, Strategy
 
-WORKER = (sys.executable, "-m", "volary.worker")
+Task = Session | Script  # what a run is a run of
 
 
-def start(session: Session, watcher: Watcher) -> Ending:
+def start(task: Task, watcher: Watcher) -> Ending:
     """Make the run directory and train. Raises BadInput before anything starts, and what `Drive.run` raises."""
-    check(session)
-    directory = create(session)
+    check(task)
+    directory = create(task)
     with directory.lock():
-        return drive(directory, session, watcher)
+        return drive(directory, task, watcher)
 
 
 def resume(directory: RunDirectory, watcher: Watcher) -> Ending:
     """Go on with a run from its newest whole checkpoint. Raises RunError if it is being written, or is finished."""
-    session = Session.read(directory.session)
+    session = session_of(directory)
     with directory.lock():
         with RunReader(directory) as reader:
-            if reader.state() == "finished":
+            if reader.info().get("state") == "finished":
                 raise RunError(f"{directory.path} is finished; there is nothing to go on with")
         check(session)
         return drive(directory, session, watcher)
 
 
-def check(session: Session) -> None:
+def session_of(directory: RunDirectory) -> Session:
+    """The session that the run is a run of. Raises RunError for a run of a loop of the user's own."""
+    if "function:" in directory.session.read_text():
+        raise RunError(f"{directory.path} is a run of a training loop of your own, which keeps its own state")
+    return Session.read(directory.session)
+
+
+def check(task: Task) -> None:
     """What can be known before a run directory is made. Raises BadInput."""
-    session.check()
-    workers = session.strategy.workers
-    if (reason := session.engine.check(workers)) is not None:
+    task.check()
+    workers = task.strategy.workers
+    if (reason := task.engine.check(workers)) is not None:
         raise BadInput(f"engine: {reason}")
-    count = getattr(session.data.source, "count", lambda _: None)("train")
-    if count is not None and count < workers:
-        raise BadInput(f"strategy.workers is {workers}, and the data has {count} samples; accepted: at most {count}")
+    if isinstance(task, Session) and hasattr(task.data.source, "count"):
+        count = task.data.source.count("train")
+        if count is not None and count < workers:
+            raise BadInput(
+                f"strategy.workers is {workers}, but the data has {count} samples; accepted: at most {count}"
+            )
 
 
-def create(session: Session) -> RunDirectory:
-    """The session's run directory, new."""
-    return RunDirectory.create(Path(session.run.folder), session.run.name, stem_of(session), session.to_yaml())
-
-
-def stem_of(session: Session) -> str:
-    """What an unnamed run is called, before its number: network and source."""
-    names = [str(session.settings().get(f"{field}.name") or session.settings().get(field)) for field in _NAMED]
-    return "-".join(name.rpartition(":")[2].split(" ")[0].lower() or "own" for name in names)
-
-
-_NAMED = ("network", "data.source")
+def create(task: Task) -> RunDirectory:
+    """The task's run directory, new."""
+    return RunDirectory.create(Path(task.run.folder), task.run.name, _stem(task), task.to_yaml())
 
 
 def rules_of(strategy: Strategy) -> Rules:
@@ -66,13 +68,33 @@ def rules_of(strategy: Strategy) -> Rules:
     return Rules(strategy.suspect_after_s, strategy.give_up_after_s, strategy.startup_timeout_s)
 
 
-def drive(directory: RunDirectory, session: Session, watcher: Watcher) -> Ending:
+def drive(directory: RunDirectory, task: Task, watcher: Watcher) -> Ending:
     """Drive one life of a run whose lock is held."""
-    workers = session.strategy.workers
+    workers = task.strategy.workers
+    command = [sys.executable, "-m", "volary.worker"]
+    job = "volary.train.run_session:run_session"
+    if isinstance(task, Script):
+        # the user's file may read its arguments while it is imported
+        command, job = [*command, *sys.argv[1:]], "volary.train.run_script:run_script"
 
     def launch(meeting: Meeting) -> Handle:
         meet = f"{meeting.host}:{meeting.port}"
-        handle: Handle = session.engine.launch(Launch(directory, WORKER, workers, meet, meeting.life))
+        handle: Handle = task.engine.launch(Launch(directory, command, job, workers, meet, meeting.life))
         return handle
 
-    return Drive(directory, workers, rules_of(session.strategy), watcher).run(launch)
+    return Drive(directory, workers, rules_of(task.strategy), watcher).run(launch)
+
+
+def _stem(task: Task) -> str:
+    """What an unnamed run is called, before its number: network and source, or the function."""
+    if isinstance(task, Script):
+        return _plain(task.function)
+    settings = task.settings()
+    return "-".join(
+        _plain(str(settings.get(f"{field}.name") or settings[field])) for field in ("network", "data.source")
+    )
+
+
+def _plain(name: str) -> str:
+    """A plug-in's name, or the last part of a reference to the user's code."""
+    return name.partition(" in ")[0].rpartition(":")[2].replace(".", "-").lower()

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from volary.run.directory import RunDirectory
+if TYPE_CHECKING:
+    from volary.run.directory import RunDirectory
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What to start. command: a worker's command line. meet: host:port of the run's server. life: of this run."""
+    """What to start. command: a worker's command line. job: what it does, as "module:function" (train/process.py).
+
+    meet: host:port of the run's server. life: of this run.
+    """
 
     directory: RunDirectory
     command: Sequence[str]
+    job: str
     workers: int
     meet: str
     life: int

@@ -59,6 +59,8 @@ def _start(launch: Launch, rank: int, cores: list[int], threads: int, log: IO[by
         "VOLARY_LIFE": launch.life,
         "VOLARY_MEET": launch.meet,
         "VOLARY_RUN": launch.directory.path,
+        "VOLARY_JOB": launch.job,
+        "VOLARY_DRIVER": os.getpid(),
         "VOLARY_CORES": ",".join(map(str, cores)),
         "OMP_NUM_THREADS": threads,
     }

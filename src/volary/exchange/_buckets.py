@@ -10,6 +10,7 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Parameter
+    from torch.utils.hooks import RemovableHandle
 
 BYTES_PER_MIB = 2**20
 
@@ -31,7 +32,7 @@ class Bucket:
         self.index = index
         sizes = [parameter.numel() for _, parameter in parameters]
         self.flat = torch.zeros(sum(sizes) + extra, dtype=like.dtype, device=like.device)
-        pieces = self.flat.split([*sizes, extra])
+        pieces = torch.split(self.flat, [*sizes, extra])
         self.slots = [
             Slot(name, parameter, self, piece.view_as(parameter))
             for (name, parameter), piece in zip(parameters, pieces, strict=False)
@@ -47,7 +48,7 @@ class Buckets:
     named: the trainable parameters, in the network's order. bucket_mb: size at which a bucket is closed, in MiB.
     extra: values that travel with the last bucket. passes: backward passes a step (gradient accumulation).
     ready: called with each bucket when its gradients exist, in the same order on every rank.
-    `weight` scales gradients as they enter: a rank's share of the global batch, where the loss does not carry it.
+    `weight_of` gives the factor of gradients as they enter: this rank's share of the batch, if the loss has it not.
     """
 
     def __init__(
@@ -59,14 +60,14 @@ class Buckets:
         passes: int,
         ready: Callable[[Bucket], None],
     ) -> None:
-        self.weight = 1.0
+        self.weight_of: Callable[[], float] = lambda: 1.0
         self.passes = passes
         self._ready = ready
         self.all = _plan([(n, p) for n, p in named if p.requires_grad], bucket_mb * BYTES_PER_MIB, extra)
         self.extra = self.all[-1].extra
         self.slots = [slot for bucket in self.all for slot in bucket.slots]
         self._next = 0
-        self._hooks = [slot.parameter.register_post_accumulate_grad_hook(self._arrival_at(slot)) for slot in self.slots]
+        self._hooks = [_when_accumulated(slot.parameter, self._arrival_at(slot)) for slot in self.slots]
         self.open()
 
     def open(self) -> None:
@@ -115,10 +116,11 @@ class Buckets:
         assert gradient is not None
         if gradient.is_sparse:
             gradient = gradient.to_dense()
-        if self.weight == 1.0:
+        weight = self.weight_of()
+        if weight == 1.0:
             slot.view.copy_(gradient)
         else:
-            torch.mul(gradient, self.weight, out=slot.view)
+            torch.mul(gradient, weight, out=slot.view)
         slot.parameter.grad = slot.view
 
     def _leave_in_order(self) -> None:
@@ -126,6 +128,11 @@ class Buckets:
         while self._next < len(self.all) - 1 and self.all[self._next].unfilled == 0:
             self._ready(self.all[self._next])
             self._next += 1
+
+
+def _when_accumulated(parameter: Parameter, call: Callable[[Tensor], None]) -> RemovableHandle:
+    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(call)  # type: ignore[no-untyped-call]
+    return handle
 
 
 def _plan(named: list[tuple[str, Parameter]], bucket_bytes: float, extra: int) -> list[Bucket]:
@@ -142,9 +149,10 @@ def _plan(named: list[tuple[str, Parameter]], bucket_bytes: float, extra: int) -
     if not groups or groups[-1][-1][1].dtype != torch.float32:
         # the extra values are read as float32: they need a bucket of their own
         groups.append([])
-    like = named[0][1] if named and named[0][1].dtype == torch.float32 else torch.zeros(0)
+    device = named[0][1].device if named else torch.device("cpu")
+    nothing = torch.zeros(0, device=device)
     last = len(groups) - 1
     return [
-        Bucket(index, group, extra if index == last else 0, group[0][1] if group else like)
+        Bucket(index, group, extra if index == last else 0, group[0][1] if group else nothing)
         for index, group in enumerate(groups)
     ]

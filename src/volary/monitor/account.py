@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -79,7 +78,7 @@ def account(directory: RunDirectory, verify: bool = False) -> Account:
     """Read the run. verify: compare checkpoints with their checksums, which reads them whole. Raises RunError."""
     try:
         return _account(directory, verify)
-    except (sqlite3.Error, ValueError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise RunError(f"{directory.database}: damaged or of another version: {error}") from None
 
 

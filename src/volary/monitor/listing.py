@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +36,7 @@ def _listed(directory: RunDirectory) -> Listed:
     try:
         with RunReader(directory) as reader:
             info, state, last = reader.info(), reader.state(), reader.last_step()
-    except (RunError, sqlite3.Error):
+    except RunError:
         return Listed(name, path, "unreadable")
     planned, best = known_number(info, "steps_planned"), best_of(info)
     return Listed(

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 
 from volary.errors import BadInput
-from volary.placement._base import Place
+from volary.placement._base import Place, Placement
 from volary.plugins import Room
 
 ROOM = Room(__name__, "PLACEMENT")
 
+__all__ = ["ROOM", "Place", "find"]
+
 
 def find(environment: os._Environ[str] | dict[str, str] = os.environ) -> Place:
     """This process's place. Raises BadInput if no launcher is recognised, or two at once."""
-    places = [place for name in ROOM.names() if (place := ROOM.load(name)().find(environment)) is not None]
+    rules: list[Placement] = [ROOM.load(name)() for name in ROOM.names()]
+    places = [place for rule in rules if (place := rule.find(environment)) is not None]
     if not places:
         raise BadInput(
             f"no launcher started this process (looked for {', '.join(ROOM.names())}); "

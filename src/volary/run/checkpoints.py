@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Mapping
@@ -135,15 +136,19 @@ class Checkpoints:
         return None, warnings
 
     def prune(self, keep_last: int, keep: int | None) -> None:
-        """Remove all but the newest `keep_last` checkpoints and that of step `keep`. Raises OSError."""
+        """Remove all but the newest `keep_last` checkpoints and that of step `keep`; one that resists stays."""
         for step in self.steps()[: -keep_last or None]:
             if step != keep:
-                # renamed first: what a killed removal leaves must not look like a checkpoint
-                gone = self.folder / f".step-{step:08d}-gone"
-                self.disk.remove(gone)
-                self.disk.rename(self.path(step), gone)
-                self.disk.sync(self.folder)
-                self.disk.remove(gone)
+                with contextlib.suppress(OSError):
+                    self._prune(step)
+
+    def _prune(self, step: int) -> None:
+        # renamed first: what a killed removal leaves must not look like a checkpoint
+        gone = self.folder / f".step-{step:08d}-gone"
+        self.disk.remove(gone)
+        self.disk.rename(self.path(step), gone)
+        self.disk.sync(self.folder)
+        self.disk.remove(gone)
 
 
 def _seal(manifest: Manifest) -> bytes:

@@ -34,6 +34,7 @@ class RunDirectory:
         self.checkpoints = self.path / "checkpoints"
         self.logs = self.path / "logs"
         self.verdicts = self.path / "verdicts"
+        self.results = self.path / "results"
 
     @property
     def name(self) -> str:
@@ -103,7 +104,7 @@ def _clear(disk: Disk, folder: Path) -> None:
 
 
 def _fill(disk: Disk, draft: Path, session_yaml: str) -> None:
-    for part in ("checkpoints", "logs", "verdicts"):
+    for part in ("checkpoints", "logs", "verdicts", "results"):
         (draft / part).mkdir(parents=True)
     disk.write(draft / "session.yaml", session_yaml.encode())
     facts = msgspec.json.format(msgspec.json.encode(environment(Path.cwd())), indent=2)

@@ -39,6 +39,7 @@ class StepRow:
     received_bytes: int
 
 
+STEP_FIELDS = tuple(f.name for f in fields(StepRow))
 _COLUMNS = [f"{f.name} {'INTEGER' if f.type == 'int' else 'REAL'}" for f in fields(StepRow)]
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS info (key TEXT PRIMARY KEY, value TEXT NOT NULL);

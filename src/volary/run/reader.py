@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,13 @@ class Window:
     slowest_lag: float
 
 
+# by name: a run of another version of Volary may have other columns too
+_STEP_COLUMNS = ", ".join(f.name for f in fields(StepRow))
+_EVENT_COLUMNS = ", ".join(f.name for f in fields(Event))
+
+
 class RunReader:
-    """A read-only view of the run at `directory`. Raises RunError if its database cannot be read."""
+    """A read-only view of the run at `directory`. Raises RunError, at any call, if its database cannot be read."""
 
     def __init__(self, directory: RunDirectory) -> None:
         self.directory = directory
@@ -63,7 +68,7 @@ class RunReader:
 
     def info(self) -> dict[str, str]:
         """Facts about the run: state, steps planned, steps done, when it started and ended, ..."""
-        return dict(self._database.execute("SELECT key, value FROM info"))
+        return dict(self._rows("SELECT key, value FROM info"))
 
     def state(self) -> str:
         """new, running, finished, stopped, failed, or lost (says running, but nobody writes it)."""
@@ -72,27 +77,28 @@ class RunReader:
 
     def last_step(self) -> int:
         """The newest step that any worker recorded; 0 before the first."""
-        return int(self._database.execute("SELECT COALESCE(MAX(step), 0) FROM steps").fetchone()[0])
+        ((step,),) = self._rows("SELECT COALESCE(MAX(step), 0) FROM steps")
+        return int(step)
 
     def steps(self, after: int = 0, rank: int | None = None) -> Iterator[StepRow]:
         """Steps beyond `after`, oldest first; of one rank or of all."""
-        query, values = "SELECT * FROM steps WHERE step > ?", [after]
+        query, values = f"SELECT {_STEP_COLUMNS} FROM steps WHERE step > ?", [after]
         if rank is not None:
             query, values = query + " AND rank = ?", [after, rank]
-        return (StepRow(*map(_number, row)) for row in self._database.execute(query + " ORDER BY step, rank", values))
+        return (StepRow(*map(_number, row)) for row in self._rows(query + " ORDER BY step, rank", values))
 
     def events(self, after: int = 0, kind: str | None = None) -> Iterator[Event]:
         """Events with an id beyond `after`, oldest first; of one kind or of all."""
-        query, values = "SELECT * FROM events WHERE id > ?", [str(after)]
+        query, values = f"SELECT {_EVENT_COLUMNS} FROM events WHERE id > ?", [str(after)]
         if kind is not None:
             query, values = query + " AND kind = ?", [str(after), kind]
-        for number, at, life, rank, step, what, data in self._database.execute(query + " ORDER BY id", values):
+        for number, at, life, rank, step, what, data in self._rows(query + " ORDER BY id", values):
             yield Event(number, at, life, rank, step, what, json.loads(data))
 
     def metrics(self) -> dict[str, list[tuple[int, float]]]:
         """Every metric's (step, value) pairs, oldest first."""
         found: dict[str, list[tuple[int, float]]] = {}
-        for step, name, value in self._database.execute("SELECT step, name, value FROM metrics ORDER BY step"):
+        for step, name, value in self._rows("SELECT step, name, value FROM metrics ORDER BY step"):
             found.setdefault(name, []).append((step, _number(value)))
         return found
 
@@ -100,6 +106,13 @@ class RunReader:
         """Means over the newest `steps` steps; None before the first."""
         rows = list(self.steps(after=self.last_step() - steps))
         return _window(rows) if rows else None
+
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        try:
+            for row in self._database.execute(query, values):  # noqa: UP028 (yield from would close the cursor late)
+                yield row
+        except sqlite3.DatabaseError as error:
+            raise RunError(f"{self.directory.database}: not a readable run database: {error}") from None
 
 
 def _number(value: Any) -> Any:

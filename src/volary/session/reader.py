@@ -143,7 +143,7 @@ class Reader:
                     self.fault(node.below(problem.path).place, join(path, problem.path), problem.sentence)
                 return FAULT
             except SettingError as error:
-                refused = self._refused(str(error), node, path, faulty)
+                refused = self._refused(str(error), node, path, faulty & set(settings_of(cls)))
             if refused not in values:
                 return FAULT
             del values[refused]

@@ -64,7 +64,7 @@ def train(it: Training) -> Outcome:
             with it.precision.casting():
                 loss = it.flow(part.inputs, part.targets) * part.weight
             enter("backward")
-            it.precision.scaled(loss).backward()  # a bucket leaves the moment its gradients exist
+            it.precision.scaled(loss).backward()  # type: ignore[no-untyped-call]  # a bucket leaves the moment its gradients exist
             share += loss.item()
         agreed = it.strategy.agree(share, ending=it.asked_to_end())
         enter("optimizer")

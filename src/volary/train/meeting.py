@@ -95,7 +95,7 @@ def _member(place: Place, entry: dict[str, Any]) -> Membership:
 
 def _board(place: Place) -> Any:
     """The launcher's store, as a client."""
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch exports it untyped
 
     host, _, port = (place.meet or "").rpartition(":")
     return TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=MEET_TIMEOUT_S))

@@ -20,7 +20,7 @@ class Precision:
     def __init__(self, kind: Literal["fp32", "bf16", "fp16"], device: torch.device) -> None:
         self._dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[kind]
         self._device = device.type
-        self._scaler = torch.amp.GradScaler(self._device) if kind == "fp16" else None  # type: ignore[attr-defined]
+        self._scaler = torch.amp.GradScaler(self._device) if kind == "fp16" else None
 
     def casting(self) -> AbstractContextManager[Any]:
         """The context that forward runs in."""
@@ -30,7 +30,7 @@ class Precision:
 
     def scaled(self, loss: Tensor) -> Tensor:
         """The loss that backward starts from."""
-        return loss if self._scaler is None else self._scaler.scale(loss)  # type: ignore[no-any-return]
+        return loss if self._scaler is None else self._scaler.scale(loss)
 
     def unscale(self, optimizer: Optimizer) -> None:
         """Bring gradients back to their true size, before they are clipped."""

@@ -58,7 +58,7 @@ def work(member: Membership, job: str) -> int:
         verdict = _verdict(member, recorder, _load(job)(member, recorder, pulse))
     except Exception as error:  # the user's code may raise anything, and it must reach the verdict
         verdict = _verdict(member, recorder, _outcome_of(error), error)
-        traceback.print_exc()
+        print(verdict.traceback or verdict.reason, file=sys.stderr)
     verdict.write(member.directory.verdicts)
     pulse.stop(verdict.outcome)
     return verdict.exit_code

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import Any
 
-from volary.run.journal import StepRow
+from volary.run.journal import STEP_FIELDS, StepRow
 
 STEP_PHASES = ("data", "forward", "backward", "exchange", "optimizer")
 
@@ -51,17 +51,21 @@ class Recorder:
         spent = self._spent
         self.rows.append(
             StepRow(
-                self.step,
-                self.rank,
-                time.time(),
-                epoch,
-                samples,
-                loss,
-                lr,
-                sum(spent.values()),
-                *spent.values(),
-                sent_bytes - self._sent_bytes,
-                received_bytes - self._received_bytes,
+                step=self.step,
+                rank=self.rank,
+                ended_at=time.time(),
+                epoch=epoch,
+                samples=samples,
+                loss=loss,
+                lr=lr,
+                step_s=sum(spent.values()),
+                data_s=spent["data"],
+                forward_s=spent["forward"],
+                backward_s=spent["backward"],
+                exchange_s=spent["exchange"],
+                optimizer_s=spent["optimizer"],
+                sent_bytes=sent_bytes - self._sent_bytes,
+                received_bytes=received_bytes - self._received_bytes,
             )
         )
         self._sent_bytes, self._received_bytes = sent_bytes, received_bytes
@@ -92,4 +96,4 @@ class Recorder:
 
 
 def _plain(row: StepRow) -> list[float]:
-    return [getattr(row, name) for name in StepRow.__slots__]
+    return [getattr(row, name) for name in STEP_FIELDS]

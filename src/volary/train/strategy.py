@@ -53,12 +53,12 @@ class Strategy:
     @property
     def sent_bytes(self) -> int:
         """Bytes that this worker put on the wire since it started."""
-        return self._exchange.sent_bytes
+        return int(self._exchange.sent_bytes)
 
     @property
     def received_bytes(self) -> int:
         """Bytes that this worker took off the wire since it started."""
-        return self._exchange.received_bytes
+        return int(self._exchange.received_bytes)
 
     def agree(self, loss: float, *, ending: bool) -> Agreed:
         """Wait until every parameter's gradient is the sum over all ranks. Raises PeerLost.

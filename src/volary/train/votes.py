@@ -15,7 +15,7 @@ from volary.errors import NotFinite
 class Agreed:
     """The same on every rank. loss: mean over the global batch. ending: somebody was asked to end after this step.
 
-    not_finite: ranks whose share of the loss is NaN or infinite. missing: parameters without a gradient, over all ranks.
+    not_finite: ranks whose share of the loss is not finite. missing: parameters without a gradient, over all ranks.
     """
 
     loss: float

@@ -48,26 +48,26 @@ class Synthetic:
 
     def open(self, split: Split) -> InMemory:
         """Make the distinct samples: a few tens of milliseconds."""
-        import torch
-
         from volary.data.memory import InMemory
+        from volary.data.order import seeded
 
         length = self.count(split)
         distinct = min(length, max(1, _POOL_BYTES // (math.prod(self.shape) * (8 if self.kind == "tokens" else 4))))
-        random = torch.Generator().manual_seed(2 * self.seed + (split == "test"))
+        random = seeded(self.seed, split)
         inputs, targets = self._tokens(distinct, random) if self.kind == "tokens" else self._values(distinct, random)
         return InMemory(inputs, targets, self.classes, length=None if distinct == length else length)
 
     def _values(self, count: int, random: Generator) -> tuple[Tensor, Tensor]:
         import torch
 
+        from volary.data.order import seeded
+
         targets = torch.randint(self.classes, (count,), generator=random)
         inputs = torch.randn((count, *self.shape), generator=random)
         if self.kind == "blobs":
             for label in sorted(set(targets.tolist())):
                 # a generator per class: both splits have the same centres, and only those in use are made
-                centre = torch.Generator().manual_seed(2**32 * (label + 1) + self.seed)
-                inputs[targets == label] += torch.randn(self.shape, generator=centre)
+                inputs[targets == label] += torch.randn(self.shape, generator=seeded(self.seed, "centre", label))
         return inputs, targets
 
     def _tokens(self, count: int, random: Generator) -> tuple[Tensor, Tensor]:

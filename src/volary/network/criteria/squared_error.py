@@ -36,7 +36,7 @@ class SquaredError:
         total, count = totals[0].tolist()
         return {"loss": total / count} if count else {}
 
-    def check(self, network: str, output: object, target_shape: tuple[int, ...] | None, classes: int | None) -> None:  # noqa: ARG002
+    def check(self, network: str, output: object, target_shape: tuple[int, ...] | None, classes: int | None) -> None:
         """Refuse an output of another shape than the target's."""
         shape = tuple(main_output(output, network, "mse").shape)
         if target_shape is not None and shape[1:] != target_shape:

@@ -16,7 +16,7 @@ class Constant:
     def __post_init__(self) -> None:
         require_warmup(self.warmup)
 
-    def factor(self, step: int, steps: int) -> float:  # noqa: ARG002  (a schedule's signature)
+    def factor(self, step: int, steps: int) -> float:
         """1, after the warm-up."""
         return warmed(step, self.warmup, 1.0)
 

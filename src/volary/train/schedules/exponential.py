@@ -19,7 +19,7 @@ class Exponential:
         require(0 < self.gamma <= 1, "gamma", self.gamma, "above 0, up to 1")
         require_warmup(self.warmup)
 
-    def factor(self, step: int, steps: int) -> float:  # noqa: ARG002  (a schedule's signature)
+    def factor(self, step: int, steps: int) -> float:
         """The factor at `step`."""
         return warmed(step, self.warmup, self.gamma**step)
 

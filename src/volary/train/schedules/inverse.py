@@ -21,7 +21,7 @@ class Inverse:
         require(self.power > 0, "power", self.power, "above 0")
         require_warmup(self.warmup)
 
-    def factor(self, step: int, steps: int) -> float:  # noqa: ARG002  (a schedule's signature)
+    def factor(self, step: int, steps: int) -> float:
         """The factor at `step`."""
         return warmed(step, self.warmup, (1 + self.gamma * step) ** -self.power)
 

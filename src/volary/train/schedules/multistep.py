@@ -22,7 +22,7 @@ class MultiStep:
         require(self.gamma > 0, "gamma", self.gamma, "above 0")
         require_warmup(self.warmup)
 
-    def factor(self, step: int, steps: int) -> float:  # noqa: ARG002  (a schedule's signature)
+    def factor(self, step: int, steps: int) -> float:
         """The factor at `step`."""
         reached = sum(milestone <= step for milestone in self.milestones)
         return warmed(step, self.warmup, self.gamma**reached)

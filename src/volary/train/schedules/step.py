@@ -21,7 +21,7 @@ class Step:
         require(self.gamma > 0, "gamma", self.gamma, "above 0")
         require_warmup(self.warmup)
 
-    def factor(self, step: int, steps: int) -> float:  # noqa: ARG002  (a schedule's signature)
+    def factor(self, step: int, steps: int) -> float:
         """The factor at `step`."""
         return warmed(step, self.warmup, self.gamma ** (step // self.every))
 

@@ -1,0 +1,110 @@
+"""Volary from Python: train a session, or launch a training loop of your own."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from volary.driver.ending import Ending, Unwatched, Watcher
+from volary.driver.start import start
+from volary.errors import BadInput
+from volary.run.checkpoints import Checkpoints
+from volary.run.directory import RunDirectory
+from volary.run.reader import RunReader
+from volary.session.script import Script
+from volary.session.spec import RunSettings, Session, Strategy
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run that has ended. state: finished or stopped. steps: updates done. metrics: by name, (step, value) pairs."""
+
+    directory: RunDirectory
+    state: str
+    steps: int
+    metrics: Mapping[str, list[tuple[int, float]]]
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The trained network, from the newest checkpoint, in evaluation mode."""
+        from volary.train.afterwards import load_model
+
+        return load_model(self.directory, Checkpoints(self.directory.checkpoints).steps()[-1]).module
+
+    @cached_property
+    def values(self) -> list[Any]:
+        """What a launched function returned, by rank."""
+        import torch
+
+        files = sorted(self.directory.results.glob("rank-*.pt"), key=lambda file: int(file.stem[5:]))
+        return [torch.load(file, weights_only=True) for file in files]
+
+
+def train(session: Session, watcher: Watcher | None = None) -> Result:
+    """Train a session here and now; what `session.train()` does. watcher: shows the run (None: nobody looks).
+
+    Raises BadInput before anything starts, and WorkerFailed, WorkerLost, RanksDiffer, NotFinite or Stopped.
+    """
+    return _result(start(session, watcher or Unwatched()))
+
+
+def launch(
+    function: Callable[..., Any] | str,
+    workers: int = 1,
+    strategy: Mapping[str, Any] | Strategy | None = None,
+    *,
+    name: str | None = None,
+    folder: str = "runs",
+    seed: int = 1,
+    device: str = "auto",
+    watcher: Watcher | None = None,
+) -> Result:
+    """Call `function(worker)` in `workers` processes that train as one; see `volary.train.own_loop.Worker`.
+
+    function: at the top level of a file or module, or named as "package.module:name" or "path/file.py:name". strategy:
+    settings as in a session file. name, folder: of the run. Raises as `train` does. Call it under
+    `if __name__ == "__main__":`, since workers import the file too; they see the same `sys.argv`.
+    """
+    if "VOLARY_RANK" in os.environ:
+        raise BadInput(
+            'volary.launch was reached while a worker imports the file; put it under `if __name__ == "__main__":`'
+        )
+    given = strategy if isinstance(strategy, Strategy) else Strategy(**{"workers": workers, **(strategy or {})})
+    script = Script(
+        function=function if isinstance(function, str) else reference_to(function),
+        strategy=given,
+        seed=seed,
+        device=device,  # type: ignore[arg-type]  # judged where it is declared
+        run=RunSettings(name=name, folder=folder),
+    )
+    return _result(start(script, watcher or Unwatched()))
+
+
+def reference_to(function: Callable[..., Any]) -> str:
+    """How a worker can import `function`. Raises BadInput if it cannot."""
+    name = getattr(function, "__qualname__", "")
+    if not inspect.isfunction(function) or "<" in name:
+        raise BadInput(
+            f"{name or function!r} cannot be imported by workers; accepted: a function at the top level of a file"
+        )
+    module = function.__module__
+    if module != "__main__":
+        return f"{module}:{name}"
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    if file is None:
+        raise BadInput(f"{name} was defined at a prompt, where workers cannot import it; put it into a file")
+    return f"{Path(file).resolve()}:{name}"
+
+
+def _result(ending: Ending) -> Result:
+    with RunReader(ending.directory) as reader:
+        return Result(ending.directory, ending.state, ending.step, reader.metrics())

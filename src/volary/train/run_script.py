@@ -1,0 +1,52 @@
+"""A worker's job in a run of a user's own loop: join, compare, call the function, keep what it returns."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.errors import BadInput, Stopped
+from volary.run.disk import Disk, replace_file
+from volary.session.script import Script
+from volary.train.assemble import choose_device
+from volary.train.compare import code_facts, compare
+from volary.train.loop import Outcome
+from volary.train.own_loop import Worker
+from volary.train.run_session import joined
+from volary.train.seeds import seed_all
+
+if TYPE_CHECKING:
+    from volary.train.process import Membership
+    from volary.train.pulse import Pulse
+    from volary.train.recorder import Recorder
+
+
+def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
+    """Call the run's function as one of its ranks. Raises what it raises."""
+    place, directory = member.place, member.directory
+    script = Script.read(directory.session)
+    device = choose_device(script.device, place.local_rank, place.world_size)
+    function = script.loaded()
+    with joined(member, device) as bulletin:
+        compare(bulletin, "code", code_facts({}))
+        seed_all(script.seed)
+        if place.rank == 0:
+            recorder.note(device=device)
+        recorder.enter("forward")
+        try:
+            value = function(Worker(script, bulletin, recorder, pulse, device, place.local_rank))
+        except Stopped:
+            return "stopped"
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    try:
+        torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
+    except Exception as error:  # whatever torch says of a type that it would not load
+        raise BadInput(
+            f"train(worker) returned a {type(value).__name__}; accepted: tensors, numbers, text, and lists, tuples and "
+            "dicts of these (of a module, return its state_dict())"
+        ) from error
+    replace_file(Disk(), directory.results / f"rank-{place.rank}.pt", buffer.getvalue())
+    return "finished"

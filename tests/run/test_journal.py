@@ -1,0 +1,185 @@
+"""One process writes a run's database; a reader, a kill or a full disk does not hurt it."""
+
+import math
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from volary.errors import RunError
+from volary.run.directory import RunDirectory
+from volary.run.journal import Journal, StepRow
+from volary.run.reader import RunReader
+
+WRITE_FOR_EVER = """
+import itertools, sys
+from pathlib import Path
+from volary.run.journal import Journal, StepRow
+journal = Journal(Path(sys.argv[1]))
+journal.note(state="running")
+for step in itertools.count(1):
+    journal.steps([StepRow(step, rank, *13 * [0]) for rank in range(2)])
+    if step == 50:
+        print("fifty", flush=True)
+"""
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from volary.errors import RunError
+from volary.run.journal import Journal, StepRow
+
+def allow(file_bytes):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, resource.RLIM_INFINITY))
+
+path = Path(sys.argv[1])
+journal = Journal(path)
+journal.start_life(0)
+journal.steps([StepRow(1, 0, *13 * [0])])
+allow(path.with_name(path.name + "-wal").stat().st_size)
+for step in range(2, 12):
+    journal.steps([StepRow(step, 0, *13 * [0])])
+journal.event("checkpoint_failed", reason="full")
+assert journal.dropped == 11, journal.dropped
+assert journal.fault.endswith(": 11 records of this run were not written"), journal.fault
+try:
+    journal.start_life(0)
+except RunError as error:
+    print(error)
+allow(resource.RLIM_INFINITY)
+journal.steps([StepRow(12, 0, *13 * [0])])
+assert journal.dropped == 11
+journal.close()
+allow(100)
+try:
+    Journal(path.with_name("new.sqlite"))
+except RunError as error:
+    print(error)
+"""
+
+
+def row(step, rank=0, **values):
+    return StepRow(**{**dict.fromkeys(StepRow.__slots__, 0), "step": step, "rank": rank, **values})
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory.create(tmp_path / "runs", "mine", "stem", "network: lenet\n")
+
+
+@pytest.fixture
+def journal(run):
+    journal = Journal(run.database)
+    yield journal
+    journal.close()
+
+
+def written(run):
+    with RunReader(run) as reader:
+        return [(row.step, row.rank) for row in reader.steps()]
+
+
+def test_a_new_life_counts_on_and_takes_back_what_was_beyond_its_start(run, journal):
+    assert journal.start_life(0) == 0
+    journal.steps([row(step, rank) for step in range(1, 6) for rank in range(2)])
+    for step in (2, 4):
+        journal.metrics(step, {"accuracy": step / 10})
+    journal.event("failed")
+    assert journal.start_life(3) == 1
+    journal.event("resumed", from_step=3)
+    assert written(run) == [(step, rank) for step in (1, 2, 3) for rank in range(2)]
+    with RunReader(run) as reader:
+        assert reader.metrics() == {"accuracy": [(2, 0.2)]}
+        assert [(event.kind, event.life) for event in reader.events()] == [("failed", 0), ("resumed", 1)]
+        assert reader.info()["life"] == "1"
+
+
+def test_a_step_or_fact_that_is_written_again_replaces_the_older_one(run, journal):
+    for value in (1.0, 2.0):
+        journal.steps([row(1, loss=value)])
+        journal.metrics(1, {"loss": value})
+        journal.note(best=value)
+    with RunReader(run) as reader:
+        assert [step.loss for step in reader.steps()] == [2.0]
+        assert reader.metrics() == {"loss": [(1, 2.0)]}
+        assert reader.info() == {"best": "2.0"}
+
+
+def test_losses_that_are_no_numbers_come_back_as_such(run, journal):
+    journal.steps([row(1, loss=math.nan), row(2, loss=math.inf)])
+    journal.metrics(2, {"loss": math.nan, "norm": -math.inf})
+    with RunReader(run) as reader:
+        assert math.isnan(next(reader.steps()).loss)
+        assert [step.loss for step in reader.steps(after=1)] == [math.inf]
+        assert math.isnan(reader.metrics()["loss"][0][1])
+        assert reader.metrics()["norm"] == [(2, -math.inf)]
+
+
+def test_threads_may_write_at_once(run, journal):
+    def write(rank):
+        for step in range(1, 51):
+            journal.steps([row(step, rank)])
+            journal.event("evaluated", rank, step)
+
+    threads = [threading.Thread(target=write, args=(rank,)) for rank in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert written(run) == [(step, rank) for step in range(1, 51) for rank in range(4)]
+    with RunReader(run) as reader:
+        assert len(list(reader.events())) == 200
+    assert journal.dropped == 0
+
+
+def test_readers_look_while_it_is_written_and_a_kill_leaves_whole_records(run):
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITE_FOR_EVER, str(run.database)], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout.readline() == "fifty\n"
+        seen = 0
+        with RunReader(run) as reader:
+            while seen < 200:
+                steps = [row.step for row in reader.steps()]
+                assert len(steps) >= seen
+                assert steps == [step for step in range(1, len(steps) // 2 + 1) for _ in range(2)]
+                seen = len(steps)
+        writer.kill()
+    steps = written(run)
+    assert len(steps) >= seen
+    assert steps == [(step, rank) for step in range(1, len(steps) // 2 + 1) for rank in range(2)]
+    journal = Journal(run.database)
+    journal.start_life(10)
+    journal.close()
+    assert len(written(run)) == 20
+
+
+def test_a_closed_run_is_whole_in_its_one_file_also_while_a_reader_has_it_open(run, tmp_path):
+    journal = Journal(run.database)
+    with RunReader(run) as reader:
+        journal.steps([row(step) for step in range(1, 100)])
+        assert reader.last_step() == 99
+        journal.close()
+        (tmp_path / "copy").mkdir()
+        shutil.copy(run.database, tmp_path / "copy/run.sqlite")
+    with RunReader(RunDirectory(tmp_path / "copy")) as copy:
+        assert copy.last_step() == 99
+
+
+def test_a_full_disk_is_counted_and_said_and_writing_goes_on_when_there_is_room(run):
+    said = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(run.database)], capture_output=True, text=True, timeout=60
+    )
+    assert said.returncode == 0, said.stderr
+    refused = said.stdout.splitlines()
+    assert len(refused) == 2
+    assert all(": cannot be written: " in line for line in refused)
+    assert written(run) == [(1, 0), (12, 0)]
+
+
+def test_a_database_that_is_none_is_refused_in_a_sentence(tmp_path):
+    path = tmp_path / "run.sqlite"
+    path.write_bytes(b"no database " * 100)
+    with pytest.raises(RunError, match=r"run.sqlite: cannot be written: file is not a database"):
+        Journal(path)

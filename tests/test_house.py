@@ -1,0 +1,152 @@
+"""The rules of the house: who may import whom (docs/architecture.md), what stays light, what no file may hold."""
+
+import ast
+import graphlib
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from volary.plugins import Room
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+PACKAGE = CHECKOUT / "src" / "volary"
+ROOMS_PAGE = CHECKOUT / "docs" / "architecture.md"
+FOR_EVERYONE = {"errors", "plugins"}
+DOOR = "volary"  # the package's own __init__.py
+LIGHT = ("cli", "session", "run", "driver", "engine", "placement")  # answer at once: nothing heavy is imported
+HEAVY = ("torch", "numpy", "rich", "PIL", "safetensors")
+TEXT = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".cfg", ""}
+KEPT = ("src", "tests", "docs", "examples", "benchmarks", ".ci")
+
+
+def rooms_table():
+    """Room to what it may import, read from the section "Rooms" of the page. `all`: every room."""
+    section = ROOMS_PAGE.read_text(encoding="utf-8").partition("\n## Rooms\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    assert rows[0] == ["room", "purpose", "may import"]
+    table = {row[0].strip("`"): row[2] for row in rows[2:]}
+    return {room: set(table) if may == "all" else set(re.findall(r"`(\w+)`", may)) for room, may in table.items()}
+
+
+def room_of(file):
+    return DOOR if file == PACKAGE / "__init__.py" else file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def rooms_there_are():
+    return {room_of(file) for file in PACKAGE.rglob("*.py")}
+
+
+def imported(file):
+    """(line, room) of every import of ours in `file`, also of those inside functions and under TYPE_CHECKING."""
+    rooms = rooms_there_are()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name != "volary"]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno}: a relative import; write volary.{room_of(file)}..."
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "volary":
+            names = [f"volary.{node.attr}"]
+        for name in names:
+            package, _, rest = name.partition(".")
+            if package == "volary" and rest != "__version__":
+                first = rest.partition(".")[0]
+                yield node.lineno, first if first in rooms else DOOR
+
+
+def test_every_room_has_its_row_and_every_row_its_room():
+    table = rooms_table()
+    assert set(table) == rooms_there_are()
+    assert all(may <= set(table) for may in table.values()), "a row names a room that does not exist"
+
+
+def test_imports_go_only_where_the_table_allows():
+    table = rooms_table()
+    wrong = [
+        f"{file.relative_to(CHECKOUT)}:{line}: {room_of(file)} may not import {room}"
+        for file in sorted(PACKAGE.rglob("*.py"))
+        for line, room in imported(file)
+        if room not in table[room_of(file)] | FOR_EVERYONE | {room_of(file)}
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_table_has_no_cycle():
+    assert rooms_table()["run"] == set()
+    graphlib.TopologicalSorter({room: may - {room} for room, may in rooms_table().items()}).prepare()
+
+
+def rooms_of_plugins():
+    doors = sorted(PACKAGE.rglob("__init__.py"))
+    with_plugins = [file.parent for file in doors if "\nROOM = Room(" in file.read_text(encoding="utf-8")]
+    return [".".join(folder.relative_to(PACKAGE.parent).parts) for folder in with_plugins]
+
+
+@pytest.mark.parametrize("package", rooms_of_plugins())
+def test_every_plugin_loads_by_its_name_and_has_its_row_in_the_guide(package):
+    module = importlib.import_module(package)
+    room: Room = module.ROOM
+    assert not set(room.names()) & set(room.planned), "built and still called planned"
+    for name in room.names():
+        assert room.load(name) is not None
+    guide = re.search(r"Guide: (docs/[\w-]+\.md)", module.__doc__ or "")
+    assert guide, "the room's door names its guide"
+    page = CHECKOUT / guide[1]
+    assert page.is_file(), f"{guide[1]} is missing"
+    missing = [name for name in room.names() if f"`{name}`" not in page.read_text(encoding="utf-8")]
+    assert not missing, f"{guide[1]} has no row for {', '.join(missing)}"
+
+
+def test_the_command_line_the_driver_and_all_settings_import_nothing_heavy():
+    files = [file for room in LIGHT for file in sorted((PACKAGE / room).rglob("*.py"))]
+    for package in rooms_of_plugins():
+        files += sorted((PACKAGE.parent / package.replace(".", "/")).glob("[a-z]*.py"))
+    names = [".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts) for file in files]
+    code = f"""
+import importlib, json, sys
+found = {{}}
+for name in {[name.removesuffix(".__init__") for name in names]}:
+    importlib.import_module(name)
+    for heavy in {HEAVY}:
+        if heavy in sys.modules:
+            found.setdefault(heavy, name)
+print(json.dumps(found))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {}, "what was imported, and while importing which module"
+
+
+def files_that_are_kept():
+    files = [file for folder in KEPT for file in (CHECKOUT / folder).rglob("*")]
+    files += [file for file in CHECKOUT.iterdir() if not file.name.startswith(".")]
+    files = [file for file in files if file.is_file() and file.suffix in TEXT]
+    return [file for file in files if "__pycache__" not in file.parts and file != Path(__file__).resolve()]
+
+
+@pytest.mark.parametrize(
+    ("what", "pattern"),
+    [
+        ("an unfinished thought", r"\b(TODO|FIXME|XXX|HACK)\b|door to be written"),
+        ("a path of one machine", r"(?<![\w./~-])/(root|Users|work|tmp)/\w"),
+    ],
+)
+def test_no_file_holds(what, pattern):
+    found = []
+    for file in files_that_are_kept():
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # data without a name that says so
+        found += [
+            f"{file.relative_to(CHECKOUT)}:{number}: {line.strip()}"
+            for number, line in enumerate(text.splitlines(), start=1)
+            if re.search(pattern, line)
+        ]
+    assert not found, "\n".join(found)
