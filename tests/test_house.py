@@ -25,12 +25,15 @@ KEPT = ("src", "tests", "docs", "examples", "benchmarks", ".ci")
 
 
 def rooms_table():
-    """Room to what it may import, read from the section "Rooms" of the page. `all`: every room."""
+    """Room to what it may import, read from the section "Rooms" of the page. "all below": every row after it."""
     section = ROOMS_PAGE.read_text(encoding="utf-8").partition("\n## Rooms\n")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     assert rows[0] == ["room", "purpose", "may import"]
-    table = {row[0].strip("`"): row[2] for row in rows[2:]}
-    return {room: set(table) if may == "all" else set(re.findall(r"`(\w+)`", may)) for room, may in table.items()}
+    rooms, table = [row[0].strip("`") for row in rows[2:]], {}
+    for number, (*_, may) in enumerate(rows[2:]):
+        below = may == "all below"
+        table[rooms[number]] = set(rooms[number + 1 :]) if below else set(re.findall(r"`(\w+)`", may))
+    return table
 
 
 def room_of(file):
@@ -55,9 +58,22 @@ def imported(file):
             names = [f"volary.{node.attr}"]
         for name in names:
             package, _, rest = name.partition(".")
-            if package == "volary" and rest != "__version__":
-                first = rest.partition(".")[0]
+            first = rest.partition(".")[0]
+            if package == "volary" and (first in rooms or not first.startswith("__")):  # __version__ is everybody's
                 yield node.lineno, first if first in rooms else DOOR
+
+
+def test_imports_are_found_wherever_they_stand(tmp_path):
+    file = tmp_path / "some.py"
+    file.write_text(
+        "import os, volary, volary.comm.wire as wire\n"
+        "from volary import run, Session, __version__\n"
+        "if TYPE_CHECKING:\n    from volary.data.feed import Feed\n"
+        "def later():\n    import volary.session\n"
+        "    return volary.launch, volary.__version__, volary.errors.BadInput\n"
+    )
+    assert {room for _, room in imported(file)} == {"comm", "run", DOOR, "data", "session", "errors"}
+    assert len(list(imported(file))) == 7
 
 
 def test_every_room_has_its_row_and_every_row_its_room():

@@ -11,19 +11,22 @@ from typing import Any
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.journal import Journal, StepRow
+from volary.session import Session
 
-SESSION = """\
-network: lenet
-data: {source: digits, batch_size: 64, shuffle: true}
-optimizer: {name: sgd, lr: 0.05, momentum: 0.9}
-strategy: {workers: 2, consistency: bsp, exchange: allreduce, codec: none, partition: data}
-engine: {name: local, pin: true}
-"""
 STEP_S = 0.1
 
 
-def new_run(name: str = "lenet-digits-1", session: str = SESSION) -> RunDirectory:
-    return RunDirectory.create(Path("runs"), name, "", session)
+def session_yaml() -> str:
+    return Session(
+        network="lenet",
+        data={"source": "digits", "batch_size": 64},
+        optimizer={"name": "sgd", "lr": 0.05, "momentum": 0.9},
+        strategy={"workers": 2},
+    ).to_yaml()
+
+
+def new_run(name: str = "lenet-digits-1") -> RunDirectory:
+    return RunDirectory.create(Path("runs"), name, "", session_yaml())
 
 
 @contextmanager

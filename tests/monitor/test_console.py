@@ -59,6 +59,7 @@ def test_progress_lines_keep_their_distance():
     with journal(directory) as run:
         started(run)
         follower = Follower(directory)
+        plain.show(follower.look())
         for step in range(1, 31):
             run.steps(rows(step, step))
             plain.show(follower.look())
@@ -78,6 +79,31 @@ def test_a_stopped_run_says_how_to_go_on():
         finished(run, 7, "stopped")
         console.ended()
     assert "next      volary resume lenet-digits-1" in lines(out.getvalue())
+
+
+def test_a_resumed_run_does_not_tell_its_earlier_life_again():
+    directory, out = new_run(), io.StringIO()
+    with journal(directory) as run:
+        run.start_life(0)
+        started(run, 46)
+        run.steps(rows(1, 30))
+        run.event("suspect", 1, 25, reason="rank 1 (host a) has been silent for 5 s")
+        evaluated(run, 30, 0.9)
+        finished(run, 30, "stopped")
+        run.start_life(23)
+        started(run, 46)
+        console = Console(stream=out)
+        console.started(directory)
+        run.event("resumed", 0, 23, from_step=23)
+        run.steps(rows(24, 26))
+        console.look()
+        finished(run, 26, "stopped")
+        console.ended()
+    assert lines(out.getvalue())[1:4] == [
+        "resumed from step 23",
+        "step 26/46, epoch 1.1: loss 0.07692, lr 0.05, 640 samples/s, 2 s left",
+        "stopped   at step 26 in 14 s",
+    ]
 
 
 def test_a_failed_run_leaves_the_last_word_to_its_error():

@@ -105,7 +105,9 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
         Follower(RunDirectory(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["", "- a list", "network: {name: [}", "data: 3\nstrategy: none", "\x00"])
+@pytest.mark.parametrize(
+    "text", ["", "- a list", "network: {name: [}", "network:\n :\n  :: x", "data: 3\nstrategy: none", "\x00"]
+)
 def test_a_strange_session_file_gives_an_outline_without_what_it_does_not_tell(text, tmp_path):
     (tmp_path / "session.yaml").write_text(text)
     assert "lenet" not in outline(tmp_path / "session.yaml").sentence()

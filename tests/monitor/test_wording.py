@@ -21,7 +21,7 @@ def test_a_duration_has_two_units(seconds, words):
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(0.97331, "0.9733"), (0.000012, "1.2e-05"), (2210.4, "2210"), (1e6, "1000000"), (None, "nan"),
+    [(0.97331, "0.9733"), (0.000012, "1.2e-05"), (2210.4, "2210"), (1e6, "1000000"), (1e30, "1e+30"), (None, "nan"),
      (float("nan"), "nan"), (float("-inf"), "-inf")],
 )  # fmt: skip
 def test_a_number_has_four_digits(value, words):

@@ -25,7 +25,10 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Digest:
-    """A run at one moment. `news` holds the events since the last look; None says not known yet."""
+    """A run at one moment; None says not known yet.
+
+    warnings and news are of the life that the run is in; news holds the events since the last look.
+    """
 
     directory: RunDirectory
     state: str
@@ -81,8 +84,9 @@ class Follower:
     def look(self) -> Digest:
         """The run as it is now."""
         info = self._reader.info()
-        news = tuple(self._reader.events(after=self._last_event))
-        for event in news:
+        life = int(known_number(info, "life") or 0)
+        events = list(self._reader.events(after=self._last_event))
+        for event in events:
             self._take(event)
         window, state = self._reader.window(), self._reader.state()
         planned, done = known_number(info, "steps_planned"), known_number(info, "steps_done") or 0
@@ -101,8 +105,8 @@ class Follower:
             metric=info.get("metric", ""),
             evaluated=self._evaluated,
             best=best_of(info),
-            warnings=tuple(self._warnings),
-            news=news,
+            warnings=tuple(event for event in self._warnings if event.life == life),
+            news=tuple(event for event in events if event.life == life),
             message=info.get("message", ""),
         )
 
@@ -115,8 +119,12 @@ class Follower:
         elif event.kind == "evaluated":
             values = {name: float(value) for name, value in event.data.items() if isinstance(value, int | float)}
             self._evaluated = Measurement(event.step or 0, values)
+        elif event.kind == "started":
+            self._first_step = self._reader.last_step() if event.life else 0
         elif event.kind == "resumed":
             self._first_step = int(event.data.get("from_step", 0))
+            if self._evaluated and self._evaluated.step > self._first_step:
+                self._evaluated = None
 
     def _left(self, step: int, planned: float | None) -> float | None:
         # the pace since this life began, pauses for evaluation included: calmer than the newest steps alone

@@ -81,7 +81,7 @@ def _add_progress(table: Table, digest: Digest) -> None:
     done = f"step {digest.step}" + (f" of {planned}" if planned else "")
     of_epochs = f" of {number(digest.epochs_planned)}" if digest.epochs_planned else ""
     left = f"{duration(digest.left_s)} left" if digest.left_s is not None and digest.state == "running" else ""
-    took = f"{duration(digest.elapsed_s)} so far" if digest.elapsed_s is not None else ""
+    took = f"{duration(digest.elapsed_s)} so far" if digest.elapsed_s is not None and digest.state == "running" else ""
     parts = (done, f"epoch {window.epoch:.1f}{of_epochs}", took, left)
     table.add_row("", _text("   ".join(part for part in parts if part)))
     speed = f"{number(window.samples_per_s)} samples/s"

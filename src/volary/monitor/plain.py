@@ -27,7 +27,8 @@ class Plain:
     def show(self, digest: Digest) -> None:
         """Write what is new."""
         if not self._titled:
-            self._titled = True
+            # what a resumed run did before is not told again
+            self._titled, self._said_step = True, digest.step
             self._line(time.time(), title(digest))
         for event in digest.news:
             sentence = happened(event, digest)

@@ -18,7 +18,7 @@ def number(value: float | None) -> str:
     """Four significant digits: `0.9733`, `1.2e-05`, `2210`. None is how SQLite gives NaN back."""
     if value is None:
         return "nan"
-    if math.isfinite(value) and abs(value) >= 1000:
+    if math.isfinite(value) and 1000 <= abs(value) < 1e9:
         return f"{value:.0f}"
     return f"{value:.4g}"
 

@@ -23,7 +23,7 @@ _PREFIX: dict[Split, str] = {"train": "train", "test": "t10k"}
 class Idx:
     """Grey images in memory as uint8, given as (1, height, width) float32: (value / 255 - mean) / std."""
 
-    folder: str  # holds train-images*, train-labels*, t10k-images*, t10k-labels*, each with or without .gz
+    folder: Path  # holds train-images*, train-labels*, t10k-images*, t10k-labels*, each with or without .gz
     classes: int | None = None  # how many classes; none: the largest label of the training part + 1
     mean: float = 0.0  # taken off each pixel (0 to 1); MNIST's own is 0.1307
     std: float = 1.0  # divides each pixel after that; MNIST's own is 0.3081

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Images:
     """Images (channels, height, width) in float32: (value / 255 - mean) / std. Class folders, numbered by name."""
 
-    folder: str  # holds both parts
+    folder: Path  # holds both parts
     train: str = "train"  # the training part in it: a folder of class folders, or the same as .tar, .tar.gz or .tgz
     test: str = "test"  # the held-back part in it, likewise
     size: int | None = None  # side in pixels to which each image is resized; none: all have one size already

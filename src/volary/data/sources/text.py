@@ -23,7 +23,7 @@ _ACCEPTED = "a text file in UTF-8"
 class Text:
     """Sequences of `length` characters, one after the other; the vocabulary is that of the whole file, sorted."""
 
-    path: str  # a text file in UTF-8
+    path: Path  # a text file in UTF-8
     length: int = 64  # time steps of a sample
     held_back: float = 0.1  # share of the text, at its end, that is the test part
 
