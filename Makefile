@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+CODE := src tests benchmarks examples
 INSTALLED := .venv/.installed
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 
@@ -14,8 +15,8 @@ demo: $(INSTALLED)
 setup: $(INSTALLED)
 
 lint: $(INSTALLED)
-	@$(BIN)/ruff format --quiet --check .
-	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check $(CODE)
+	@$(BIN)/ruff check --quiet $(CODE)
 
 types: $(INSTALLED)
 	@$(BIN)/mypy --no-error-summary

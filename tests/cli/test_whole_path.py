@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,46 +59,47 @@ def test_check_prints_a_session_that_reads_back_equal_and_what_it_comes_to(sessi
     assert told["summary"]["steps"] == STEPS
 
 
-def test_a_run_is_trained_shown_evaluated_and_exported(session, volary, fresh):
-    said = fresh("-m", "volary", "train", session, "--json")
+def test_a_run_is_trained_stopped_resumed_shown_evaluated_and_exported(session, volary, fresh):
+    status, result, told = interrupted("train", session, "--json")
+    assert (status, result["state"]) == (130, "stopped")
+    assert "next      volary resume it" in told
+    stopped_at = last_step()
+    assert 3 <= result["step"] == stopped_at < STEPS
+
+    said = fresh("-m", "volary", "resume", "it", "--json")
     assert said.status == 0, said.err
     result = json.loads(said.out)
     assert (result["state"], result["step"]) == ("finished", STEPS)
-    assert "step 80: accuracy" in said.err
+    assert f"resumed from step {stopped_at}" in said.err
+    assert f"step {STEPS}: accuracy" in said.err
     assert "next      volary show it" in said.err
-    measured = json.loads(volary("evaluate", "it", "--checkpoint", "last", "--json").out)
-    assert (measured["step"], measured["metrics"]) == (STEPS, pytest.approx(result["metrics"]))
+
     shown = json.loads(volary("show", "it", "--verify", "--json").out)
     assert [row["step"] for row in shown["metrics"]] == [40, 80, 120]
     assert {row["condition"] for row in shown["checkpoints"]} == {"whole"}
     assert [worker["rank"] for worker in shown["workers"]] == [0, 1]
-    assert shown["session"]["network"] == "lenet"
+    assert (shown["session"]["network"], shown["state"]) == ("lenet", "finished")
+
+    evaluated = json.loads(volary("evaluate", "it", "--checkpoint", "last", "--json").out)
+    assert (evaluated["step"], evaluated["metrics"]) == (STEPS, pytest.approx(result["metrics"]))
     assert volary("export", "it", "-o", "w.safetensors").status == 0
-    again = volary("train", session)
-    assert again.status == 2
+
+    again, over = volary("train", session), volary("resume", "it")
+    assert (again.status, over.status) == (2, 2)
     assert "exists already" in again.err
-    over = volary("resume", "it")
-    assert over.status == 2
     assert "finished" in over.err
 
 
-def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on(session, fresh):
+def interrupted(*arguments: str) -> tuple[int, dict[str, Any], str]:
+    """The command with Ctrl-C after some steps: its status, its JSON, what it told."""
     command = subprocess.Popen(
-        [sys.executable, "-m", "volary", "train", session], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "volary", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         wait_until(lambda: last_step() >= 3 or command.poll() is not None)
         command.send_signal(signal.SIGINT)
-        out, err = command.communicate(timeout=60)
+        out, told = command.communicate(timeout=60)
     finally:
         command.kill()
         command.wait()
-    assert (command.returncode, err) == (130, ""), out
-    assert "next      volary resume it" in out
-    stopped_at = last_step()
-    assert 3 <= stopped_at < STEPS
-    said = fresh("-m", "volary", "resume", "it", "--quiet", "--json")
-    assert said.status == 0, said.err
-    assert json.loads(said.out)["step"] == STEPS
-    with RunReader(RunDirectory("runs/it")) as reader:
-        assert [event.data["from_step"] for event in reader.events(kind="resumed")] == [stopped_at]
+    return command.returncode, json.loads(out), told

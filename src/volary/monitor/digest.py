@@ -64,6 +64,13 @@ def best_of(info: dict[str, str]) -> Measurement | None:
     return Measurement(int(step or 0), {info.get("metric", "metric"): value})
 
 
+def steps_done(info: dict[str, str], state: str, recorded: int) -> int:
+    """How far the run is. recorded: the newest step with a row."""
+    # noted when a life ends: while the next one runs the note is out of date
+    noted = None if state in ("running", "lost") else known_number(info, "steps_done")
+    return max(int(noted or 0), recorded)
+
+
 class Follower:
     """Looks at a run again and again, reading only what is new. Raises RunError if the run cannot be read."""
 
@@ -89,8 +96,8 @@ class Follower:
         for event in events:
             self._take(event)
         window, state = self._reader.window(), self._reader.state()
-        planned, done = known_number(info, "steps_planned"), known_number(info, "steps_done") or 0
-        step = max(int(done), window.step if window else 0)
+        planned, best = known_number(info, "steps_planned"), best_of(info)
+        step = steps_done(info, state, window.step if window else 0)
         return Digest(
             directory=self._directory,
             state=state,
@@ -104,7 +111,7 @@ class Follower:
             elapsed_s=self._elapsed(info, state),
             metric=info.get("metric", ""),
             evaluated=self._evaluated,
-            best=best_of(info),
+            best=best if best and best.step <= step else None,
             warnings=tuple(event for event in self._warnings if event.life == life),
             news=tuple(event for event in events if event.life == life),
             message=info.get("message", ""),
@@ -114,7 +121,7 @@ class Follower:
         self._last_event = event.id
         if event.kind in TROUBLE:
             # several ranks may tell of the same thing
-            if trouble(event) not in map(trouble, self._warnings):
+            if (event.life, trouble(event)) not in [(known.life, trouble(known)) for known in self._warnings]:
                 self._warnings.append(event)
         elif event.kind == "evaluated":
             values = {name: float(value) for name, value in event.data.items() if isinstance(value, int | float)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from volary.errors import RunError
-from volary.monitor.digest import best_of, known_number
+from volary.monitor.digest import best_of, known_number, steps_done
 from volary.run.directory import RunDirectory
 from volary.run.reader import RunReader
 
@@ -43,7 +43,7 @@ def _listed(directory: RunDirectory) -> Listed:
         name=name,
         path=path,
         state=state,
-        step=max(last, int(known_number(info, "steps_done") or 0)),
+        step=steps_done(info, state, last),
         steps_planned=int(planned) if planned else None,
         metric=info.get("metric"),
         best=next(iter(best.values.values())) if best else None,
