@@ -11,6 +11,7 @@ from pathlib import Path
 
 from volary.cli._machine import Machine, Torch
 from volary.cli._settings import choices
+from volary.comm import filter as ear
 from volary.engine import ROOM as ENGINES
 from volary.monitor.wording import size
 
@@ -112,3 +113,6 @@ def _around(machine: Machine) -> Iterator[Finding]:
     linux = sys.platform == "linux"
     why = "the kernel ends it with its driver" if linux else "needs Linux"
     yield Finding("no worker is left behind", "yes" if linux else "limited", why)
+    open_to_strangers = ear.why_not()
+    why = open_to_strangers or "nobody else can connect to a running gloo"
+    yield Finding("gloo's ports are closed to strangers", "no" if open_to_strangers else "yes", why)

@@ -14,7 +14,6 @@ import msgspec
 
 from volary.errors import RunError
 from volary.run.disk import Disk
-from volary.run.environment import environment
 from volary.run.journal import Journal
 from volary.run.lock import RunLock, is_held
 
@@ -104,6 +103,8 @@ def _clear(disk: Disk, folder: Path) -> None:
 
 
 def _fill(disk: Disk, draft: Path, session_yaml: str) -> None:
+    from volary.run.environment import environment  # asks the package records, which takes its time
+
     for part in ("checkpoints", "logs", "verdicts", "results"):
         (draft / part).mkdir(parents=True)
     disk.write(draft / "session.yaml", session_yaml.encode())

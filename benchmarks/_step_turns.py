@@ -1,0 +1,158 @@
+"""What a worker does for step_overhead.py: Volary's loop and a hand-written one, a turn each."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+from _report import paired
+from torch import Tensor, distributed, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from volary.data.order import epoch_order
+from volary.session.spec import Session
+from volary.train.assemble import assemble, build_model
+from volary.train.loop import train
+from volary.train.run_session import joined, share_from_first
+from volary.train.seeds import seed_all
+
+if TYPE_CHECKING:
+    from volary.run.verdict import Outcome
+    from volary.train.bulletin import Bulletin
+    from volary.train.loop import Training
+    from volary.train.process import Membership
+    from volary.train.pulse import Pulse
+    from volary.train.recorder import Recorder
+
+Loop = Callable[[int], None]  # trains for so many steps
+
+WARM_STEPS = 4  # DistributedDataParallel makes its buckets anew in the second
+FUSED = {"fused": True}
+# ours sends no buffers either
+TUNED = {"gradient_as_bucket_view": True, "static_graph": True, "broadcast_buffers": False}
+# what the peer may be: arguments of torch.optim.SGD, and of DistributedDataParallel
+PEERS: dict[int, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
+    1: {"PyTorch loop": ({}, {}), "PyTorch loop, fused SGD": (FUSED, {})},
+    2: {
+        "DDP": ({}, {}),
+        "DDP, tuned": (FUSED, TUNED),
+        "DDP, tuned, 5 MB": (FUSED, TUNED | {"bucket_cap_mb": 5}),
+        "DDP, tuned, 100 MB": (FUSED, TUNED | {"bucket_cap_mb": 100}),
+    },
+}
+
+
+def take_turns(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
+    """The job: build as a session's worker does, choose the peer, and write down the pairs."""
+    pairs, trials, turn_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    with joined(member, torch.device("cpu")) as bulletin:
+        training = _training(member, recorder, pulse, bulletin)
+        peers = {name: _peer(training, *how) for name, how in PEERS[training.world_size].items()}
+        ours = _ours(training)
+        turns = Turns(training, [ours, *peers.values()], turn_s)
+        tried = {name: [] for name in peers}
+        for _ in range(trials):
+            for name, peer in peers.items():
+                tried[name].append(turns.take(peer))
+        best = min(tried, key=lambda name: statistics.median(tried[name]))
+        found = paired(lambda: turns.take(ours), lambda: turns.take(peers[best]), pairs)
+    if member.place.rank == 0:
+        text = json.dumps({"paired": asdict(found), "peer": best, "tried": tried})
+        (member.directory.results / "turns.json").write_text(text, encoding="utf-8")
+    return "finished"
+
+
+class Turns:
+    """Times turns of about `turn_s`, of equally many steps for every loop; all workers take them together."""
+
+    def __init__(self, training: Training, loops: list[Loop], turn_s: float) -> None:
+        self._training = training
+        self._steps = WARM_STEPS
+        step_s = max(self.take(loop) for loop in loops)
+        step_s = min(self.take(loop) for loop in loops)
+        self._steps = max(1, round(turn_s / step_s))
+
+    def take(self, loop: Loop) -> float:
+        """Seconds per step of a turn of `loop`: the slowest worker's, the same on all."""
+        self._slowest(0.0)
+        started = time.perf_counter()
+        loop(self._steps)
+        seconds = self._slowest(time.perf_counter() - started)
+        while self._training.recorder.rows:
+            time.sleep(0.01)  # what the heartbeat has yet to send belongs to nobody else's turn
+        return seconds / self._steps
+
+    def _slowest(self, seconds: float) -> float:
+        found = torch.tensor(seconds, dtype=torch.float64)
+        if self._training.world_size > 1:
+            distributed.all_reduce(found, distributed.ReduceOp.MAX)
+        return found.item()
+
+
+def _training(member: Membership, recorder: Recorder, pulse: Pulse, bulletin: Bulletin) -> Training:
+    """What `volary.train.run_session` trains with."""
+    session, place, device = Session.read(member.directory.session), member.place, torch.device("cpu")
+    seed_all(session.train.seed)
+    model = build_model(session, device)
+    share_from_first(model.module, place.world_size)
+    return assemble(
+        session,
+        rank=place.rank,
+        world_size=place.world_size,
+        device=device,
+        recorder=recorder,
+        bulletin=bulletin,
+        checkpoints=member.directory.checkpoints,
+        model=model,
+        asked_to_end=lambda: pulse.asked_to_end,
+    )
+
+
+def _ours(training: Training) -> Loop:
+    def run(steps: int) -> None:
+        training.feed.limit(training.feed.step + steps)
+        train(training)
+
+    return run
+
+
+def _peer(training: Training, rule: dict[str, Any], parallel: dict[str, Any]) -> Loop:
+    """What a PyTorch user writes, on a copy of the network; the batches are ours."""
+    session, rank, world_size = training.session, training.rank, training.world_size
+    samples = session.data.source.open("train")
+    inputs, targets, batch_size = samples.inputs, samples.targets, session.data.batch_size
+    module: nn.Module = deepcopy(training.flow.module)
+    if world_size > 1:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        module = DistributedDataParallel(module, process_group=distributed.new_group(backend="gloo"), **parallel)
+    optimizer = torch.optim.SGD(module.parameters(), lr=session.optimizer.lr, momentum=session.optimizer.momentum, **rule)
+    epoch, start, order = -1, len(inputs), torch.empty(0)
+
+    def batch() -> Tensor:
+        nonlocal epoch, start, order
+        if start >= len(inputs):
+            epoch, start = epoch + 1, 0
+            order = epoch_order(len(inputs), session.train.seed, epoch, shuffle=True)
+        chosen = order[start + rank : start + batch_size : world_size]
+        start += batch_size
+        return chosen
+
+    def run(steps: int) -> None:
+        total = 0.0
+        for _ in range(steps):
+            chosen = batch()
+            loss = cross_entropy(module(inputs.index_select(0, chosen)), targets.index_select(0, chosen))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            total += loss.item()
+
+    return run
