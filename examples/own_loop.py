@@ -1,9 +1,10 @@
 """examples/plain_loop.py on two workers: `train` takes a worker, and the lines marked (1) to (3) changed."""
 
 import torch
-import volary
 from torch import nn
 from torch.utils.data import TensorDataset
+
+import volary
 
 EPOCHS = 5
 

@@ -27,6 +27,7 @@ from volary.errors import PeerLost
 
 OTHERS_WITHIN_S = 5.0  # once one worker failed, the others get this long to say what they saw
 COLLECTIVE_WITHIN_S = 30.0
+STACK_WITHIN_S = 3.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -71,7 +72,8 @@ class Workers:
         crew: list[_Worker] = []
         with KeyedServer(key, {"board": Board()}) as server:
             try:
-                crew += [_Worker(Job(rank, n, *work, folder, at_most_s, server.address, key)) for rank in range(n)]
+                for rank in range(n):
+                    crew.append(_Worker(Job(rank, n, *work, folder, at_most_s, server.address, key)))  # noqa: PERF401
                 _wait(crew, time.monotonic() + at_most_s)
             finally:
                 for worker in crew:
@@ -86,6 +88,7 @@ class _Worker:
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self.stack = _stack(job)
         self.result: Any = None
         self.report: tuple[Any, str] | None = None
         self.ended_at = float("inf")  # stays so if it hangs
@@ -107,6 +110,8 @@ class _Worker:
 
     def end(self) -> None:
         """Nothing of this worker is left after it."""
+        if self.ended_at == float("inf"):
+            self._ask_for_its_stack()
         if self.report is None or self.report[1]:
             self.process.kill()
         self.process.join(OTHERS_WITHIN_S)
@@ -114,6 +119,13 @@ class _Worker:
             self.process.kill()
             self.process.join()
         self.pipe.close()
+
+    def _ask_for_its_stack(self) -> None:
+        until = time.monotonic() + STACK_WITHIN_S
+        if self.stack.exists() and self.process.pid and self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGUSR1)
+            while not self.stack.stat().st_size and time.monotonic() < until:
+                time.sleep(0.02)
 
     def blame(self) -> tuple[int, float]:
         """Sorts causes before consequences: who died, who failed first, who lost a peer, who hangs."""
@@ -125,10 +137,9 @@ class _Worker:
         """Raise what this worker raised, if it did."""
         name = f"rank {self.job.rank} of {self.job.world_size}"
         if self.report is None:
-            stack = self.job.folder / f"stack-{self.job.rank}"
             hung = self.ended_at == float("inf")
             how = f"did not end within {self.job.at_most_s} s" if hung else f"ended with {self.process.exitcode}"
-            raise WorkerError(f"{name} {how}\n{stack.read_text() if stack.exists() else ''}")
+            raise WorkerError(f"{name} {how}\n{self.stack.read_text() if self.stack.exists() else ''}")
         error, text = self.report
         if text:
             cause = WorkerError(f"{name}:\n{text}")
@@ -155,14 +166,18 @@ def _main(job: Job, pipe: connection.Connection) -> None:
     """A worker process: load the test's module, join the group, call the function, send what came of it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    with (job.folder / f"stack-{job.rank}").open("w") as stack:
-        faulthandler.dump_traceback_later(max(1.0, job.at_most_s - 2), file=stack)
+    with _stack(job).open("w") as stack:
+        faulthandler.register(signal.SIGUSR1, file=stack)
         try:
             report = _work(job)
         except BaseException as error:
             report = _failure(error)
-        faulthandler.cancel_dump_traceback_later()
-    pipe.send_bytes(report)
+        faulthandler.unregister(signal.SIGUSR1)
+        pipe.send_bytes(report)
+
+
+def _stack(job: Job) -> Path:
+    return job.folder / f"stack-{job.rank}"
 
 
 def _failure(error: BaseException) -> bytes:

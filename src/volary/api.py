@@ -49,12 +49,12 @@ class Result:
         return [torch.load(file, weights_only=True) for file in files]
 
 
-def train(session: Session, watcher: Watcher | None = None) -> Result:
-    """Train a session here and now; what `session.train()` does. watcher: shows the run (None: nobody looks).
+def train(session: Session, *, show: bool = True) -> Result:
+    """Train a session here and now; what `session.train()` does. show: progress, as `volary train` does.
 
     Raises BadInput before anything starts, and WorkerFailed, WorkerLost, RanksDiffer, NotFinite or Stopped.
     """
-    return _result(start(session, watcher or Unwatched()))
+    return _result(start(session, _watcher(show)))
 
 
 def launch(
@@ -66,13 +66,13 @@ def launch(
     folder: str = "runs",
     seed: int = 1,
     device: str = "auto",
-    watcher: Watcher | None = None,
+    show: bool = True,
 ) -> Result:
     """Call `function(worker)` in `workers` processes that train as one; see `volary.train.own_loop.Worker`.
 
     function: at the top level of a file or module, or named as "package.module:name" or "path/file.py:name". strategy:
-    settings as in a session file. name, folder: of the run. Raises as `train` does. Call it under
-    `if __name__ == "__main__":`, since workers import the file too; they see the same `sys.argv`.
+    settings as in a session file. name, folder: of the run. show: progress, as `volary train` does. Call it under
+    `if __name__ == "__main__":`, since workers import the file too; they see the same `sys.argv`. Raises as `train`.
     """
     if "VOLARY_RANK" in os.environ:
         raise BadInput(
@@ -86,7 +86,7 @@ def launch(
         device=device,  # type: ignore[arg-type]  # judged where it is declared
         run=RunSettings(name=name, folder=folder),
     )
-    return _result(start(script, watcher or Unwatched()))
+    return _result(start(script, _watcher(show)))
 
 
 def reference_to(function: Callable[..., Any]) -> str:
@@ -103,6 +103,14 @@ def reference_to(function: Callable[..., Any]) -> str:
     if file is None:
         raise BadInput(f"{name} was defined at a prompt, where workers cannot import it; put it into a file")
     return f"{Path(file).resolve()}:{name}"
+
+
+def _watcher(show: bool) -> Watcher:
+    if not show:
+        return Unwatched()
+    from volary.monitor.console import Console
+
+    return Console()
 
 
 def _result(ending: Ending) -> Result:

@@ -29,6 +29,8 @@ def closing(digest: Digest) -> list[tuple[str, str]]:
     if digest.best and digest.state != "failed":
         rows.append(("best", f"{measured(digest.best.values)} at step {digest.best.step}"))
     rows.append(("run", place(digest.directory.path)))
-    for number, verb in enumerate(_NEXT.get(digest.state, ())):
+    # a loop of one's own keeps its own state: Volary has nothing to resume, evaluate or export
+    verbs = ("show",) if digest.session.function else _NEXT.get(digest.state, ())
+    for number, verb in enumerate(verbs):
         rows.append(("" if number else "next", f"volary {verb} {argument(digest.directory.path)}"))
     return rows

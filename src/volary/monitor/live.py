@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from volary.monitor.closing import closing
 from volary.monitor.digest import Digest
-from volary.monitor.wording import PHASE_WORDS, clean, duration, hour, measured, number, place, trouble
+from volary.monitor.wording import PHASE_WORDS, clean, duration, hour, measured, number, place, training, trouble
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -84,8 +84,7 @@ def _add_progress(table: Table, digest: Digest) -> None:
     took = f"{duration(digest.elapsed_s)} so far" if digest.elapsed_s is not None and digest.state == "running" else ""
     parts = (done, f"epoch {window.epoch:.1f}{of_epochs}", took, left)
     table.add_row("", _text("   ".join(part for part in parts if part)))
-    speed = f"{number(window.samples_per_s)} samples/s"
-    table.add_row("training", _text(f"loss {number(window.loss)}   lr {number(window.lr)}   {speed}"))
+    table.add_row("training", _text("   ".join(training(window, digest.session))))
 
 
 def _add_measured(table: Table, digest: Digest) -> None:

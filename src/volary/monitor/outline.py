@@ -16,8 +16,12 @@ AXES = ("consistency", "exchange", "codec", "partition")
 
 @dataclass(frozen=True)
 class Outline:
-    """What a session is about; a part that the file does not tell is an empty string."""
+    """What a session is about; a part that the file does not tell is an empty string.
 
+    function: of a run of somebody's own training loop, which has no network, data or loss that Volary knows.
+    """
+
+    function: str = ""
     network: str = ""
     source: str = ""
     batch_size: str = ""
@@ -30,8 +34,9 @@ class Outline:
         """One line: `lenet on digits, batch 64, sgd lr 0.05, 2 workers, bsp x allreduce x none x data, local`."""
         workers = f"{self.workers} worker{'s' * (self.workers != '1')}" if self.workers else ""
         source = f" on {self.source}" if self.source else ""
+        subject = self.function or self.network + source
         batch = f"batch {self.batch_size}" if self.batch_size else ""
-        parts = (self.network + source, batch, self.optimizer, workers, self.strategy, self.engine)
+        parts = (subject, batch, self.optimizer, workers, self.strategy, self.engine)
         return ", ".join(part for part in parts if part)
 
 
@@ -66,6 +71,7 @@ def _outline(settings: Mapping[str, str]) -> Outline:
     axes = [name(f"strategy.{axis}") for axis in AXES]
     rate = settings.get("optimizer.lr")
     return Outline(
+        function=settings.get("function", ""),
         network=name("network"),
         source=name("data.source"),
         batch_size=settings.get("data.batch_size", ""),

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from volary.monitor.closing import closing, one_line
 from volary.monitor.digest import Digest
-from volary.monitor.wording import TROUBLE, clean, duration, hour, measured, number, place, trouble
+from volary.monitor.wording import TROUBLE, clean, duration, hour, measured, place, training, trouble
 from volary.run.reader import Event
 
 PROGRESS_EVERY_S = 10.0
@@ -84,10 +84,7 @@ def progress(digest: Digest) -> str:
         return "no step yet"
     of = f"/{digest.steps_planned}" if digest.steps_planned else ""
     left = f", {duration(digest.left_s)} left" if digest.left_s is not None else ""
-    return (
-        f"step {digest.step}{of}, epoch {window.epoch:.1f}: loss {number(window.loss)}, lr {number(window.lr)}, "
-        f"{number(window.samples_per_s)} samples/s{left}"
-    )
+    return f"step {digest.step}{of}, epoch {window.epoch:.1f}: {', '.join(training(window, digest.session))}{left}"
 
 
 def happened(event: Event, digest: Digest) -> str:

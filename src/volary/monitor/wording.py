@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from volary.run.reader import PHASES, Event
+from volary.monitor.outline import Outline
+from volary.run.reader import PHASES, Event, Window
 
 TROUBLE = ("suspect", "checkpoint_failed", "skipped", "warning")
 PHASE_WORDS = {phase: "optimiser" if phase == "optimizer" else phase for phase in PHASES}
@@ -21,6 +22,12 @@ def number(value: float | None) -> str:
     if math.isfinite(value) and 1000 <= abs(value) < 1e9:
         return f"{value:.0f}"
     return f"{value:.4g}"
+
+
+def training(window: Window, session: Outline) -> list[str]:
+    """How training goes: loss, learning rate, speed. The loss of a loop of one's own is not known."""
+    loss = [] if session.function else [f"loss {number(window.loss)}"]
+    return [*loss, f"lr {number(window.lr)}", f"{number(window.samples_per_s)} samples/s"]
 
 
 def duration(seconds: float) -> str:
