@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from volary.errors import BadInput, VolaryError
-from volary.placement import Place, find
+from volary.placement import Place, find, text
 from volary.run.directory import RunDirectory
 
 
@@ -31,9 +31,10 @@ def _local(place: Place) -> int:
     from volary.train.process import Membership, work
 
     # beats begin before torch is imported: a slow start is seen as one
-    host, _, port = (place.meet or "").rpartition(":")
-    member = Membership(place=place, directory=RunDirectory(os.environ["VOLARY_RUN"]), host=host, port=int(port))
-    return work(member, os.environ["VOLARY_JOB"])
+    host, port = place.meet_at
+    directory = RunDirectory(text(os.environ, "VOLARY_RUN", "volary"))
+    member = Membership(place=place, directory=directory, host=host, port=port)
+    return work(member, text(os.environ, "VOLARY_JOB", "volary"))
 
 
 def _launched(place: Place, arguments: list[str]) -> int:
@@ -57,7 +58,7 @@ def _die_with_parent() -> None:
 
 
 def _stay_on_cores() -> None:
-    if cores := os.environ.get("VOLARY_CORES"):
+    if (cores := os.environ.get("VOLARY_CORES")) and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
 
 

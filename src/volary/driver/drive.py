@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import threading
 import time
@@ -54,7 +52,6 @@ class Drive:
         self._watch = Watch(world_size, rules, time.monotonic())
         self._exits: list[Exited] = []
         self._interrupts = 0
-        self._finish_asked = False
         self._wake = threading.Event()
 
     def run(self, launcher: Launcher) -> Ending:
@@ -88,24 +85,23 @@ class Drive:
             meeting = Meeting(*server.address, life, server.life)
             handle = launcher(meeting)
             try:
-                journal.note(pids=json.dumps([os.getpid(), *handle.pids().values()]))
                 self._watcher.started(self._directory)
-                self._look_until_over(server, handle)
-                self._part(server, handle)
+                self._look_until_over(lambda: server.call_soon(hub.finish), handle)
+                self._part(handle)
+                server.call_soon(lambda: hub.tell({"end": self._bad_news() or "the run is over"}))
             finally:
                 handle.stop(0.0)
         finally:
             server.stop()
-        return judge(self._directory, self._watch, self._exits, read_verdicts(self._directory, self._world_size, life))
+        return judge(self._directory, self._watch, self._exits, read_verdicts(self._directory, self._watch, life))
 
-    def _look_until_over(self, server: KeyedServer, handle: Handle) -> None:
-        shown = 0.0
+    def _look_until_over(self, ask_to_finish: Callable[[], None], handle: Handle) -> None:
+        shown, asked = 0.0, False
         while not self._is_over(handle):
-            if self._interrupts and not self._finish_asked:
-                self._finish_asked = True
-                self._tell(server, {"finish": True})
+            if self._interrupts and not asked:
+                asked = True
+                ask_to_finish()
             if self._interrupts > 1:
-                handle.stop(0.0)
                 raise Stopped(f"stopped at once\ngo on: volary resume {self._directory.path}")
             if time.monotonic() - shown > SHOW_S:
                 self._watcher.look()
@@ -115,35 +111,33 @@ class Drive:
 
     def _is_over(self, handle: Handle) -> bool:
         """Whether there is bad news, or everybody has left."""
+        # exits of earlier looks: by now the goodbye that a worker sent before has come
+        fled = any(not self._watch.workers[gone.rank].goodbye for gone in self._exits)
         self._exits += handle.events()
-        if self._watch.lost or self._watch.everyone_left or any(gone.code for gone in self._exits):
-            return True
-        return any(worker.goodbye in BAD for worker in self._watch.workers.values())
+        return fled or self._watch.everyone_left or bool(self._bad_news())
 
-    def _part(self, server: KeyedServer, handle: Handle) -> None:
-        """Let the others say what they saw, then end them; a worker that finished well gets the time to leave."""
+    def _bad_news(self) -> str:
+        """The first reason, if there is any, for which the run cannot go on."""
+        for lost in self._watch.lost:
+            return f"rank {lost.rank} {lost.sentence}"
+        goodbyes = [worker.goodbye for worker in self._watch.workers.values() if worker.goodbye]
+        return next((f"rank {bye.rank}: {bye.reason}" for bye in goodbyes if bye.outcome in BAD), "")
+
+    def _part(self, handle: Handle) -> None:
+        """Give those who are left the time to say what they saw, or, where all went well, to end."""
         well = self._watch.everyone_left and not self._watch.lost
         deadline = time.monotonic() + (LEAVE_S if well else LINGER_S)
-        running = set(handle.pids())
-        while time.monotonic() < deadline:
-            self._exits += handle.events()
-            left = {gone.rank for gone in self._exits}
-            if (self._watch.everyone_left and not running - left) or not running - left - self._silent():
-                break
+        while self._is_awaited(handle) and time.monotonic() < deadline:
             self._wake.wait(LOOK_S)
             self._wake.clear()
-        if self._watch.lost:
-            first = self._watch.lost[0]
-            self._tell(server, {"end": f"rank {first.rank} {first.sentence}"})
+            self._exits += handle.events()
 
-    def _silent(self) -> set[int]:
-        """Those who will not say anything any more."""
-        return {lost.rank for lost in self._watch.lost if lost.kind != "died"}
-
-    def _tell(self, server: KeyedServer, message: dict[str, object]) -> None:
-        for worker in self._watch.workers.values():
-            if worker.peer is not None and not worker.goodbye:
-                server.post(worker.peer, message)
+    def _is_awaited(self, handle: Handle) -> bool:
+        """Whether a worker may still speak, or one that has gone still has its process here."""
+        mute = {lost.rank for lost in self._watch.lost}
+        ending = set(handle.pids()) - {gone.rank for gone in self._exits}
+        workers = self._watch.workers.values()
+        return any(w.rank not in mute if w.here else w.pid and w.rank in ending for w in workers)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -156,7 +150,10 @@ class Drive:
             self._interrupts += 1
             self._wake.set()
 
-        before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        asking = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else it was started by nohup
+            asking.append(signal.SIGHUP)
+        before = {number: signal.signal(number, asked) for number in asking}
         try:
             yield
         finally:

@@ -24,7 +24,7 @@ from volary.errors import VolaryError, WorkerLost
 from volary.run.directory import RunDirectory
 from volary.session.spec import Session
 
-LOCK_WAIT_S = 10.0  # the host of an earlier life may still be writing its last words
+LOCK_WAIT_S = LEAVE_S + 5.0  # the host of an earlier life may still be writing its last words
 
 
 class Elsewhere:

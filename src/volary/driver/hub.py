@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import math
+import os
+import socket
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -10,23 +14,11 @@ import msgspec
 
 from volary.comm.errors import BadMessage
 from volary.comm.service import CLOSE
-from volary.driver.watch import Watch
+from volary.driver.watch import Beat, Watch
 from volary.run.journal import STEP_FIELDS, Journal, StepRow
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
-
-
-class Beat(msgspec.Struct):
-    """What a worker sends: where it is, and what it has to say since the last beat."""
-
-    step: int
-    phase: str
-    progress: int
-    longest_s: float
-    rows: list[list[float | None]]
-    said: list[dict[str, Any]]
-    bye: str = ""
-    stack: str = ""
+_log = logging.getLogger(__name__)
 
 
 class Hello(msgspec.Struct):
@@ -43,13 +35,30 @@ class Hub:
     def __init__(self, watch: Watch, journal: Journal) -> None:
         self.watch = watch
         self._journal = journal
+        self._finishing = False
+        self._told_fault = False
+
+    def finish(self) -> Iterator[tuple[int, Any]]:
+        """Ask all workers to end after their step, also those that are still to come."""
+        self._finishing = True
+        return self.tell({"finish": True})
+
+    def tell(self, message: dict[str, Any]) -> Iterator[tuple[int, Any]]:
+        """Say something to every worker that is here."""
+        for worker in self.watch.workers.values():
+            if worker.here:
+                yield worker.peer or 0, message
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Iterator[tuple[int, Any]]:
         """A worker has come."""
         who = _converted(hello, Hello)
-        if not self.watch.joined(peer, who.rank, who.pid, who.host, now):
+        if not self.watch.joined(peer, who.rank, who.pid, who.host):
             yield peer, {"end": f"there is no place for a rank {who.rank} in this run"}
             yield peer, CLOSE
+            return
+        self._journal.note(pids=json.dumps([os.getpid(), *self._pids_here()]))
+        if self._finishing:
+            yield peer, {"finish": True}
 
     def received(self, peer: int, message: Any, now: float) -> Iterator[tuple[int, Any]]:
         """A beat has come."""
@@ -57,13 +66,12 @@ class Hub:
         worker = self.watch.worker_at(peer)
         if worker is None:
             return
-        fields = {"step": beat.step, "phase": beat.phase, "progress": beat.progress, "longest_s": beat.longest_s}
-        more = {name: value for name in ("bye", "stack") if (value := getattr(beat, name))}
-        self.watch.heard(peer, fields | more, now)
+        # written before the watch knows: after the last goodbye nobody waits for the journal
         if beat.rows:
             self._journal.steps([_row(row) for row in beat.rows])
         for said in beat.said:
             self._write(worker.rank, said)
+        self.watch.heard(peer, beat)
         yield from ()
 
     def closed(self, peer: int, now: float) -> Iterator[tuple[int, Any]]:
@@ -78,19 +86,35 @@ class Hub:
         for suspect in self.watch.suspects:
             worker = self.watch.workers[suspect.rank]
             reason = f"rank {suspect.rank} (host {worker.host}) {suspect.sentence}, in {worker.phase}"
-            self._journal.event("suspect", suspect.rank, worker.step, reason=reason)
+            self._event("suspect", suspect.rank, worker.step, {"reason": reason})
         self.watch.suspects.clear()
+        if self._journal.fault and not self._told_fault:
+            self._told_fault = True
+            _log.warning("%s; training goes on", self._journal.fault)
+
+    def _pids_here(self) -> list[int]:
+        """Workers on this machine, whoever started them, by rank."""
+        host = socket.gethostname()
+        return [worker.pid for worker in self.watch.workers.values() if worker.here and worker.host == host]
 
     def _write(self, rank: int, said: dict[str, Any]) -> None:
         match said:
             case {"event": str(kind), "step": int(step), "data": dict(data)}:
-                self._journal.event(kind, rank, step, **data)
+                self._event(kind, rank, step, data)
             case {"metrics": dict(values), "step": int(step)}:
                 self._journal.metrics(step, values)
             case {"note": dict(facts)}:
                 self._journal.note(**facts)
             case _:
                 raise BadMessage(f"rank {rank} says something unknown: {sorted(said)}")
+
+    def _event(self, kind: str, rank: int, step: int, data: dict[str, Any]) -> None:
+        """Into the journal; what a full disk keeps out of it is said here, or nobody would learn of it."""
+        dropped = self._journal.dropped
+        self._journal.event(kind, rank, step, **data)
+        if self._journal.dropped > dropped:
+            words = ", ".join(f"{name} {value}" for name, value in data.items())
+            _log.warning("rank %d, step %d: %s: %s", rank, step, kind.replace("_", " "), words)
 
 
 def _row(values: list[float | None]) -> StepRow:

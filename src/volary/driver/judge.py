@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,9 +20,12 @@ _BY_CODE: dict[int, type[VolaryError]] = {
 }
 
 
-def read_verdicts(directory: RunDirectory, world_size: int, life: int) -> dict[int, Verdict]:
-    """What each worker said of its own end; those that said nothing are absent."""
-    found = {rank: read_verdict(directory.verdicts, rank, life) for rank in range(world_size)}
+def read_verdicts(directory: RunDirectory, watch: Watch, life: int) -> dict[int, Verdict]:
+    """What each worker said of its own end; those that said nothing are absent.
+
+    The file is the truth, and the goodbye stands in for one that a full disk did not take.
+    """
+    found = {rank: read_verdict(directory.verdicts, rank, life) or seen.goodbye for rank, seen in watch.workers.items()}
     return {rank: verdict for rank, verdict in found.items() if verdict is not None}
 
 
@@ -49,17 +53,18 @@ def judge(directory: RunDirectory, watch: Watch, exits: Sequence[Exited], verdic
 def _own_error(directory: RunDirectory, own: list[Verdict], verdicts: Mapping[int, Verdict]) -> VolaryError:
     """The error of the first rank whose own code failed; equal ones are counted, others are named."""
     first = min(own, key=lambda verdict: (verdict.step, verdict.rank))
-    same = [v.rank for v in own if v.rank != first.rank and _last_line(v) == _last_line(first)]
     kind = _BY_CODE.get(first.exit_code, WorkerFailed)
     if not first.traceback:
         # an error of ours is a whole sentence, and the same on every rank that found it
         text = first.reason
         return kind(text if not first.step else f"{text}\n{_go_on(directory)}")
+    same = [v for v in own if v is not first and v.reason == first.reason]
     lines = [
         f"rank {first.rank} (host {first.host}) failed at step {first.step + 1}, in {first.phase}: {first.reason}",
         *_indented(first.traceback.splitlines()[-TAIL_LINES:]),
         *([f"  {len(same)} other rank{'s' * (len(same) > 1)} ended with the same error"] if same else []),
-        *_others(verdicts, {first.rank, *same}),
+        *(f"  rank {v.rank} failed too: {v.reason}" for v in own if v is not first and v not in same),
+        *_broken(verdicts, first.rank),
         *_log(directory, first.rank),
     ]
     return kind("\n".join([*lines, _go_on(directory)]))
@@ -80,37 +85,44 @@ def _lost_message(
     directory: RunDirectory, watch: Watch, lost: Lost, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]
 ) -> str:
     worker = watch.workers[lost.rank]
-    exit_ = next((gone for gone in exits if gone.rank == lost.rank), None)
-    what = _exit_words(exit_) if exit_ and lost.kind == "died" and lost.rank not in verdicts else lost.sentence
-    if lost.rank in verdicts:
-        what = f"ended: {verdicts[lost.rank].reason}"
-    pid = f", process {worker.pid}" if worker.pid else ""
+    who = f"host {worker.host}, process {worker.pid}" if worker.pid else f"host {socket.gethostname()}"
     where = f"last step {worker.step}, in {worker.phase}" if worker.pid else "before it joined the run"
+    told = worker.stack.splitlines()[-TAIL_LINES:] or _tail(directory.log(lost.rank))
     lines = [
-        f"rank {lost.rank} (host {worker.host}{pid}) {what}; {where}",
-        *_indented(worker.stack.splitlines()[-TAIL_LINES:]),
-        *([] if worker.stack else _indented(_tail(directory.log(lost.rank)))),
-        *_others(verdicts, {lost.rank}),
+        f"rank {lost.rank} ({who}) {_what_happened(lost, exits, verdicts)}; {where}",
+        *_indented(told),
+        *(f"  rank {more.rank} {more.sentence}" for more in watch.lost if more.kind != "died" and more is not lost),
+        *_broken(verdicts, lost.rank),
         *_log(directory, lost.rank),
     ]
     return "\n".join([*lines, _go_on(directory)])
 
 
+def _what_happened(lost: Lost, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]) -> str:
+    if lost.kind != "died":
+        return lost.sentence
+    if lost.rank in verdicts:
+        return f"ended: {verdicts[lost.rank].reason}"
+    return next((_exit_words(gone) for gone in exits if gone.rank == lost.rank), lost.sentence)
+
+
 def _exit_words(gone: Exited) -> str:
     if gone.signal is None:
         return f"exited with status {gone.code} and left no verdict"
-    name = signal.Signals(gone.signal).name
-    return f"was killed by {name}" + (" (the system may be out of memory)" if name == "SIGKILL" else "")
+    return f"was killed by {_signal_name(gone.signal)}{', out of memory' if gone.out_of_memory else ''}"
 
 
-def _others(verdicts: Mapping[int, Verdict], told: set[int]) -> list[str]:
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name here
+        return f"signal {number}"
+
+
+def _broken(verdicts: Mapping[int, Verdict], cause: int) -> list[str]:
     """One line for the ranks that went down with the first."""
-    ranks = [str(rank) for rank, v in sorted(verdicts.items()) if rank not in told and v.outcome == "peer_lost"]
+    ranks = [str(rank) for rank, v in sorted(verdicts.items()) if rank != cause and v.outcome == "peer_lost"]
     return [f"  rank {', '.join(ranks)}: lost {'their' if len(ranks) > 1 else 'its'} peer"] if ranks else []
-
-
-def _last_line(verdict: Verdict) -> str:
-    return verdict.traceback.rstrip().rpartition("\n")[2] or verdict.reason
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

@@ -1,9 +1,10 @@
 """Who is alive, and who is lost: a plain state machine over heartbeats and a clock that is handed in.
 
-Two kinds of trouble, told apart by what a worker says of itself:
+Four kinds of trouble, told apart by what a worker says of itself:
+- died: its connection has ended without a goodbye.
+- missing: it has not come.
 - silent: no beat comes. The process is stopped, or its host or link is gone.
 - stuck: beats come, but no progress. Its own code hangs, unless it waits in the exchange for somebody else.
-A worker whose connection ends without a goodbye is dead.
 """
 
 from __future__ import annotations
@@ -12,17 +13,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
+
+from volary.run.verdict import Verdict
+
 WAITING = "exchange"  # the phase in which a worker waits for others
 STARTING = "starting"
-SLOW_FACTOR = 5.0  # a phase may take this many times the longest one so far before it counts as a hang
-FORGIVE_S = 2.0  # a longer gap between two ticks is the watcher's own fault
+UNMEASURED = (STARTING, "checkpoint", "between steps")  # they take what disk and user's code take: no step tells
+SLOW_FACTOR = 5.0  # a phase may take this many times its longest so far before it counts as a hang
+LOOK_S = 0.5  # at most this much time is seen to pass between two ticks: a watch that slept blames nobody for it
 
 Kind = Literal["died", "silent", "stuck", "missing"]
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Bounds in seconds: of a worker's silence or standstill, and of the time until all workers have stepped once."""
+    """Bounds in seconds: of a worker's silence or standstill, and of the time until it has done its first step."""
 
     suspect_after_s: float
     give_up_after_s: float
@@ -31,46 +37,78 @@ class Rules:
 
 @dataclass(frozen=True)
 class Lost:
-    """Why a worker is given up. sentence: what happened to it, without its name."""
+    """Why a worker is suspected or given up. sentence: what happened to it, without its name."""
 
     rank: int
     kind: Kind
     sentence: str
 
 
+class Beat(msgspec.Struct):
+    """What a worker says four times a second: where it is, and what is new since its last beat.
+
+    progress: grows with every change of phase. rows: steps it has done (`run.journal.STEP_FIELDS`). said: its events.
+    bye: its own account of its end, with the last beat. stack: what its threads are in, if it was asked.
+    """
+
+    step: int
+    phase: str
+    progress: int
+    rows: list[list[float | None]] = []
+    said: list[dict[str, Any]] = []
+    bye: Verdict | None = None
+    stack: str = ""
+
+
 @dataclass
 class Seen:
-    """What is known of one worker. peer: its connection; None before it came and after it went."""
+    """What is known of one worker. peer: its connection; None before it came and after it went.
+
+    heard_at, moved_at: when it last beat, and when its progress last grew. stepped: whether it has done a step in this
+    life. longest_s: the longest standstill that ended well, by phase.
+    """
 
     rank: int
-    since: float
     peer: int | None = None
     pid: int = 0
     host: str = "?"
     step: int = 0
     phase: str = STARTING
     progress: int = -1
-    longest_s: float = 0.0
+    stepped: bool = False
     heard_at: float = 0.0
     moved_at: float = 0.0
-    suspected: bool = False
-    goodbye: str = ""
+    longest_s: dict[str, float] = field(default_factory=dict)
+    goodbye: Verdict | None = None
     stack: str = ""
 
+    @property
+    def here(self) -> bool:
+        """Whether it has come and not gone."""
+        return self.peer is not None and self.goodbye is None
 
-@dataclass
+
+@dataclass(frozen=True)
+class _Trouble:
+    """Somebody beyond the bound of suspicion. seconds: for how long; limit_s: after how long it is given up."""
+
+    lost: Lost
+    seconds: float
+    limit_s: float
+
+
 class Watch:
     """Watches `world_size` workers by `rules`. lost: those given up, first cause first. suspects: new since cleared."""
 
-    world_size: int
-    rules: Rules
-    now: float
-    lost: list[Lost] = field(default_factory=list)
-    suspects: list[Lost] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.workers = {rank: Seen(rank, since=self.now) for rank in range(self.world_size)}
+    def __init__(self, world_size: int, rules: Rules, now: float) -> None:
+        self.world_size, self.rules = world_size, rules
+        self.lost: list[Lost] = []
+        self.suspects: list[Lost] = []
+        self.workers = {rank: Seen(rank) for rank in range(world_size)}
         self._rank_of: dict[int, int] = {}
+        self._suspected: set[int] = set()
+        self._clock = now
+        self._watched_s = 0.0
 
     @property
     def everyone_left(self) -> bool:
@@ -78,13 +116,13 @@ class Watch:
         gone = {lost.rank for lost in self.lost}
         return all(worker.goodbye or rank in gone for rank, worker in self.workers.items())
 
-    def joined(self, peer: int, rank: int, pid: int, host: str, now: float) -> bool:
-        """A worker has connected; False if there is no such rank, or it is taken."""
+    def joined(self, peer: int, rank: int, pid: int, host: str) -> bool:
+        """A worker has connected; False if there is no such rank, or it has come before."""
         worker = self.workers.get(rank)
-        if worker is None or worker.peer is not None or worker.goodbye:
+        if worker is None or worker.pid:
             return False
         worker.peer, worker.pid, worker.host = peer, pid, host
-        worker.heard_at = worker.moved_at = now
+        worker.heard_at = worker.moved_at = self._watched_s
         self._rank_of[peer] = rank
         return True
 
@@ -93,17 +131,20 @@ class Watch:
         rank = self._rank_of.get(peer)
         return None if rank is None else self.workers[rank]
 
-    def heard(self, peer: int, beat: dict[str, Any], now: float) -> None:
+    def heard(self, peer: int, beat: Beat) -> None:
         """A beat has come."""
         worker = self.worker_at(peer)
-        if worker is None:
+        if worker is None or worker.goodbye:
             return
-        worker.heard_at = now
-        worker.step, worker.phase, worker.longest_s = beat["step"], beat["phase"], beat["longest_s"]
-        worker.goodbye = beat.get("bye", "")
-        worker.stack = beat.get("stack", worker.stack)
-        if beat["progress"] != worker.progress:
-            worker.progress, worker.moved_at, worker.suspected = beat["progress"], now, False
+        worker.heard_at = self._watched_s
+        if beat.progress != worker.progress:
+            still_s = self._watched_s - worker.moved_at
+            worker.longest_s[worker.phase] = max(still_s, worker.longest_s.get(worker.phase, 0.0))
+            worker.moved_at = self._watched_s
+        worker.step, worker.phase, worker.progress = beat.step, beat.phase, beat.progress
+        worker.stepped = worker.stepped or bool(beat.rows)
+        worker.goodbye = beat.bye
+        worker.stack = beat.stack or worker.stack
 
     def left(self, peer: int) -> None:
         """A connection has ended."""
@@ -112,61 +153,66 @@ class Watch:
             return
         worker.peer = None
         if not worker.goodbye:
-            self._give_up(worker, "died", "died")
+            self._give_up(Lost(worker.rank, "died", "died"))
 
     def tick(self, now: float) -> list[int]:
         """Judge everybody; returns the connections of workers whose stack should be asked for."""
-        gap = now - self.now
-        self.now = now
-        if gap > FORGIVE_S:
-            for worker in self.workers.values():
-                worker.heard_at += gap
-                worker.moved_at += gap
-                worker.since += gap
+        self._watched_s += min(now - self._clock, LOOK_S)
+        self._clock = now
+        troubles = list(self._absent()) or list(self._stuck())
         ask = []
-        for trouble, seconds, limit in self._troubles():
-            worker = self.workers[trouble.rank]
-            if seconds > limit:
-                self._give_up(worker, trouble.kind, trouble.sentence)
-            elif not worker.suspected:
-                worker.suspected = True
-                self.suspects.append(trouble)
-                if worker.peer is not None and trouble.kind == "stuck":
+        for trouble in troubles:
+            worker = self.workers[trouble.lost.rank]
+            if trouble.seconds > trouble.limit_s:
+                self._give_up(trouble.lost)
+            elif worker.rank not in self._suspected:
+                self.suspects.append(trouble.lost)
+                if worker.peer is not None and trouble.lost.kind == "stuck":
                     ask.append(worker.peer)
+        self._suspected = {trouble.lost.rank for trouble in troubles}
         return ask
 
-    def _troubles(self) -> Iterator[tuple[Lost, float, float]]:
-        """Everybody beyond the bound of suspicion: what is wrong, for how long, and when it is too long."""
-        present = [worker for worker in self.workers.values() if worker.peer is not None and not worker.goodbye]
-        all_wait = bool(present) and all(worker.phase == WAITING for worker in present)
-        laggard = min(present, key=lambda worker: worker.step) if all_wait else None
+    def _absent(self) -> Iterator[_Trouble]:
+        """Those who do not beat. While there are any, nobody counts as stuck: the others may wait for them."""
         for worker in self.workers.values():
-            if worker.goodbye:
-                continue
-            if worker.peer is None:
-                waited = self.now - worker.since
-                if waited > self.rules.startup_timeout_s:
-                    yield Lost(worker.rank, "missing", f"did not come within {waited:.0f} s"), waited, 0.0
-                continue
-            silent = self.now - worker.heard_at
-            if silent > self.rules.suspect_after_s:
-                sentence = f"has been silent for {silent:.0f} s: it is stopped, or its host is gone"
-                yield Lost(worker.rank, "silent", sentence), silent, self.rules.give_up_after_s
-                continue
-            still = self.now - worker.moved_at
-            if worker.phase != WAITING or worker is laggard:
-                suspect, limit = self._bounds(worker)
-                if still > suspect:
-                    sentence = f"is alive but has made no progress for {still:.0f} s"
-                    yield Lost(worker.rank, "stuck", sentence), still, limit
+            if worker.here:
+                silent_s = self._watched_s - worker.heard_at
+                if silent_s > self.rules.suspect_after_s:
+                    sentence = f"has been silent for {silent_s:.0f} s: it is stopped, or its host is gone"
+                    yield _Trouble(Lost(worker.rank, "silent", sentence), silent_s, self.rules.give_up_after_s)
+            elif not worker.pid and self._watched_s > self.rules.startup_timeout_s:
+                sentence = f"did not come within {self.rules.startup_timeout_s:.0f} s"
+                yield _Trouble(Lost(worker.rank, "missing", sentence), self._watched_s, 0.0)
+
+    def _stuck(self) -> Iterator[_Trouble]:
+        """Those who make no progress, though nobody keeps them waiting."""
+        here = [worker for worker in self.workers.values() if worker.here]
+        working = [worker for worker in here if worker.phase != WAITING]
+        for worker in working:
+            still_s = self._watched_s - worker.moved_at
+            suspect_s, limit_s = self._bounds(worker)
+            if still_s > suspect_s:
+                sentence = f"is alive but has made no progress for {still_s:.0f} s"
+                yield _Trouble(Lost(worker.rank, "stuck", sentence), still_s, limit_s)
+        if here and not working and all(worker.pid for worker in self.workers.values()):
+            yield from self._deadlocked(here)
+
+    def _deadlocked(self, here: list[Seen]) -> Iterator[_Trouble]:
+        """All wait for each other. It began when the last one came to it; named is who is furthest behind."""
+        still_s = self._watched_s - max(worker.moved_at for worker in here)
+        suspect_s, limit_s = map(max, zip(*map(self._bounds, here), strict=True))
+        if still_s > suspect_s:
+            sentence = f"waits in the exchange, like all others, for {still_s:.0f} s: a link between hosts may be cut"
+            named = min(here, key=lambda worker: worker.step)
+            yield _Trouble(Lost(named.rank, "stuck", sentence), still_s, limit_s)
 
     def _bounds(self, worker: Seen) -> tuple[float, float]:
         """After how long a standstill of this worker is suspect, and too long."""
-        if worker.step == 0:
+        if not worker.stepped or worker.phase in UNMEASURED:
             return self.rules.startup_timeout_s / 2, self.rules.startup_timeout_s
-        slow = SLOW_FACTOR * worker.longest_s
-        return max(self.rules.suspect_after_s, slow / 2), max(self.rules.give_up_after_s, slow)
+        slow_s = SLOW_FACTOR * worker.longest_s.get(worker.phase, 0.0)
+        return max(self.rules.suspect_after_s, slow_s / 2), max(self.rules.give_up_after_s, slow_s)
 
-    def _give_up(self, worker: Seen, kind: Kind, sentence: str) -> None:
-        if all(lost.rank != worker.rank for lost in self.lost):
-            self.lost.append(Lost(worker.rank, kind, sentence))
+    def _give_up(self, lost: Lost) -> None:
+        if all(known.rank != lost.rank for known in self.lost):
+            self.lost.append(lost)

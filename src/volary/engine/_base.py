@@ -27,11 +27,15 @@ class Launch:
 
 @dataclass(frozen=True)
 class Exited:
-    """A worker's process has ended. code: its status. signal: the number of the signal that ended it, or None."""
+    """A worker's process has ended. code: its status. signal: the number of the signal that ended it, or None.
+
+    out_of_memory: whether it was most likely the kernel that ended it, to regain memory.
+    """
 
     rank: int
     code: int
     signal: int | None
+    out_of_memory: bool = False
 
 
 class Handle(Protocol):

@@ -8,9 +8,12 @@ import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from volary.engine._base import Exited, Handle, Launch
+
+KILLED_WITHIN_S = 5.0  # only a process that hangs in the kernel, on a dead disk, takes longer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +82,7 @@ class _Processes:
     def __init__(self, processes: list[subprocess.Popen[bytes]]) -> None:
         self._processes = processes
         self._told: set[int] = set()
+        self._memory_kills = memory_kills()
 
     def pids(self) -> dict[int, int]:
         return {rank: process.pid for rank, process in enumerate(self._processes)}
@@ -89,21 +93,37 @@ class _Processes:
             code = process.poll()
             if code is not None and rank not in self._told:
                 self._told.add(rank)
-                found.append(Exited(rank, code, -code if code < 0 else None))
+                starved = code == -signal.SIGKILL and memory_kills() > self._memory_kills
+                found.append(Exited(rank, code, -code if code < 0 else None, starved))
         return found
 
     def stop(self, grace_s: float) -> None:
-        deadline = time.monotonic() + grace_s
-        for process in self._processes:
-            if process.poll() is None:
+        if grace_s:
+            for process in self._processes:
                 process.terminate()
+            _wait(self._processes, grace_s)
         for process in self._processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
             # also what a worker started itself: it leads a session of its own
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        _wait(self._processes, KILLED_WITHIN_S)
+
+
+def memory_kills(counters: Path = Path("/proc/vmstat")) -> int:
+    """How many processes the kernel has ended on this machine to regain memory; 0 where it does not count them."""
+    with suppress(OSError):
+        for line in counters.read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
+
+
+def _wait(processes: list[subprocess.Popen[bytes]], at_most_s: float) -> None:
+    deadline = time.monotonic() + at_most_s
+    for process in processes:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
 
 
 ENGINE = Local

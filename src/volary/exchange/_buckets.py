@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from volary.errors import SettingError
+
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Parameter
@@ -34,7 +36,7 @@ class Bucket:
         self.flat = torch.zeros(sum(sizes) + extra, dtype=like.dtype, device=like.device)
         pieces = torch.split(self.flat, [*sizes, extra])
         self.slots = [
-            Slot(name, parameter, self, piece.view_as(parameter))
+            Slot(name, parameter, self, _laid_out_as(parameter, piece))
             for (name, parameter), piece in zip(parameters, pieces, strict=False)
         ]
         self.extra = pieces[-1]
@@ -45,10 +47,10 @@ class Bucket:
 class Buckets:
     """Cuts parameters into buckets in the order in which backward reaches them, and tells when one is ready.
 
-    named: the trainable parameters, in the network's order. bucket_mb: size at which a bucket is closed, in MiB.
+    named: the network's parameters, in its order. bucket_mb: size at which a bucket is closed, in MiB.
     extra: values that travel with the last bucket. passes: backward passes a step (gradient accumulation).
     ready: called with each bucket when its gradients exist, in the same order on every rank.
-    `weight_of` gives the factor of gradients as they enter: this rank's share of the batch, if the loss has it not.
+    weight: the factor of gradients as they enter: this rank's share of the batch, if the loss has it not.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class Buckets:
         extra: int,
         passes: int,
         ready: Callable[[Bucket], None],
+        weight: Callable[[], float],
     ) -> None:
-        self.weight_of: Callable[[], float] = lambda: 1.0
-        self.passes = passes
-        self._ready = ready
-        self.all = _plan([(n, p) for n, p in named if p.requires_grad], bucket_mb * BYTES_PER_MIB, extra)
+        self._passes, self._ready, self._weight = passes, ready, weight
+        everyone = list(named)
+        self._frozen = [(name, parameter) for name, parameter in everyone if not parameter.requires_grad]
+        trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
+        self.all = _plan(trained, bucket_mb * BYTES_PER_MIB, extra)
         self.extra = self.all[-1].extra
         self.slots = [slot for bucket in self.all for slot in bucket.slots]
         self._next = 0
@@ -76,18 +80,25 @@ class Buckets:
         for bucket in self.all:
             bucket.unfilled = len(bucket.slots)
         for slot in self.slots:
-            slot.left = self.passes
+            slot.left = self._passes
 
     def close(self) -> list[Slot]:
-        """Let every bucket that has not left go now. Returns the slots without a gradient: they count as zero."""
+        """Expect no more gradients. Returns the slots that got none: they count as zero.
+
+        Raises SettingError for a parameter that was frozen when the buckets were made and is not any more.
+        """
+        for name, parameter in self._frozen:
+            if parameter.requires_grad:
+                raise SettingError(f"{name} was frozen when training began; accepted: trainable then, frozen later")
         missing = []
         for slot in self.slots:
-            if slot.left > 0:
+            if slot.left == self._passes:
                 if slot.parameter.grad is None:
                     slot.view.zero_()
                     missing.append(slot)
-                else:
-                    self._fill(slot)
+                    continue
+                self._take(slot)
+            slot.parameter.grad = slot.view
         return missing
 
     def depart(self) -> None:
@@ -103,25 +114,33 @@ class Buckets:
 
     def _arrival_at(self, slot: Slot) -> Callable[[Tensor], None]:
         def arrived(_: Tensor) -> None:
+            if slot.left == 0:
+                raise SettingError(
+                    f"{slot.name} got more than {self._passes} gradients in a step (is its layer used twice under "
+                    "reentrant checkpointing?); accepted: torch.utils.checkpoint with use_reentrant=False"
+                )
+            self._take(slot)
             slot.left -= 1
             if slot.left == 0:
-                self._fill(slot)
                 slot.bucket.unfilled -= 1
                 self._leave_in_order()
 
         return arrived
 
-    def _fill(self, slot: Slot) -> None:
+    def _take(self, slot: Slot) -> None:
+        """Move the parameter's gradient into its slot: the first of a step replaces what is there, others add."""
         gradient = slot.parameter.grad
         assert gradient is not None
         if gradient.is_sparse:
             gradient = gradient.to_dense()
-        weight = self.weight_of()
-        if weight == 1.0:
+        weight = self._weight()
+        if slot.left < self._passes:
+            slot.view.add_(gradient, alpha=weight)
+        elif weight == 1.0:
             slot.view.copy_(gradient)
         else:
             torch.mul(gradient, weight, out=slot.view)
-        slot.parameter.grad = slot.view
+        slot.parameter.grad = None
 
     def _leave_in_order(self) -> None:
         # the last bucket waits for `extra`, which is known only when backward is over
@@ -133,6 +152,11 @@ class Buckets:
 def _when_accumulated(parameter: Parameter, call: Callable[[Tensor], None]) -> RemovableHandle:
     handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(call)  # type: ignore[no-untyped-call]
     return handle
+
+
+def _laid_out_as(parameter: Parameter, piece: Tensor) -> Tensor:
+    """`piece` (numel,) in the parameter's shape and order in memory: fused updates read both as one flat run."""
+    return piece.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())
 
 
 def _plan(named: list[tuple[str, Parameter]], bucket_bytes: float, extra: int) -> list[Bucket]:

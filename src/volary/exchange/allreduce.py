@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.errors import PeerLost
+from volary.exchange._peers import peers_needed
 
 if TYPE_CHECKING:
     from volary.codec._base import Codec
@@ -33,25 +33,17 @@ class _Flat:
     def push(self, bucket: Bucket) -> None:
         from torch import distributed
 
-        try:
+        with peers_needed():
             bucket.work = distributed.all_reduce(bucket.flat, async_op=True)
-        except RuntimeError as error:
-            raise _lost(error) from error
         frame_bytes = self._codec.frame_bytes(bucket.flat.numel(), bucket.flat.element_size())
         self.sent_bytes += int(self._share * frame_bytes)
         self.received_bytes += int(self._share * frame_bytes)
 
     def pull(self, bucket: Bucket) -> None:
         assert bucket.work is not None, "pulled before it was pushed"
-        try:
+        with peers_needed():
             bucket.work.wait()
-        except RuntimeError as error:
-            raise _lost(error) from error
         bucket.work = None
-
-
-def _lost(error: RuntimeError) -> PeerLost:
-    return PeerLost(f"the exchange broke: {str(error).splitlines()[0]}")
 
 
 EXCHANGE = AllReduce

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from volary.errors import BadInput
-from volary.placement._base import Place, Placement
+from volary.placement._base import Place, Placement, text
 from volary.plugins import Room
 
 ROOM = Room(__name__, "PLACEMENT")
 
-__all__ = ["ROOM", "Place", "find"]
+__all__ = ["ROOM", "Place", "find", "text"]
 
 
 def find(environment: os._Environ[str] | dict[str, str] = os.environ) -> Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,7 +15,7 @@ class Place:
     """Who am I, and where do we meet?
 
     launcher: what started this process. life: how often it was restarted before. node: this machine's number.
-    meet: host:port of the meeting point that the launcher names, if it names one.
+    meet: host:port of the meeting point that the launcher names. Raises BadInput if it makes no sense.
     """
 
     launcher: str
@@ -23,7 +24,22 @@ class Place:
     local_rank: int
     node: int
     life: int
-    meet: str | None
+    meet: str
+
+    def __post_init__(self) -> None:
+        if self.rank >= self.world_size:
+            raise BadInput(
+                f"{self.launcher} gave this process rank {self.rank} of {self.world_size}; accepted: 0 to "
+                f"{self.world_size - 1}"
+            )
+        if not re.fullmatch(r".+:[0-9]+", self.meet):
+            raise BadInput(f"{self.launcher} says that workers meet at {self.meet!r}; accepted: host:port")
+
+    @property
+    def meet_at(self) -> tuple[str, int]:
+        """Host and port of the meeting point."""
+        host, _, port = self.meet.rpartition(":")
+        return host, int(port)
 
 
 class Placement(Protocol):
@@ -37,10 +53,17 @@ class Placement(Protocol):
         ...
 
 
+def text(environment: os._Environ[str] | dict[str, str], name: str, launcher: str) -> str:
+    """The value of variable `name`. Raises BadInput if the launcher did not set it."""
+    value = environment.get(name)
+    if value is None:
+        raise BadInput(f"{launcher} started this process, but its variable {name} is missing")
+    return value
+
+
 def whole(environment: os._Environ[str] | dict[str, str], name: str, launcher: str) -> int:
     """The whole number in variable `name`. Raises BadInput naming it."""
-    value = environment.get(name)
-    if value is None or not value.isdigit():
-        shown = "missing" if value is None else f"{value!r}"
-        raise BadInput(f"{launcher} started this process, but its variable {name} is {shown}; a whole number is needed")
+    value = text(environment, name, launcher)
+    if not value.isdecimal():
+        raise BadInput(f"{launcher} started this process, but its {name} is {value!r}; accepted: a whole number")
     return int(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from volary.placement._base import Place, whole
+from volary.placement._base import Place, text, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Local:
             local_rank=rank,
             node=0,
             life=life,
-            meet=environment.get("VOLARY_MEET"),
+            meet=text(environment, "VOLARY_MEET", "volary"),
         )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from volary.errors import BadInput
-from volary.placement._base import Place, whole
+from volary.placement._base import Place, text, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +20,7 @@ class Torchrun:
             whole(environment, name, "torchrun")
             for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RESTART_COUNT")
         )
-        if "MASTER_ADDR" not in environment:
-            raise BadInput("torchrun started this process, but its variable MASTER_ADDR is missing")
+        host, port = text(environment, "MASTER_ADDR", "torchrun"), whole(environment, "MASTER_PORT", "torchrun")
         return Place(
             launcher="torchrun",
             rank=rank,
@@ -30,7 +28,7 @@ class Torchrun:
             local_rank=local_rank,
             node=node,
             life=life,
-            meet=f"{environment['MASTER_ADDR']}:{whole(environment, 'MASTER_PORT', 'torchrun')}",
+            meet=f"{host}:{port}",
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +14,6 @@ from volary.data.own import OwnSource
 from volary.errors import SettingError
 from volary.network import build, build_loss
 from volary.network.flow import Flow
-from volary.run.checkpoints import Checkpoints
 from volary.session.reference import UserObject
 from volary.train.checkpoint import Saver
 from volary.train.evaluation import Best
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from volary.data.batch import Batch
     from volary.data.stream import Stream
     from volary.network._criterion import Criterion
+    from volary.run.checkpoints import Checkpoints
     from volary.session.spec import Session
     from volary.train.bulletin import Bulletin
     from volary.train.recorder import Recorder
@@ -89,7 +88,7 @@ def assemble(
     device: torch.device,
     recorder: Recorder,
     bulletin: Bulletin,
-    checkpoints: Path,
+    checkpoints: Checkpoints,
     model: Model,
     asked_to_end: Callable[[], bool],
 ) -> Training:
@@ -105,12 +104,12 @@ def assemble(
     update = Update(optimizer, session.schedule, session.train, precision, steps)
     best = Best(model.criterion.metric, model.criterion.higher_is_better)
     saver = Saver(
-        Checkpoints(checkpoints),
+        checkpoints,
         bulletin,
         recorder,
         model.module,
         {"update": update, "feed": feed, "best": best},
-        session.checkpoint.keep_last,
+        session.checkpoint,
     )
     strategy = Strategy(
         session.strategy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +18,7 @@ from volary.train.seeds import generators_state, restore_generators
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from volary.session.spec import Checkpoint as Settings
     from volary.train.bulletin import Bulletin
     from volary.train.recorder import Recorder
 
@@ -50,10 +52,10 @@ class Saver:
         recorder: Recorder,
         module: nn.Module,
         parts: dict[str, Stateful],
-        keep_last: int,
+        settings: Settings,
     ) -> None:
         self._checkpoints, self._bulletin, self._recorder = checkpoints, bulletin, recorder
-        self._module, self._parts, self._keep_last = module, parts, keep_last
+        self._module, self._parts, self._settings = module, parts, settings
         self._newest = "none yet"
         self._saved = 0
 
@@ -62,8 +64,8 @@ class Saver:
         """The newest checkpoint of this life, in words."""
         return self._newest
 
-    def save(self, metric: float | None, keep: int | None) -> None:
-        """Write the checkpoint of this step. keep: step of a checkpoint that stays, beside the last few.
+    def save(self, metric: float | None) -> None:
+        """Write the checkpoint of this step. metric: of the evaluation at this step, if it was the best so far.
 
         A full disk, or any rank that cannot write, ends the save and not the training: it is told, and the older
         checkpoints stay. Saving the same step twice writes once.
@@ -77,21 +79,25 @@ class Saver:
         try:
             self._write(step, topic, metric)
         except OSError as error:
-            self._bulletin.post(topic, {"error": f"rank {self._bulletin.rank}: {error}"})
-            self._recorder.event("checkpoint_failed", reason=f"{error}; training goes on, older checkpoints stay")
+            if self._bulletin.rank == 0:
+                self._recorder.event("checkpoint_failed", reason=f"{error}; training goes on, older checkpoints stay")
+            else:
+                self._bulletin.post(topic, {"error": f"rank {self._bulletin.rank}: {error}"})
             return
         self._newest = f"step {step}"
         if self._bulletin.rank == 0:
             path = str(self._checkpoints.path(step))
             self._recorder.event("checkpoint", step=step, path=path, seconds=time.perf_counter() - started)
-            self._checkpoints.prune(self._keep_last, keep)
+            self._checkpoints.prune(self._settings.keep_last, self._best() if self._settings.keep_best else None)
 
     def resume(self) -> Manifest | None:
         """Restore the newest whole checkpoint, if the run has one; the same on every rank. Says which were damaged."""
         if self._bulletin.rank == 0:
             manifest, warnings = self._checkpoints.newest_whole()
+            instead = "training begins anew" if manifest is None else f"the checkpoint of step {manifest.step} is used"
             for text in warnings:
-                self._recorder.event("warning", text=f"{text}; the checkpoint before it is used")
+                self._recorder.event("warning", text=f"{text}; {instead}")
+            self._set_aside_after(0 if manifest is None else manifest.step)
             self._bulletin.post("resume", None if manifest is None else manifest.step)
         step = self._bulletin.read("resume", 0)
         if step is None:
@@ -102,6 +108,25 @@ class Saver:
         self._newest, self._saved = f"step {step}", step
         return manifest
 
+    def _best(self) -> int | None:
+        """The newest checkpoint with a metric: it is given only to one that is better than all before."""
+        for step in reversed(self._checkpoints.steps()):
+            with contextlib.suppress(RunError):
+                if self._checkpoints.manifest(step).metric is not None:
+                    return step
+        return None
+
+    def _set_aside_after(self, step: int) -> None:
+        """Rename damaged checkpoints: by their number they would outlive the good ones that are still to come."""
+        disk = self._checkpoints.disk
+        for damaged in self._checkpoints.steps():
+            if damaged > step:
+                path = self._checkpoints.path(damaged)
+                aside = path.with_name(f"damaged-{path.name.lstrip('.')}")
+                with contextlib.suppress(OSError):
+                    disk.remove(aside)
+                    disk.rename(path, aside)
+
     def _write(self, step: int, topic: str, metric: float | None) -> None:
         rank = self._bulletin.rank
         if rank == 0:
@@ -110,7 +135,7 @@ class Saver:
             raise OSError(refusal)
         files = {f"rank-{rank}.pt": _packed(self._own_state())}
         if rank == 0:
-            files[WEIGHTS] = save_safetensors(_weights(self._module))
+            files[WEIGHTS] = save_safetensors(_apart(_weights(self._module)))
             files[SHARED] = _packed({name: part.state() for name, part in self._parts.items()})
         sums = {name: self._checkpoints.write(step, name, data) for name, data in files.items()}
         if rank != 0:
@@ -132,7 +157,9 @@ class Saver:
         self._bulletin.post(f"{topic}-open", None)
 
     def _own_state(self) -> dict[str, Any]:
-        return {"generators": generators_state(), "buffers": dict(self._module.named_buffers())}
+        # cloned: a view would be saved with all that it is a view of
+        buffers = {name: buffer.detach().clone() for name, buffer in self._module.named_buffers()}
+        return {"generators": generators_state(), "buffers": buffers}
 
     def _restore(self, manifest: Manifest) -> None:
         path = self._checkpoints.path(manifest.step)
@@ -162,9 +189,27 @@ def load_weights(module: nn.Module, data: bytes) -> None:
 
 
 def _weights(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name; one that is shared stands once, under its first name."""
+    """Parameters and persistent buffers by name; one that is shared stands once, under its first name."""
+    fleeting = {
+        f"{prefix}.{name}".lstrip(".")
+        for prefix, part in module.named_modules()
+        for name in part._non_persistent_buffers_set
+    }
     named = [*module.named_parameters(), *module.named_buffers()]
-    return {name: tensor.detach().contiguous() for name, tensor in named}
+    return {name: tensor.detach() for name, tensor in named if name not in fleeting}
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same values, each in memory of its own, which the format wants; copied only where it is not so."""
+    seen: set[int] = set()
+    apart = {}
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage()
+        alone = storage.nbytes() == tensor.nbytes and storage.data_ptr() not in seen
+        seen.add(storage.data_ptr())
+        own = tensor if alone and tensor.is_contiguous() else tensor.clone(memory_format=torch.contiguous_format)
+        apart[name] = own
+    return apart
 
 
 def _packed(state: dict[str, Any]) -> bytes:

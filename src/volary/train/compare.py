@@ -5,27 +5,30 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import volary
 from volary.errors import RanksDiffer
 from volary.run.environment import versions
+from volary.session.reference import FILE, MODULE
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from volary.session.reference import UserObject
     from volary.train.bulletin import Bulletin
 
 Facts = dict[str, str]
 
 
-def code_facts(user_files: Mapping[str, Path]) -> Facts:
-    """Versions, and a digest of Volary's code and of each of the user's files."""
+def code_facts(user_objects: Mapping[str, UserObject]) -> Facts:
+    """Versions, and a digest of Volary's code and of each file that defines one of the user's objects."""
     facts = {f"version of {name}": version for name, version in versions().items()}
     facts["byte order"] = sys.byteorder
     facts["code of volary"] = _digest(sorted(Path(volary.__file__).parent.rglob("*.py")))
-    return facts | {f"code of {name}": _digest([path]) for name, path in user_files.items()}
+    return facts | {f"code of {name}": _digest(_files(one)) for name, one in user_objects.items()}
 
 
 def setting_facts(resolved: Mapping[str, object]) -> Facts:
@@ -62,6 +65,16 @@ def _table(names: list[str], everybody: list[Facts], most: int = 12) -> str:
     if len(names) > most:
         lines.append(f"  and {len(names) - most} more")
     return "\n".join(lines)
+
+
+def _files(one: UserObject) -> list[Path]:
+    """The file that a user's object is named in, if its module has one."""
+    if file := FILE.fullmatch(one.reference):
+        return [Path(file["file"])]
+    one.check()  # lets a module beside the session file be found
+    module = MODULE.fullmatch(one.reference)
+    found = find_spec(module["module"]) if module else None
+    return [Path(found.origin)] if found and found.has_location and found.origin else []
 
 
 def _digest(files: list[Path]) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from volary.errors import PeerLost
+from volary.exchange._collectives import add_up, take_from_first
 
 if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
     from volary.data.batch import Batch
     from volary.network.flow import Flow
     from volary.train.recorder import Recorder
@@ -28,7 +31,8 @@ class Best:
 
     def judge(self, value: float, step: int) -> bool:
         """Take note of an evaluation; whether it is the best so far."""
-        better = self.value is None or (value > self.value if self.higher_is_better else value < self.value)
+        sign = 1 if self.higher_is_better else -1
+        better = not math.isnan(value) and (self.value is None or sign * value > sign * self.value)
         if better:
             self.value, self.step, self.waited = value, step, 0
         else:
@@ -53,17 +57,28 @@ def measure(
 ) -> dict[str, float]:
     """The figures of `flow` over this rank's batches and those of all others. A collective call. Raises PeerLost."""
     totals = flow.no_totals(device)
-    for batch in batches:
-        progress("evaluate")
-        held = batch.to(device)
-        totals += flow.measure(held.inputs, held.targets)
+    with buffers_of_first(flow.module, world_size):
+        for batch in batches:
+            progress("evaluate")
+            held = batch.to(device)
+            totals += flow.measure(held.inputs, held.targets)
     if world_size > 1:
         progress("exchange")
-        try:
-            torch.distributed.all_reduce(totals)
-        except RuntimeError as error:
-            raise PeerLost(f"the exchange broke: {str(error).splitlines()[0]}") from error
+        add_up(totals)
     return flow.figures(totals)
+
+
+@contextmanager
+def buffers_of_first(module: nn.Module, world_size: int) -> Iterator[None]:
+    """Lend every rank rank 0's buffers (batch norm's statistics, ...), with which the network is saved."""
+    own = [(buffer, buffer.clone()) for buffer in module.buffers()] if world_size > 1 else []
+    for buffer, _ in own:
+        take_from_first(buffer)
+    try:
+        yield
+    finally:
+        for buffer, kept in own:
+            buffer.copy_(kept)
 
 
 def record(recorder: Recorder, best: Best, figures: dict[str, float], *, first_rank: bool) -> bool:

@@ -57,9 +57,11 @@ class Training:
 def train(it: Training) -> Outcome:
     """Train until the last step, an early stop, or the wish to end. Raises NotFinite, RanksDiffer, PeerLost."""
     enter, accumulate = it.recorder.enter, it.session.train.accumulate
+    it.recorder.begin_step()
     for batch in it.feed:  # goes on where the checkpoint stopped
         share = 0.0
-        for part in batch.to(it.device).parts(accumulate):
+        # a share without samples has no gradients: zeros would decay parameters that nobody uses
+        for part in batch.to(it.device).parts(accumulate) if batch.count else ():
             enter("forward")
             with it.precision.casting():
                 loss = it.flow(part.inputs, part.targets) * part.weight
@@ -72,7 +74,7 @@ def train(it: Training) -> Outcome:
         _end_step(it, batch, agreed)
         if (outcome := _between_steps(it, agreed)) is not None:
             return outcome
-        enter("data")
+        it.recorder.begin_step()
     return "finished"
 
 
@@ -81,7 +83,8 @@ def _update(it: Training, agreed: Agreed) -> None:
         it.update.apply(it.recorder.step)
     else:
         it.update.clear()
-        it.recorder.event("skipped", ranks=agreed.not_finite)
+        if it.rank == 0:  # all ranks leave it out
+            it.recorder.event("skipped", ranks=list(agreed.not_finite))
 
 
 def _end_step(it: Training, batch: Batch, agreed: Agreed) -> None:
@@ -108,7 +111,7 @@ def _between_steps(it: Training, agreed: Agreed) -> Outcome | None:
     exhausted = session.evaluate.patience is not None and it.best.waited >= session.evaluate.patience
     ending = last or exhausted or agreed.ending
     if ending or session.checkpoint.every.ends(step, per_epoch) or (better and session.checkpoint.keep_best):
-        it.saver.save(it.best.value if better else None, it.best.step if session.checkpoint.keep_best else None)
+        it.saver.save(it.best.value if better else None)
     if last or exhausted:
         return "finished"
     return "stopped" if agreed.ending else None

@@ -2,7 +2,7 @@
 
 The launcher's own store (torchrun's agent keeps one) only carries an address. It outlives the workers and still holds a
 dead life's entry, so an address that refuses is read again until a live one stands there. The key never goes that way:
-it lies in the run directory, or comes in the variable VOLARY_KEY.
+it lies in the run directory.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from volary.comm.errors import ConnectionLost, OtherLife
 from volary.comm.wire import Connection
-from volary.errors import BadInput, PeerLost
+from volary.errors import BadInput, PeerLost, VolaryError
 from volary.placement import Place
 from volary.run.directory import RunDirectory
 from volary.session.spec import Session
@@ -48,6 +47,7 @@ def meet(place: Place, session_file: Path, overrides: Sequence[str]) -> Iterator
 @contextmanager
 def _hosted(session_file: Path, overrides: list[str], place: Place, board: Any) -> Iterator[Membership]:
     """Rank 0: have the run made, or gone on with after an earlier life, and driven by a process of its own."""
+    board.delete_key(_ENTRY)  # of an earlier life
     again = {"run": board.get(_RUN).decode()} if board.check([_RUN]) else {}
     known = again or {"session": str(session_file), "overrides": overrides}
     command = [sys.executable, "-m", "volary.driver.host"]
@@ -77,7 +77,7 @@ def _found(place: Place, board: Any) -> Membership:
                     member.host, member.port, member.directory.key(), "board", {}, member.server_life, timeout_s=2
                 ):
                     return member
-            except (ConnectionLost, OtherLife, BadInput) as error:
+            except VolaryError as error:
                 trouble = error
         time.sleep(AGAIN_S)
     raise PeerLost(f"rank 0 opened no run within {MEET_TIMEOUT_S:.0f} s" + (f" (last: {trouble})" if trouble else ""))
@@ -97,5 +97,5 @@ def _board(place: Place) -> Any:
     """The launcher's store, as a client."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch exports it untyped
 
-    host, _, port = (place.meet or "").rpartition(":")
-    return TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=MEET_TIMEOUT_S))
+    host, port = place.meet_at
+    return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=MEET_TIMEOUT_S))

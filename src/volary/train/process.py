@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -52,15 +53,16 @@ def work(member: Membership, job: str) -> int:
     recorder = Recorder(member.place.rank)
     pulse = Pulse(_connect(member), recorder, lambda sentence: _abandon(member, recorder, sentence))
     pulse.start()
-    # a launcher's notice (Slurm's before the time limit, a preemption): finish the step, save, end
-    signal.signal(signal.SIGTERM, lambda *_: pulse.ask_to_end())
+    # a launcher's notice (Slurm's before the time limit, a preemption, torchrun's Ctrl-C): finish the step, save, end
+    for notice in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(notice, lambda *_: pulse.ask_to_end())
     try:
         verdict = _verdict(member, recorder, _load(job)(member, recorder, pulse))
-    except Exception as error:  # the user's code may raise anything, and it must reach the verdict
+    except (Exception, SystemExit) as error:  # the user's code may raise anything, and it must reach the verdict
         verdict = _verdict(member, recorder, _outcome_of(error), error)
-        print(verdict.traceback or verdict.reason, file=sys.stderr)
-    verdict.write(member.directory.verdicts)
-    pulse.stop(verdict.outcome)
+        _print(verdict.traceback or verdict.reason)
+    _keep(verdict, member)
+    pulse.stop(verdict)
     return verdict.exit_code
 
 
@@ -77,18 +79,30 @@ def _connect(member: Membership) -> Connection:
 
 
 def _abandon(member: Membership, recorder: Recorder, sentence: str) -> None:
-    _verdict(member, recorder, "peer_lost", PeerLost(sentence)).write(member.directory.verdicts)
-    print(sentence, file=sys.stderr)
+    _keep(_verdict(member, recorder, "peer_lost", PeerLost(sentence)), member)
+    _print(sentence)
     leave_now(PeerLost.exit_code)
 
 
-def _outcome_of(error: Exception) -> Outcome:
+def _keep(verdict: Verdict, member: Membership) -> None:
+    try:
+        verdict.write(member.directory.verdicts)
+    except OSError as error:  # a full disk: the goodbye carries it too
+        _print(f"the verdict could not be written: {error}")
+
+
+def _print(text: str) -> None:
+    with contextlib.suppress(OSError):  # the log lies on the same disk as all else
+        print(text, file=sys.stderr, flush=True)
+
+
+def _outcome_of(error: BaseException) -> Outcome:
     if isinstance(error, PeerLost):
         return "peer_lost"
     return "refused" if isinstance(error, (BadInput, RanksDiffer)) else "failed"
 
 
-def _verdict(member: Membership, recorder: Recorder, outcome: Outcome, error: Exception | None = None) -> Verdict:
+def _verdict(member: Membership, recorder: Recorder, outcome: Outcome, error: BaseException | None = None) -> Verdict:
     known = isinstance(error, VolaryError)
     return Verdict(
         rank=member.place.rank,
@@ -98,5 +112,5 @@ def _verdict(member: Membership, recorder: Recorder, outcome: Outcome, error: Ex
         phase=recorder.phase,
         reason="" if error is None else str(error) if known else f"{type(error).__name__}: {error}",
         traceback="" if error is None or known else "".join(traceback.format_exception(error)),
-        exit_code=0 if error is None else getattr(error, "exit_code", WorkerFailed.exit_code),
+        exit_code=0 if error is None else error.exit_code if isinstance(error, VolaryError) else WorkerFailed.exit_code,
     )

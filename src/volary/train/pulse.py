@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import os
 import sys
-import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from volary.comm.errors import ConnectionLost
+from volary.errors import VolaryError
 
 if TYPE_CHECKING:
     from volary.comm.wire import Connection
+    from volary.run.verdict import Verdict
     from volary.train.recorder import Recorder
 
 BEAT_S = 0.25
+STACK_CHARACTERS = 20_000
 
 
 class Pulse:
@@ -44,11 +47,11 @@ class Pulse:
         """Let the run end after this step; whoever asks one rank asks all."""
         self.asked_to_end = True
 
-    def stop(self, outcome: str) -> None:
-        """Send what is left, say goodbye, and end the thread."""
+    def stop(self, verdict: Verdict) -> None:
+        """Send what is left, say goodbye with `verdict`, and end the thread."""
         self._stopping = True
         with contextlib.suppress(ConnectionLost):
-            self._send(bye=outcome)
+            self._send(bye=asdict(verdict))
         self._connection.close()
         self._thread.join(timeout=5)
 
@@ -57,7 +60,7 @@ class Pulse:
             while not self._stopping:
                 self._send()
                 self._listen(until=time.monotonic() + BEAT_S)
-        except ConnectionLost:
+        except VolaryError:
             if not self._stopping:
                 self._abandon("the driver is gone")
 
@@ -85,7 +88,6 @@ class Pulse:
                     "step": recorder.step,
                     "phase": recorder.phase,
                     "progress": recorder.progress,
-                    "longest_s": recorder.longest_s,
                     **recorder.take(),
                     **more,
                 }
@@ -93,15 +95,17 @@ class Pulse:
 
 
 def _stacks() -> str:
-    """What every thread of this process is doing, the training thread last."""
-    with tempfile.TemporaryFile() as file:
-        faulthandler.dump_traceback(file, all_threads=True)
-        file.seek(0)
-        return file.read(20_000).decode(errors="replace")
+    """What every thread of this process is doing, the training thread last and in it the innermost call last."""
+    main = threading.main_thread().ident
+    frames = sorted(sys._current_frames().items(), key=lambda pair: pair[0] == main)
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    stacks = (f"Thread {names.get(one, one)}\n{''.join(traceback.format_stack(frame))}" for one, frame in frames)
+    return "\n".join(stacks)[-STACK_CHARACTERS:]
 
 
 def leave_now(exit_code: int) -> None:
     """End this process at once, although its training thread may sit in a collective."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # a full disk
+            stream.flush()
     os._exit(exit_code)

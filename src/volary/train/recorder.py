@@ -15,7 +15,8 @@ class Recorder:
     """One worker's clock and notebook. The pulse thread reads it; only the training thread writes.
 
     phase: what the worker is in. progress: grows with every change of phase. longest_s: the longest time it has spent
-    in one phase without progress, by which a hang is told from slow work.
+    in one phase without progress, by which a hang is told from slow work. What happens between `end_step` and
+    `begin_step` (an evaluation, a checkpoint) counts for no step.
     """
 
     def __init__(self, rank: int) -> None:
@@ -28,6 +29,7 @@ class Recorder:
         self.rows: deque[StepRow] = deque()
         self.said: deque[dict[str, Any]] = deque()
         self._spent = dict.fromkeys(STEP_PHASES, 0.0)
+        self._in_step = False
         self._sent_bytes = 0
         self._received_bytes = 0
 
@@ -35,18 +37,24 @@ class Recorder:
         """The worker leaves its phase for `phase`."""
         now = time.perf_counter()
         spent = now - self.since
-        if self.phase in self._spent:
+        if self._in_step and self.phase in self._spent:
             self._spent[self.phase] += spent
         if spent > self.longest_s and self.step:
             self.longest_s = spent
         self.phase, self.since = phase, now
         self.progress += 1
 
+    def begin_step(self) -> None:
+        """From now on time counts for the next step, which begins by waiting for data."""
+        self.enter("data")
+        self._in_step = True
+
     def end_step(
         self, *, epoch: float, samples: int, loss: float, lr: float, sent_bytes: int, received_bytes: int
     ) -> None:
-        """Close a step with what it did; bytes are totals since the start. The next one begins by waiting for data."""
-        self.enter("data")
+        """Close a step with what it did; bytes are totals since the start."""
+        self.enter("between steps")
+        self._in_step = False
         self.step += 1
         spent = self._spent
         self.rows.append(

@@ -7,7 +7,8 @@ from collections import Counter
 import torch
 from torch import Tensor, nn
 
-from volary.errors import PeerLost, RanksDiffer
+from volary.errors import RanksDiffer
+from volary.exchange._collectives import gather
 
 
 def fingerprint(module: nn.Module) -> Tensor:
@@ -17,13 +18,7 @@ def fingerprint(module: nn.Module) -> Tensor:
 
 def compare_replicas(module: nn.Module, step: int, world_size: int) -> None:
     """Raise RanksDiffer, naming rank and parameter, unless all ranks hold the same bits. A collective call."""
-    mine = fingerprint(module)
-    everybody = [torch.empty_like(mine) for _ in range(world_size)]
-    try:
-        torch.distributed.all_gather(everybody, mine)
-    except RuntimeError as error:
-        raise PeerLost(f"the exchange broke: {str(error).splitlines()[0]}") from error
-    table = torch.stack(everybody).tolist()
+    table = gather(fingerprint(module), world_size).tolist()
     names = [name for name, _ in module.named_parameters()]
     for column, name in enumerate(names):
         values = [row[column] for row in table]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from volary.errors import BadInput, Stopped
 from volary.run.disk import Disk, replace_file
+from volary.session.reference import UserObject
 from volary.session.script import Script
 from volary.train.assemble import choose_device
 from volary.train.compare import code_facts, compare
@@ -30,7 +32,7 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     device = choose_device(script.device, place.local_rank, place.world_size)
     function = script.loaded()
     with joined(member, device) as bulletin:
-        compare(bulletin, "code", code_facts({}))
+        compare(bulletin, "code", code_facts({"function": UserObject.found_from(script.function, Path.cwd(), {})}))
         seed_all(script.seed)
         if place.rank == 0:
             recorder.note(device=device)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +11,8 @@ import torch
 from volary.comm.group import join, leave
 from volary.comm.store import KeyedStore
 from volary.errors import PeerLost, VolaryError
+from volary.exchange._collectives import take_from_first
+from volary.run.checkpoints import Checkpoints
 from volary.session.reference import UserObject
 from volary.session.spec import Session
 from volary.train.assemble import assemble, build_model, choose_device
@@ -38,7 +39,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     device = choose_device(session.train.device, place.local_rank, place.world_size)
     with joined(member, device) as bulletin:
         compare(
-            bulletin, "code", code_facts(_user_files(session)) | setting_facts((member.session or session).settings())
+            bulletin, "code", code_facts(_user_objects(session)) | setting_facts((member.session or session).settings())
         )
         seed_all(session.train.seed)
         model = build_model(session, device)
@@ -52,7 +53,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
             device=device,
             recorder=recorder,
             bulletin=bulletin,
-            checkpoints=member.directory.checkpoints,
+            checkpoints=Checkpoints(member.directory.checkpoints),
             model=model,
             asked_to_end=lambda: pulse.asked_to_end,
         )
@@ -69,7 +70,6 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
             )
             if resumed is not None:
                 recorder.event("resumed", from_step=resumed.step)
-        recorder.enter("data")
         return train(training)
 
 
@@ -98,19 +98,15 @@ def share_from_first(module: nn.Module, world_size: int) -> None:
     if world_size == 1:
         return
     for tensor in (*module.parameters(), *module.buffers()):
-        torch.distributed.broadcast(tensor.detach(), src=0)
+        take_from_first(tensor)
 
 
-def _user_files(session: Session) -> dict[str, Path]:
-    """The user's own files that a session names, by setting."""
+def _user_objects(session: Session) -> dict[str, UserObject]:
+    """The user's own code that a session names, by setting."""
     named = {
         "network": session.network,
         "loss": session.loss,
         "optimizer": session.optimizer,
         "data.source": session.data.source,
     }
-    found = {}
-    for setting, value in named.items():
-        if isinstance(value, UserObject) and ".py:" in value.reference:
-            found[setting] = Path(value.reference.rpartition(":")[0])
-    return found
+    return {setting: value for setting, value in named.items() if isinstance(value, UserObject)}

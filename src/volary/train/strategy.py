@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import torch
 
-from volary.errors import PeerLost
 from volary.exchange._buckets import Buckets, Slot
+from volary.exchange._collectives import add_up
 from volary.train import votes
 from volary.train.votes import Agreed
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Strategy:
     """Lets gradients leave as they become ready, and says at the end of a step what all ranks agree on.
 
-    named: trainable parameters in the network's order. passes: backward passes a step (gradient accumulation).
+    named: the network's parameters, in its order. passes: backward passes a step (gradient accumulation).
+    weight: the factor of this rank's gradients, if its loss is not yet its share of the global batch's mean.
     A world of one worker exchanges nothing.
     """
 
@@ -35,6 +36,7 @@ class Strategy:
         rank: int,
         world_size: int,
         passes: int = 1,
+        weight: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self._rank, self._world_size, self._recorder = rank, world_size, recorder
         self._exchange = settings.exchange.build(settings.codec, world_size)
@@ -48,6 +50,7 @@ class Strategy:
                 extra=votes.size(world_size),
                 passes=passes,
                 ready=self._consistency.gradient_ready,
+                weight=weight,
             )
 
     @property
@@ -90,23 +93,26 @@ class Strategy:
             self.buckets.remove()
 
     def _settle_missing(self, missing: list[Slot], buckets: Buckets) -> None:
-        """A parameter that no rank used keeps no gradient, as on one device; one that some rank used has a sum."""
-        used = torch.ones(len(buckets.slots), dtype=torch.int32, device=buckets.extra.device)
+        """A parameter that no rank used keeps no gradient, as on one device; one that some rank used has a sum.
+
+        A rank that used none at all had no sample in this step: that is no reason for a warning.
+        """
         absent = {id(slot) for slot in missing}
-        for index, slot in enumerate(buckets.slots):
-            if id(slot) in absent:
-                used[index] = 0
-        try:
-            torch.distributed.all_reduce(used)
-        except RuntimeError as error:
-            raise PeerLost(f"the exchange broke: {str(error).splitlines()[0]}") from error
-        for slot, uses in zip(buckets.slots, used.tolist(), strict=True):
-            if not uses:
+        busy = len(missing) < len(buckets.slots)
+        used = torch.tensor([id(slot) not in absent for slot in buckets.slots] + [busy], dtype=torch.int32)
+        used = used.to(buckets.extra.device)
+        add_up(used)
+        *uses, ranks = used.tolist()
+        for slot, count in zip(buckets.slots, uses, strict=True):
+            if not count:
                 slot.parameter.grad = None
-            if uses < self._world_size and slot.name not in self._named_missing:
+            if count < ranks and slot.name not in self._named_missing:
                 self._named_missing.add(slot.name)
-                self._recorder.event("warning", text=_missing_text(slot.name, uses, self._world_size))
+                if self._rank == 0:  # it is the same on all
+                    self._recorder.event("warning", text=_missing_text(slot.name, ranks - count, ranks))
 
 
-def _missing_text(name: str, uses: int, world_size: int) -> str:
-    return f"{name} had no gradient on {world_size - uses} of {world_size} workers; it counted as zero there"
+def _missing_text(name: str, without: int, ranks: int) -> str:
+    if without == ranks:
+        return f"{name} had no gradient on any worker; it was not updated"
+    return f"{name} had no gradient on {without} of {ranks} workers; it counted as zero there"

@@ -35,12 +35,18 @@ class Sgd:
 
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
         """The optimiser of these parameters."""
+        from torch import zeros_like
         from torch.optim import SGD
 
         own = list(parameters)
         # the bare rule is one addition, which torch's default does quicker than its fused one
-        quick = fused(own) if self.momentum or self.weight_decay else {}
-        return SGD(own, **asdict(self), **quick)
+        quick = fused(own) if (self.momentum or self.weight_decay) and not self.dampening else {}
+        optimizer = SGD(own, **asdict(self), **quick)
+        if quick and self.momentum:
+            # all begin at zero, or torch's fused update fails when a parameter's first gradient comes after others'
+            for parameter in own:
+                optimizer.state[parameter]["momentum_buffer"] = zeros_like(parameter)
+        return optimizer
 
 
 OPTIMIZER = Sgd

@@ -1,0 +1,139 @@
+"""What workers say reaches the watch and the journal, and what they are told reaches those that come late."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from volary.comm.errors import BadMessage
+from volary.comm.service import CLOSE
+from volary.driver.hub import Hub
+from volary.driver.watch import Rules, Watch
+from volary.run.directory import RunDirectory
+from volary.run.journal import STEP_FIELDS, Journal
+from volary.run.reader import RunReader
+from volary.run.verdict import Verdict
+
+HELLO = {"rank": 0, "pid": 12, "host": "h"}
+BEAT = {"step": 1, "phase": "forward", "progress": 4, "rows": [], "said": []}
+
+
+@pytest.fixture
+def directory() -> RunDirectory:
+    return RunDirectory.create(Path("runs"), "it", "x", "network: lenet\n")
+
+
+@pytest.fixture
+def journal(directory: RunDirectory) -> Iterator[Journal]:
+    journal = Journal(directory.database)
+    yield journal
+    journal.close()
+
+
+@pytest.fixture
+def hub(journal: Journal) -> Hub:
+    return Hub(Watch(2, Rules(5, 10, 120), now=0.0), journal)
+
+
+def test_steps_events_metrics_and_facts_are_written(hub, directory):
+    row = [1.0] * len(STEP_FIELDS)
+    row[STEP_FIELDS.index("loss")] = None  # not a number
+    said = [
+        {"event": "checkpoint", "step": 1, "data": {"seconds": 0.5}},
+        {"metrics": {"accuracy": 0.5}, "step": 1},
+        {"note": {"device": "cpu"}},
+    ]
+    list(hub.opened(1, HELLO, 0.0))
+    list(hub.received(1, BEAT | {"rows": [row], "said": said}, 0.0))
+    with RunReader(directory) as reader:
+        assert [step.step for step in reader.steps()] == [1]
+        assert [(event.rank, event.data) for event in reader.events(kind="checkpoint")] == [(0, {"seconds": 0.5})]
+        assert reader.metrics() == {"accuracy": [(1, 0.5)]}
+        assert reader.info()["device"] == "cpu"
+    assert hub.watch.workers[0].stepped
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "no mapping",
+        BEAT | {"step": "three"},
+        {"step": 1},
+        BEAT | {"rows": [[1.0]]},
+        BEAT | {"said": [{"do": "harm"}]},
+        BEAT | {"bye": {"rank": 0, "outcome": "won", "step": 1}},
+    ],
+    ids=str,
+)
+def test_message_that_makes_no_sense_is_refused(hub, message):
+    list(hub.opened(1, HELLO, 0.0))
+    with pytest.raises(BadMessage):
+        list(hub.received(1, message, 0.0))
+
+
+def test_wish_to_finish_reaches_who_is_here_and_who_comes_later(hub):
+    list(hub.opened(1, HELLO, 0.0))
+    assert list(hub.finish()) == [(1, {"finish": True})]
+    assert list(hub.opened(2, HELLO | {"rank": 1}, 0.0)) == [(2, {"finish": True})]
+
+
+def test_processes_on_this_machine_are_noted_by_rank(hub, directory):
+    here = socket.gethostname()
+    list(hub.opened(1, {"rank": 1, "pid": 22, "host": here}, 0.0))
+    list(hub.opened(2, {"rank": 0, "pid": 21, "host": "elsewhere"}, 0.0))
+    with RunReader(directory) as reader:
+        assert json.loads(reader.info()["pids"]) == [os.getpid(), 22]
+
+
+def test_rank_that_has_come_already_is_sent_away(hub):
+    list(hub.opened(1, HELLO, 0.0))
+    (_, words), close = hub.opened(2, HELLO, 0.0)
+    assert "no place for a rank 0" in words["end"]
+    assert close == (2, CLOSE)
+    assert list(hub.received(2, BEAT, 0.0)) == []
+    list(hub.closed(2, 0.0))
+    assert hub.watch.lost == []
+
+
+def test_goodbye_carries_the_verdict(hub):
+    list(hub.opened(1, HELLO, 0.0))
+    verdict = Verdict(rank=0, outcome="failed", step=1, reason="E: x", traceback="T", exit_code=3)
+    list(hub.received(1, BEAT | {"bye": asdict(verdict)}, 0.0))
+    list(hub.closed(1, 0.0))
+    assert hub.watch.workers[0].goodbye == verdict
+    assert hub.watch.lost == []
+
+
+def test_suspicion_is_an_event_and_a_hang_is_asked_for_its_stack(hub, directory):
+    list(hub.opened(1, HELLO, 0.0))
+    list(hub.received(1, BEAT | {"rows": [[0.0] * len(STEP_FIELDS)]}, 0.0))
+    asked = []
+    for tenth in range(60):
+        asked += hub.tick(tenth / 10)
+        list(hub.received(1, BEAT, 0.0))
+    assert asked == [(1, {"stack": True})]
+    with RunReader(directory) as reader:
+        (event,) = reader.events(kind="suspect")
+    assert event.data == {"reason": "rank 0 (host h) is alive but has made no progress for 5 s, in forward"}
+
+
+def test_what_a_full_disk_keeps_out_of_the_record_is_said(hub, journal, caplog):
+    list(hub.opened(1, HELLO, 0.0))
+    journal._database.execute("PRAGMA query_only = 1")  # as refused a write as on a full disk
+    said = [{"event": "checkpoint_failed", "step": 1, "data": {"reason": "no space left"}}]
+    with caplog.at_level(logging.WARNING):
+        list(hub.received(1, BEAT | {"said": said}, 0.0))
+        for tenth in range(20):
+            list(hub.tick(tenth / 10))
+    assert [record.getMessage() for record in caplog.records] == [
+        "rank 0, step 1: checkpoint failed: reason no space left",
+        f"{journal.fault}; training goes on",
+    ]
+    assert "1 records of this run were not written" in journal.fault

@@ -1,0 +1,201 @@
+"""The judge: one message, the cause first, consequences folded, and how to go on."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from volary.driver.judge import judge, read_verdicts
+from volary.driver.watch import Beat, Rules, Watch
+from volary.engine._base import Exited
+from volary.errors import BadInput, NotFinite, RanksDiffer, VolaryError, WorkerFailed, WorkerLost
+from volary.run.directory import RunDirectory
+from volary.run.verdict import Verdict
+
+HOST = socket.gethostname()
+TRACE = 'Traceback (most recent call last):\n  File "net.py", line 9, in forward\nValueError: boom\n'
+
+
+@pytest.fixture
+def directory() -> RunDirectory:
+    made = RunDirectory.create(Path("runs"), "it", "x", "network: lenet\n")
+    for rank in range(3):
+        made.log(rank).write_text(f"the log of {rank}\n")
+    return made
+
+
+def watched(world_size: int = 3, joined: int = 3) -> Watch:
+    watch = Watch(world_size, Rules(5, 10, 120), now=0.0)
+    for rank in range(joined):
+        watch.joined(rank, rank, 100 + rank, "h")
+        watch.heard(rank, Beat(step=7, phase="forward", progress=1))
+    return watch
+
+
+def said(rank: int, outcome: str, reason: str = "", traceback: str = "", exit_code: int = 3, step: int = 7) -> Verdict:
+    return Verdict(
+        rank=rank,
+        outcome=outcome,
+        step=step,
+        phase="forward",
+        reason=reason,
+        traceback=traceback,
+        exit_code=exit_code,
+        host="h",
+    )
+
+
+def verdict_of(directory: RunDirectory, watch: Watch, exits: list[Exited], *verdicts: Verdict) -> VolaryError:
+    with pytest.raises(VolaryError) as caught:
+        judge(directory, watch, exits, {verdict.rank: verdict for verdict in verdicts})
+    return caught.value
+
+
+def lines(error: VolaryError) -> list[str]:
+    return str(error).splitlines()
+
+
+def test_all_finished_is_finished_and_some_stopped_is_stopped(directory):
+    finished = {rank: said(rank, "finished", step=9) for rank in range(3)}
+    assert judge(directory, watched(), [], finished).state == "finished"
+    stopped = judge(directory, watched(), [], finished | {1: said(1, "stopped", step=8)})
+    assert (stopped.state, stopped.step) == ("stopped", 9)
+    assert stopped.message == f"stopped after step 9\ngo on: volary resume {directory.path}"
+
+
+def test_error_of_a_workers_own_code_comes_before_those_that_it_broke_and_those_that_died_of_it(directory):
+    watch = watched()
+    watch.left(2)  # gloo may abort a process whose peer goes
+    error = verdict_of(
+        directory,
+        watch,
+        [Exited(2, -signal.SIGABRT, signal.SIGABRT)],
+        said(0, "peer_lost", "the exchange broke"),
+        said(1, "failed", "ValueError: boom", TRACE),
+    )
+    assert type(error) is WorkerFailed
+    assert lines(error) == [
+        "rank 1 (host h) failed at step 8, in forward: ValueError: boom",
+        "  | Traceback (most recent call last):",
+        '  |   File "net.py", line 9, in forward',
+        "  | ValueError: boom",
+        "  rank 0: lost its peer",
+        f"  log: {directory.log(1)}",
+        f"go on: volary resume {directory.path}",
+    ]
+
+
+def test_equal_errors_are_counted_and_other_ones_named(directory):
+    error = verdict_of(
+        directory,
+        watched(),
+        [],
+        said(0, "failed", "ValueError: boom", TRACE),
+        said(1, "failed", "KeyError: 'x'", "Traceback ...", step=8),
+        said(2, "failed", "ValueError: boom", TRACE),
+    )
+    assert str(error).count("Traceback") == 1
+    assert lines(error)[4:6] == ["  1 other rank ended with the same error", "  rank 1 failed too: KeyError: 'x'"]
+
+
+def test_worker_whose_error_came_at_the_earliest_step_is_the_cause(directory):
+    late, early = said(0, "failed", "A: late", TRACE, step=9), said(2, "failed", "B: early", TRACE, step=8)
+    assert lines(verdict_of(directory, watched(), [], late, early))[0].startswith("rank 2 ")
+
+
+def test_long_traceback_is_cut_to_its_end(directory):
+    error = verdict_of(directory, watched(), [], said(0, "failed", "E: x", "\n".join(map(str, range(500))) + "\nE: x"))
+    assert len(lines(error)) < 35
+    assert "  | E: x" in lines(error)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "kind"), [(2, BadInput), (5, RanksDiffer), (6, NotFinite)], ids=["refused", "differ", "not finite"]
+)
+def test_sentence_of_ours_is_printed_once_whatever_number_of_ranks_found_it(directory, exit_code, kind):
+    found = [said(rank, "refused", "the sentence", exit_code=exit_code, step=0) for rank in range(3)]
+    error = verdict_of(directory, watched(), [], *found)
+    assert (type(error), str(error)) == (kind, "the sentence")
+    later = verdict_of(directory, watched(), [], said(0, "failed", "the sentence", exit_code=exit_code))
+    assert lines(later) == ["the sentence", f"go on: volary resume {directory.path}"]
+
+
+@pytest.mark.parametrize(
+    ("gone", "words"),
+    [
+        (Exited(1, -9, 9), "was killed by SIGKILL"),
+        (Exited(1, -9, 9, out_of_memory=True), "was killed by SIGKILL, out of memory"),
+        (Exited(1, -11, 11), "was killed by SIGSEGV"),
+        (Exited(1, -40, 40), "was killed by signal 40"),
+        (Exited(1, 7, None), "exited with status 7 and left no verdict"),
+        (Exited(1, 0, None), "exited with status 0 and left no verdict"),
+    ],
+    ids=str,
+)
+def test_death_is_named_by_its_signal_or_status(directory, gone, words):
+    watch = watched()
+    watch.left(1)
+    error = verdict_of(directory, watch, [gone], said(0, "peer_lost", "x"), said(2, "peer_lost", "x"))
+    assert type(error) is WorkerLost
+    assert lines(error) == [
+        f"rank 1 (host h, process 101) {words}; last step 7, in forward",
+        "  | the log of 1",
+        "  rank 0, 2: lost their peer",
+        f"  log: {directory.log(1)}",
+        f"go on: volary resume {directory.path}",
+    ]
+
+
+def test_worker_that_never_joined_is_named_with_its_exit(directory):
+    error = verdict_of(directory, watched(joined=2), [Exited(2, 1, None)], said(0, "peer_lost"), said(1, "peer_lost"))
+    assert lines(error)[0] == f"rank 2 (host {HOST}) exited with status 1 and left no verdict; before it joined the run"
+
+
+def test_hang_shows_the_stack_and_names_those_that_hang_too(directory):
+    watch = watched()
+    for rank in (1, 2):
+        watch.heard(
+            rank, Beat(step=7, phase="forward", progress=2, rows=[[0.0]], stack=f"Thread main\n  in loop_{rank}")
+        )
+    for tick in range(200):
+        watch.tick(tick / 10)
+        watch.heard(0, Beat(step=7, phase="exchange", progress=2, rows=[[0.0]]))
+        for rank in (1, 2):
+            watch.heard(rank, Beat(step=7, phase="forward", progress=2))
+    error = verdict_of(directory, watch, [])
+    assert lines(error)[0].startswith(
+        "rank 1 (host h, process 101) is alive but has made no progress for 10 s; last step 7"
+    )
+    assert lines(error)[1:4] == [
+        "  | Thread main",
+        "  |   in loop_1",
+        "  rank 2 is alive but has made no progress for 10 s",
+    ]
+
+
+def test_silent_worker_keeps_its_name_though_it_woke_and_found_itself_expelled(directory):
+    watch = watched(world_size=1, joined=1)
+    for tick in range(200):
+        watch.tick(tick / 10)
+    error = verdict_of(directory, watch, [], said(0, "peer_lost", "the driver is gone", exit_code=4))
+    assert "has been silent for 10 s" in lines(error)[0]
+
+
+def test_worker_that_died_after_it_had_finished_is_not_lost(directory):
+    watch = watched(world_size=1, joined=1)
+    watch.left(0)
+    aborted = Exited(0, -signal.SIGABRT, signal.SIGABRT)  # on its way out: the verdict decides
+    assert judge(directory, watch, [aborted], {0: said(0, "finished")}).state == "finished"
+
+
+def test_verdict_is_the_file_of_this_life_or_what_the_goodbye_carried(directory):
+    watch = watched()
+    watch.heard(1, Beat(step=8, phase="between steps", progress=9, bye=said(1, "finished", step=8)))
+    said(0, "finished", step=8).write(directory.verdicts)
+    said(2, "finished", step=3).write(directory.verdicts)
+    found = read_verdicts(directory, watch, life=0)
+    assert {rank: verdict.step for rank, verdict in found.items()} == {0: 8, 1: 8, 2: 3}
+    assert set(read_verdicts(directory, watch, life=1)) == {1}

@@ -1,0 +1,105 @@
+"""A small network of a user's own, with every kind of state, and ways to go wrong at a step on a rank."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+RANK = int(os.environ.get("VOLARY_RANK", os.environ.get("RANK", "0")))
+
+
+class Net(nn.Module):
+    """pace_s: a step takes at least so long. fault: what goes wrong in training step `at` on `ranks`, if anything.
+
+    ballast: numbers beside the parameters that a checkpoint carries too.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        pace_s: float = 0.0,
+        fault: str = "",
+        at: int = 5,
+        ranks: tuple[int, ...] = (1,),
+        ballast: int = 0,
+    ) -> None:
+        super().__init__()
+        # dropout draws random numbers, batch norm has buffers: a resumed run must go on with both
+        self.layers = nn.Sequential(
+            nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Dropout(0.2), nn.ReLU(), nn.Linear(32, classes)
+        )
+        self.register_buffer("ballast", torch.zeros(ballast))
+        self.pace_s, self.at = pace_s, at
+        self.fault = fault if RANK in ranks else ""
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        time.sleep(self.pace_s)
+        if self.training:
+            self.calls += 1
+        if self.calls == self.at and self.fault:
+            x = x + FAULTS[self.fault]()
+        return self.layers(x)
+
+
+def loop_for_ever() -> float:
+    while True:
+        time.sleep(0.01)
+
+
+def raise_an_error() -> float:
+    raise ValueError("boom in user code")
+
+
+def raise_another_error() -> float:
+    raise KeyError(f"of rank {RANK} alone")
+
+
+def leave_by_the_back_door() -> float:
+    os._exit(7)
+
+
+def leave() -> float:
+    sys.exit(0)
+
+
+def be_terminated() -> float:
+    os.kill(os.getpid(), signal.SIGTERM)
+    return 0.0
+
+
+def not_a_number() -> float:
+    return float("nan")
+
+
+def start_a_child_and_wait() -> float:
+    import subprocess
+
+    child = subprocess.Popen(["sleep", "600"])
+    Path(f"child-{RANK}").write_text(str(child.pid))
+    return loop_for_ever()
+
+
+def take_all_memory() -> float:
+    kept = []
+    while True:
+        kept.append(torch.ones(2**20))
+
+
+FAULTS = {
+    "loop": loop_for_ever,
+    "raise": raise_an_error,
+    "raise own": raise_another_error,
+    "os._exit": leave_by_the_back_door,
+    "sys.exit": leave,
+    "terminate": be_terminated,
+    "nan": not_a_number,
+    "child": start_a_child_and_wait,
+    "memory": take_all_memory,
+}

@@ -1,0 +1,72 @@
+"""kill -9: of a worker, of the driver, of everything; and what `resume` makes of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import time
+
+import psutil
+import pytest
+
+from faults._running import descendants, last_step, outcome, session, state
+from faults.conftest import STEPS
+from volary.run.checkpoints import Checkpoints
+
+
+def test_killed_worker_ends_the_run_with_its_name_and_resume_completes_it_exactly(launch, undisturbed):
+    run = launch("train", session(steps=STEPS, pace_s=0.02))
+    run.wait_for_step(25)
+    killed, pid = run.kill(rank=1), run.pid(1)
+    ended = run.ended(at_most_s=5)
+    print(f"from kill to the end of the command: {time.monotonic() - killed:.2f} s")
+    assert ended.status == 4
+    message = ended.err.splitlines()
+    assert f"rank 1 (host {socket.gethostname()}, process {pid}) was killed by SIGKILL; last step " in message[0]
+    assert ", in " in message[0]
+    assert "out of memory" not in message[0]
+    assert message[-3:] == [
+        "  rank 0: lost its peer",
+        f"  log: {run.directory.log(1)}",
+        f"go on: volary resume {run.directory.path}",
+    ]
+    assert "Traceback" not in ended.err
+    assert state(run.directory) == "failed"
+    again = launch("resume", "it")
+    assert again.ended().status == 0, again.text()
+    assert outcome(run.directory) == undisturbed
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+def test_run_killed_as_a_whole_at_any_step_is_resumed_to_the_same_parameters_bit_for_bit(launch, undisturbed, seed):
+    draw = random.Random(seed)
+    command, from_step = ("train", session(steps=STEPS, pace_s=0.01)), 0
+    for _ in range(2):
+        run = launch(*command)
+        run.wait_for_step(from_step + draw.randint(1, (STEPS - from_step) // 2))
+        os.kill(run.process.pid, signal.SIGKILL)
+        for worker in descendants(run.process.pid):
+            worker.kill()
+        assert run.ended().status == -signal.SIGKILL
+        assert state(run.directory) == "lost"
+        from_step = (Checkpoints(run.directory.checkpoints).steps() or [0])[-1]
+        command = ("resume", "it")
+    again = launch(*command)
+    assert again.ended().status == 0, again.text()
+    assert outcome(run.directory).continues(undisturbed)
+
+
+def test_killed_driver_leaves_no_worker_not_even_a_stopped_one(launch, undisturbed):
+    run = launch("train", session(steps=STEPS, pace_s=0.02))
+    run.wait_for_step(5)
+    run.kill(rank=1, number=signal.SIGSTOP)
+    run.wait_until(lambda: psutil.Process(run.pid(1)).status() == psutil.STATUS_STOPPED)
+    run.process.kill()
+    assert run.ended(at_most_s=5).status == -signal.SIGKILL  # and nothing that it started lives
+    assert state(run.directory) == "lost"
+    assert last_step(run.directory) < STEPS
+    again = launch("resume", "it")
+    assert again.ended().status == 0, again.text()
+    assert outcome(run.directory).continues(undisturbed)

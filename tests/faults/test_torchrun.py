@@ -1,0 +1,112 @@
+"""torchrun starts the workers: they join one run as its ranks, and its restarts recover."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+import torch.distributed as dist
+
+from faults._running import SOURCE, descendants, events, last_step, life_of, lives, running, session, state
+from faults.test_network_surface import throw
+from volary.comm.listeners import listeners
+from volary.run.directory import RunDirectory
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nnodes=1", "--monitor-interval=0.1")
+
+
+def torchrun(*arguments: str, workers: int = 2, max_restarts: int = 6) -> tuple[str, ...]:
+    how = (f"--nproc-per-node={workers}", f"--max-restarts={max_restarts}", "-m", "volary.worker")
+    return (*TORCHRUN, *how, *arguments)
+
+
+def workers_of(agent: int) -> dict[int, psutil.Process]:
+    """The worker processes of this life, by rank."""
+    found = {}
+    for process in descendants(agent):
+        try:
+            if "volary.worker" in process.cmdline():
+                found[int(process.environ()["RANK"])] = process
+        except psutil.Error:
+            continue  # it has just gone
+    return found
+
+
+def kill_rank_1(run, life: int) -> None:
+    """Kill rank 1 once this life has done 5 steps; prove that it was there and is gone, and that a new life begins."""
+    run.life = life
+    resumed_at = max((event.data["from_step"] for event in events(run.directory, "resumed")), default=0) if life else 0
+    run.wait_for_step(resumed_at + 5)
+    victim = workers_of(run.process.pid)[1]
+    assert lives(victim)
+    victim.send_signal(signal.SIGKILL)
+    run.wait_until(lambda: not lives(victim), at_most_s=5)
+    run.wait_until(lambda: life_of(run.directory) == life + 1, at_most_s=60)
+
+
+def run_killed(kills: int, steps: int) -> None:
+    with running(*torchrun(session(steps=steps, pace_s=0.02))) as run:
+        run.wait_until(lambda: life_of(run.directory) == 0)
+        for life in range(kills):
+            kill_rank_1(run, life)
+        ended = run.ended(at_most_s=90)
+        assert ended.status == 0, run.text()
+        assert (state(run.directory), last_step(run.directory)) == ("finished", steps)
+        assert life_of(run.directory) == kills
+        assert [event.life for event in events(run.directory, "failed")] == list(range(kills))
+        assert "rank 1" in events(run.directory, "failed")[0].data["message"]
+
+
+def test_worker_killed_under_torchrun_recovers_and_the_runs_own_sockets_are_closed_to_strangers():
+    with running(*torchrun(session(steps=120, pace_s=0.02))) as run:
+        run.wait_until(lambda: life_of(run.directory) == 0)
+        kill_rank_1(run, life=0)
+        run.life = 1
+        run.wait_for_step(5)
+        ours = {one.pid for one in descendants(run.process.pid)}  # the agent's own store is torchrun's
+        ends = listeners(ours)
+        assert len({end.pid for end in ends}) == 3  # two workers, and the driver beside rank 0
+        assert [end for end in ends if end.beyond_loopback] == []
+        for plug in throw(ends, times=5):
+            plug.close()
+        ended = run.ended(at_most_s=90)
+        assert ended.status == 0, run.text()
+        assert (state(run.directory), last_step(run.directory), life_of(run.directory)) == ("finished", 120, 1)
+        (failed,) = events(run.directory, "failed")
+        assert failed.life == 0
+        assert failed.data["message"].startswith("rank 1 (host ")
+        assert " died; last step " in failed.data["message"]
+
+
+@pytest.mark.slow
+def test_worker_killed_five_times_in_a_row_recovers_five_times():
+    run_killed(kills=5, steps=260)
+
+
+def test_ranks_with_other_settings_see_a_table_of_them_before_the_first_step():
+    file = session(steps=50)
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    place = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "GROUP_RANK": "0", "WORLD_SIZE": "2"}
+    meet = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port), "PYTHONPATH": str(SOURCE)}
+    processes = []
+    for rank in range(2):
+        variables = os.environ | place | meet | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        command = [sys.executable, "-m", "volary.worker", file, f"optimizer.lr=0.0{rank + 1}"]
+        with Path(f"said-{rank}").open("w") as said:
+            processes.append(subprocess.Popen(command, env=variables, stdout=said, stderr=said))
+    try:
+        assert [process.wait(timeout=60) for process in processes] == [5, 5]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for rank in range(2):
+        said_lines = Path(f"said-{rank}").read_text().splitlines()
+        assert "ranks differ, so nothing was started:" in said_lines
+        assert "  setting optimizer.lr: rank 0: 0.01; rank 1: 0.02" in said_lines
+    assert last_step(RunDirectory(Path("runs/it"))) == 0

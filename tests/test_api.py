@@ -1,0 +1,112 @@
+"""Volary from Python: sessions that train themselves, and `launch` for a loop of one's own."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import volary
+from train import _own_loops
+from volary import Session
+from volary.errors import BadInput, SettingError, WorkerFailed
+
+LOOPS = Path(_own_loops.__file__)
+
+
+def launch(loop: str, workers: int = 2, **more: Any) -> volary.Result:
+    return volary.launch(f"{LOOPS}:{loop}", workers=workers, show=False, **more)
+
+
+def test_a_session_trains_itself_and_gives_metrics_and_the_trained_module():
+    session = Session(
+        network="softmax",
+        data={"source": {"name": "synthetic", "shape": [6], "classes": 3, "samples": 60, "kind": "blobs"}},
+        train={"steps": 12},
+        evaluate={"every": "6 steps"},
+        strategy={"workers": 2},
+    )
+    result = session.train(show=False)
+    assert (result.state, result.steps, result.directory.path.parent.name) == ("finished", 12, "runs")
+    assert {"loss", "accuracy"} <= set(result.metrics)
+    assert [step for step, _ in result.metrics["loss"]] == [6, 12]
+    assert not result.module.training
+    source: Any = session.data.source
+    inputs, targets = source.open("test").fetch(torch.arange(12))
+    loss = torch.nn.functional.cross_entropy(result.module(inputs), targets)
+    assert loss.item() == pytest.approx(result.metrics["loss"][-1][1], abs=1e-5)
+
+
+def test_two_launched_workers_equal_one_and_their_values_come_back():
+    alone, both = launch("plain", 1), launch("plain", 2, name="both")
+    assert (both.state, both.steps, both.directory.name) == ("finished", 24, "both")
+    assert len(both.values) == 2
+    for name, tensor in alone.values[0]["state"].items():
+        for value in both.values:
+            torch.testing.assert_close(value["state"][name], tensor, rtol=0, atol=1e-12)
+
+
+def test_values_of_any_plain_kind_and_the_metrics_of_rank_0_come_back():
+    result = launch("recording")
+    assert [value["rank"] for value in result.values] == [0, 1]
+    assert result.values[1]["text"] == ["a", (1, 2.5, None)]
+    assert result.values[1]["tensor"].tolist() == [0, 1, 2]
+    assert result.metrics == {"accuracy": [(0, 0.5)], "loss": [(0, 2.0)]}
+
+
+def test_a_value_that_could_run_code_when_it_is_read_is_refused():
+    with pytest.raises(BadInput, match=r"returned a Sequential; accepted: tensors, numbers, text.*state_dict"):
+        launch("returning_a_module", 1)
+
+
+def outer() -> Any:
+    def train(worker: Any) -> None:
+        """Cannot be imported."""
+
+    return train
+
+
+@pytest.mark.parametrize(
+    "function", [lambda worker: None, outer(), functools.partial(_own_loops.plain, passes=2), print, "nonsense"]
+)
+def test_what_a_worker_could_not_import_is_refused_before_anything_starts(function):
+    with pytest.raises((BadInput, SettingError)) as refused:
+        volary.launch(function, workers=2, show=False)
+    assert "\n" not in str(refused.value)
+    assert "accepted: " in str(refused.value)
+    assert not Path("runs").exists()
+
+
+def script(guard: str) -> subprocess.CompletedProcess[str]:
+    Path("mine.py").write_text(
+        f"import sys\nimport volary\n\n\ndef train(worker):\n    return [worker.rank, sys.argv[1:]]\n\n\n{guard}"
+    )
+    return subprocess.run([sys.executable, "mine.py", "--width", "3"], capture_output=True, text=True, timeout=60)
+
+
+def test_a_function_of_a_script_is_launched_and_workers_see_its_arguments():
+    said = script('if __name__ == "__main__":\n    print(volary.launch(train, workers=2, show=False).values)\n')
+    assert (said.stdout, said.stderr) == ("[[0, ['--width', '3']], [1, ['--width', '3']]]\n", "")
+
+
+def test_a_script_without_a_main_guard_is_told_so_in_one_sentence():
+    said = script("volary.launch(train, workers=2, show=False)\n")
+    last = said.stderr.strip().splitlines()
+    assert said.returncode != 0
+    sentence = [line for line in last if "put it under `if __name__" in line]
+    assert len(sentence) == 1, said.stderr
+
+
+def test_an_error_in_the_function_is_told_with_rank_and_traceback():
+    with pytest.raises(WorkerFailed) as failed:
+        launch("failing")
+    text = str(failed.value)
+    assert text.startswith("rank 0 (host ")
+    assert "ZeroDivisionError: division by zero" in text
+    assert "in failing" in text
+    assert "1 other rank ended with the same error" in text

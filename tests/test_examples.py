@@ -1,0 +1,51 @@
+"""Every file of examples/ runs, as its first lines say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+COMMANDS = {
+    "digits.yaml": ["-m", "volary", "train", str(EXAMPLES / "digits.yaml"), "--quiet", "--json"],
+    "plain_loop.py": [str(EXAMPLES / "plain_loop.py")],
+    "own_loop.py": [str(EXAMPLES / "own_loop.py")],
+}
+
+
+def run(name: str) -> str:
+    said = subprocess.run([sys.executable, *COMMANDS[name]], capture_output=True, text=True, timeout=120)
+    assert said.returncode == 0, said.stderr
+    return said.stdout
+
+
+def test_there_is_a_command_for_every_example():
+    assert {file.name for file in EXAMPLES.iterdir() if file.suffix in (".py", ".yaml")} == set(COMMANDS)
+
+
+def test_the_digits_are_learnt_by_two_workers_to_97_percent():
+    import json
+
+    result = json.loads(run("digits.yaml"))
+    assert result["state"] == "finished"
+    assert result["metrics"]["accuracy"] >= 0.97
+
+
+@pytest.mark.parametrize("name", ["plain_loop.py", "own_loop.py"])
+def test_a_loop_of_one_s_own_learns_with_and_without_volary(name):
+    losses = [float(loss) for loss in re.findall(r"\d\.\d{4}", run(name))]
+    assert len(losses) == (1 if name == "plain_loop.py" else 2)
+    assert all(loss < 0.5 for loss in losses)
+
+
+def test_the_two_loops_differ_only_in_the_lines_that_say_so():
+    plain, own = (EXAMPLES.joinpath(name).read_text().splitlines() for name in ("plain_loop.py", "own_loop.py"))
+    new = [line for line in own if line not in plain and line.strip() and not line.startswith(('"""', "import "))]
+    marked = [line for line in new if re.search(r"# \(\d\)", line)]
+    assert len(marked) == 3
+    # beside these: the function's new argument and result, and what is printed at the end
+    assert len(new) - len(marked) <= 6

@@ -1,0 +1,122 @@
+"""Training loops of a user's own, as `volary.launch` names them in these tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+CLASSES, FEATURES = 3, 5
+
+
+def points(samples: int = 23) -> TensorDataset:
+    generator = torch.Generator().manual_seed(3)
+    inputs = torch.randn(samples, FEATURES, generator=generator).double()
+    return TensorDataset(inputs, (inputs.sum(1) > 0).long())
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, CLASSES)).double()
+
+
+def plain(worker: Any, *, passes: int = 1, clip: float | None = None, scaled: bool = False) -> dict[str, Any]:
+    """20 steps and more: 4 epochs of 6 batches, the last of 3 samples; in groups of `passes` batches a step."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    model, optimizer = worker.distribute(model, optimizer, passes=passes)
+    loader, scaler = worker.feed(points(), batch_size=4), torch.amp.GradScaler("cpu", enabled=scaled)
+    seen, norms, calls = [], [], 0
+    for _ in range(4):
+        for inputs, targets in loader:
+            loss = nn.functional.cross_entropy(model(inputs), targets) / passes
+            scaler.scale(loss).backward()
+            calls += 1
+            seen.append((len(inputs), bool(loss.isfinite())))
+            if calls % passes:
+                continue
+            scaler.unscale_(optimizer)
+            if clip is not None:
+                norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), clip)))
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    return {"state": model.state_dict(), "seen": seen, "norms": norms}
+
+
+def accumulating(worker: Any) -> dict[str, Any]:
+    return plain(worker, passes=2)
+
+
+def clipping(worker: Any) -> dict[str, Any]:
+    return plain(worker, clip=0.05)
+
+
+def scaling(worker: Any) -> dict[str, Any]:
+    return plain(worker, scaled=True)
+
+
+def leaving_early(worker: Any) -> list[Any]:
+    """Leaves an epoch by `break`: the next `for` is a new one."""
+    loader = worker.feed(points(), batch_size=4)
+    found = []
+    for _ in range(2):
+        for inputs, _ in loader:
+            found.append(inputs[:, 0].tolist())
+            break
+    return [len(loader), found]
+
+
+def recording(worker: Any) -> Any:
+    """Values of every kind, and metrics."""
+    worker.record(accuracy=0.5 + worker.rank, loss=torch.tensor(2.0))
+    return {"rank": worker.rank, "of": worker.world_size, "tensor": torch.arange(3), "text": ["a", (1, 2.5, None)]}
+
+
+def returning_a_module(worker: Any) -> Any:
+    return network()
+
+
+def closing(worker: Any) -> Any:
+    _, optimizer = worker.distribute(network(), torch.optim.SGD(network().parameters(), lr=0.1))
+    optimizer.step(lambda: 0.0)
+
+
+def asking_too_much(worker: Any) -> list[str]:
+    said = []
+    for samples, batch_size in ((9, 1), (1, 4)):
+        try:
+            worker.feed(points(samples), batch_size=batch_size)
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}")
+    worker.distribute(network(), torch.optim.SGD(network().parameters(), lr=0.1))
+    try:
+        worker.distribute(network(), torch.optim.SGD(network().parameters(), lr=0.1))
+    except Exception as error:
+        said.append(f"{type(error).__name__}: {error}")
+    return said
+
+
+def stopping(worker: Any) -> int:
+    """Goes on until it is asked to end."""
+    from volary.errors import Stopped
+
+    model = network()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    steps = 0
+    try:
+        while True:
+            for inputs, _ in worker.feed(points(), batch_size=4):
+                model(inputs).square().mean().backward()
+                optimizer.step()
+                steps += 1
+    except Stopped:
+        Path(f"saved-{worker.rank}").write_text(str(steps + 1))
+        raise
+
+
+def failing(worker: Any) -> float:
+    return 1 / (worker.rank - worker.rank)

@@ -1,0 +1,110 @@
+"""A session trained in the process of a test, as one of the ranks of a group that has been joined."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import HashStore
+from torch.distributed.distributed_c10d import _get_default_store
+
+from volary.run.checkpoints import Checkpoints
+from volary.run.disk import Disk
+from volary.session import Session
+from volary.train.assemble import assemble, build_model
+from volary.train.bulletin import Bulletin
+from volary.train.loop import Outcome, Training, train
+from volary.train.recorder import Recorder
+from volary.train.run_session import share_from_first
+from volary.train.seeds import seed_all
+
+CODE = Path(__file__).with_name("_user_code.py")
+_lives = itertools.count()
+
+
+def session(network: str, /, **settings: Any) -> Session:
+    """A session of `_user_code.py`'s network of that name on its points: 20 steps of 10 samples, or as told."""
+    source = settings.pop("source", {"name": "points"})
+    return Session(
+        network=f"{CODE}:{network}",
+        data={"source": {**source, "name": f"{CODE}:{source['name']}"}, "batch_size": settings.pop("batch_size", 10)},
+        **{
+            "optimizer": {"name": "sgd", "lr": 0.2, "momentum": 0.9},
+            "train": {"steps": 20},
+            "evaluate": {"every": "never"},
+            "checkpoint": {"every": "never"},
+            **settings,
+        },
+    )
+
+
+@dataclass
+class Trained:
+    """What came of it, on one rank. said: events, notes and metrics in order."""
+
+    parameters: dict[str, Tensor]
+    outcome: Outcome | None
+    rows: list[Any]
+    said: list[dict[str, Any]]
+
+    @property
+    def losses(self) -> list[float]:
+        """Of every step, over the global batch."""
+        return [row.loss for row in self.rows]
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """The data of every event of that kind."""
+        return [one["data"] for one in self.said if one.get("event") == kind]
+
+    @property
+    def metrics(self) -> list[tuple[int, dict[str, float]]]:
+        """Step and figures of every evaluation."""
+        return [(one["step"], one["metrics"]) for one in self.said if "metrics" in one]
+
+
+def made(
+    rank: int,
+    world_size: int,
+    session: Session,
+    folder: Path | str = "checkpoints",
+    *,
+    disk: Disk | None = None,
+    until: Callable[[int], bool] = lambda _: False,
+) -> Training:
+    """A training as a worker assembles it, before it resumes anything. until: asks it to end after such a step."""
+    seed_all(session.train.seed)
+    model = build_model(session, torch.device("cpu"))
+    share_from_first(model.module, world_size)
+    seed_all(session.train.seed + 1 + rank)
+    store = _get_default_store() if world_size > 1 else HashStore()
+    Path(folder).mkdir(exist_ok=True)
+    recorder = Recorder(rank)
+    return assemble(
+        session,
+        rank=rank,
+        world_size=world_size,
+        device=torch.device("cpu"),
+        recorder=recorder,
+        bulletin=Bulletin(store, rank, world_size, next(_lives)),
+        checkpoints=Checkpoints(Path(folder).absolute(), disk),
+        model=model,
+        asked_to_end=lambda: until(recorder.step + 1),
+    )
+
+
+def looked_at(it: Training, outcome: Outcome | None = None) -> Trained:
+    """What a training has come to, in values that can be sent."""
+    parameters = {name: p.detach().clone() for name, p in it.flow.module.named_parameters()}
+    return Trained(parameters, outcome, list(it.recorder.rows), list(it.recorder.said))
+
+
+def trained(rank: int, world_size: int, session: Session, folder: Path | str = "checkpoints", **more: Any) -> Trained:
+    """Train a session from its beginning, or from the newest checkpoint in `folder`."""
+    it = made(rank, world_size, session, folder, **more)
+    it.saver.resume()
+    return looked_at(it, train(it))

@@ -1,0 +1,158 @@
+"""Code of a user's own, as sessions of these tests name it: small networks and data sets."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, TensorDataset
+
+RANK = os.environ.get("VOLARY_RANK", "0")
+FEATURES, CLASSES = 6, 4
+
+
+def points(split: str, samples: int = 41) -> TensorDataset:
+    """Made-up points; every third as many are held back."""
+    seed, count = (1, samples) if split == "train" else (2, samples // 3)
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(count, FEATURES, generator=generator)
+    return TensorDataset(inputs, (inputs @ torch.ones(FEATURES, CLASSES).cumsum(1).sin()).argmax(1))
+
+
+def spoilt_points(
+    split: str, samples: int = 41, spoilt: tuple[int, ...] = (), value: float = float("nan")
+) -> TensorDataset:
+    """The same, with a value that is no number in some samples."""
+    data = points(split, samples)
+    data.tensors[0][spoilt] = value
+    return data
+
+
+class LoggedPoints(Dataset):
+    """The same, sample by sample; each worker of a run writes down which it was asked for.
+
+    hold_after: so many; then it waits until there is a file `go` beside the log.
+    """
+
+    def __init__(self, split: str, log: str, samples: int, hold_after: int) -> None:
+        self.left = hold_after
+        self.data = points(split, samples)
+        self.log = Path(log) / f"rank-{RANK}-process-{os.getpid()}"
+        self.split = split
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if self.split == "train":
+            self.left -= 1
+            until = time.monotonic() + 30
+            while self.left < 0 and not self.log.with_name("go").exists() and time.monotonic() < until:
+                time.sleep(0.01)
+            with self.log.open("a") as file:
+                file.write(f"{index}\n")
+        return self.data[index]
+
+
+class Tied(nn.Module):
+    """One matrix twice, a buffer that is no part of the weights, and one that is a small part of something large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into = nn.Linear(FEATURES, FEATURES, bias=False)
+        self.back = nn.Linear(FEATURES, FEATURES, bias=False)
+        self.back.weight = self.into.weight
+        self.out = nn.Linear(FEATURES, CLASSES)
+        self.register_buffer("mask", torch.ones(FEATURES, dtype=torch.bool), persistent=False)
+        self.register_buffer("seen", torch.zeros(1_000_000)[:1])
+        self.register_buffer("same", self.seen.data)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.training:
+            self.seen.add_(len(inputs))
+            self.mask[0] = False
+        return self.out(self.back(torch.tanh(self.into(inputs))) * self.mask)
+
+
+class Exact(nn.Module):
+    """In 64 bits, so that only a wrong sum shows and no rounding; a part of it is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(FEATURES, 9), nn.Tanh(), nn.Linear(9, 7), nn.Tanh(), nn.Linear(7, CLASSES)
+        )
+        self.double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layers(inputs.double())
+
+
+class Dropping(nn.Module):
+    """In 32 bits, with what a resume can lose: dropout, and batch norm's statistics."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(FEATURES, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.3), nn.Linear(width, CLASSES)
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layers(inputs)
+
+
+class OfMyRank(Dropping):
+    """Another shape on each rank."""
+
+    def __init__(self) -> None:
+        super().__init__(width=8 + int(RANK))
+
+
+class Pictures(nn.Module):
+    """Convolutions whose weights lie channels last, one of them turned around."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Conv2d(2, 5, 2)
+        self.two = nn.Linear(5 * 2, CLASSES)
+        self.to(memory_format=torch.channels_last)
+        self.two.weight = nn.Parameter(torch.randn(10, CLASSES).t())
+        self.double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.two(self.one(inputs.double().view(-1, 2, 3, 1).expand(-1, -1, -1, 2)).flatten(1))
+
+
+class Odd(nn.Module):
+    """Everything that a network may do with its parameters: see the names of the attributes.
+
+    Which of `sometimes` is used depends on the samples, so on the worker; `in_turn` changes from step to step.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(FEATURES, 6).double()
+        self.shared = nn.Linear(6, 6).double()
+        self.again = self.shared
+        self.frozen = nn.Linear(6, 6).double().requires_grad_(requires_grad=False)
+        self.unused = nn.Linear(6, 6).double()
+        self.sometimes = nn.Linear(6, 6).double()
+        self.in_turn = nn.ModuleList(nn.Linear(6, 6).double() for _ in range(3))
+        self.small = nn.Parameter(torch.ones(6))  # 32 bits
+        self.last = nn.Linear(6, CLASSES).double()
+        self.steps = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        inputs = inputs.double()
+        hidden = self.again(torch.tanh(self.shared(torch.tanh(self.first(inputs))))) * self.small
+        hidden = hidden + self.frozen(hidden)
+        if bool((inputs[:, 0] > 1.2).any()):
+            # a term of those samples alone, so that the sum over all workers is one device's
+            hidden = hidden + self.sometimes(hidden) * (inputs[:, :1] > 1.2)
+        if self.training:
+            hidden = self.in_turn[self.steps % 3](hidden)
+            self.steps += 1
+        return self.last(torch.tanh(hidden))

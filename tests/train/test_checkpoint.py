@@ -1,0 +1,242 @@
+"""What a checkpoint holds, how exactly training goes on from it, and what happens when it cannot be written."""
+
+from __future__ import annotations
+
+import errno
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from train._training import Trained, looked_at, made, session, trained
+from volary.run.checkpoints import MANIFEST, Checkpoints
+from volary.run.disk import Disk
+from volary.train.checkpoint import SHARED, WEIGHTS
+from volary.train.loop import train
+
+
+class Quick(Disk):
+    """Waits for no real disk."""
+
+    def sync(self, path: Path) -> None:
+        assert path.exists()
+
+
+class Full(Quick):
+    """Full when one of these files is written, or a folder is renamed to something of that name."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def write(self, path: Path, data: bytes, mode: int = 0o644) -> None:
+        if path.name in self.names:
+            super().write(path, data[: len(data) // 2], mode)
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        super().write(path, data, mode)
+
+    def rename(self, old: Path, new: Path) -> None:
+        if new.name in self.names:
+            raise OSError(errno.ENOSPC, "No space left on device", str(new))
+        super().rename(old, new)
+
+
+def dropping(steps: int = 12, every: str = "3 steps", **settings: Any) -> Any:
+    rule = {"name": "adam", "lr": 0.02}
+    checkpoint = {"every": every, "keep_last": 9, **settings.pop("checkpoint", {})}
+    settings.setdefault("source", {"name": "points", "samples": 44})  # batch norm takes no batch of 1
+    return session("Dropping", optimizer=rule, train={"steps": steps}, checkpoint=checkpoint, **settings)
+
+
+def quickly(rank: int, world_size: int, one: Any, folder: str, **more: Any) -> Trained:
+    return trained(rank, world_size, one, folder, **{"disk": Quick(), **more})
+
+
+def stop_and_resume(rank: int, world_size: int) -> tuple[Trained, Trained, Trained]:
+    whole = quickly(rank, world_size, dropping(), "whole")
+    stopped = quickly(rank, world_size, dropping(), "stopped", until=lambda step: rank == world_size - 1 and step == 7)
+    return whole, stopped, quickly(rank, world_size, dropping(), "stopped")
+
+
+def flat(state: Any) -> Any:
+    """The same in plain values, which compare."""
+    if isinstance(state, dict):
+        return {key: flat(value) for key, value in state.items()}
+    return state.tolist() if isinstance(state, torch.Tensor) else state
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workers, tmp_path, world_size):
+    everyone = workers(world_size, stop_and_resume)
+    for whole, stopped, resumed in everyone:
+        assert (whole.outcome, stopped.outcome, resumed.outcome) == ("finished", "stopped", "finished")
+        assert [row.step for row in stopped.rows + resumed.rows] == list(range(1, 13))
+        assert [row.loss for row in stopped.rows + resumed.rows] == whole.losses
+        for name, parameter in whole.parameters.items():
+            assert torch.equal(parameter, resumed.parameters[name])
+    folder = workers.folder / "1"
+    whole, resumed = (Checkpoints(folder / name).verify(12).files for name in ("whole", "stopped"))
+    assert sorted(whole) == [WEIGHTS, *(f"rank-{rank}.pt" for rank in range(world_size)), SHARED]
+    states = [torch.load(folder / name / "step-00000012" / SHARED) for name in ("whole", "stopped")]
+    assert flat(states[0]) == flat(states[1]), "optimiser, and the position in the data"
+    # its bytes depend on which of its words were the same object
+    assert whole.pop(SHARED) and resumed.pop(SHARED)
+    assert whole == resumed, "weights, generators, and every rank's statistics"
+
+
+def test_a_flipped_byte_in_any_file_of_the_newest_is_found_and_the_one_before_is_used(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole = quickly(0, 1, dropping(), "whole")
+    one = dropping(checkpoint={"keep_last": 1, "keep_best": False})
+    for number, name in enumerate((WEIGHTS, SHARED, "rank-0.pt", MANIFEST)):
+        folder = f"damaged-{number}"
+        quickly(0, 1, dropping(), folder, until=lambda step: step == 8)
+        path = Checkpoints(Path(folder)).path(8) / name
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 4
+        path.write_bytes(data)
+        it = made(0, 1, one, folder, disk=Quick())
+        assert it.saver.resume().step == 6
+        assert (it.recorder.step, it.saver.newest) == (6, "step 6")
+        (warning,) = looked_at(it).events("warning")
+        assert name in warning["text"]
+        assert warning["text"].endswith("; the checkpoint of step 6 is used")
+        train(it)
+        for parameter, expected in whole.parameters.items():
+            assert torch.equal(looked_at(it).parameters[parameter], expected)
+        assert Checkpoints(Path(folder)).steps() == [12]
+        assert Path(folder, "damaged-step-00000008", name).exists(), "kept to be looked at"
+
+
+def test_a_damaged_checkpoint_never_outlives_the_good_ones_that_follow(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    quickly(0, 1, dropping(), "c", until=lambda step: step == 8)
+    (Path("c/step-00000008") / WEIGHTS).write_bytes(b"")
+    (Path("c/step-00000006") / MANIFEST).write_bytes(b"")
+    quickly(0, 1, dropping(checkpoint={"keep_last": 1, "every": "1 step"}), "c", until=lambda step: step == 4)
+    assert Checkpoints(Path("c")).steps() == [4]
+    Checkpoints(Path("c")).verify(4)
+
+
+def test_where_none_is_whole_training_begins_anew_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    quickly(0, 1, dropping(), "c", until=lambda step: step == 3)
+    (Path("c/step-00000003") / SHARED).unlink()
+    it = made(0, 1, dropping(), "c", disk=Quick())
+    assert it.saver.resume() is None
+    assert [one["text"].rpartition("; ")[2] for one in looked_at(it).events("warning")] == ["training begins anew"]
+
+
+def test_the_last_few_and_the_best_are_kept_and_the_best_has_its_metric(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    every = {"every": "1 step", "keep_last": 2}
+    one = dropping(9, evaluate={"every": "1 step"}, checkpoint=every, loss={"name": "cross_entropy", "metric": "loss"})
+    found = quickly(0, 1, one, "best")
+    losses = {step: figures["loss"] for step, figures in found.metrics}
+    best = min(losses, key=lambda step: losses[step])
+    checkpoints = Checkpoints(Path("best"))
+    assert set(checkpoints.steps()) == {best, 8, 9}
+    assert checkpoints.manifest(best).metric == losses[best]
+    assert [one["value"] for one in found.events("best")][-1] == losses[best]
+    quickly(0, 1, dropping(9, checkpoint={**every, "keep_best": False}, evaluate={"every": "1 step"}), "last")
+    assert Checkpoints(Path("last")).steps() == [8, 9]
+
+
+def test_an_older_best_stays_when_the_better_one_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    it = made(0, 1, dropping(checkpoint={"keep_last": 1}), "c", disk=Full("step-00000003"))
+    for step, metric in enumerate((0.5, None, 0.7, None, None), start=1):
+        it.recorder.go_on_from(step)
+        it.saver.save(metric)
+    assert Checkpoints(Path("c")).steps() == [1, 5]
+
+
+def fill_the_disk(rank: int, world_size: int) -> dict[str, tuple[Trained, str, list[int]]]:
+    found = {}
+    for name in (WEIGHTS, "rank-1.pt", MANIFEST, "step-00000006"):
+        full = Full(name)
+
+        def empty_it(step: int, full: Full = full) -> bool:
+            if step == 7:  # after the second of three saves
+                full.names = ()
+            return False
+
+        it = made(rank, world_size, dropping(7), name, disk=full, until=empty_it)
+        outcome = train(it)
+        torch.distributed.barrier()
+        found[name] = looked_at(it, outcome), it.saver.newest, Checkpoints(Path(name)).steps()
+    return found
+
+
+def test_a_full_disk_on_any_rank_does_not_end_training_and_is_said(workers):
+    first, second = workers(2, fill_the_disk)
+    for name, (found, newest, steps) in first.items():
+        assert (found.outcome, len(found.rows)) == ("finished", 7)
+        assert (newest, steps) == ("step 7", [3, 7] if name == "step-00000006" else [7])
+        reasons = [one["reason"] for one in found.events("checkpoint_failed")]
+        assert len(reasons) == (1 if name == "step-00000006" else 2)
+        assert all("No space left on device" in one for one in reasons)
+        assert all(one.endswith("training goes on, older checkpoints stay") for one in reasons)
+        assert all(("rank 1" in one) == (name == "rank-1.pt") for one in reasons)
+        assert [one["step"] for one in found.events("checkpoint")] == steps
+        assert second[name][0].outcome == "finished"
+        assert not second[name][0].events("checkpoint_failed"), "rank 0 says it for all"
+
+
+class Sticky(Quick):
+    """Cannot clear away what a killed save has left of step 3."""
+
+    def remove(self, path: Path) -> None:
+        if path.name != ".step-00000003":
+            super().remove(path)
+
+
+def refuse_to_begin(rank: int, world_size: int) -> Trained:
+    Path("c/.step-00000003").mkdir(parents=True, exist_ok=True)
+    return trained(rank, world_size, dropping(6), "c", disk=Sticky())
+
+
+def test_a_draft_that_cannot_even_be_begun_does_not_end_training(workers):
+    first, second = workers(2, refuse_to_begin)
+    (failure,) = first.events("checkpoint_failed")
+    assert "File exists" in failure["reason"]
+    assert [one["step"] for one in first.events("checkpoint")] == [6]
+    assert (first.outcome, second.outcome) == ("finished", "finished")
+
+
+def test_weights_are_safetensors_by_torch_s_names_and_the_state_is_for_a_weights_only_reader(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one = session("Tied", train={"steps": 3}, checkpoint={"every": "3 steps"})
+    it = made(0, 1, one, "c", disk=Quick())
+    train(it)
+    path = Checkpoints(Path("c")).path(3)
+    weights = safetensors.torch.load_file(path / WEIGHTS)
+    module = it.flow.module
+    # a tied matrix stands once, a buffer that torch would not save not at all, one that is a view is no larger than it
+    assert set(weights) == {"into.weight", "out.weight", "out.bias", "seen", "same"}
+    assert all(torch.equal(weights[name], module.state_dict()[name]) for name in weights)
+    assert sum(file.stat().st_size for file in path.iterdir()) < 40_000
+    for name in (SHARED, "rank-0.pt"):
+        torch.load(io.BytesIO((path / name).read_bytes()), weights_only=True)
+
+    again = made(0, 1, session("Tied", train={"steps": 3, "seed": 5}), "other", disk=Quick()).flow.module
+    it = made(0, 1, one, "c", disk=Quick())
+    it.saver.resume()
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(it.flow.module.state_dict()[name], tensor)
+    assert not torch.equal(again.into.weight, module.into.weight)
+    assert it.flow.module.back.weight is it.flow.module.into.weight
+    assert it.flow.module.mask.tolist()[:2] == [False, True], "what torch would not save decides the rest all the same"
+
+
+def test_weights_come_back_in_any_layout(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one = session("Pictures", train={"steps": 3}, checkpoint={"every": "3 steps"})
+    found = trained(0, 1, one, "c", disk=Quick())
+    it = made(0, 1, one, "c", disk=Quick())
+    it.saver.resume()
+    assert not it.flow.module.two.weight.is_contiguous()
+    for name, parameter in it.flow.module.named_parameters():
+        assert torch.equal(parameter, found.parameters[name]), name

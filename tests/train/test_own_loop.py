@@ -1,0 +1,109 @@
+"""A loop of a user's own on several workers: the worker's side, and equality with one worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed import HashStore
+from torch.distributed.distributed_c10d import _get_default_store
+
+from train import _own_loops
+from volary.errors import SettingError, Stopped
+from volary.session.script import Script
+from volary.train.bulletin import Bulletin
+from volary.train.own_loop import Worker
+from volary.train.recorder import Recorder
+from volary.train.seeds import seed_all
+
+ROUNDING = 1e-12
+LOOPS = Path(_own_loops.__file__)
+EQUAL = ("plain", "accumulating", "clipping", "scaling")
+
+
+def call(function: Callable[[Worker], Any], rank: int, world_size: int, life: int, ending: bool = False) -> Any:
+    """What a worker's process does with the function, without the process."""
+    store = _get_default_store() if world_size > 1 else HashStore()
+    script = Script(function=f"{LOOPS}:plain", strategy={"workers": world_size})
+    recorder = Recorder(rank)
+    pulse: Any = SimpleNamespace(asked_to_end=ending)
+    seed_all(1)
+    worker = Worker(script, Bulletin(store, rank, world_size, life), recorder, pulse, torch.device("cpu"), rank)
+    return function(worker), recorder
+
+
+def call_all(rank: int, world_size: int) -> dict[str, Any]:
+    found = {}
+    for life, name in enumerate(EQUAL):
+        value, recorder = call(getattr(_own_loops, name), rank, world_size, life)
+        found[name] = value, list(recorder.rows)
+    return found
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_n_workers_equal_one_on_the_same_global_batches_over_more_than_20_steps(workers, world_size):
+    alone = call_all(0, 1)
+    for found in workers(world_size, call_all):
+        for name in EQUAL:
+            (value, rows), (expected, expected_rows) = found[name], alone[name]
+            assert len(rows) == len(expected_rows) == (12 if name == "accumulating" else 24)
+            for parameter, tensor in expected["state"].items():
+                torch.testing.assert_close(
+                    value["state"][parameter],
+                    tensor,
+                    rtol=0,
+                    atol=ROUNDING if name != "scaling" else 1e-9,
+                    msg=lambda text, where=(name, parameter): f"{where}: {text}",
+                )
+            # what a user's code sees between backward and step is the agreed gradient
+            assert value["norms"] == pytest.approx(expected["norms"], abs=1e-12)
+
+
+def call_plain(rank: int, world_size: int) -> Any:
+    value, recorder = call(_own_loops.plain, rank, world_size, 0)
+    return value, list(recorder.rows)
+
+
+def test_a_worker_without_a_sample_goes_through_the_loop_with_one_it_had(workers):
+    # 23 samples in batches of 4: the last of an epoch has 3, of which the fourth worker has none
+    *_, (value, rows) = workers(4, call_plain)
+    assert [row.samples for row in rows] == [1, 1, 1, 1, 1, 0] * 4
+    assert value["seen"] == [(1, True)] * 24
+    for parameter, tensor in call_plain(0, 1)[0]["state"].items():
+        torch.testing.assert_close(value["state"][parameter], tensor, rtol=0, atol=ROUNDING)
+
+
+def do_odd_things(rank: int, world_size: int) -> Any:
+    said, _ = call(_own_loops.asking_too_much, rank, world_size, 0)
+    left, _ = call(_own_loops.leaving_early, rank, world_size, 1)
+    with pytest.raises(SettingError, match=r"optimizer.step\(closure\) cannot be distributed"):
+        call(_own_loops.closing, rank, world_size, 2)
+    with pytest.raises(Stopped):
+        call(_own_loops.stopping, rank, world_size, 3, ending=rank == 1)
+    return said, left, Path(f"saved-{rank}").read_text()
+
+
+def test_what_cannot_be_is_refused_and_the_wish_of_one_ends_all_after_the_same_step(workers):
+    everyone = workers(2, do_odd_things)
+    for said, (steps, firsts), stopped_after in everyone:
+        assert said == [
+            "SettingError: batch_size is 1; accepted: 2 or more, a sample a worker",
+            "DataError: TensorDataset: has 1 samples; accepted: at least one for each of the workers",
+            "BadInput: worker.distribute was called twice; a run has one model and one optimiser",
+        ]
+        assert steps == 6
+        assert firsts[0] != firsts[1], "a `for` that follows a `break` is the next epoch"
+        assert stopped_after == "1"
+
+
+def test_phases_of_an_own_loop_are_told_apart():
+    _, recorder = call(_own_loops.plain, 0, 1, 0)
+    row = recorder.rows[-1]
+    assert row.step == 24
+    assert row.epoch == pytest.approx(4.0)
+    for phase in ("data", "forward", "backward", "optimizer"):
+        assert getattr(row, f"{phase}_s") > 0

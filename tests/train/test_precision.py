@@ -1,0 +1,81 @@
+"""Mixed precision on the CPU, clipping, and the learning rate's schedule, in the loop."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from train._training import Trained, looked_at, made, session, trained
+from volary.train.loop import train
+from volary.train.precision import clip
+
+
+def precise(kind: str, steps: int = 12, **settings: Any) -> Any:
+    return session(
+        "Dropping", source={"name": "points", "samples": 40}, train={"steps": steps, "precision": kind}, **settings
+    )
+
+
+def train_in_few_bits(rank: int, world_size: int) -> dict[str, Trained]:
+    found = {kind: trained(rank, world_size, precise(kind), kind) for kind in ("fp32", "bf16", "fp16")}
+    saved = precise("fp16", checkpoint={"every": "5 steps", "keep_last": 9})
+    found["whole"] = trained(rank, world_size, saved, "resumed")
+    if rank == 0:
+        Path("resumed/step-00000012").rename("later")
+    torch.distributed.barrier()
+    it = made(rank, world_size, saved, "resumed")
+    it.saver.resume()
+    assert it.recorder.step == 10
+    assert it.precision.state()["scale"] == 65536.0
+    found["resumed"] = looked_at(it, train(it))
+    return found
+
+
+def test_few_bits_train_and_resume_with_the_loss_scale_on_two_workers(workers):
+    for found in workers(2, train_in_few_bits):
+        for kind in ("bf16", "fp16"):
+            assert found[kind].outcome == "finished"
+            assert found[kind].losses == pytest.approx(found["fp32"].losses, abs=0.1)
+            assert found[kind].losses != found["fp32"].losses
+        for name, parameter in found["whole"].parameters.items():
+            assert parameter.dtype is torch.float32
+            assert torch.equal(parameter, found["resumed"].parameters[name])
+
+
+def overflow(rank: int, world_size: int) -> tuple[bool, float, bool]:
+    it = made(rank, world_size, precise("fp16", steps=1))
+    before = {name: p.detach().clone() for name, p in it.flow.module.named_parameters()}
+    if rank == 1:  # one worker's gradient does not fit into 16 bits
+        next(it.flow.module.parameters()).register_hook(lambda gradient: gradient * math.inf)
+    train(it)
+    same = all(torch.equal(p, before[name]) for name, p in it.flow.module.named_parameters())
+    return same, it.precision.state()["scale"], bool(it.recorder.rows[0].loss > 0)
+
+
+def test_an_overflow_on_one_worker_skips_the_update_and_shrinks_the_scale_on_all(workers):
+    assert workers(2, overflow) == [(True, 32768.0, True)] * 2
+
+
+def test_clipping_is_by_value_first_and_then_by_the_norm_of_all():
+    parameters = [torch.zeros(2, requires_grad=True), torch.zeros(1, requires_grad=True)]
+    parameters[0].grad, parameters[1].grad = torch.tensor([3.0, -0.5]), torch.tensor([-4.0])
+    clip(parameters, norm=None, value=None)
+    assert parameters[0].grad.tolist() == [3.0, -0.5]
+    clip(parameters, norm=None, value=2.0)
+    assert parameters[0].grad.tolist() == [2.0, -0.5]
+    assert parameters[1].grad.tolist() == [-2.0]
+    clip(parameters, norm=1.0, value=1.0)
+    norm = math.sqrt(1 + 0.25 + 1)
+    assert parameters[0].grad.tolist() == pytest.approx([1 / norm, -0.5 / norm], rel=1e-5)
+
+
+def test_the_schedule_decides_the_rate_of_every_step_and_of_every_group(tmp_path):
+    schedule = {"name": "step", "every": 3, "gamma": 0.5, "warmup": 2}
+    it = made(0, 1, session("Exact", schedule=schedule, train={"steps": 8}), tmp_path / "c")
+    rates = [row.lr for row in looked_at(it, train(it)).rows]
+    assert rates == pytest.approx([0.1, 0.2, 0.2, 0.1, 0.1, 0.1, 0.05, 0.05])
+    assert [group["lr"] for group in it.update.optimizer.param_groups] == pytest.approx([0.05])

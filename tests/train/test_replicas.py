@@ -1,0 +1,71 @@
+"""Replicas that should be equal and are not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from train._training import made, session
+from volary.errors import RanksDiffer
+from volary.train.loop import train
+from volary.train.replicas import compare_replicas, fingerprint
+
+
+def flip_bit(parameter: torch.Tensor, bit: int) -> None:
+    """As a cosmic ray would: no gradient, no rounding, one bit of the first value."""
+    kind = {2: torch.int16, 4: torch.int32, 8: torch.int64}[parameter.element_size()]
+    raw = parameter.detach().view(kind).view(-1)
+    raw[0] ^= torch.tensor(1, dtype=torch.int64).bitwise_left_shift(bit).to(kind)
+
+
+def look_for_a_flip(rank: int, world_size: int) -> list[str]:
+    module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2).double(), nn.Linear(2, 1).bfloat16())
+    torch.manual_seed(0)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter)
+    compare_replicas(module, 6, world_size)
+    said = []
+    for odd, name, bit in ((1, "0.weight", 0), (world_size - 1, "1.bias", 63), (0, "2.weight", 15)):
+        if rank == odd:
+            flip_bit(module.get_parameter(name), bit)
+        with pytest.raises(RanksDiffer) as found:
+            compare_replicas(module, 7, world_size)
+        said.append(str(found.value))
+        if rank == odd:
+            flip_bit(module.get_parameter(name), bit)
+        compare_replicas(module, 8, world_size)
+    return said
+
+
+def test_a_flipped_bit_is_found_and_rank_and_parameter_are_named(workers):
+    for said in workers(3, look_for_a_flip):
+        assert said == [
+            "replicas differ at step 7: rank 1 in parameter 0.weight; they should be equal",
+            "replicas differ at step 7: rank 2 in parameter 1.bias; they should be equal",
+            "replicas differ at step 7: rank 0 in parameter 2.weight; they should be equal",
+        ]
+
+
+def drift(rank: int, world_size: int) -> tuple[str, int]:
+    it = made(rank, world_size, session("Exact", train={"steps": 9, "compare_replicas": "4 steps"}))
+    if rank == 1:
+        flip_bit(next(it.flow.module.parameters()), 20)
+    with pytest.raises(RanksDiffer) as found:
+        train(it)
+    return str(found.value), it.recorder.step
+
+
+def test_the_loop_compares_replicas_as_often_as_it_is_told(workers):
+    said = "replicas differ at step 4: the ranks in parameter layers.0.weight; they should be equal"
+    assert workers(2, drift) == [(said, 4)] * 2
+
+
+def test_every_single_bit_counts():
+    module = nn.Linear(2, 1, bias=False)
+    whole = fingerprint(module)
+    for bit in range(32):
+        flip_bit(module.weight, bit)
+        assert not torch.equal(fingerprint(module), whole), bit
+        flip_bit(module.weight, bit)
+    assert torch.equal(fingerprint(module), whole)

@@ -1,0 +1,134 @@
+"""Which gradients are exchanged when a network is not simple, and what ranks agree on with them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from train._training import Trained, session, trained
+from volary.errors import SettingError
+from volary.session.spec import Strategy as Settings
+from volary.train.recorder import Recorder
+from volary.train.strategy import Strategy
+from volary.train.votes import Agreed
+
+ROUNDING = 1e-5  # the network has a parameter of 32 bits
+
+
+def odd(**settings: Any) -> Any:
+    rule = {"name": "sgd", "lr": 0.2, "momentum": 0.9, "weight_decay": 0.05}
+    data = {"name": "points", "samples": 40}  # every worker has samples in every step
+    return session("Odd", source=data, optimizer=rule, train={"steps": 20, "compare_replicas": "1 step"}, **settings)
+
+
+def train_odd(rank: int, world_size: int) -> dict[str, Trained]:
+    buckets = {"one bucket": 25.0, "a bucket each": 1e-6}
+    return {name: trained(rank, world_size, odd(strategy={"bucket_mb": size}), name) for name, size in buckets.items()}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("alone"))
+        return train_odd(0, 1)["one bucket"]
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_frozen_shared_unused_and_changing_parameters_end_as_on_one_device(workers, alone, world_size):
+    everyone = workers(world_size, train_odd)
+    for found in everyone:
+        for name in found:
+            for parameter, expected in alone.parameters.items():
+                torch.testing.assert_close(found[name].parameters[parameter], expected, rtol=0, atol=ROUNDING)
+    for text in [text for found in everyone[1:] for text in found["one bucket"].events("warning")]:
+        pytest.fail(f"said by another rank than 0: {text}")
+    said = [one["text"] for one in everyone[0]["one bucket"].events("warning")]
+    told = [text.partition(" ")[0] for text in said]
+    assert len(told) == len(set(told)), "a parameter is named once"
+    assert {f"{part}.{kind}" for part in ("unused", "sometimes") for kind in ("weight", "bias")} <= set(told)
+    assert {name.rpartition(".")[0] for name in told} == {"unused", "sometimes", "in_turn.0", "in_turn.1", "in_turn.2"}
+    assert "unused.weight had no gradient on any worker; it was not updated" in said
+    assert any(text.startswith("sometimes.weight had no gradient on 1 of") for text in said) or world_size > 2
+
+
+def test_an_unused_parameter_is_touched_by_neither_momentum_nor_decay(alone, tmp_path):
+    from train._training import made
+
+    before = dict(made(0, 1, odd(), tmp_path / "c").flow.module.named_parameters())
+    for name, expected in before.items():
+        untouched = name.startswith(("unused", "frozen"))
+        assert torch.equal(alone.parameters[name], expected) is untouched, name
+
+
+def strategy_of(module: nn.Module, rank: int, world_size: int, **more: Any) -> Strategy:
+    settings = Settings(workers=world_size, bucket_mb=more.pop("bucket_mb", 25.0))
+    return Strategy(settings, module.named_parameters(), Recorder(rank), rank=rank, world_size=world_size, **more)
+
+
+def vote(rank: int, world_size: int) -> list[Agreed]:
+    module = nn.Linear(2, 1)
+    strategy = strategy_of(module, rank, world_size)
+    agreed = []
+    for loss, ending in ((0.5, False), (1.0, rank == 1), (math.nan if rank == 2 else 1.0, False), (-math.inf, False)):
+        module(torch.ones(1, 2)).sum().backward()
+        agreed.append(strategy.agree(loss, ending=ending))
+    strategy.close()
+    return agreed
+
+
+def test_all_ranks_read_the_same_loss_ending_and_ranks_without_a_finite_loss(workers):
+    everyone = workers(3, vote)
+    for agreed in everyone:
+        assert [one.loss for one in agreed[:2]] == [1.5, 3.0]
+        assert [one.ending for one in agreed] == [False, True, False, False]
+        assert [one.not_finite for one in agreed] == [(), (), (2,), (0, 1, 2)]
+        assert all(math.isnan(one.loss) for one in agreed[2:])
+
+
+class Mixed(nn.Module):
+    """A parameter of each type."""
+
+    TYPES = (torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.complex64, torch.float32)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = nn.ParameterList(nn.Parameter(torch.ones(3, dtype=kind)) for kind in self.TYPES)
+
+    def loss(self, factor: float) -> torch.Tensor:
+        products = [each * factor for each in self.own]
+        return torch.stack([(one.real if one.is_complex() else one).sum().double() for one in products]).sum()
+
+
+def exchange_mixed(rank: int, world_size: int) -> list[list[complex]]:
+    module = Mixed()
+    strategy = strategy_of(module, rank, world_size, bucket_mb=1e-6, weight=lambda: 0.5)
+    module.loss(2.0 + 2 * rank).backward()
+    agreed = strategy.agree(0.25, ending=False)
+    assert agreed.loss == 0.5
+    return [each.grad.to(torch.complex64).tolist() for each in module.own]
+
+
+def test_parameters_of_any_type_are_summed_each_in_its_own(workers):
+    for found in workers(2, exchange_mixed):
+        assert found == [[3.0, 3.0, 3.0]] * len(Mixed.TYPES)
+
+
+def unfreeze(rank: int, world_size: int) -> str:
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    module[0].requires_grad_(requires_grad=False)
+    strategy = strategy_of(module, rank, world_size)
+    module[0].requires_grad_(requires_grad=True)
+    module(torch.ones(1, 2)).sum().backward()
+    with pytest.raises(SettingError) as refused:
+        strategy.agree(0.0, ending=False)
+    return str(refused.value)
+
+
+def test_a_parameter_that_is_unfrozen_later_is_refused_and_not_left_to_drift(workers):
+    assert (
+        workers(2, unfreeze) == ["0.weight was frozen when training began; accepted: trainable then, frozen later"] * 2
+    )
