@@ -13,11 +13,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
-from _report import paired
 from torch import Tensor, distributed, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
+
+from _report import paired
 from volary.data.order import epoch_order
+from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.assemble import assemble, build_model
 from volary.train.loop import train
@@ -34,38 +36,38 @@ if TYPE_CHECKING:
 
 Loop = Callable[[int], None]  # trains for so many steps
 
-WARM_STEPS = 4  # DistributedDataParallel makes its buckets anew in the second
+WARM_STEPS = 2  # DistributedDataParallel makes its buckets anew after the first
+FEWEST_PAIRS = 3
 FUSED = {"fused": True}
 # ours sends no buffers either
-TUNED = {"gradient_as_bucket_view": True, "static_graph": True, "broadcast_buffers": False}
-# what the peer may be: arguments of torch.optim.SGD, and of DistributedDataParallel
+TUNED = {"gradient_as_bucket_view": True, "static_graph": True, "forward_sync_buffers": False}
+# what the peer may be: arguments of torch.optim.SGD, and of DistributedDataParallel; without trials it is the first
 PEERS: dict[int, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
-    1: {"PyTorch loop": ({}, {}), "PyTorch loop, fused SGD": (FUSED, {})},
+    1: {"PyTorch loop, fused SGD": (FUSED, {}), "PyTorch loop": ({}, {})},
     2: {
-        "DDP": ({}, {}),
         "DDP, tuned": (FUSED, TUNED),
         "DDP, tuned, 5 MB": (FUSED, TUNED | {"bucket_cap_mb": 5}),
         "DDP, tuned, 100 MB": (FUSED, TUNED | {"bucket_cap_mb": 100}),
+        "DDP, tuned, plain SGD": ({}, TUNED),
+        "DDP": ({}, {}),
     },
 }
 
 
 def take_turns(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     """The job: build as a session's worker does, choose the peer, and write down the pairs."""
-    pairs, trials, turn_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    most, trials, turn_s, pairs_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
     with joined(member, torch.device("cpu")) as bulletin:
         training = _training(member, recorder, pulse, bulletin)
-        peers = {name: _peer(training, *how) for name, how in PEERS[training.world_size].items()}
+        known = PEERS[training.world_size]
+        peers = {name: _peer(training, *known[name]) for name in (known if trials else list(known)[:1])}
         ours = _ours(training)
         turns = Turns(training, [ours, *peers.values()], turn_s)
-        tried = {name: [] for name in peers}
-        for _ in range(trials):
-            for name, peer in peers.items():
-                tried[name].append(turns.take(peer))
-        best = min(tried, key=lambda name: statistics.median(tried[name]))
+        best = _fastest(peers, turns, trials)
+        pairs = max(FEWEST_PAIRS, min(most, int(pairs_s / (2 * turns.length_s))))
         found = paired(lambda: turns.take(ours), lambda: turns.take(peers[best]), pairs)
     if member.place.rank == 0:
-        text = json.dumps({"paired": asdict(found), "peer": best, "tried": tried})
+        text = json.dumps({"paired": asdict(found), "peer": best})
         (member.directory.results / "turns.json").write_text(text, encoding="utf-8")
     return "finished"
 
@@ -76,9 +78,11 @@ class Turns:
     def __init__(self, training: Training, loops: list[Loop], turn_s: float) -> None:
         self._training = training
         self._steps = WARM_STEPS
-        step_s = max(self.take(loop) for loop in loops)
-        step_s = min(self.take(loop) for loop in loops)
+        for loop in loops:
+            self.take(loop)
+        step_s = self.take(loops[0])
         self._steps = max(1, round(turn_s / step_s))
+        self.length_s = self._steps * step_s
 
     def take(self, loop: Loop) -> float:
         """Seconds per step of a turn of `loop`: the slowest worker's, the same on all."""
@@ -97,6 +101,15 @@ class Turns:
         return found.item()
 
 
+def _fastest(peers: dict[str, Loop], turns: Turns, trials: int) -> str:
+    """The name of the peer whose turns are the shortest."""
+    tried: dict[str, list[float]] = {name: [0.0] * (not trials) for name in peers}
+    for _ in range(trials):
+        for name, peer in peers.items():
+            tried[name].append(turns.take(peer))
+    return min(tried, key=lambda name: statistics.median(tried[name]))
+
+
 def _training(member: Membership, recorder: Recorder, pulse: Pulse, bulletin: Bulletin) -> Training:
     """What `volary.train.run_session` trains with."""
     session, place, device = Session.read(member.directory.session), member.place, torch.device("cpu")
@@ -110,7 +123,7 @@ def _training(member: Membership, recorder: Recorder, pulse: Pulse, bulletin: Bu
         device=device,
         recorder=recorder,
         bulletin=bulletin,
-        checkpoints=member.directory.checkpoints,
+        checkpoints=Checkpoints(member.directory.checkpoints),
         model=model,
         asked_to_end=lambda: pulse.asked_to_end,
     )
@@ -133,7 +146,9 @@ def _peer(training: Training, rule: dict[str, Any], parallel: dict[str, Any]) ->
     if world_size > 1:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         module = DistributedDataParallel(module, process_group=distributed.new_group(backend="gloo"), **parallel)
-    optimizer = torch.optim.SGD(module.parameters(), lr=session.optimizer.lr, momentum=session.optimizer.momentum, **rule)
+    optimizer = torch.optim.SGD(
+        module.parameters(), lr=session.optimizer.lr, momentum=session.optimizer.momentum, **rule
+    )
     epoch, start, order = -1, len(inputs), torch.empty(0)
 
     def batch() -> Tensor:
@@ -150,7 +165,7 @@ def _peer(training: Training, rule: dict[str, Any], parallel: dict[str, Any]) ->
         for _ in range(steps):
             chosen = batch()
             loss = cross_entropy(module(inputs.index_select(0, chosen)), targets.index_select(0, chosen))
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             total += loss.item()

@@ -2,14 +2,15 @@
 
     python benchmarks/step_overhead.py [--quick] [--only NAME] [--json FILE]
 
-Ours is a real run: a driver with its hub and journal, workers on the cores that the local engine gives them, heartbeats,
-and `volary.train.loop.train` with everything at its default but evaluations and checkpoints, which the peer has not.
+Ours is a real run: a driver with its hub and journal, workers on the cores that the local engine gives them, their
+heartbeats, and `volary.train.loop.train`, all at its defaults but for evaluations and checkpoints, which nobody makes.
 The peer runs in the same processes and takes turns with ours: the same network from the same initial values, the same
 batches (64 samples for LeNet, 32 for ResNet-18, over all workers) gathered from tensors in memory, SGD with momentum,
 fp32; both read the loss of each step. With 2 workers it is DistributedDataParallel over gloo on loopback. It is tried
-with several settings (`PEERS` in _step_turns.py), and with the fastest of them it is measured. A turn is some tenths of
-a second of steps and ends when its slowest worker ends; a pair is a turn of each. ratio: the median of the pairs of a
-start of all processes, and of those the median over several starts, as where memory lies differs between starts.
+with several settings (`PEERS` in _step_turns.py), and measured with the fastest of them; --quick takes the first.
+A turn is some tenths of a second of steps and ends when its slowest worker ends; a pair is a turn of each. ratio: the
+median of the pairs of a start of all processes, and of those the median over three starts (--quick: one), since where
+memory lies differs between starts.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from _report import Options, Paired, Row, arguments, report
 from volary.driver.drive import Drive, Meeting
@@ -43,12 +45,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Effort:
-    """starts: of all processes. pairs: of turns, in each start. trials: turns of each peer before one is chosen."""
+    """starts: of all processes. pairs: of turns, in each start. trials: turns of each peer before one is chosen.
+
+    turn_s: about how long a turn is; at least one step. pairs_s: there are fewer pairs if they would take longer.
+    """
 
     starts: int
     pairs: int
     trials: int
     turn_s: float
+    pairs_s: float
 
 
 LENET, RESNET = ("lenet", (1, 28, 28), 64), ("resnet18", (3, 32, 32), 32)
@@ -58,13 +64,15 @@ CASES = {
     "resnet18-1": Case(*RESNET, workers=1, wanted="at most 1.03"),
     "resnet18-2": Case(*RESNET, workers=2, wanted="at most 1.00"),
 }
-QUICK = Effort(starts=1, pairs=7, trials=1, turn_s=0.3)
-FULL = Effort(starts=5, pairs=15, trials=3, turn_s=1.0)
+QUICK = Effort(starts=1, pairs=7, trials=0, turn_s=0.2, pairs_s=15)
+FULL = Effort(starts=3, pairs=15, trials=3, turn_s=0.6, pairs_s=120)
 
 
 def main() -> None:
     """Run the rows that are asked for."""
     options = arguments(__doc__, list(CASES))
+    path = os.environ.get("PYTHONPATH")  # workers import their job from this folder
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *([path] if path else [])])
     report([_row(name, case, options) for name, case in CASES.items() if options.wants(name)], options.json)
 
 
@@ -90,10 +98,8 @@ def _start(case: Case, effort: Effort) -> tuple[Paired, str]:
     with tempfile.TemporaryDirectory() as folder:
         session = _session(case, folder)
         directory = create(session)
-        work = [str(effort.pairs), str(effort.trials), str(effort.turn_s)]
+        work = [str(number) for number in (effort.pairs, effort.trials, effort.turn_s, effort.pairs_s)]
         command = [sys.executable, "-m", "volary.worker", *work]
-        path = os.environ.get("PYTHONPATH")
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *([path] if path else [])])
 
         def launch(meeting: Meeting) -> Handle:
             meet = f"{meeting.host}:{meeting.port}"
@@ -107,17 +113,21 @@ def _start(case: Case, effort: Effort) -> tuple[Paired, str]:
 
 
 def _session(case: Case, folder: str) -> Session:
-    return Session(
-        network=case.network,
-        data={"source": {"name": "synthetic", "shape": case.shape, "samples": 4096}, "batch_size": case.batch_size},
-        optimizer={"name": "sgd", "lr": 0.01, "momentum": 0.9},
-        train={"steps": 10**9, "device": "cpu"},
-        evaluate={"every": "never"},
-        checkpoint={"every": "never"},
+    settings: dict[str, Any] = {
+        "network": case.network,
+        "data": {
+            "source": {"name": "synthetic", "shape": case.shape, "samples": 4096},
+            "batch_size": case.batch_size,
+        },
+        "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9},
+        "train": {"steps": 10**9, "device": "cpu"},
+        "evaluate": {"every": "never"},
+        "checkpoint": {"every": "never"},
         # the peer's turns must not look like a hang
-        strategy={"workers": case.workers, "suspect_after_s": 300, "give_up_after_s": 600},
-        run={"folder": folder},
-    )
+        "strategy": {"workers": case.workers, "suspect_after_s": 300, "give_up_after_s": 600},
+        "run": {"folder": folder},
+    }
+    return Session(**settings)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def train(session: Session, *, show: bool = True) -> Result:
 
 def launch(
     function: Callable[..., Any] | str,
-    workers: int = 1,
+    workers: int | None = None,
     strategy: Mapping[str, Any] | Strategy | None = None,
     *,
     name: str | None = None,
@@ -68,7 +68,7 @@ def launch(
     device: str = "auto",
     show: bool = True,
 ) -> Result:
-    """Call `function(worker)` in `workers` processes that train as one; see `volary.train.own_loop.Worker`.
+    """Call `function(worker)` in `workers` (1) processes that train as one; see `volary.train.own_loop.Worker`.
 
     function: at the top level of a file or module, or named as "package.module:name" or "path/file.py:name". strategy:
     settings as in a session file. name, folder: of the run. show: progress, as `volary train` does. Call it under
@@ -78,7 +78,11 @@ def launch(
         raise BadInput(
             'volary.launch was reached while a worker imports the file; put it under `if __name__ == "__main__":`'
         )
-    given = strategy if isinstance(strategy, Strategy) else Strategy(**{"workers": workers, **(strategy or {})})
+    given = (
+        strategy if isinstance(strategy, Strategy) else Strategy(**({"workers": workers or 1} | dict(strategy or {})))
+    )
+    if workers is not None and workers != given.workers:
+        raise BadInput(f"workers is {workers}, and strategy says {given.workers}; accepted: one of them, or both alike")
     script = Script(
         function=function if isinstance(function, str) else reference_to(function),
         strategy=given,
@@ -97,12 +101,14 @@ def reference_to(function: Callable[..., Any]) -> str:
             f"{name or function!r} cannot be imported by workers; accepted: a function at the top level of a file"
         )
     module = function.__module__
-    if module != "__main__":
-        return f"{module}:{name}"
-    file = getattr(sys.modules["__main__"], "__file__", None)
+    # of a package, the folder that the package lies in: workers find it wherever they are started
+    file = getattr(sys.modules[module.partition(".")[0]], "__file__", None)
     if file is None:
         raise BadInput(f"{name} was defined at a prompt, where workers cannot import it; put it into a file")
-    return f"{Path(file).resolve()}:{name}"
+    if module == "__main__":
+        return f"{Path(file).resolve()}:{name}"
+    top = Path(file).resolve()
+    return f"{module}:{name} in {top.parent.parent if top.name == '__init__.py' else top.parent}"
 
 
 def _watcher(show: bool) -> Watcher:

@@ -31,10 +31,8 @@ def _local(place: Place) -> int:
     from volary.train.process import Membership, work
 
     # beats begin before torch is imported: a slow start is seen as one
-    host, port = place.meet_at
     directory = RunDirectory(text(os.environ, "VOLARY_RUN", "volary"))
-    member = Membership(place=place, directory=directory, host=host, port=port)
-    return work(member, text(os.environ, "VOLARY_JOB", "volary"))
+    return work(Membership.claim(place, directory, *place.meet_at), text(os.environ, "VOLARY_JOB", "volary"))
 
 
 def _launched(place: Place, arguments: list[str]) -> int:

@@ -6,28 +6,27 @@ import pytest
 import torch
 from torch import nn
 
+from exchange._ranks import Notes
 from volary.codec import ROOM as CODECS
 from volary.consistency import ROOM
 from volary.exchange import ROOM as EXCHANGES
-from volary.exchange._buckets import Bucket
-
-
-def bucket_of(value: float) -> Bucket:
-    bucket = Bucket(0, [("p", nn.Parameter(torch.zeros(1000)))], 1, torch.zeros(0))
-    bucket.flat.fill_(value)
-    return bucket
+from volary.exchange._buckets import Bucket, Plan
 
 
 def wait_for_all(rank: int, world_size: int) -> tuple[list[float], int]:
-    exchange = EXCHANGES.load("allreduce")().build(CODECS.load("none")(), world_size)
+    plans = [Plan([("p", nn.Parameter(torch.zeros(1000)))], 1, torch.float32, torch.device("cpu"))] * 2
+    bulletin = Notes(rank, world_size)
+    exchange = EXCHANGES.load("allreduce")().build(CODECS.load("none")(), bulletin, [plan.shape for plan in plans])
+    pairs = enumerate(zip(plans, exchange.memory, strict=True))
+    buckets = [Bucket(index, plan, memory, private=False) for index, (plan, memory) in pairs]
     model = ROOM.load("bsp")().build(exchange)
     for _ in range(2):
-        buckets = [bucket_of(rank + 1.0), bucket_of(10.0)]
-        for bucket in buckets:
+        for bucket, value in zip(buckets, (rank + 1.0, 10.0), strict=True):
+            bucket.contribution.fill_(value)
             model.gradient_ready(bucket)
         model.before_update(buckets)
         model.step()
-    return [bucket.flat.unique().item() for bucket in buckets], model.clock
+    return [memory.agreed.unique().item() for memory in exchange.memory], model.clock
 
 
 def test_every_bucket_holds_every_worker_s_contribution_before_the_update(workers):

@@ -79,9 +79,9 @@ def test_message_that_makes_no_sense_is_refused(hub, message):
 
 
 def test_wish_to_finish_reaches_who_is_here_and_who_comes_later(hub):
-    list(hub.opened(1, HELLO, 0.0))
+    assert list(hub.opened(1, HELLO, 0.0)) == [(1, {"welcome": True})]
     assert list(hub.finish()) == [(1, {"finish": True})]
-    assert list(hub.opened(2, HELLO | {"rank": 1}, 0.0)) == [(2, {"finish": True})]
+    assert list(hub.opened(2, HELLO | {"rank": 1}, 0.0)) == [(2, {"welcome": True}), (2, {"finish": True})]
 
 
 def test_processes_on_this_machine_are_noted_by_rank(hub, directory):

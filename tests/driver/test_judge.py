@@ -82,7 +82,7 @@ def test_error_of_a_workers_own_code_comes_before_those_that_it_broke_and_those_
         "  | Traceback (most recent call last):",
         '  |   File "net.py", line 9, in forward',
         "  | ValueError: boom",
-        "  rank 0: lost its peer",
+        "  rank 0, 2 ended because of it",
         f"  log: {directory.log(1)}",
         f"go on: volary resume {directory.path}",
     ]
@@ -143,7 +143,7 @@ def test_death_is_named_by_its_signal_or_status(directory, gone, words):
     assert lines(error) == [
         f"rank 1 (host h, process 101) {words}; last step 7, in forward",
         "  | the log of 1",
-        "  rank 0, 2: lost their peer",
+        "  rank 0, 2 ended because of it",
         f"  log: {directory.log(1)}",
         f"go on: volary resume {directory.path}",
     ]

@@ -154,6 +154,16 @@ def test_phase_may_take_five_times_its_longest_but_another_phase_may_not():
     assert len(other.go_on(10.5)) == 1
 
 
+def test_network_that_is_slow_from_its_first_step_is_measured_by_that():
+    play = Play(world_size=1, come=1)
+    play.beats[0] = Beat(step=0, phase="forward", progress=1)
+    play.go_on(15)
+    play.say(0, "optimizer", step=1)
+    play.say(0, "forward", step=1)
+    assert play.go_on(15) == []
+    assert play.suspected == []
+
+
 def test_worker_that_recovers_is_suspected_anew_the_next_time():
     play = Play(world_size=1, come=1)
     play.say(0, "forward")
@@ -307,7 +317,8 @@ def test_no_healthy_worker_is_blamed_and_every_lost_one_is_named_within_its_boun
         kind = {"hangs": "stuck", "stops": "silent", "dies": "died"}[world.trouble]
         first = world.watch.lost[0]
         assert (first.rank, first.kind) == (world.victim.rank, kind), f"World({seed}).play(300)"
-        assert {one.rank for one in world.suspects} <= {world.victim.rank}, f"World({seed}).play(300)"
+        if world.trouble != "dies":
+            assert first.rank in {one.rank for one in world.suspects}, f"World({seed}).play(300)"
         bound_s = {"hangs": max(10, 5 * (world.victim.longest_s + 1.5)), "stops": 10, "dies": 0}[world.trouble]
         assert given_up_at is not None
         assert given_up_at - world.from_s <= bound_s + 2 + world.lost_sight_s, f"World({seed}).play(300)"

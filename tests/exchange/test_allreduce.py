@@ -3,61 +3,90 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from _workers import WorkerError
+from exchange._ranks import Notes
 from volary.codec import ROOM as CODECS
-from volary.errors import PeerLost
+from volary.comm.futex import why_not
+from volary.errors import PeerLost, SettingError
 from volary.exchange import ROOM as EXCHANGES
-from volary.exchange._buckets import Bucket
+from volary.exchange._base import Exchange, Shape
+from volary.exchange._buckets import Bucket, Plan
 from volary.exchange._collectives import add_up, gather, take_from_first
 
-
-def bucket_of(value: float, numel: int = 1000) -> Bucket:
-    bucket = Bucket(0, [("p", nn.Parameter(torch.zeros(numel)))], 1, torch.zeros(0))
-    bucket.flat.fill_(value)
-    return bucket
+ROUTES = ["torch", pytest.param("shared", marks=pytest.mark.skipif(bool(why_not()), reason=why_not()))]
 
 
-def push_and_pull(rank: int, world_size: int) -> tuple[list[float], int, int]:
-    exchange = EXCHANGES.load("allreduce")().build(CODECS.load("none")(), world_size)
-    buckets = [bucket_of(rank + 1.0), bucket_of(10.0 * rank)]
-    for bucket in buckets:
-        exchange.push(bucket)
-    for bucket in buckets:
-        exchange.pull(bucket)
-    return [bucket.flat.unique().item() for bucket in buckets], exchange.sent_bytes, exchange.received_bytes
+def exchange_of(rank: int, world_size: int, route: str, buckets: int = 2) -> tuple[Exchange, list[Bucket]]:
+    """An exchange of buckets of 1000 values and one extra."""
+    plans = [Plan([("p", nn.Parameter(torch.zeros(1000)))], 1, torch.float32, torch.device("cpu"))] * buckets
+    settings = EXCHANGES.load("allreduce")(route=route)
+    exchange = settings.build(CODECS.load("none")(), Notes(rank, world_size), [plan.shape for plan in plans])
+    memory = zip(plans, exchange.memory, strict=True)
+    return exchange, [Bucket(index, plan, one, private=False) for index, (plan, one) in enumerate(memory)]
 
 
-def test_what_is_pulled_is_the_sum_of_what_all_pushed_and_bytes_are_counted(workers):
-    # of 2 buckets of 1001 values, each rank sends two thirds twice: a ring
-    assert workers(3, push_and_pull) == [([6.0, 30.0], 2 * 5338, 2 * 5338)] * 3
+def agreed(exchange: Exchange) -> list[float]:
+    return [memory.agreed.unique().item() for memory in exchange.memory]
+
+
+def push_and_pull(rank: int, world_size: int, route: str) -> tuple[list[list[float]], int, int]:
+    exchange, buckets = exchange_of(rank, world_size, route)
+    seen = []
+    for turn in range(3):
+        for bucket, value in zip(buckets, (rank + 1.0, 10.0 * rank * turn), strict=True):
+            bucket.contribution.fill_(value)
+            exchange.push(bucket)
+        for bucket in buckets:
+            exchange.pull(bucket)
+        seen.append(agreed(exchange))
+    return seen, exchange.sent_bytes, exchange.received_bytes
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_what_is_pulled_is_the_sum_of_what_all_pushed_and_bytes_on_the_wire_are_counted(workers, route):
+    # by torch, of 2 buckets of 1001 values, each rank sends two thirds twice: a ring
+    sent = 3 * 2 * 5338 if route == "torch" else 0
+    assert workers(3, push_and_pull, route) == [([[6.0, 0.0], [6.0, 30.0], [6.0, 60.0]], sent, sent)] * 3
+
+
+def choose(rank: int, world_size: int) -> list[str]:
+    settings, codec = EXCHANGES.load("allreduce"), CODECS.load("none")()
+    said = [exchange_of(rank, world_size, "auto")[0].route]
+    too_much = [Shape(2**50, torch.float32, torch.device("cpu"))]
+    try:
+        settings(route="shared").build(codec, Notes(rank, world_size, "huge"), too_much)
+    except SettingError as error:
+        said.append(str(error))
+    return said
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+def test_auto_takes_shared_memory_on_one_machine_and_a_route_that_cannot_be_is_refused_on_all_ranks(workers):
+    for auto, refused in workers(2, choose):
+        assert auto == "shared memory, since all 2 workers are on this machine"
+        assert refused.startswith("exchange.route is 'shared', but shared memory cannot be used: ")
+        assert refused.endswith("accepted: auto, torch")
 
 
 def lose_a_peer(rank: int, world_size: int) -> str:
-    exchange = EXCHANGES.load("allreduce")().build(CODECS.load("none")(), world_size)
+    exchange, (bucket, *_) = exchange_of(rank, world_size, "torch", buckets=1)
     add_up(torch.zeros(1))  # the connections stand
     if rank == 1:
         os._exit(0)
-    bucket = bucket_of(1.0)
-    try:
+    with pytest.raises(PeerLost) as lost:
         exchange.push(bucket)
         exchange.pull(bucket)
-    except PeerLost as lost:
-        Path("said").write_text(str(lost))
-    return "survived"
+    raise lost.value
 
 
 def test_a_peer_that_goes_is_a_peer_lost_in_one_line(workers):
-    with pytest.raises(WorkerError, match="rank 1 of 2 ended with 0"):
+    with pytest.raises(Exception, match=r"the exchange broke: |ended with 0") as ended:
         workers(2, lose_a_peer)
-    said = (workers.folder / "1" / "said").read_text()
-    assert said.startswith("the exchange broke: ")
-    assert "\n" not in said
+    assert "\n" not in str(ended.value) or "ended with" in str(ended.value)
 
 
 def odd_tensors() -> list[torch.Tensor]:

@@ -10,17 +10,34 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from volary.errors import SettingError
-from volary.exchange._buckets import Bucket, Buckets
+from volary.exchange._base import Memory
+from volary.exchange._buckets import Bucket, Buckets, Plan, Slot, plan
 
 
 def buckets_of(module: nn.Module, left: list[int] | None = None, **more: Any) -> Buckets:
-    settings: dict[str, Any] = {"bucket_mb": 1e-6, "extra": 2, "passes": 1, "weight": lambda: 1.0, **more}
+    settings: dict[str, Any] = {"passes": 1, "weight": lambda: 1.0, **more}
+    size_mb = settings.pop("bucket_mb", 1e-6)
 
     def leave(bucket: Bucket) -> None:
         if left is not None:
             left.append(bucket.index)
 
-    return Buckets(module.named_parameters(), ready=leave, **settings)
+    named = list(module.named_parameters())
+    plans = plan([(name, p) for name, p in named if p.requires_grad], size_mb, extra=2)
+    buckets = [Bucket(index, one, memory_of(one), private=False) for index, one in enumerate(plans)]
+    return Buckets(buckets, [(name, p) for name, p in named if not p.requires_grad], ready=leave, **settings)
+
+
+def memory_of(one: Plan) -> Memory:
+    flat = torch.zeros(one.shape.numel, dtype=one.dtype)
+    return Memory(flat, flat)
+
+
+def closed(buckets: Buckets) -> list[Slot]:
+    """Ends a step as a world of one would: what was contributed is what was agreed."""
+    missing = buckets.close()
+    buckets.deliver()
+    return missing
 
 
 @pytest.fixture
@@ -41,7 +58,7 @@ def test_buckets_leave_during_backward_in_order_and_the_last_waits_for_the_votes
         left.clear()
         backward(module)
         assert left == [0, 1, 2]
-        assert buckets.close() == []
+        assert closed(buckets) == []
         buckets.depart()
         assert left == [0, 1, 2, 3]
         buckets.open()
@@ -52,20 +69,20 @@ def test_a_bucket_waits_for_one_before_it_whose_gradients_have_not_come(module):
     buckets = buckets_of(module, left)
     module[0](torch.ones(2, 3)).sum().backward()
     assert left == []
-    assert [slot.name for slot in buckets.close()] == ["2.bias", "2.weight"]
+    assert [slot.name for slot in closed(buckets)] == ["2.bias", "2.weight"]
     buckets.depart()
     assert left == [0, 1, 2, 3]
-    assert not buckets.all[0].flat.any(), "what is missing counts as zero"
+    assert not buckets.all[0].contribution.any(), "what is missing counts as zero"
 
 
 def test_a_size_closes_a_bucket_and_another_type_begins_one():
     module = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8).double(), nn.Linear(8, 8))
     whole = buckets_of(module, bucket_mb=25)
-    assert [bucket.flat.dtype for bucket in whole.all] == [torch.float32, torch.float64, torch.float32]
+    assert [bucket.contribution.dtype for bucket in whole.all] == [torch.float32, torch.float64, torch.float32]
     assert [len(bucket.slots) for bucket in whole.all] == [2, 2, 2]
     assert [bucket.extra.numel() for bucket in whole.all] == [0, 0, 2]
     in_doubles = buckets_of(nn.Linear(8, 8).double())
-    assert [(bucket.flat.dtype, len(bucket.slots)) for bucket in in_doubles.all][-1] == (torch.float32, 0)
+    assert [(bucket.contribution.dtype, len(bucket.slots)) for bucket in in_doubles.all][-1] == (torch.float32, 0)
 
 
 @pytest.mark.parametrize("passes", [1, 3])
@@ -80,26 +97,28 @@ def test_gradients_of_all_passes_are_summed_each_with_the_weight_of_its_own(modu
         (gradient,) = torch.autograd.grad(module(inputs).sum(), [module[0].weight])
         expected += now[0] * gradient
         module(inputs).sum().backward()
-    assert buckets.close() == []
+    assert closed(buckets) == []
     torch.testing.assert_close(module[0].weight.grad, expected)
-    assert module[0].weight.grad.untyped_storage().data_ptr() == buckets.all[-1].flat.untyped_storage().data_ptr()
+    assert (
+        module[0].weight.grad.untyped_storage().data_ptr() == buckets.all[-1].contribution.untyped_storage().data_ptr()
+    )
 
 
 def test_fewer_passes_than_announced_count_what_there_is(module):
     buckets = buckets_of(module, passes=3)
     backward(module)
     expected = torch.full((2,), 2.0)
-    assert buckets.close() == []
+    assert closed(buckets) == []
     assert torch.equal(module[2].bias.grad, expected)
 
 
 def test_a_gradient_that_was_left_from_the_last_step_counts_as_on_one_device(module):
     buckets = buckets_of(module)
     backward(module)
-    buckets.close()
+    closed(buckets)
     buckets.open()
     before = module[2].bias.grad.clone()
-    assert buckets.close() == []
+    assert closed(buckets) == []
     assert torch.equal(module[2].bias.grad, before)
 
 
@@ -123,7 +142,7 @@ def test_fused_updates_see_each_gradient_in_the_order_of_its_parameter(name):
             rule.zero_grad()
             module(inputs).square().sum().backward()
             if module is held:
-                buckets.close()
+                closed(buckets)
                 buckets.open()
             rule.step()
     torch.testing.assert_close(held.weight, plain.weight)
@@ -133,7 +152,7 @@ def test_sparse_gradients_travel_dense():
     module = nn.Embedding(5, 2, sparse=True)
     buckets = buckets_of(module)
     module(torch.tensor([1, 1, 3])).sum().backward()
-    assert buckets.close() == []
+    assert closed(buckets) == []
     assert module.weight.grad.tolist() == [[0, 0], [2, 2], [0, 0], [1, 1], [0, 0]]
 
 
@@ -141,10 +160,10 @@ def test_a_parameter_unfrozen_meanwhile_is_refused_and_one_frozen_meanwhile_is_m
     module[0].requires_grad_(requires_grad=False)
     buckets = buckets_of(module)
     module[2].requires_grad_(requires_grad=False)
-    assert [slot.name for slot in buckets.close()] == ["2.bias", "2.weight"]
+    assert [slot.name for slot in closed(buckets)] == ["2.bias", "2.weight"]
     module[0].requires_grad_(requires_grad=True)
     with pytest.raises(SettingError, match=r"0.weight was frozen when training began"):
-        buckets.close()
+        closed(buckets)
 
 
 def test_a_second_gradient_in_one_step_is_refused_and_not_lost():
@@ -162,7 +181,7 @@ def test_a_second_gradient_in_one_step_is_refused_and_not_lost():
     for _ in range(2):
         hidden = checkpoint(layer, hidden, use_reentrant=False)
     hidden.sum().backward()
-    assert buckets.close() == []
+    assert closed(buckets) == []
 
 
 def test_removed_buckets_let_go_of_the_parameters(module):

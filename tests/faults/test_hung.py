@@ -35,6 +35,6 @@ def test_endless_loop_in_user_code_is_told_from_silence_and_its_function_named(l
     assert ended.err.startswith("rank 1 (host ")
     assert "is alive but has made no progress for " in ended.err.splitlines()[0]
     assert "; last step 8, in forward" in ended.err.splitlines()[0]
-    assert "in loop_for_ever" in ended.err.splitlines()[-4]
+    assert "in loop_for_ever" in ended.err
     assert [event.rank for event in events(run.directory, "suspect")] == [1]
     assert int(Path("child-1").read_text()) in {one.pid for one in run.started}  # of whom nobody is left

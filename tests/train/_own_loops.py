@@ -23,12 +23,14 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, CLASSES)).double()
 
 
-def plain(worker: Any, *, passes: int = 1, clip: float | None = None, scaled: bool = False) -> dict[str, Any]:
+def plain(
+    worker: Any, *, samples: int = 23, passes: int = 1, clip: float | None = None, scaled: bool = False
+) -> dict[str, Any]:
     """20 steps and more: 4 epochs of 6 batches, the last of 3 samples; in groups of `passes` batches a step."""
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
     model, optimizer = worker.distribute(model, optimizer, passes=passes)
-    loader, scaler = worker.feed(points(), batch_size=4), torch.amp.GradScaler("cpu", enabled=scaled)
+    loader, scaler = worker.feed(points(samples), batch_size=4), torch.amp.GradScaler("cpu", enabled=scaled)
     seen, norms, calls = [], [], 0
     for _ in range(4):
         for inputs, targets in loader:
@@ -45,6 +47,11 @@ def plain(worker: Any, *, passes: int = 1, clip: float | None = None, scaled: bo
             scaler.update()
             optimizer.zero_grad()
     return {"state": model.state_dict(), "seen": seen, "norms": norms}
+
+
+def idling(worker: Any) -> dict[str, Any]:
+    """The last of 7 batches has one sample: all workers but the first have none."""
+    return plain(worker, samples=25)
 
 
 def accumulating(worker: Any) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def test_what_was_said_is_taken_once():
 def measure(rank: int, world_size: int) -> tuple[Trained, int]:
     one = session("Exact", train={"steps": 6}, evaluate={"every": "2 steps"}, checkpoint={"every": "2 steps"})
     it = made(rank, world_size, one)
-    return trained(rank, world_size, one, "c"), sum(bucket.flat.nbytes for bucket in it.strategy.buckets.all)
+    return trained(rank, world_size, one, "c"), sum(bucket.contribution.nbytes for bucket in it.strategy.buckets.all)
 
 
 def test_every_step_of_every_worker_is_measured(workers):

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.distributed_c10d import _get_default_store
 
 from train._training import Trained, session, trained
 from volary.errors import SettingError
 from volary.session.spec import Strategy as Settings
+from volary.train.bulletin import Bulletin
 from volary.train.recorder import Recorder
 from volary.train.strategy import Strategy
 from volary.train.votes import Agreed
@@ -66,7 +68,8 @@ def test_an_unused_parameter_is_touched_by_neither_momentum_nor_decay(alone, tmp
 
 def strategy_of(module: nn.Module, rank: int, world_size: int, **more: Any) -> Strategy:
     settings = Settings(workers=world_size, bucket_mb=more.pop("bucket_mb", 25.0))
-    return Strategy(settings, module.named_parameters(), Recorder(rank), rank=rank, world_size=world_size, **more)
+    bulletin = Bulletin(_get_default_store(), rank, world_size, life=0)
+    return Strategy(settings, module.named_parameters(), Recorder(rank), bulletin, private=False, **more)
 
 
 def vote(rank: int, world_size: int) -> list[Agreed]:

@@ -50,13 +50,14 @@ class Hub:
                 yield worker.peer or 0, message
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Iterator[tuple[int, Any]]:
-        """A worker has come."""
+        """A worker has come: it is welcome, or told why not."""
         who = _converted(hello, Hello)
         if not self.watch.joined(peer, who.rank, who.pid, who.host):
             yield peer, {"end": f"there is no place for a rank {who.rank} in this run"}
             yield peer, CLOSE
             return
         self._journal.note(pids=json.dumps([os.getpid(), *self._pids_here()]))
+        yield peer, {"welcome": True}
         if self._finishing:
             yield peer, {"finish": True}
 

@@ -36,7 +36,7 @@ def judge(directory: RunDirectory, watch: Watch, exits: Sequence[Exited], verdic
     """
     own = [v for v in verdicts.values() if v.outcome in ("failed", "refused")]
     if own:
-        raise _own_error(directory, own, verdicts)
+        raise _own_error(directory, watch, own, verdicts)
     lost = _lost(watch, exits, verdicts)
     if lost is not None:
         raise WorkerLost(_lost_message(directory, watch, lost, exits, verdicts))
@@ -50,7 +50,9 @@ def judge(directory: RunDirectory, watch: Watch, exits: Sequence[Exited], verdic
     return Ending(directory, "stopped", step, f"stopped after step {step}\n{_go_on(directory)}")
 
 
-def _own_error(directory: RunDirectory, own: list[Verdict], verdicts: Mapping[int, Verdict]) -> VolaryError:
+def _own_error(
+    directory: RunDirectory, watch: Watch, own: list[Verdict], verdicts: Mapping[int, Verdict]
+) -> VolaryError:
     """The error of the first rank whose own code failed; equal ones are counted, others are named."""
     first = min(own, key=lambda verdict: (verdict.step, verdict.rank))
     kind = _BY_CODE.get(first.exit_code, WorkerFailed)
@@ -64,7 +66,7 @@ def _own_error(directory: RunDirectory, own: list[Verdict], verdicts: Mapping[in
         *_indented(first.traceback.splitlines()[-TAIL_LINES:]),
         *([f"  {len(same)} other rank{'s' * (len(same) > 1)} ended with the same error"] if same else []),
         *(f"  rank {v.rank} failed too: {v.reason}" for v in own if v is not first and v not in same),
-        *_broken(verdicts, first.rank),
+        *_consequences(watch, verdicts, {first.rank}),
         *_log(directory, first.rank),
     ]
     return kind("\n".join([*lines, _go_on(directory)]))
@@ -87,12 +89,13 @@ def _lost_message(
     worker = watch.workers[lost.rank]
     who = f"host {worker.host}, process {worker.pid}" if worker.pid else f"host {socket.gethostname()}"
     where = f"last step {worker.step}, in {worker.phase}" if worker.pid else "before it joined the run"
+    also = [more for more in watch.lost if more.kind != "died" and more.rank != lost.rank]
     told = worker.stack.splitlines()[-TAIL_LINES:] or _tail(directory.log(lost.rank))
     lines = [
         f"rank {lost.rank} ({who}) {_what_happened(lost, exits, verdicts)}; {where}",
         *_indented(told),
-        *(f"  rank {more.rank} {more.sentence}" for more in watch.lost if more.kind != "died" and more is not lost),
-        *_broken(verdicts, lost.rank),
+        *(f"  rank {more.rank} {more.sentence}" for more in also),
+        *_consequences(watch, verdicts, {lost.rank, *(more.rank for more in also)}),
         *_log(directory, lost.rank),
     ]
     return "\n".join([*lines, _go_on(directory)])
@@ -119,10 +122,11 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _broken(verdicts: Mapping[int, Verdict], cause: int) -> list[str]:
-    """One line for the ranks that went down with the first."""
-    ranks = [str(rank) for rank, v in sorted(verdicts.items()) if rank != cause and v.outcome == "peer_lost"]
-    return [f"  rank {', '.join(ranks)}: lost {'their' if len(ranks) > 1 else 'its'} peer"] if ranks else []
+def _consequences(watch: Watch, verdicts: Mapping[int, Verdict], causes: set[int]) -> list[str]:
+    """One line for the ranks that went down with the first: they lost their peer, or were ended before they saw it."""
+    own = {rank for rank, verdict in verdicts.items() if verdict.outcome != "peer_lost"}
+    ranks = [str(rank) for rank in watch.workers if rank not in causes | own]
+    return [f"  rank {', '.join(ranks)} ended because of it"] if ranks else []
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

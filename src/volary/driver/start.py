@@ -39,7 +39,7 @@ def resume(directory: RunDirectory, watcher: Watcher) -> Ending:
 
 def session_of(directory: RunDirectory) -> Session:
     """The session that the run is a run of. Raises RunError for a run of a loop of the user's own."""
-    if "function:" in directory.session.read_text():
+    if directory.session.read_text().startswith("function:"):
         raise RunError(f"{directory.path} is a run of a training loop of your own, which keeps its own state")
     return Session.read(directory.session)
 

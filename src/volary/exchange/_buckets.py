@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from volary.errors import SettingError
+from volary.exchange._base import Memory, Shape
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,57 +19,87 @@ if TYPE_CHECKING:
 BYTES_PER_MIB = 2**20
 
 
+@dataclass(frozen=True)
+class Plan:
+    """Which parameters travel together. extra: values at their end that are summed with them."""
+
+    parameters: list[tuple[str, Parameter]]
+    extra: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def shape(self) -> Shape:
+        """What memory it needs."""
+        return Shape(sum(p.numel() for _, p in self.parameters) + self.extra, self.dtype, self.device)
+
+    def pieces(self, flat: Tensor) -> tuple[list[Tensor], Tensor]:
+        """`flat` (numel,) cut up: a view in each parameter's shape, and the extra values."""
+        *own, extra = torch.split(flat, [*(p.numel() for _, p in self.parameters), self.extra])
+        return [_laid_out_as(p, piece) for (_, p), piece in zip(self.parameters, own, strict=True)], extra
+
+
 class Slot:
-    """One parameter's place in a bucket. `left`: backward passes of this step that have not reached it yet."""
+    """One parameter's place in a bucket: `view` for what it contributes, `agreed` for what comes back.
 
-    __slots__ = ("bucket", "left", "name", "parameter", "view")
+    left: backward passes of this step that have not reached it yet.
+    """
 
-    def __init__(self, name: str, parameter: Parameter, bucket: Bucket, view: Tensor) -> None:
-        self.name, self.parameter, self.bucket, self.view = name, parameter, bucket, view
+    __slots__ = ("agreed", "bucket", "left", "name", "parameter", "view")
+
+    def __init__(self, name: str, parameter: Parameter, bucket: Bucket, view: Tensor, agreed: Tensor) -> None:
+        self.name, self.parameter, self.bucket, self.view, self.agreed = name, parameter, bucket, view, agreed
         self.left = 0
 
 
 class Bucket:
-    """A flat tensor of the gradients of some parameters. `extra`: values at its end that are summed with them."""
+    """A flat tensor of the gradients of some parameters, in the memory that the exchange gave.
 
-    def __init__(self, index: int, parameters: list[tuple[str, Parameter]], extra: int, like: Tensor) -> None:
+    private: what was agreed is copied to where only this rank sees it, since it may be changed in place.
+    """
+
+    def __init__(self, index: int, plan: Plan, memory: Memory, private: bool) -> None:
         self.index = index
-        sizes = [parameter.numel() for _, parameter in parameters]
-        self.flat = torch.zeros(sum(sizes) + extra, dtype=like.dtype, device=like.device)
-        pieces = torch.split(self.flat, [*sizes, extra])
+        self.contribution, self._agreed = memory.contribution, memory.agreed
+        self._copied = private and memory.agreed is not memory.contribution
+        views, self.extra = plan.pieces(memory.contribution)
+        results, self.agreed_extra = plan.pieces(memory.agreed)
+        if self._copied:
+            results = views
         self.slots = [
-            Slot(name, parameter, self, _laid_out_as(parameter, piece))
-            for (name, parameter), piece in zip(parameters, pieces, strict=False)
+            Slot(name, parameter, self, view, result)
+            for (name, parameter), view, result in zip(plan.parameters, views, results, strict=True)
         ]
-        self.extra = pieces[-1]
         self.unfilled = 0
-        self.work: torch.distributed.Work | None = None
+
+    def deliver(self) -> None:
+        """Give each parameter the gradient that was agreed."""
+        if self._copied:
+            self.contribution.copy_(self._agreed)
+        for slot in self.slots:
+            slot.parameter.grad = slot.agreed
 
 
 class Buckets:
-    """Cuts parameters into buckets in the order in which backward reaches them, and tells when one is ready.
+    """Takes gradients into buckets as backward makes them, and tells when one is ready.
 
-    named: the network's parameters, in its order. bucket_mb: size at which a bucket is closed, in MiB.
-    extra: values that travel with the last bucket. passes: backward passes a step (gradient accumulation).
-    ready: called with each bucket when its gradients exist, in the same order on every rank.
-    weight: the factor of gradients as they enter: this rank's share of the batch, if the loss has it not.
+    all: the buckets, in the order in which backward reaches them. frozen: parameters that are not trained.
+    passes: backward passes a step (gradient accumulation). ready: called with each bucket when its gradients exist, in
+    the same order on every rank. weight: the factor of gradients as they enter: this rank's share of the batch, if the
+    loss has it not.
     """
 
     def __init__(
         self,
-        named: Iterable[tuple[str, Parameter]],
+        buckets: list[Bucket],
+        frozen: list[tuple[str, Parameter]],
         *,
-        bucket_mb: float,
-        extra: int,
         passes: int,
         ready: Callable[[Bucket], None],
         weight: Callable[[], float],
     ) -> None:
         self._passes, self._ready, self._weight = passes, ready, weight
-        everyone = list(named)
-        self._frozen = [(name, parameter) for name, parameter in everyone if not parameter.requires_grad]
-        trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
-        self.all = _plan(trained, bucket_mb * BYTES_PER_MIB, extra)
+        self.all, self._frozen = buckets, frozen
         self.extra = self.all[-1].extra
         self.slots = [slot for bucket in self.all for slot in bucket.slots]
         self._next = 0
@@ -96,9 +128,8 @@ class Buckets:
                 if slot.parameter.grad is None:
                     slot.view.zero_()
                     missing.append(slot)
-                    continue
-                self._take(slot)
-            slot.parameter.grad = slot.view
+                else:
+                    self._take(slot)
         return missing
 
     def depart(self) -> None:
@@ -106,6 +137,12 @@ class Buckets:
         for bucket in self.all[self._next :]:
             self._ready(bucket)
         self._next = len(self.all)
+
+    def deliver(self) -> Tensor:
+        """Give every parameter what was agreed; returns what was agreed of the extra values."""
+        for bucket in self.all:
+            bucket.deliver()
+        return self.all[-1].agreed_extra
 
     def remove(self) -> None:
         """Let go of the parameters: their gradients no longer enter these buckets."""
@@ -159,7 +196,12 @@ def _laid_out_as(parameter: Parameter, piece: Tensor) -> Tensor:
     return piece.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())
 
 
-def _plan(named: list[tuple[str, Parameter]], bucket_bytes: float, extra: int) -> list[Bucket]:
+def plan(named: list[tuple[str, Parameter]], bucket_mb: float, extra: int) -> list[Plan]:
+    """Cut parameters, given in the network's order, into buckets in the order in which backward reaches them.
+
+    bucket_mb: size in MiB at which a bucket is closed. extra: float32 values that travel with the last one.
+    """
+    bucket_bytes = bucket_mb * BYTES_PER_MIB
     groups: list[list[tuple[str, Parameter]]] = []
     filled = 0.0
     for name, parameter in reversed(named):
@@ -174,9 +216,7 @@ def _plan(named: list[tuple[str, Parameter]], bucket_bytes: float, extra: int) -
         # the extra values are read as float32: they need a bucket of their own
         groups.append([])
     device = named[0][1].device if named else torch.device("cpu")
-    nothing = torch.zeros(0, device=device)
-    last = len(groups) - 1
-    return [
-        Bucket(index, group, extra if index == last else 0, group[0][1] if group else nothing)
-        for index, group in enumerate(groups)
-    ]
+    plans = [Plan(group, 0, group[0][1].dtype, group[0][1].device) for group in groups if group]
+    if not groups[-1]:
+        return [*plans, Plan([], extra, torch.float32, device)]
+    return [*plans[:-1], replace(plans[-1], extra=extra)]

@@ -115,8 +115,8 @@ def assemble(
         session.strategy,
         model.module.named_parameters(),
         recorder,
-        rank=rank,
-        world_size=world_size,
+        bulletin,
+        private=update.changes_gradients,
         passes=session.train.accumulate,
     )
     return Training(

@@ -1,8 +1,8 @@
 """How workers that a launcher started find their run: rank 0 opens it and posts where, the others read that.
 
 The launcher's own store (torchrun's agent keeps one) only carries an address. It outlives the workers and still holds a
-dead life's entry, so an address that refuses is read again until a live one stands there. The key never goes that way:
-it lies in the run directory.
+dead life's entry, whose server may even linger; so the entry is read again until it leads to a server that has a place
+for this rank. The key never goes that way: it lies in the run directory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from volary.comm.wire import Connection
 from volary.errors import BadInput, PeerLost, VolaryError
 from volary.placement import Place
 from volary.run.directory import RunDirectory
@@ -66,17 +65,13 @@ def _hosted(session_file: Path, overrides: list[str], place: Place, board: Any) 
 
 
 def _found(place: Place, board: Any) -> Membership:
-    """Any other rank: read the entry until it leads to a live server."""
+    """Any other rank: read the entry until it leads to a server that has a place for us."""
     deadline = time.monotonic() + MEET_TIMEOUT_S
     trouble: Exception | None = None
     while time.monotonic() < deadline:
         if board.check([_ENTRY]):
-            member = _member(place, json.loads(board.get(_ENTRY)))
             try:
-                with Connection.open(
-                    member.host, member.port, member.directory.key(), "board", {}, member.server_life, timeout_s=2
-                ):
-                    return member
+                return _member(place, json.loads(board.get(_ENTRY)))
             except VolaryError as error:
                 trouble = error
         time.sleep(AGAIN_S)
@@ -84,13 +79,8 @@ def _found(place: Place, board: Any) -> Membership:
 
 
 def _member(place: Place, entry: dict[str, Any]) -> Membership:
-    return Membership(
-        place=replace(place, life=entry["life"]),
-        directory=RunDirectory(entry["run"]),
-        host=entry["host"],
-        port=entry["port"],
-        server_life=entry["server_life"],
-    )
+    place, directory = replace(place, life=entry["life"]), RunDirectory(entry["run"])
+    return Membership.claim(place, directory, entry["host"], entry["port"], entry["server_life"])
 
 
 def _board(place: Place) -> Any:

@@ -66,8 +66,8 @@ class Worker:
             self._script.strategy,
             model.named_parameters(),
             self._recorder,
-            rank=self.rank,
-            world_size=self.world_size,
+            self._bulletin,
+            private=True,
             passes=passes,
             weight=lambda: self._share.weight,
         )

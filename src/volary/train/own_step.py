@@ -43,6 +43,8 @@ class OwnStep:
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
+        # an evaluation between two steps is progress too, however long it takes
+        model.register_forward_pre_hook(lambda *_: self._recorder.enter("forward"))
         optimizer.register_step_pre_hook(self._before)
         optimizer.register_step_post_hook(self._after)
 

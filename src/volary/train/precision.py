@@ -22,6 +22,11 @@ class Precision:
         self._device = device.type
         self._scaler = torch.amp.GradScaler(self._device) if kind == "fp16" else None
 
+    @property
+    def scales(self) -> bool:
+        """Whether gradients come scaled."""
+        return self._scaler is not None
+
     def casting(self) -> AbstractContextManager[Any]:
         """The context that forward runs in."""
         if self._dtype is None:

@@ -31,15 +31,35 @@ CONNECT_TIMEOUT_S = 30.0
 class Membership:
     """A place in a run: who am I, which run is it, and where is its server (of which life).
 
-    session: the one that this rank was started with, where each rank brings its own; ranks compare them.
+    connection: to the server, beside the data path. session: the one that this rank was started with, where each rank
+    brings its own; ranks compare them.
     """
 
     place: Place
     directory: RunDirectory
     host: str
     port: int
+    connection: Connection
     server_life: str | None = None
     session: Session | None = None
+
+    @classmethod
+    def claim(
+        cls, place: Place, directory: RunDirectory, host: str, port: int, server_life: str | None = None
+    ) -> Membership:
+        """Take the place in the run at host:port. Raises VolaryError if nobody is there, or the place is not free."""
+        hello = {"rank": place.rank, "pid": os.getpid(), "host": socket.gethostname()}
+        connection = Connection.open(host, port, directory.key(), "pulse", hello, server_life, CONNECT_TIMEOUT_S)
+        try:
+            answer = connection.receive(CONNECT_TIMEOUT_S)
+        except TimeoutError:
+            answer = {"end": f"the run's server did not answer within {CONNECT_TIMEOUT_S:.0f} s"}
+        if "end" in answer:
+            connection.close()
+            raise PeerLost(answer["end"])
+        return cls(
+            place=place, directory=directory, host=host, port=port, connection=connection, server_life=server_life
+        )
 
 
 Job = Callable[[Membership, Recorder, Pulse], Outcome]
@@ -51,7 +71,7 @@ def work(member: Membership, job: str) -> int:
     job: "module:function" of a `Job`; imported only once the heart beats, as torch takes its time.
     """
     recorder = Recorder(member.place.rank)
-    pulse = Pulse(_connect(member), recorder, lambda sentence: _abandon(member, recorder, sentence))
+    pulse = Pulse(member.connection, recorder, lambda sentence: _abandon(member, recorder, sentence))
     pulse.start()
     # a launcher's notice (Slurm's before the time limit, a preemption, torchrun's Ctrl-C): finish the step, save, end
     for notice in (signal.SIGTERM, signal.SIGINT):
@@ -70,12 +90,6 @@ def _load(job: str) -> Job:
     module, _, name = job.partition(":")
     function: Job = getattr(import_module(module), name)
     return function
-
-
-def _connect(member: Membership) -> Connection:
-    hello = {"rank": member.place.rank, "pid": os.getpid(), "host": socket.gethostname()}
-    key = member.directory.key()
-    return Connection.open(member.host, member.port, key, "pulse", hello, member.server_life, CONNECT_TIMEOUT_S)
 
 
 def _abandon(member: Membership, recorder: Recorder, sentence: str) -> None:

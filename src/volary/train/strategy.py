@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.exchange._buckets import Buckets, Slot
+from volary.exchange._buckets import Bucket, Buckets, Slot, plan
 from volary.exchange._collectives import add_up
 from volary.train import votes
 from volary.train.votes import Agreed
@@ -15,6 +15,7 @@ from volary.train.votes import Agreed
 if TYPE_CHECKING:
     from torch.nn import Parameter
 
+    from volary.exchange._base import Bulletin
     from volary.session.spec import Strategy as Settings
     from volary.train.recorder import Recorder
 
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 class Strategy:
     """Lets gradients leave as they become ready, and says at the end of a step what all ranks agree on.
 
-    named: the network's parameters, in its order. passes: backward passes a step (gradient accumulation).
-    weight: the factor of this rank's gradients, if its loss is not yet its share of the global batch's mean.
+    named: the network's parameters, in its order. private: agreed gradients may be changed in place, by clipping say.
+    passes: backward passes a step (gradient accumulation). weight: the factor of this rank's gradients, if its loss is
+    not yet its share of the global batch's mean. Making one is a collective call.
     A world of one worker exchanges nothing.
     """
 
@@ -32,26 +34,32 @@ class Strategy:
         settings: Settings,
         named: Iterable[tuple[str, Parameter]],
         recorder: Recorder,
+        bulletin: Bulletin,
         *,
-        rank: int,
-        world_size: int,
+        private: bool,
         passes: int = 1,
         weight: Callable[[], float] = lambda: 1.0,
     ) -> None:
-        self._rank, self._world_size, self._recorder = rank, world_size, recorder
-        self._exchange = settings.exchange.build(settings.codec, world_size)
+        self._rank, self._world_size, self._recorder = bulletin.rank, bulletin.world_size, recorder
+        everyone = list(named)
+        trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
+        frozen = [(name, parameter) for name, parameter in everyone if not parameter.requires_grad]
+        plans = plan(trained, settings.bucket_mb, votes.size(self._world_size)) if self._world_size > 1 else []
+        self._exchange = settings.exchange.build(settings.codec, bulletin, [one.shape for one in plans])
         self._consistency = settings.consistency.build(self._exchange)
         self._named_missing: set[str] = set()
         self.buckets = None
-        if world_size > 1:
+        if plans:
+            pairs = zip(plans, self._exchange.memory, strict=True)
             self.buckets = Buckets(
-                named,
-                bucket_mb=settings.bucket_mb,
-                extra=votes.size(world_size),
+                [Bucket(index, one, memory, private) for index, (one, memory) in enumerate(pairs)],
+                frozen,
                 passes=passes,
                 ready=self._consistency.gradient_ready,
                 weight=weight,
             )
+            if self._rank == 0:
+                recorder.note(route=self._exchange.route)
 
     @property
     def sent_bytes(self) -> int:
@@ -78,9 +86,7 @@ class Strategy:
         buckets.depart()
         self._recorder.enter("exchange")
         self._consistency.before_update(buckets.all)
-        agreed = votes.read(buckets.extra)
-        for slot in missing:
-            slot.parameter.grad = slot.view
+        agreed = votes.read(buckets.deliver())
         if agreed.missing:
             self._settle_missing(missing, buckets)
         buckets.open()

@@ -22,7 +22,15 @@ class Update:
         self.optimizer = optimizer
         self.lr = 0.0
         self._schedule, self._settings, self._precision, self._steps = schedule, settings, precision, steps
+        # torch's own rules leave gradients as they are; of others nobody knows
+        self._foreign = not type(optimizer).__module__.startswith("torch.optim.")
         self._base = [float(group["lr"]) for group in optimizer.param_groups]
+
+    @property
+    def changes_gradients(self) -> bool:
+        """Whether an update changes gradients in place before it reads them."""
+        clips = self._settings.clip_norm is not None or self._settings.clip_value is not None
+        return clips or self._precision.scales or self._foreign
 
     def apply(self, step: int) -> None:
         """Update the parameters in the step after `step` finished ones."""

@@ -1,0 +1,121 @@
+"""The route inside one machine: ranks add in shared memory, in place; nobody copies a bucket in or out.
+
+Each rank fills a bucket of its own in a segment that all ranks share. When all have come, each adds one slice of all of
+them into the result; when all have come again, everybody reads the whole sum where it lies. The next step cannot touch
+a result that somebody still reads: it is written only after every rank has come with its next contribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.comm import futex
+from volary.comm.shared_memory import Rounds, Segment, machine
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.exchange._base import Bulletin, Shape
+
+ALIGN_BYTES = 4096
+BLOCK = 1 << 15  # values that are added at a time where more than two are added: they stay in the cache meanwhile
+
+
+@dataclass(frozen=True)
+class Board:
+    """One bucket in shared memory. contributions: by rank, each (numel,); agreed: their sum, (numel,)."""
+
+    contributions: list[Tensor]
+    agreed: Tensor
+
+    def add(self, rank: int, world_size: int) -> None:
+        """Add slice `rank` of all contributions, in the order of the ranks, into the result."""
+        numel = self.agreed.numel()
+        start, end = numel * rank // world_size, numel * (rank + 1) // world_size
+        step = BLOCK if world_size > 2 else max(1, end - start)
+        for at in range(start, end, step):
+            block = slice(at, min(end, at + step))
+            first, second, *others = (one[block] for one in self.contributions)
+            torch.add(first, second, out=self.agreed[block])
+            for other in others:
+                self.agreed[block].add_(other)
+
+
+def why_not(bulletin: Bulletin, shapes: Sequence[Shape]) -> str:
+    """Empty where all ranks can share memory, else why they cannot; the same on all ranks. A collective call."""
+    own = futex.why_not()
+    if any(shape.device.type != "cpu" for shape in shapes):
+        own = "the parameters are on an accelerator"
+    everybody = bulletin.share("machine", {"why_not": own, "machine": machine()})
+    for said in everybody:
+        if said["why_not"]:
+            return str(said["why_not"])
+    return "" if len({said["machine"] for said in everybody}) == 1 else "the workers are not all on one machine"
+
+
+class SharedSum:
+    """Buckets in memory that all ranks share, and the meetings at which they are summed.
+
+    A collective: rank 0 makes the memory, the others open it. timeout_s: of a meeting. Raises OSError, on all ranks, if
+    there is not so much memory.
+    """
+
+    def __init__(self, bulletin: Bulletin, shapes: Sequence[Shape], timeout_s: float) -> None:
+        self._rank, self._world_size = bulletin.rank, bulletin.world_size
+        places, size_bytes = _layout(_aligned(Rounds.size_bytes(self._world_size)), shapes, self._world_size + 1)
+        segment = _met(bulletin, size_bytes)
+        self._rounds = Rounds(segment.memory, self._rank, self._world_size, timeout_s)
+        self.boards = [_board(segment, shape, place) for shape, place in zip(shapes, places, strict=True)]
+        self._rounds.meet()
+        segment.close_address()
+
+    def mine(self, index: int) -> Tensor:
+        """Where this rank's contribution to bucket `index` is written."""
+        return self.boards[index].contributions[self._rank]
+
+    def sum_up(self) -> None:
+        """Sum all buckets: every rank has written its contributions, and on return finds the sums. Raises PeerLost."""
+        self._rounds.meet()
+        for board in self.boards:
+            board.add(self._rank, self._world_size)
+        self._rounds.meet()
+
+
+def _met(bulletin: Bulletin, size_bytes: int) -> Segment:
+    if bulletin.rank != 0:
+        found = bulletin.read("shared-memory", 0)
+        if "refused" in found:
+            raise OSError(found["refused"])
+        return Segment.attach(found["address"], size_bytes)
+    try:
+        segment = Segment.create(size_bytes)
+    except OSError as error:
+        bulletin.post("shared-memory", {"refused": str(error)})
+        raise
+    bulletin.post("shared-memory", {"address": segment.address})
+    return segment
+
+
+def _aligned(count: int) -> int:
+    return -(-count // ALIGN_BYTES) * ALIGN_BYTES
+
+
+def _layout(start: int, shapes: Sequence[Shape], copies: int) -> tuple[list[list[int]], int]:
+    """Offsets in bytes of each bucket's copies, and the size of all."""
+    places, at = [], start
+    for shape in shapes:
+        one = _aligned(shape.numel * shape.dtype.itemsize)
+        places.append([at + copy * one for copy in range(copies)])
+        at += copies * one
+    return places, at
+
+
+def _board(segment: Segment, shape: Shape, offsets: Sequence[int]) -> Board:
+    *contributions, agreed = (
+        torch.frombuffer(segment.memory, dtype=shape.dtype, count=shape.numel, offset=offset) for offset in offsets
+    )
+    return Board(contributions, agreed)

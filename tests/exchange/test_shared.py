@@ -1,0 +1,77 @@
+"""Ranks of one machine add in shared memory."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from exchange._ranks import Notes, shape
+from volary.comm import futex
+from volary.errors import PeerLost
+from volary.exchange._shared import SharedSum
+
+pytestmark = pytest.mark.skipif(bool(futex.why_not()), reason=futex.why_not())
+
+
+def sum_often(rank: int, world_size: int, numels: list[int], rounds: int) -> list[float]:
+    shared = SharedSum(Notes(rank, world_size), [shape(numel) for numel in numels], timeout_s=20)
+    seen = []
+    for turn in range(rounds):
+        for index, numel in enumerate(numels):
+            shared.mine(index).copy_(torch.arange(numel) % 7 + rank * turn)
+        shared.sum_up()
+        for index, numel in enumerate(numels):
+            together = turn * sum(range(world_size))
+            expected = world_size * (torch.arange(numel) % 7) + together
+            assert torch.equal(shared.boards[index].agreed, expected.float()), (turn, index)
+        seen.append(float(shared.boards[-1].agreed[-1]))
+    return seen
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_every_rank_reads_the_sum_of_all_in_every_round(workers, n):
+    results = workers(n, sum_often, [1, 1000, 100_003], 50)
+    assert all(result == results[0] for result in results)
+
+
+def descriptors(rank: int, world_size: int) -> tuple[int, int, list[str]]:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    shared = SharedSum(Notes(rank, world_size), [shape(1000)], timeout_s=20)
+    shared.sum_up()
+    return before, len(list(Path("/proc/self/fd").iterdir())), [path.name for path in Path("/dev/shm").iterdir()]
+
+
+def test_memory_has_no_name_and_holds_no_more_than_its_mapping(workers):
+    segments = {path.name for path in Path("/dev/shm").iterdir()}
+    for before, after, names in workers(2, descriptors):
+        assert after - before <= 1  # the mapping's own
+        assert set(names) <= segments
+
+
+def meet_alone(rank: int, world_size: int) -> str:
+    shared = SharedSum(Notes(rank, world_size), [shape(10)], timeout_s=1)
+    if rank == 1:
+        return "left"
+    with pytest.raises(PeerLost, match="rank 1 did not come") as lost:
+        shared.sum_up()
+    return str(lost.value)
+
+
+def test_a_rank_that_does_not_come_is_named_within_the_bound(workers):
+    assert "rank 1" in workers(2, meet_alone)[0]
+
+
+def wait_for_late(rank: int, world_size: int) -> float:
+    shared = SharedSum(Notes(rank, world_size), [shape(10)], timeout_s=20)
+    if rank == 1:
+        time.sleep(1)  # the lateness is what is measured
+    used = time.process_time()
+    shared.sum_up()
+    return time.process_time() - used
+
+
+def test_waiting_takes_no_processor_time(workers):
+    assert workers(2, wait_for_late)[0] < 0.2
