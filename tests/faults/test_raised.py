@@ -58,6 +58,7 @@ def test_user_code_that_cannot_be_imported_is_refused_in_a_sentence(launch):
     assert "net.py" in ended.err
     assert "no_such_package" in ended.err
     assert "Traceback" not in ended.err
+    assert not list(Path("runs").iterdir()), "a refused run leaves its name free"
 
 
 def test_loss_that_is_not_a_number_stops_the_run_with_the_step_and_the_last_good_checkpoint(launch):

@@ -38,7 +38,6 @@ def test_phases_sum_to_the_time_of_the_step_and_what_lies_between_steps_counts_f
     recorder.begin_step()
     recorder.enter("forward")
     assert close(recorder).step_s < 0.002
-    assert recorder.longest_s > 0.002, "but a hang is judged by every phase"
 
 
 def test_bytes_are_those_of_the_step():
@@ -63,7 +62,8 @@ def test_what_was_said_is_taken_once():
 
 
 def measure(rank: int, world_size: int) -> tuple[Trained, int]:
-    one = session("Exact", train={"steps": 6}, evaluate={"every": "2 steps"}, checkpoint={"every": "2 steps"})
+    often, wire = {"every": "2 steps"}, {"exchange": {"name": "allreduce", "route": "torch"}}
+    one = session("Exact", train={"steps": 6}, evaluate=often, checkpoint=often, strategy=wire)
     it = made(rank, world_size, one)
     return trained(rank, world_size, one, "c"), sum(bucket.contribution.nbytes for bucket in it.strategy.buckets.all)
 

@@ -48,7 +48,7 @@ class Segment:
 
     @classmethod
     def create(cls, size_bytes: int) -> Segment:
-        """New memory. Raises OSError if there is not so much; it is taken as it is written, so it is asked for first."""
+        """New memory. Raises OSError if there is not so much: it is taken as it is written, so that is asked first."""
         available = available_bytes()
         if size_bytes > available:
             raise OSError(errno.ENOMEM, f"{size_bytes:,} bytes are needed and {available:,} are available")

@@ -10,7 +10,9 @@ from volary.driver.ending import Ending, Watcher
 from volary.driver.watch import Rules
 from volary.engine._base import Handle, Launch
 from volary.errors import BadInput, RunError
+from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
+from volary.run.disk import Disk
 from volary.run.reader import RunReader
 from volary.session.script import Script
 from volary.session.spec import Session, Strategy
@@ -19,11 +21,19 @@ Task = Session | Script  # what a run is a run of
 
 
 def start(task: Task, watcher: Watcher) -> Ending:
-    """Make the run directory and train. Raises BadInput before anything starts, and what `Drive.run` raises."""
+    """Make the run directory and train. Raises BadInput before the first step, and what `Drive.run` raises.
+
+    Input that the workers refuse leaves no run: the name stays free for the next try.
+    """
     check(task)
     directory = create(task)
-    with directory.lock():
-        return drive(directory, task, watcher)
+    try:
+        with directory.lock():
+            return drive(directory, task, watcher)
+    except BadInput:
+        if not Checkpoints(directory.checkpoints).steps():
+            Disk().remove(directory.path)
+        raise
 
 
 def resume(directory: RunDirectory, watcher: Watcher) -> Ending:

@@ -72,7 +72,8 @@ def build_model(session: Session, device: torch.device) -> Model:
     samples = open_data(session, "train")
     network, loss = session.network, session.loss
     classes = _classes(network, samples)
-    module = build(_loaded(network), samples.input_shape, classes, **_own(network)).to(device)
+    whole = build(_loaded(network), samples.input_shape, classes, **_own(network))
+    module = session.strategy.partition.part(whole).to(device)
     criterion = build_loss(_loaded(loss), **_own(loss))
     model = Model(module, criterion, samples)
     name = _own(network).get("name", type(network).__module__.rpartition(".")[2])

@@ -74,6 +74,8 @@ class Saver:
         if step == self._saved:
             return
         self._saved = step
+        # steps that a checkpoint is beyond are never done again: they must be written down before it counts
+        self._recorder.hand_over()
         self._recorder.enter("checkpoint")
         started, topic = time.perf_counter(), f"checkpoint-{step}"
         try:
@@ -131,7 +133,7 @@ class Saver:
         rank = self._bulletin.rank
         if rank == 0:
             self._open(step, topic)
-        elif (refusal := self._bulletin.read(f"{topic}-open", 0)) is not None:
+        elif (refusal := self._awaited(f"{topic}-open", 0)) is not None:
             raise OSError(refusal)
         files = {f"rank-{rank}.pt": _packed(self._own_state())}
         if rank == 0:
@@ -142,11 +144,18 @@ class Saver:
             self._bulletin.post(topic, {"files": sums})
             return
         for other in range(1, self._bulletin.world_size):
-            posted = self._bulletin.read(topic, other)
+            posted = self._awaited(topic, other)
             if "error" in posted:
                 raise OSError(posted["error"])
             sums |= posted["files"]
         self._checkpoints.commit(step, self._bulletin.world_size, sums, metric)
+
+    def _awaited(self, topic: str, rank: int) -> Any:
+        """What `rank` posts; meanwhile it is the one that is late."""
+        self._recorder.enter("exchange")
+        posted = self._bulletin.read(topic, rank)
+        self._recorder.enter("checkpoint")
+        return posted
 
     def _open(self, step: int, topic: str) -> None:
         try:

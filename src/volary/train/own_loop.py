@@ -57,7 +57,8 @@ class Worker:
         if self._distributed:
             raise BadInput("worker.distribute was called twice; a run has one model and one optimiser")
         self._distributed = True
-        model.to(self.device)
+        model = self._script.strategy.partition.part(model).to(self.device)
+        self._recorder.enter("exchange")
         compare(self._bulletin, "shapes", shape_facts(model))
         share_from_first(model, self.world_size)
         if self.world_size > 1:
@@ -72,8 +73,7 @@ class Worker:
             weight=lambda: self._share.weight,
         )
         OwnStep(strategy, self._share, self._recorder, self._pulse, passes).attach(model, optimizer)
-        self._recorder.begin_step()
-        self._recorder.enter("forward")
+        self._recorder.enter("starting")
         return model, optimizer
 
     def feed(self, dataset: Any, batch_size: int, shuffle: bool = True) -> OwnFeed:
@@ -123,7 +123,7 @@ class OwnFeed:
         if feed.position:  # an epoch that was left with `break`
             feed.epoch, feed.position = feed.epoch + 1, 0
         while True:
-            self._recorder.enter("data")
+            self._recorder.enter_step("data")
             batch = next(feed).to(self._device)
             share.weight, share.samples = batch.weight, batch.count
             share.epoch = batch.epoch + (batch.step_in_epoch + 1) / (feed.steps_per_epoch or 1)

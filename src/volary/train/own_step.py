@@ -43,10 +43,16 @@ class OwnStep:
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
-        # an evaluation between two steps is progress too, however long it takes
-        model.register_forward_pre_hook(lambda *_: self._recorder.enter("forward"))
+        model.register_forward_pre_hook(self._entering)
         optimizer.register_step_pre_hook(self._before)
         optimizer.register_step_post_hook(self._after)
+
+    def _entering(self, _model: nn.Module, _inputs: Any) -> None:
+        # an evaluation between two steps is progress too, however long it takes
+        if torch.is_grad_enabled():
+            self._recorder.enter_step("forward")
+        else:
+            self._recorder.enter("evaluate")
 
     def _reached(self, _: Tensor) -> None:
         if not self._in_backward:
@@ -84,7 +90,5 @@ class OwnStep:
             sent_bytes=self._strategy.sent_bytes,
             received_bytes=self._strategy.received_bytes,
         )
-        self._recorder.begin_step()
-        self._recorder.enter("forward")
         if self._ending:
             raise Stopped("the run was asked to end after this step")

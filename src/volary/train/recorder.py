@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from volary.run.journal import STEP_FIELDS, StepRow
@@ -14,8 +15,8 @@ STEP_PHASES = ("data", "forward", "backward", "exchange", "optimizer")
 class Recorder:
     """One worker's clock and notebook. The pulse thread reads it; only the training thread writes.
 
-    phase: what the worker is in. progress: grows with every change of phase. longest_s: the longest time it has spent
-    in one phase without progress, by which a hang is told from slow work. What happens between `end_step` and
+    phase: what the worker is in; in "exchange" it waits for others. progress: grows with every change of phase.
+    hand_over: sends what is here now, which otherwise happens with the next beat. What happens between `end_step` and
     `begin_step` (an evaluation, a checkpoint) counts for no step.
     """
 
@@ -24,8 +25,8 @@ class Recorder:
         self.step = 0
         self.phase = "starting"
         self.progress = 0
-        self.longest_s = 0.0
         self.since = time.perf_counter()
+        self.hand_over: Callable[[], None] = lambda: None
         self.rows: deque[StepRow] = deque()
         self.said: deque[dict[str, Any]] = deque()
         self._spent = dict.fromkeys(STEP_PHASES, 0.0)
@@ -39,8 +40,6 @@ class Recorder:
         spent = now - self.since
         if self._in_step and self.phase in self._spent:
             self._spent[self.phase] += spent
-        if spent > self.longest_s and self.step:
-            self.longest_s = spent
         self.phase, self.since = phase, now
         self.progress += 1
 
@@ -48,6 +47,12 @@ class Recorder:
         """From now on time counts for the next step, which begins by waiting for data."""
         self.enter("data")
         self._in_step = True
+
+    def enter_step(self, phase: str) -> None:
+        """The worker enters `phase`, of the next step if none has begun."""
+        if not self._in_step:
+            self.begin_step()
+        self.enter(phase)
 
     def end_step(
         self, *, epoch: float, samples: int, loss: float, lr: float, sent_bytes: int, received_bytes: int

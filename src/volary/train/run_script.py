@@ -31,12 +31,12 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     script = Script.read(directory.session)
     device = choose_device(script.device, place.local_rank, place.world_size)
     function = script.loaded()
-    with joined(member, device) as bulletin:
+    with joined(member, recorder, device) as bulletin:
         compare(bulletin, "code", code_facts({"function": UserObject.found_from(script.function, Path.cwd(), {})}))
+        recorder.enter("starting")
         seed_all(script.seed)
         if place.rank == 0:
             recorder.note(device=device)
-        recorder.enter("forward")
         try:
             value = function(Worker(script, bulletin, recorder, pulse, device, place.local_rank))
         except Stopped:

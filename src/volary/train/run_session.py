@@ -37,14 +37,17 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     place = member.place
     session = Session.read(member.directory.session)
     device = choose_device(session.train.device, place.local_rank, place.world_size)
-    with joined(member, device) as bulletin:
+    with joined(member, recorder, device) as bulletin:
         compare(
             bulletin, "code", code_facts(_user_objects(session)) | setting_facts((member.session or session).settings())
         )
+        recorder.enter("starting")
         seed_all(session.train.seed)
         model = build_model(session, device)
+        recorder.enter("exchange")
         compare(bulletin, "shapes", shape_facts(model.module))
         share_from_first(model.module, place.world_size)
+        recorder.enter("starting")
         seed_all(session.train.seed + 1 + place.rank)
         training = assemble(
             session,
@@ -74,11 +77,15 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
 
 
 @contextmanager
-def joined(member: Membership, device: torch.device) -> Iterator[Bulletin]:
-    """Be in the run's group for a while: torch's default group, and a bulletin beside it."""
+def joined(member: Membership, recorder: Recorder, device: torch.device) -> Iterator[Bulletin]:
+    """Be in the run's group for a while: torch's default group, and a bulletin beside it.
+
+    The recorder's phase is `exchange` from here on, as what comes first waits for the other ranks.
+    """
     place = member.place
     store = KeyedStore.at(member.host, member.port, member.directory.key(), member.server_life, COLLECTIVE_TIMEOUT_S)
     try:
+        recorder.enter("exchange")
         join(store, place.rank, place.world_size, device, COLLECTIVE_TIMEOUT_S)
         yield Bulletin(store, place.rank, place.world_size, place.life)
     except VolaryError:
