@@ -42,7 +42,17 @@ def _launched(place: Place, arguments: list[str]) -> int:
     from volary.train.process import work
 
     with meet(place, Path(arguments[0]), arguments[1:]) as member:
+        if place.writes_log:
+            _write_to(member.directory.log(place.rank))
         return work(member, "volary.train.run_session:run_session")
+
+
+def _write_to(log: Path) -> None:
+    """Let everything that this process prints go to its log."""
+    with log.open("ab") as file:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(file.fileno(), stream.fileno())
 
 
 def _die_with_parent() -> None:

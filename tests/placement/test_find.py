@@ -53,7 +53,9 @@ def test_torchrun_is_recognised_with_its_restarts():
 
 
 def test_process_that_nobody_launched_is_told_how_to_start_a_run():
-    with pytest.raises(BadInput, match=r"no launcher started this process \(looked for local, torchrun\); start a run"):
+    with pytest.raises(
+        BadInput, match=r"no launcher started this process \(looked for lab, local, torchrun\); start a run"
+    ):
         find({"PATH": "/bin", "RANK": "0", "WORLD_SIZE": "1"})
 
 

@@ -1,7 +1,7 @@
 """The driver of a run whose workers somebody else starts: `python -m volary.driver.host`, started by rank 0.
 
-It reads one line, which run, and prints one, where workers meet it. It ends with the run, or some seconds after its
-standard input has ended, as rank 0 is gone then.
+It reads one line, which run and where to listen, and prints one, where workers meet it. It ends with the run, or some
+seconds after its standard input has ended, as rank 0 is gone then.
 """
 
 from __future__ import annotations
@@ -45,10 +45,12 @@ class Elsewhere:
 def main() -> int:
     """Host the run that the first line of standard input names or describes; returns the exit code."""
     try:
-        directory = _directory(json.loads(sys.stdin.readline()))
+        wish = json.loads(sys.stdin.readline())
+        directory = _directory(wish)
         session = Session.read(directory.session)
         with _locked(directory):
-            drive = Drive(directory, session.strategy.workers, rules_of(session.strategy), Unwatched())
+            rules = rules_of(session.strategy)
+            drive = Drive(directory, session.strategy.workers, rules, Unwatched(), wish["address"])
             threading.Thread(target=_end_with_rank_0, name="leash", daemon=True).start()
             ending = drive.run(lambda meeting: _announce(directory, meeting))
     except VolaryError as error:

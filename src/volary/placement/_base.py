@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from volary.errors import BadInput
@@ -15,7 +16,9 @@ class Place:
     """Who am I, and where do we meet?
 
     launcher: what started this process. life: how often it was restarted before. node: this machine's number.
-    meet: host:port of the meeting point that the launcher names. Raises BadInput if it makes no sense.
+    meet: the meeting point that the launcher names: host:port, or the path of a file that all ranks have. address: this
+    machine's address, which the run's sockets listen on. writes_log: whether the worker has to write its own log into
+    the run directory, as nobody else does. Raises BadInput if they make no sense.
     """
 
     launcher: str
@@ -25,6 +28,8 @@ class Place:
     node: int
     life: int
     meet: str
+    address: str = "127.0.0.1"
+    writes_log: bool = False
 
     def __post_init__(self) -> None:
         if self.rank >= self.world_size:
@@ -32,8 +37,13 @@ class Place:
                 f"{self.launcher} gave this process rank {self.rank} of {self.world_size}; accepted: 0 to "
                 f"{self.world_size - 1}"
             )
-        if not re.fullmatch(r".+:[0-9]+", self.meet):
+        if not re.fullmatch(r".+:[0-9]+|/.+", self.meet):
             raise BadInput(f"{self.launcher} says that workers meet at {self.meet!r}; accepted: host:port")
+
+    @property
+    def meet_file(self) -> Path | None:
+        """The file that is the meeting point, if it is one."""
+        return Path(self.meet) if self.meet.startswith("/") else None
 
     @property
     def meet_at(self) -> tuple[str, int]:

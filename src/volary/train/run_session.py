@@ -86,7 +86,7 @@ def joined(member: Membership, recorder: Recorder, device: torch.device) -> Iter
     store = KeyedStore.at(member.host, member.port, member.directory.key(), member.server_life, COLLECTIVE_TIMEOUT_S)
     try:
         recorder.enter("exchange")
-        join(store, place.rank, place.world_size, device, COLLECTIVE_TIMEOUT_S)
+        join(store, place.rank, place.world_size, device, COLLECTIVE_TIMEOUT_S, place.address)
         yield Bulletin(store, place.rank, place.world_size, place.life)
     except VolaryError:
         raise

@@ -1,0 +1,118 @@
+"""The links of a lab: virtual cables to bridges in a namespace of their own, each end with a token bucket.
+
+What leaves a host is limited at its own end (eth0), what reaches it at the switch's end (h0, h1, ...): so each
+direction has the rate to itself. Trunks likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from volary.lab import rates
+from volary.lab.errors import LabError
+from volary.lab.namespaces import Space
+from volary.lab.topology import Topology
+
+HOST_DEVICE = "eth0"
+_MTU = 1500
+_CONGESTION = (
+    "congctl cubic"  # chosen by route: the machine's default may be another, and not all may be set in a namespace
+)
+_BRIDGE = f"mtu {_MTU} type bridge forward_delay 0 mcast_snooping 0"
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What passed a host's link since the lab began. Bytes are those of frames; see docs/lab.md for what they count."""
+
+    sent_bytes: int
+    sent_packets: int
+    received_bytes: int
+    received_packets: int
+
+    def __sub__(self, before: Counters) -> Counters:
+        """What passed in between."""
+        return Counters(
+            self.sent_bytes - before.sent_bytes,
+            self.sent_packets - before.sent_packets,
+            self.received_bytes - before.received_bytes,
+            self.received_packets - before.received_packets,
+        )
+
+
+class Links:
+    """Makes the links of a topology, and changes them. Raises LabError where the kernel or a tool refuses."""
+
+    def __init__(self, topology: Topology, switch: Space, hosts: Sequence[Space]) -> None:
+        self._topology, self._switch, self._hosts = topology, switch, hosts
+        switch.batch("ip", [*_switches(topology), *(_cable(topology, i, host.pid) for i, host in enumerate(hosts))])
+        for number, host in enumerate(hosts):
+            host.batch("ip", _address(topology, number))
+            self.set_rate(number, topology.rates[number])
+        if topology.groups > 1:
+            for group in range(topology.groups):
+                self.set_trunk(group, topology.trunk)
+
+    def set_rate(self, host: int, bits_per_s: int | None) -> None:
+        """Limit both directions of a host's link from now on; None: no limit."""
+        self._hosts[host].batch("tc", [_limit(HOST_DEVICE, bits_per_s)])
+        self._switch.batch("tc", [_limit(self._topology.name(host), bits_per_s)])
+
+    def set_trunk(self, group: int, bits_per_s: int | None) -> None:
+        """Limit both directions of a group's trunk from now on; None: no limit."""
+        self._switch.batch("tc", [_limit(f"trunk{group}", bits_per_s), _limit(f"core{group}", bits_per_s)])
+
+    def set_up(self, host: int, up: bool) -> None:
+        """Plug a host's cable in, or pull it out: what is under way is lost, and no connection is told."""
+        self._switch.batch("ip", [f"link set {self._topology.name(host)} {'up' if up else 'down'}"])
+
+    def counters(self, host: int) -> Counters:
+        """What the host has sent and received."""
+        for line in Path(f"/proc/{self._hosts[host].pid}/net/dev").read_text().splitlines():
+            device, _, numbers = line.partition(":")
+            if device.strip() == HOST_DEVICE:
+                received, packets, *_, sent, sent_packets, _, _, _, _, _, _ = map(int, numbers.split())
+                return Counters(sent, sent_packets, received, packets)
+        raise LabError(f"host {host} has no device {HOST_DEVICE}")
+
+
+def _switches(topology: Topology) -> list[str]:
+    lines = []
+    for group in range(topology.groups):
+        lines += [f"link add switch{group} {_BRIDGE}", f"link set switch{group} up"]
+    if topology.groups > 1:
+        lines += [f"link add core {_BRIDGE}", "link set core up"]
+        for group in range(topology.groups):
+            lines += [
+                f"link add trunk{group} mtu {_MTU} type veth peer name core{group} mtu {_MTU}",
+                f"link set trunk{group} master switch{group} up",
+                f"link set core{group} master core up",
+            ]
+    return lines
+
+
+def _cable(topology: Topology, host: int, pid: int) -> str:
+    name, switch = topology.name(host), f"switch{topology.group(host)}"
+    return f"link add {name} mtu {_MTU} master {switch} up type veth peer name {HOST_DEVICE} mtu {_MTU} netns {pid}"
+
+
+def _address(topology: Topology, host: int) -> list[str]:
+    address = topology.address(host)
+    return [
+        "link set lo up",
+        f"link set {HOST_DEVICE} up",
+        f"address add {address}/24 dev {HOST_DEVICE}",
+        f"route replace {topology.network} dev {HOST_DEVICE} proto kernel scope link src {address} {_CONGESTION}",
+    ]
+
+
+def _limit(device: str, bits_per_s: int | None) -> str:
+    if bits_per_s is None:
+        return f"qdisc replace dev {device} root noqueue"
+    bucket = rates.Bucket.of(bits_per_s)
+    return (
+        f"qdisc replace dev {device} root tbf rate {bits_per_s}bit"
+        f" burst {bucket.burst_bytes}b limit {bucket.queue_bytes}b"
+    )

@@ -1,0 +1,178 @@
+"""`volary train` inside a lab: every host runs workers of one run, which meet as under any launcher.
+
+The meeting point is a file without a name that all ranks inherit: nothing listens, and it goes with the last of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from volary.driver.ending import Ending, Watcher
+from volary.driver.judge import read_verdicts
+from volary.driver.start import check
+from volary.errors import BadInput, NotFinite, RanksDiffer, Stopped, VolaryError, WorkerFailed, WorkerLost
+from volary.lab.cluster import Lab
+from volary.lab.errors import TIME_IS_OVER, TimeIsOver
+from volary.lab.ranks import Ended
+from volary.lab.timeline import Change, Timeline
+from volary.placement._file_board import FileBoard
+from volary.run.directory import RunDirectory
+from volary.run.reader import RunReader
+from volary.session.spec import Session
+from volary.train.meeting import ENTRY, RUN
+
+GRACE_S = 30.0  # to finish a step and write a checkpoint
+LINGER_S = 15.0  # after one rank failed: until the run's own watch has told the others
+CLOSE_S = 12.0  # for the run's driver to write its last words
+_CAUSES = {kind.exit_code: kind for kind in (BadInput, RanksDiffer, NotFinite, WorkerFailed)}
+
+
+@dataclass(frozen=True)
+class Training:
+    """What to train: a session file with settings changed, or a run to go on with (then both are left empty)."""
+
+    session: Path | None = None
+    overrides: Sequence[str] = ()
+    run: RunDirectory | None = None
+
+    def read(self, workers: int) -> Session:
+        """The session that will run. Raises BadInput, also for a run of another number of workers."""
+        if self.run is None:
+            assert self.session is not None
+            return Session.read(self.session, [*self.overrides, f"strategy.workers={workers}"])
+        found = Session.read(self.run.session)
+        if found.strategy.workers != workers:
+            raise BadInput(
+                f"{self.run.path} is a run of {found.strategy.workers} workers, and this lab has {workers} ranks"
+            )
+        return found
+
+    @property
+    def command(self) -> list[str]:
+        """What each rank runs."""
+        file = self.session if self.run is None else self.run.session
+        return [sys.executable, "-m", "volary.worker", str(file), *self.overrides]
+
+
+def train(
+    lab: Lab,
+    training: Training,
+    watcher: Watcher,
+    *,
+    procs: int = 1,
+    at: Sequence[Change | str] = (),
+    timeout_s: float | None = None,
+    pin: bool | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Ending:
+    """Train in an open lab, with `procs` workers a host, whatever the session's `strategy.workers` says.
+
+    pin: None: as the session's engine has it. The other arguments are as in `Lab.run`. Raises what `volary train` does
+    (BadInput before anything starts), and TimeIsOver.
+    """
+    workers = lab.topology.hosts * procs
+    session = training.read(workers)
+    check(session)
+    timeline = Timeline(at, lab.topology)
+    with ExitStack() as open_:
+        descriptor, board = open_.enter_context(_board())
+        outputs = [open_.enter_context(tempfile.TemporaryFile()) for _ in range(workers)]
+        if training.run is not None:
+            board.set(RUN, str(training.run.path))
+        view = _View(board, watcher)
+        ended = interrupted = None
+        try:
+            with lab.launch(
+                training.command,
+                procs=procs,
+                env={"VOLARY_LAB_MEET": f"/proc/self/fd/{descriptor}"},
+                outputs=outputs,
+                keep=[descriptor],
+                pin=getattr(session.engine, "pin", False) if pin is None else pin,
+                grace_s=GRACE_S,
+                linger_s=LINGER_S,
+            ) as ranks:
+                ended = ranks.follow(lab, timeline, timeout_s, view.look, say)
+        except KeyboardInterrupt as error:
+            interrupted = error
+        finally:
+            view.close()
+        if view.directory is None:
+            raise interrupted or _early_error(ended, outputs)
+        return _ending(view.directory, ended)
+
+
+class _View:
+    """Hands the run to the watcher once it is there. directory: the run's, None before."""
+
+    def __init__(self, board: FileBoard, watcher: Watcher) -> None:
+        self.directory: RunDirectory | None = None
+        self._board, self._watcher = board, watcher
+
+    def look(self) -> bool:
+        """Show what is new. Whether the run is over, by what its driver does."""
+        if self.directory is not None:
+            self._watcher.look()
+        elif self._board.check([ENTRY]):
+            self.directory = RunDirectory(json.loads(self._board.get(ENTRY))["run"])
+            self._watcher.started(self.directory)
+        return self.directory is not None and not self.directory.is_live()
+
+    def close(self) -> None:
+        """Show the end, once the run's driver has written it."""
+        self.look()
+        if self.directory is None:
+            return
+        deadline = time.monotonic() + CLOSE_S
+        while self.directory.is_live() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self._watcher.ended()
+
+
+@contextmanager
+def _board() -> Iterator[tuple[int, FileBoard]]:
+    """A file that has no name and ends with those that have it open: its descriptor, and it as a board."""
+    descriptor = os.memfd_create("volary-lab")
+    try:
+        yield descriptor, FileBoard(Path(f"/proc/self/fd/{descriptor}"))
+    finally:
+        os.close(descriptor)
+
+
+def _early_error(ended: Ended | None, outputs: Sequence[IO[bytes]]) -> VolaryError:
+    """No run was made: what the first rank said that failed, or rank 0."""
+    if ended is None or ended.status == TIME_IS_OVER:
+        return TimeIsOver("the time was over before the run was made")
+    outputs[ended.rank or 0].seek(0)
+    said = outputs[ended.rank or 0].read().decode(errors="replace").strip()
+    return _CAUSES.get(ended.status, WorkerLost)(said or f"no run was made: {ended}")
+
+
+def _ending(directory: RunDirectory, ended: Ended | None) -> Ending:
+    """How the run ended by its own account. ended: how its ranks did; None if the user ended them."""
+    with RunReader(directory) as reader:
+        info = reader.info()
+    state, step, message = info.get("state", ""), int(info.get("steps_done", 0)), info.get("message", "")
+    if ended is not None and ended.status == TIME_IS_OVER:
+        raise TimeIsOver(f"the time was over\n{message}")
+    if state == "finished":
+        return Ending(directory, "finished", step, message)
+    if state == "stopped":
+        return Ending(directory, "stopped", step, message)
+    kind = Stopped if ended is None else _cause(directory, len(ended.statuses), int(info.get("life", 0)))
+    raise kind(message or f"the run was cut off\ngo on: volary resume {directory.path}")
+
+
+def _cause(directory: RunDirectory, workers: int, life: int) -> type[VolaryError]:
+    """The error of the first worker whose own code failed; none says so where one was lost."""
+    own = [v for v in read_verdicts(directory, workers, life).values() if v.outcome in ("failed", "refused")]
+    return _CAUSES.get(min(own, key=lambda v: (v.step, v.rank)).exit_code, WorkerFailed) if own else WorkerLost

@@ -1,0 +1,41 @@
+import pytest
+
+from volary.errors import SettingError
+from volary.lab import Lab
+from volary.lab.topology import Topology
+
+
+def test_hosts_are_spread_over_groups_in_blocks():
+    topology = Topology.of(6, groups=3)
+    assert [topology.group(host) for host in range(6)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_every_host_has_an_address_of_its_own():
+    topology = Topology.of(200)
+    assert len({topology.address(host) for host in range(200)}) == 200
+
+
+def test_the_limit_between_two_hosts_is_the_slowest_link_on_the_way():
+    topology = Topology.of(4, "1gbit", slow={1: "50mbit"}, groups=2, trunk="200mbit")
+    assert topology.limit(0, 1) == 50_000_000
+    assert topology.limit(2, 3) == 10**9
+    assert topology.limit(0, 3) == 200_000_000
+    assert Topology.of(2).limit(0, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"hosts": 0}, "hosts is 0; accepted: 1 to 200"),
+        ({"hosts": 201}, "hosts is 201"),
+        ({"hosts": 3, "groups": 2}, "groups is 2 with 3 hosts"),
+        ({"hosts": 2, "trunk": "1gbit"}, "trunk is the link between groups"),
+        ({"hosts": 3, "rates": ["1gbit"]}, "rates names 1 rates for 3 hosts"),
+        ({"hosts": 1, "rate": "1gbit", "rates": ["1gbit"]}, "both rate and rates"),
+        ({"hosts": 2, "slow": {2: "1mbit"}}, "slow names host 2; accepted: 0 to 1"),
+        ({"hosts": 2, "rate": "slow"}, "rate is 'slow'"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_before_anything_is_made(settings, sentence):
+    with pytest.raises(SettingError, match=sentence):
+        Lab(**settings)

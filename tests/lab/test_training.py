@@ -1,0 +1,100 @@
+"""`volary train` inside a lab."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from volary import Session
+from volary.driver.ending import Unwatched
+from volary.errors import BadInput, WorkerFailed, WorkerLost
+from volary.lab.errors import TimeIsOver
+from volary.lab.training import Training, train
+from volary.run.directory import RunDirectory
+
+pytestmark = pytest.mark.root
+
+SESSION = """
+network: softmax
+data: {source: digits, batch_size: 30}
+train: {steps: 6}
+evaluate: {every: 6 steps}
+checkpoint: {every: 3 steps}
+run: {name: it}
+"""
+
+
+@pytest.fixture
+def session():
+    Path("session.yaml").write_text(SESSION)
+    return Path("session.yaml")
+
+
+def weights(run):
+    return load_file(RunDirectory.existing(run).checkpoints / "step-00000006" / "model.safetensors")
+
+
+class Watched(Unwatched):
+    def __init__(self):
+        self.calls = []
+
+    def started(self, directory):
+        self.calls.append(directory.name)
+
+    def ended(self):
+        self.calls.append("ended")
+
+
+def test_two_hosts_train_what_two_local_workers_do(opened, session):
+    lab, watched = opened(hosts=2, rate="1gbit"), Watched()
+    ending = train(lab, Training(session), watched)
+    assert (ending.state, ending.step, ending.directory.name, watched.calls) == ("finished", 6, "it", ["it", "ended"])
+    assert lab.counters(0).sent_bytes > 6 * 10 * 784 * 4, "the gradients went over the link"
+    Session.read(session, ["strategy.workers=2", "run.name=local"]).train()
+    for name, tensor in weights("local").items():
+        torch.testing.assert_close(weights("it")[name], tensor, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_worker_that_fails_is_told_with_its_host_and_keeps_its_log(opened, session):
+    Path("mine.py").write_text(
+        "import os\nfrom torch import nn\n"
+        "class Network(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.layer = nn.Linear(784, 10)\n"
+        "    def forward(self, x):\n"
+        "        if self.training and os.environ['RANK'] == '1':\n"
+        "            print('so far')\n            1 / 0\n"
+        "        return self.layer(x.flatten(1))\n"
+    )
+    with pytest.raises(WorkerFailed, match=r"rank 1 \(host h1\) failed at step 1, in forward: ZeroDivisionError"):
+        train(opened(hosts=2), Training(session, ["network=mine.py:Network"]), Unwatched())
+    assert RunDirectory.existing("it").log(1).read_text().startswith("so far\nTraceback")
+
+
+def test_bad_input_is_refused_before_anything_starts(opened, session):
+    lab = opened(hosts=2)
+    with pytest.raises(BadInput, match=r"optimizer\.lrr: unknown"):
+        train(lab, Training(session, ["optimizer.lrr=1"]), Unwatched())
+    assert not Path("runs").exists()
+
+
+def test_a_run_whose_name_is_taken_is_refused_with_the_reason(opened, session):
+    RunDirectory.create(Path("runs"), "it", "", "")
+    with pytest.raises(BadInput, match="the run runs/it exists already"):
+        train(opened(hosts=1), Training(session), Unwatched())
+
+
+@pytest.mark.slow
+def test_a_host_that_is_cut_off_is_lost_and_the_run_goes_on_with_it_restored(opened, session):
+    bounds = ["strategy.suspect_after_s=1", "strategy.give_up_after_s=2"]
+    long = ["train.steps=100000", "checkpoint.every=20 steps", "evaluate.every=never"]
+    lab = opened(hosts=2, rate="1mbit")
+    with pytest.raises(WorkerLost, match=r"rank 1 \(host h1, .* silent for"):
+        train(lab, Training(session, [*long, *bounds]), Unwatched(), at=["12s:cut:1"])
+    run = RunDirectory.existing("it")
+    with pytest.raises(BadInput, match="is a run of 2 workers, and this lab has 4 ranks"):
+        train(lab, Training(run=run), Unwatched(), procs=2)
+    lab.restore(1)
+    with pytest.raises(TimeIsOver, match="stopped after step"):
+        train(lab, Training(run=run), Unwatched(), timeout_s=15)
