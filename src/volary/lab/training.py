@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import IO
 
 from volary.driver.ending import Ending, Watcher
-from volary.driver.judge import read_verdicts
 from volary.driver.start import check
 from volary.errors import BadInput, NotFinite, RanksDiffer, Stopped, VolaryError, WorkerFailed, WorkerLost
 from volary.lab.cluster import Lab
@@ -27,6 +26,7 @@ from volary.lab.timeline import Change, Timeline
 from volary.placement._file_board import FileBoard
 from volary.run.directory import RunDirectory
 from volary.run.reader import RunReader
+from volary.run.verdict import read_verdict
 from volary.session.spec import Session
 from volary.train.meeting import ENTRY, RUN
 
@@ -174,5 +174,6 @@ def _ending(directory: RunDirectory, ended: Ended | None) -> Ending:
 
 def _cause(directory: RunDirectory, workers: int, life: int) -> type[VolaryError]:
     """The error of the first worker whose own code failed; none says so where one was lost."""
-    own = [v for v in read_verdicts(directory, workers, life).values() if v.outcome in ("failed", "refused")]
+    left = [read_verdict(directory.verdicts, rank, life) for rank in range(workers)]
+    own = [verdict for verdict in left if verdict is not None and verdict.outcome in ("failed", "refused")]
     return _CAUSES.get(min(own, key=lambda v: (v.step, v.rank)).exit_code, WorkerFailed) if own else WorkerLost
