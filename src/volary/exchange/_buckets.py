@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
 BYTES_PER_MIB = 2**20
+LAST_BYTES = BYTES_PER_MIB  # nothing hides the last bucket's exchange: of several, it is no larger
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,9 @@ def plan(named: list[tuple[str, Parameter]], bucket_mb: float, extra: int) -> li
             groups.append([])
             filled = 0
         groups[-1].append((name, parameter))
-        filled += parameter.numel() * parameter.element_size()
+        filled += _bytes(parameter)
+    if len(groups) > 1:
+        groups[-1:] = _split_last(groups[-1])
     if not groups or groups[-1][-1][1].dtype != torch.float32:
         # the extra values are read as float32: they need a bucket of their own
         groups.append([])
@@ -220,3 +223,15 @@ def plan(named: list[tuple[str, Parameter]], bucket_mb: float, extra: int) -> li
     if not groups[-1]:
         return [*plans, Plan([], extra, torch.float32, device)]
     return [*plans[:-1], replace(plans[-1], extra=extra)]
+
+
+def _split_last(group: list[tuple[str, Parameter]]) -> list[list[tuple[str, Parameter]]]:
+    """The last bucket in two, so that what leaves when backward is over is small."""
+    left, cut = LAST_BYTES, len(group)
+    while cut and (left := left - _bytes(group[cut - 1][1])) >= 0:
+        cut -= 1
+    return [part for part in (group[:cut], group[cut:]) if part]
+
+
+def _bytes(parameter: Parameter) -> int:
+    return parameter.numel() * parameter.element_size()

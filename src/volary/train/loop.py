@@ -64,10 +64,10 @@ def train(it: Training) -> Outcome:
         for part in batch.to(it.device).parts(accumulate) if batch.count else ():
             enter("forward")
             with it.precision.casting():
-                loss = it.flow(part.inputs, part.targets) * part.weight
+                loss = it.flow(part.inputs, part.targets)
             enter("backward")
-            it.precision.scaled(loss).backward()  # type: ignore[no-untyped-call]  # a bucket leaves the moment its gradients exist
-            share += loss.item()
+            it.precision.backward(loss, part.weight)  # a bucket leaves the moment its gradients exist
+            share += loss.item() * part.weight
         agreed = it.strategy.agree(share, ending=it.asked_to_end())
         enter("optimizer")
         _update(it, agreed)

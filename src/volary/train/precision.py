@@ -33,9 +33,11 @@ class Precision:
             return nullcontext()
         return torch.autocast(self._device, dtype=self._dtype)
 
-    def scaled(self, loss: Tensor) -> Tensor:
-        """The loss that backward starts from."""
-        return loss if self._scaler is None else self._scaler.scale(loss)
+    def backward(self, loss: Tensor, weight: float) -> None:
+        """Add the gradients of `loss * weight`, scaled where the precision needs it, to the parameters'."""
+        start = loss if self._scaler is None else self._scaler.scale(loss)
+        # handed in as the first gradient, the weight costs no operation of its own
+        start.backward(torch.full_like(start, weight))  # type: ignore[no-untyped-call]
 
     def unscale(self, optimizer: Optimizer) -> None:
         """Bring gradients back to their true size, before they are clipped."""

@@ -80,13 +80,12 @@ class Strategy:
         if buckets is None:
             return votes.read(votes.cast(loss, ending=ending, missing=0, rank=0, world_size=1))
         missing = buckets.close()
-        buckets.extra.copy_(
-            votes.cast(loss, ending=ending, missing=len(missing), rank=self._rank, world_size=self._world_size)
-        )
+        cast = votes.cast(loss, ending=ending, missing=len(missing), rank=self._rank, world_size=self._world_size)
+        buckets.extra.copy_(torch.tensor(cast))
         buckets.depart()
         self._recorder.enter("exchange")
         self._consistency.before_update(buckets.all)
-        agreed = votes.read(buckets.deliver())
+        agreed = votes.read(buckets.deliver().tolist())
         if agreed.missing:
             self._settle_missing(missing, buckets)
         buckets.open()

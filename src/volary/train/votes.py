@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from volary.errors import NotFinite
 
 
@@ -29,17 +26,17 @@ def size(world_size: int) -> int:
     return 3 + world_size
 
 
-def cast(loss: float, *, ending: bool, missing: int, rank: int, world_size: int) -> Tensor:
+def cast(loss: float, *, ending: bool, missing: int, rank: int, world_size: int) -> list[float]:
     """This rank's votes; summed over all ranks they can be read. loss: this rank's share of the global mean."""
     finite = math.isfinite(loss)
     votes = [loss if finite else 0.0, float(ending), float(missing)] + [0.0] * world_size
     votes[3 + rank] = 0.0 if finite else 1.0
-    return torch.tensor(votes)
+    return votes
 
 
-def read(summed: Tensor) -> Agreed:
+def read(summed: list[float]) -> Agreed:
     """What the votes say once they are summed."""
-    loss, ending, missing, *not_finite = summed.tolist()
+    loss, ending, missing, *not_finite = summed
     bad = tuple(rank for rank, vote in enumerate(not_finite) if vote)
     return Agreed(math.nan if bad else loss, ending > 0, bad, int(missing))
 
