@@ -57,7 +57,7 @@ PEERS: dict[int, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
 def take_turns(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     """The job: build as a session's worker does, choose the peer, and write down the pairs."""
     most, trials, turn_s, pairs_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
-    with joined(member, torch.device("cpu")) as bulletin:
+    with joined(member, recorder, torch.device("cpu")) as bulletin:
         training = _training(member, recorder, pulse, bulletin)
         known = PEERS[training.world_size]
         peers = {name: _peer(training, *known[name]) for name in (known if trials else list(known)[:1])}

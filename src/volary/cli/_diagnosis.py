@@ -13,6 +13,8 @@ from volary.cli._machine import Machine, Torch
 from volary.cli._settings import choices
 from volary.comm import filter as ear
 from volary.engine import ROOM as ENGINES
+from volary.lab.errors import LabError
+from volary.lab.needs import needs_user_namespace
 from volary.monitor.wording import size
 
 FEWEST_OPEN_FILES = 1024
@@ -116,3 +118,8 @@ def _around(machine: Machine) -> Iterator[Finding]:
     open_to_strangers = ear.why_not()
     why = open_to_strangers or "nobody else can connect to a running gloo"
     yield Finding("gloo's ports are closed to strangers", "no" if open_to_strangers else "yes", why)
+    try:
+        how = "as this user" if needs_user_namespace() else "with this process's own rights"
+        yield Finding("volary lab", "yes", how)
+    except LabError as missing:
+        yield Finding("volary lab", "no", str(missing))
