@@ -119,7 +119,7 @@ def _around(machine: Machine) -> Iterator[Finding]:
     why = open_to_strangers or "nobody else can connect to a running gloo"
     yield Finding("gloo's ports are closed to strangers", "no" if open_to_strangers else "yes", why)
     try:
-        how = "as this user" if needs_user_namespace() else "with this process's own rights"
+        how = "in a user namespace" if needs_user_namespace() else "with this process's own rights"
         yield Finding("volary lab", "yes", how)
     except LabError as missing:
         yield Finding("volary lab", "no", str(missing))
