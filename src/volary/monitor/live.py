@@ -46,11 +46,17 @@ class Live:
         self._live.stop()
 
 
+def _width(console: Console) -> int:
+    """Columns of the picture. The terminal echoes ^C behind its last line; a full one would go on in another, below."""
+    return max(LABEL_WIDTH, console.width - len("^C^C"))
+
+
 def drawing(digest: Digest, console: Console) -> RenderableType:
     """The whole picture of `digest`, for the width and the abilities of `console`."""
     from rich.table import Table
 
-    table = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.width = _width(console)
     table.add_column(width=LABEL_WIDTH, style="dim", no_wrap=True)
     table.add_column(ratio=1)
     _add_title(table, digest)
@@ -100,7 +106,7 @@ def _add_times(table: Table, digest: Digest, console: Console) -> None:
     if digest.window is None:
         return
     shares = {phase: max(0.0, min(1.0, share)) for phase, share in digest.window.shares.items()}
-    table.add_row("time", _stacked(shares, max(10, console.width - LABEL_WIDTH - 2), _is_ascii(console)))
+    table.add_row("time", _stacked(shares, max(10, _width(console) - LABEL_WIDTH - 2), _is_ascii(console)))
     table.add_row("", _legend(shares))
     if digest.workers > 1 and digest.window.slowest_lag > LAG_WORTH_SHOWING:
         lag = f"rank {digest.window.slowest}: {digest.window.slowest_lag:.0%} more time than the mean"
