@@ -36,7 +36,6 @@ class Live:
     def end(self, digest: Digest) -> None:
         """Leave the last picture where it is, and write the last words under it."""
         self.close()
-        self._console.print()
         for label, text in closing(digest):
             # soft wrap: a path stays one piece that can be copied
             self._console.print(f"{label:<{LABEL_WIDTH}} {text}", markup=False, soft_wrap=True)
@@ -46,17 +45,13 @@ class Live:
         self._live.stop()
 
 
-def _width(console: Console) -> int:
-    """Columns of the picture. The terminal echoes ^C behind its last line; a full one would go on in another, below."""
-    return max(LABEL_WIDTH, console.width - len("^C^C"))
-
-
 def drawing(digest: Digest, console: Console) -> RenderableType:
     """The whole picture of `digest`, for the width and the abilities of `console`."""
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.width = _width(console)
+    table = Table.grid(padding=(0, 1, 0, 0), expand=True)
     table.add_column(width=LABEL_WIDTH, style="dim", no_wrap=True)
     table.add_column(ratio=1)
     _add_title(table, digest)
@@ -65,7 +60,8 @@ def drawing(digest: Digest, console: Console) -> RenderableType:
     _add_times(table, digest, console)
     for event in digest.warnings:
         table.add_row("warning", _text(f"{hour(event.at)} {trouble(event)}", "yellow"))
-    return table
+    # the terminal echoes ^C where the cursor is: behind a full line it would begin a new one and shift the picture
+    return Group(table, Text())
 
 
 def _add_title(table: Table, digest: Digest) -> None:
@@ -106,7 +102,7 @@ def _add_times(table: Table, digest: Digest, console: Console) -> None:
     if digest.window is None:
         return
     shares = {phase: max(0.0, min(1.0, share)) for phase, share in digest.window.shares.items()}
-    table.add_row("time", _stacked(shares, max(10, _width(console) - LABEL_WIDTH - 2), _is_ascii(console)))
+    table.add_row("time", _stacked(shares, max(10, console.width - LABEL_WIDTH - 2), _is_ascii(console)))
     table.add_row("", _legend(shares))
     if digest.workers > 1 and digest.window.slowest_lag > LAG_WORTH_SHOWING:
         lag = f"rank {digest.window.slowest}: {digest.window.slowest_lag:.0%} more time than the mean"
