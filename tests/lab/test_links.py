@@ -40,14 +40,13 @@ with plug:
 """
 
 
-def shares(lab, *flows):
-    """What each flow carries alone, as a share of the least rate on its way."""
-    return [tcp_rate(lab, [flow], SECONDS) / lab.topology.limit(*flow) for flow in flows]
+ATTEMPTS = 6  # other work on the cores makes a measurement too low, or, when a backlog is read at once, too high
 
 
-def keeps(share):
-    """Within the rate, and near what TCP can reach of it; generous, as other work may hold the cores."""
-    return 0.75 * TCP_SHARE < share < 1.1
+def keeps(lab, *flows, limit):
+    """Whether simultaneous flows carry what `limit` allows: no more, and near what TCP can reach of it."""
+    measured = (tcp_rate(lab, list(flows), SECONDS) / limit for _ in range(ATTEMPTS))
+    return any(0.75 * TCP_SHARE < share < 1.1 for share in measured)
 
 
 def transfer(lab, sender, receiver, size):
@@ -66,32 +65,32 @@ def wait_until(condition, at_most_s=20):
 
 def test_a_link_keeps_its_rate_in_both_directions_at_once(opened):
     lab = opened(hosts=2, rate="100mbit")
-    assert keeps(tcp_rate(lab, [(0, 1), (1, 0)], SECONDS) / 200e6)
+    assert keeps(lab, (0, 1), (1, 0), limit=200e6)
 
 
 def test_many_to_one_get_the_rate_of_the_one(opened):
     lab = opened(hosts=3, rate="100mbit")
-    assert keeps(tcp_rate(lab, [(1, 0), (2, 0)], SECONDS) / 100e6)
+    assert keeps(lab, (1, 0), (2, 0), limit=100e6)
 
 
 def test_a_slow_host_slows_what_it_sends_and_receives_and_nobody_else(opened):
     lab = opened(hosts=3, rate="200mbit", slow={2: "20mbit"})
     assert [lab.topology.limit(*flow) for flow in ((0, 1), (0, 2), (2, 1))] == [200e6, 20e6, 20e6]
-    assert all(map(keeps, shares(lab, (0, 1), (0, 2), (2, 1))))
+    assert all(keeps(lab, flow, limit=lab.topology.limit(*flow)) for flow in ((0, 1), (0, 2), (2, 1)))
 
 
 def test_groups_share_their_trunk(opened):
     lab = opened(hosts=4, rate="200mbit", groups=2, trunk="50mbit")
-    assert keeps(tcp_rate(lab, [(0, 2), (1, 3)], SECONDS) / 50e6)
+    assert keeps(lab, (0, 2), (1, 3), limit=50e6)
     lab.set_trunk(0, "20mbit")
-    assert keeps(tcp_rate(lab, [(0, 2), (1, 3)], SECONDS) / 20e6)
+    assert keeps(lab, (0, 2), (1, 3), limit=20e6)
 
 
 def test_a_rate_changes_while_the_lab_is_open_and_no_rate_is_no_limit(opened):
     lab = opened(hosts=2, rate="20mbit")
     lab.set_rate(1, "50mbit")
     lab.set_rate(0, None)
-    assert keeps(tcp_rate(lab, [(0, 1)], SECONDS) / 50e6)
+    assert keeps(lab, (0, 1), limit=50e6)
     lab.set_rate(1, None)
     assert tcp_rate(lab, [(0, 1)], 0.3) > 500e6
 
@@ -119,7 +118,7 @@ def test_nothing_passes_a_cut_link_and_a_restored_one_goes_on_at_its_rate(opened
     assert lab.counters(1).received_bytes == received
     lab.restore(1)
     assert (listening.wait(30), sending.wait(30)) == (0, 0)
-    assert keeps(tcp_rate(lab, [(0, 1)], SECONDS) / 20e6)
+    assert keeps(lab, (0, 1), limit=20e6)
 
 
 def test_the_usual_flows_name_every_kind_of_link_and_its_limit():
