@@ -74,7 +74,7 @@ def _stay_on_cores() -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Each step asks for what the last one freed; handed back, it comes as fresh pages, a tenth of a small step."""
+    """Each step asks for what the last one freed; handed back, it comes as fresh pages, which take some percent."""
     if sys.platform != "linux":
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not in every libc
