@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from volary.data.idle import refuse_idle_workers
 from volary.driver.drive import Drive, Meeting
 from volary.driver.ending import Ending, Watcher
 from volary.driver.watch import Rules
@@ -62,10 +63,7 @@ def check(task: Task) -> None:
         raise BadInput(f"engine: {reason}")
     if isinstance(task, Session) and hasattr(task.data.source, "count"):
         count = task.data.source.count("train")
-        if count is not None and count < workers:
-            raise BadInput(
-                f"strategy.workers is {workers}, but the data has {count} samples; accepted: at most {count}"
-            )
+        refuse_idle_workers(workers, task.data.batch_size, count)
 
 
 def create(task: Task) -> RunDirectory:
