@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from exchange._ranks import Notes
+from exchange._ranks import bulletin
 from volary.codec import ROOM as CODECS
 from volary.consistency import ROOM
 from volary.exchange import ROOM as EXCHANGES
@@ -15,8 +15,8 @@ from volary.exchange._buckets import Bucket, Plan
 
 def wait_for_all(rank: int, world_size: int) -> tuple[list[float], int]:
     plans = [Plan([("p", nn.Parameter(torch.zeros(1000)))], 1, torch.float32, torch.device("cpu"))] * 2
-    bulletin = Notes(rank, world_size)
-    exchange = EXCHANGES.load("allreduce")().build(CODECS.load("none")(), bulletin, [plan.shape for plan in plans])
+    told = bulletin(rank, world_size)
+    exchange = EXCHANGES.load("allreduce")().build(CODECS.load("none")(), told, [plan.shape for plan in plans])
     pairs = enumerate(zip(plans, exchange.memory, strict=True))
     buckets = [Bucket(index, plan, memory, private=False) for index, (plan, memory) in pairs]
     model = ROOM.load("bsp")().build(exchange)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from exchange._ranks import Notes
+from exchange._ranks import bulletin
 from volary.codec import ROOM as CODECS
 from volary.comm.futex import why_not
 from volary.errors import PeerLost, SettingError
@@ -24,7 +24,7 @@ def exchange_of(rank: int, world_size: int, route: str, buckets: int = 2) -> tup
     """An exchange of buckets of 1000 values and one extra."""
     plans = [Plan([("p", nn.Parameter(torch.zeros(1000)))], 1, torch.float32, torch.device("cpu"))] * buckets
     settings = EXCHANGES.load("allreduce")(route=route)
-    exchange = settings.build(CODECS.load("none")(), Notes(rank, world_size), [plan.shape for plan in plans])
+    exchange = settings.build(CODECS.load("none")(), bulletin(rank, world_size), [plan.shape for plan in plans])
     memory = zip(plans, exchange.memory, strict=True)
     return exchange, [Bucket(index, plan, one, private=False) for index, (plan, one) in enumerate(memory)]
 
@@ -58,7 +58,7 @@ def choose(rank: int, world_size: int) -> list[str]:
     said = [exchange_of(rank, world_size, "auto")[0].route]
     too_much = [Shape(2**50, torch.float32, torch.device("cpu"))]
     try:
-        settings(route="shared").build(codec, Notes(rank, world_size, "huge"), too_much)
+        settings(route="shared").build(codec, bulletin(rank, world_size, life=1), too_much)
     except SettingError as error:
         said.append(str(error))
     return said

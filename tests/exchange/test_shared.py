@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from exchange._ranks import Notes, shape
+from exchange._ranks import bulletin, shape
 from volary.comm import futex
 from volary.errors import PeerLost
 from volary.exchange._shared import SharedSum
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(bool(futex.why_not()), reason=futex.why_not())
 
 
 def sum_often(rank: int, world_size: int, numels: list[int], rounds: int) -> list[float]:
-    shared = SharedSum(Notes(rank, world_size), [shape(numel) for numel in numels], timeout_s=20)
+    shared = SharedSum(bulletin(rank, world_size), [shape(numel) for numel in numels], timeout_s=20)
     seen = []
     for turn in range(rounds):
         for index, numel in enumerate(numels):
@@ -39,7 +39,7 @@ def test_every_rank_reads_the_sum_of_all_in_every_round(workers, n):
 
 def descriptors(rank: int, world_size: int) -> tuple[int, int, list[str]]:
     before = len(list(Path("/proc/self/fd").iterdir()))
-    shared = SharedSum(Notes(rank, world_size), [shape(1000)], timeout_s=20)
+    shared = SharedSum(bulletin(rank, world_size), [shape(1000)], timeout_s=20)
     shared.sum_up()
     return before, len(list(Path("/proc/self/fd").iterdir())), [path.name for path in Path("/dev/shm").iterdir()]
 
@@ -52,7 +52,7 @@ def test_memory_has_no_name_and_holds_no_more_than_its_mapping(workers):
 
 
 def meet_alone(rank: int, world_size: int) -> str:
-    shared = SharedSum(Notes(rank, world_size), [shape(10)], timeout_s=1)
+    shared = SharedSum(bulletin(rank, world_size), [shape(10)], timeout_s=1)
     if rank == 1:
         return "left"
     with pytest.raises(PeerLost, match="rank 1 did not come") as lost:
@@ -65,7 +65,7 @@ def test_a_rank_that_does_not_come_is_named_within_the_bound(workers):
 
 
 def wait_for_late(rank: int, world_size: int) -> float:
-    shared = SharedSum(Notes(rank, world_size), [shape(10)], timeout_s=20)
+    shared = SharedSum(bulletin(rank, world_size), [shape(10)], timeout_s=20)
     if rank == 1:
         time.sleep(1)  # the lateness is what is measured
     used = time.process_time()
