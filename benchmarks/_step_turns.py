@@ -23,7 +23,7 @@ from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.assemble import assemble, build_model
 from volary.train.loop import train
-from volary.train.run_session import joined, share_from_first
+from volary.train.run_session import joined, share_buffers
 from volary.train.seeds import seed_all
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def take_turns(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
         best = _fastest(peers, turns, trials)
         pairs = max(FEWEST_PAIRS, min(most, int(pairs_s / (2 * turns.length_s))))
         found = paired(lambda: turns.take(ours), lambda: turns.take(peers[best]), pairs)
+        training.strategy.close()
     if member.place.rank == 0:
         text = json.dumps({"paired": asdict(found), "peer": best})
         (member.directory.results / "turns.json").write_text(text, encoding="utf-8")
@@ -115,8 +116,8 @@ def _training(member: Membership, recorder: Recorder, pulse: Pulse, bulletin: Bu
     session, place, device = Session.read(member.directory.session), member.place, torch.device("cpu")
     seed_all(session.train.seed)
     model = build_model(session, device)
-    share_from_first(model.module, place.world_size)
-    return assemble(
+    share_buffers(model.module, place.world_size)
+    training = assemble(
         session,
         rank=place.rank,
         world_size=place.world_size,
@@ -127,6 +128,8 @@ def _training(member: Membership, recorder: Recorder, pulse: Pulse, bulletin: Bu
         model=model,
         asked_to_end=lambda: pulse.asked_to_end,
     )
+    training.strategy.start(training.saver.late)
+    return training
 
 
 def _ours(training: Training) -> Loop:

@@ -23,7 +23,7 @@ from _workers import Workers
 from volary.comm import filter as ear
 from volary.comm import gloo
 from volary.comm.board import Board
-from volary.comm.group import interface_of
+from volary.comm.group import interface_of, join
 from volary.comm.listeners import Listener, listeners
 from volary.comm.server import KeyedServer
 from volary.errors import SettingError
@@ -178,3 +178,15 @@ def test_the_interface_of_an_address_is_found_or_refused_with_those_there_are() 
 
 def test_a_listener_knows_its_end() -> None:
     assert Listener(1, "127.0.0.1", 80) < Listener(2, "127.0.0.1", 80)
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "why"),
+    [("mpi", "cpu", "built without MPI"), ("nccl", "cpu", "on the CPU"), ("gloo", "cuda", "on CUDA")],
+)
+def test_a_backend_that_does_not_fit_is_refused_before_anybody_is_met(backend, device, why):
+    if backend == "mpi" and dist.is_mpi_available():
+        pytest.skip("this torch has MPI")
+    with pytest.raises(SettingError, match=f"backend is '{backend}'.*{why}.*accepted"):
+        join(dist.HashStore(), 0, 1, torch.device(device), 1.0, backend=backend)
+    assert not dist.is_initialized()

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from torch import nn
 
-from exchange._ranks import bulletin
-from volary.codec import ROOM as CODECS
+from exchange._ranks import Turns
 from volary.consistency import ROOM
-from volary.exchange import ROOM as EXCHANGES
-from volary.exchange._buckets import Bucket, Plan
 
 
-def wait_for_all(rank: int, world_size: int) -> tuple[list[float], int]:
-    plans = [Plan([("p", nn.Parameter(torch.zeros(1000)))], 1, torch.float32, torch.device("cpu"))] * 2
-    told = bulletin(rank, world_size)
-    exchange = EXCHANGES.load("allreduce")().build(CODECS.load("none")(), told, [plan.shape for plan in plans])
-    pairs = enumerate(zip(plans, exchange.memory, strict=True))
-    buckets = [Bucket(index, plan, memory, private=False) for index, (plan, memory) in pairs]
-    model = ROOM.load("bsp")().build(exchange)
-    for _ in range(2):
-        for bucket, value in zip(buckets, (rank + 1.0, 10.0), strict=True):
-            bucket.contribution.fill_(value)
-            model.gradient_ready(bucket)
-        model.before_update(buckets)
-        model.step()
-    return [memory.agreed.unique().item() for memory in exchange.memory], model.clock
+def wait_for_all(rank: int, world_size: int, route: str) -> tuple[list[float], int]:
+    turns = Turns(rank, world_size, route)
+    read = []
+    for turn in range(2):
+        turns.contribute(rank + 1.0 + turn, 10.0)
+        turns.model.step()
+        for slot in turns.buckets.slots:
+            turns.model.before_use(slot.gate)
+            read.append(turns.agreed(slot.chunks[0].index))
+        turns.exchange.settle()
+    turns.exchange.close()
+    return read, turns.model.clock
 
 
-def test_every_bucket_holds_every_worker_s_contribution_before_the_update(workers):
-    assert workers(3, wait_for_all) == [([6.0, 30.0], 2)] * 3
+@pytest.mark.parametrize("route", ["auto", "torch"])
+def test_what_is_read_holds_every_worker_s_contribution(workers, route):
+    assert workers(3, wait_for_all, route) == [([6.0, 30.0, 9.0, 30.0], 2)] * 3
 
 
 @pytest.mark.parametrize("name", ["ssp", "async", "gossip"])

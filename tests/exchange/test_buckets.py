@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from exchange._buckets_of import apart, buckets_of, closed
 from volary.errors import SettingError
-from volary.exchange._base import Memory
-from volary.exchange._buckets import Bucket, Buckets, Plan, Slot, plan
-
-
-def buckets_of(module: nn.Module, left: list[int] | None = None, **more: Any) -> Buckets:
-    settings: dict[str, Any] = {"passes": 1, "weight": lambda: 1.0, **more}
-    size_mb = settings.pop("bucket_mb", 1e-6)
-
-    def leave(bucket: Bucket) -> None:
-        if left is not None:
-            left.append(bucket.index)
-
-    named = list(module.named_parameters())
-    plans = plan([(name, p) for name, p in named if p.requires_grad], size_mb, extra=2)
-    buckets = [Bucket(index, one, memory_of(one), private=False) for index, one in enumerate(plans)]
-    return Buckets(buckets, [(name, p) for name, p in named if not p.requires_grad], ready=leave, **settings)
-
-
-def memory_of(one: Plan) -> Memory:
-    flat = torch.zeros(one.shape.numel, dtype=one.dtype)
-    return Memory(flat, flat)
-
-
-def closed(buckets: Buckets) -> list[Slot]:
-    """Ends a step as a world of one would: what was contributed is what was agreed."""
-    missing = buckets.close()
-    buckets.deliver()
-    return missing
 
 
 @pytest.fixture
@@ -50,46 +21,58 @@ def backward(module: nn.Module) -> None:
     module(torch.ones(2, 3)).sum().backward()
 
 
-def test_buckets_leave_during_backward_in_order_and_the_last_waits_for_the_votes(module):
+def test_chunks_leave_during_backward_the_moment_their_gradients_exist(module):
     left: list[int] = []
     buckets = buckets_of(module, left)
     assert [slot.name for slot in buckets.slots] == ["2.bias", "2.weight", "0.bias", "0.weight"]
+    when: list[list[int]] = []
+    module[1].register_full_backward_hook(lambda *_: when.append(list(left)))
     for _ in range(2):
         left.clear()
+        when.clear()
         backward(module)
-        assert left == [0, 1, 2]
-        assert closed(buckets) == []
-        buckets.depart()
         assert left == [0, 1, 2, 3]
-        buckets.open()
+        assert when == [[0, 1]]
+        assert closed(buckets) == []
+        assert left == [0, 1, 2, 3], "each once"
 
 
-def test_a_bucket_waits_for_one_before_it_whose_gradients_have_not_come(module):
+def test_what_has_no_gradient_leaves_at_the_end_as_zeros_and_as_unused(module):
     left: list[int] = []
     buckets = buckets_of(module, left)
+    backward(module)
+    closed(buckets)
+    module.zero_grad()
+    left.clear()
+    module[0](torch.ones(2, 3)).sum().backward()
+    assert left == [2, 3]
+    assert [slot.name for slot in closed(buckets)] == ["2.bias", "2.weight"]
+    assert left == [2, 3, 0, 1]
+    assert not buckets.all[0].contribution.any(), "what is missing counts as zero"
+    assert [slot.users for slot in buckets.slots] == [0, 0, 1, 1]
+    assert module[2].weight.grad is None, "as on one device: neither momentum nor decay touches it"
+    assert module[0].weight.grad is not None
+
+
+def test_a_chunk_of_several_parameters_leaves_with_the_last_of_them(module):
+    left: list[int] = []
+    buckets = buckets_of(module, left, bucket_mb=25)
+    assert [[slot.name for slot in chunk.slots] for chunk in buckets.chunks] == [
+        ["2.bias", "2.weight", "0.bias", "0.weight"]
+    ]
     module[0](torch.ones(2, 3)).sum().backward()
     assert left == []
     assert [slot.name for slot in closed(buckets)] == ["2.bias", "2.weight"]
-    buckets.depart()
-    assert left == [0, 1, 2, 3]
-    assert not buckets.all[0].contribution.any(), "what is missing counts as zero"
-
-
-def test_a_size_closes_a_bucket_and_another_type_begins_one():
-    module = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8).double(), nn.Linear(8, 8))
-    whole = buckets_of(module, bucket_mb=25)
-    assert [bucket.contribution.dtype for bucket in whole.all] == [torch.float32, torch.float64, torch.float32]
-    assert [len(bucket.slots) for bucket in whole.all] == [2, 2, 2]
-    assert [bucket.extra.numel() for bucket in whole.all] == [0, 0, 2]
-    in_doubles = buckets_of(nn.Linear(8, 8).double())
-    assert [(bucket.contribution.dtype, len(bucket.slots)) for bucket in in_doubles.all][-1] == (torch.float32, 0)
+    assert left == [0]
+    assert [slot.users for slot in buckets.slots] == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("passes", [1, 3])
-def test_gradients_of_all_passes_are_summed_each_with_the_weight_of_its_own(module, passes):
+@pytest.mark.parametrize("private", [True, False])
+def test_gradients_of_all_passes_are_summed_each_with_the_weight_of_its_own(module, passes, private):
     weights = iter([0.5, 0.25, 2.0])
     now = [1.0]
-    buckets = buckets_of(module, passes=passes, weight=lambda: now[0])
+    buckets = buckets_of(module, passes=passes, weight=lambda: now[0], private=private, memory=apart)
     expected = torch.zeros(4, 3)
     for _ in range(passes):
         now[0] = next(weights)
@@ -99,9 +82,11 @@ def test_gradients_of_all_passes_are_summed_each_with_the_weight_of_its_own(modu
         module(inputs).sum().backward()
     assert closed(buckets) == []
     torch.testing.assert_close(module[0].weight.grad, expected)
-    assert (
-        module[0].weight.grad.untyped_storage().data_ptr() == buckets.all[-1].contribution.untyped_storage().data_ptr()
-    )
+    # what others read too may not be changed in place, by clipping say
+    bucket = buckets.all[-1]
+    place = bucket.contribution if private else bucket._agreed
+    assert module[0].weight.grad.untyped_storage().data_ptr() == place.untyped_storage().data_ptr()
+    torch.testing.assert_close(buckets.slots[-1].agreed, expected, msg="what was agreed is where it was agreed")
 
 
 def test_fewer_passes_than_announced_count_what_there_is(module):
@@ -116,10 +101,20 @@ def test_a_gradient_that_was_left_from_the_last_step_counts_as_on_one_device(mod
     buckets = buckets_of(module)
     backward(module)
     closed(buckets)
-    buckets.open()
     before = module[2].bias.grad.clone()
     assert closed(buckets) == []
     assert torch.equal(module[2].bias.grad, before)
+
+
+def test_a_gradient_that_autograd_adds_in_the_bucket_itself_has_its_weight_too(module):
+    buckets = buckets_of(module, weight=lambda: 0.5)
+    backward(module)
+    closed(buckets)
+    for parameter in module.parameters():
+        parameter.grad.zero_()  # as zero_grad(set_to_none=False) does: what comes next is added in place
+    backward(module)
+    closed(buckets)
+    assert module[2].bias.grad.tolist() == [1.0, 1.0]
 
 
 RULES = {
@@ -143,7 +138,6 @@ def test_fused_updates_see_each_gradient_in_the_order_of_its_parameter(name):
             module(inputs).square().sum().backward()
             if module is held:
                 closed(buckets)
-                buckets.open()
             rule.step()
     torch.testing.assert_close(held.weight, plain.weight)
 
@@ -154,6 +148,15 @@ def test_sparse_gradients_travel_dense():
     module(torch.tensor([1, 1, 3])).sum().backward()
     assert closed(buckets) == []
     assert module.weight.grad.tolist() == [[0, 0], [2, 2], [0, 0], [1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64, torch.complex64])
+def test_who_used_what_is_counted_in_any_type(kind):
+    module = nn.ParameterList(nn.Parameter(torch.ones(3, dtype=kind)) for _ in range(2))
+    buckets = buckets_of(module, bucket_mb=1)
+    (module[1] * 2).sum().abs().backward()
+    assert [slot.name for slot in closed(buckets)] == ["0"]
+    assert [(slot.name, slot.users) for slot in buckets.slots] == [("1", 1), ("0", 0)]
 
 
 def test_a_parameter_unfrozen_meanwhile_is_refused_and_one_frozen_meanwhile_is_missing(module):

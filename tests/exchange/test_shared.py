@@ -10,8 +10,8 @@ import torch
 
 from exchange._ranks import bulletin, shape
 from volary.comm import futex
+from volary.comm.routes._segments import SharedSum
 from volary.errors import PeerLost
-from volary.exchange._shared import SharedSum
 
 pytestmark = pytest.mark.skipif(bool(futex.why_not()), reason=futex.why_not())
 

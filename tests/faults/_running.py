@@ -30,7 +30,11 @@ optimizer: {{name: sgd, lr: 0.05, momentum: 0.9}}
 train: {{steps: {steps}}}
 evaluate: {{every: never}}
 checkpoint: {{every: 20 steps}}
-strategy: {{workers: {workers}, suspect_after_s: {suspect_after_s}, give_up_after_s: {give_up_after_s}}}
+strategy:
+  workers: {workers}
+  suspect_after_s: {suspect_after_s}
+  give_up_after_s: {give_up_after_s}
+  exchange: {{name: allreduce, route: {route}}}
 run: {{name: it}}
 """
 
@@ -41,6 +45,7 @@ def session(
     workers: int = 2,
     suspect_after_s: float = 5,
     give_up_after_s: float = 10,
+    route: str = "auto",
     **network: Any,
 ) -> str:
     """Write a session of the network in _network.py beside its copy; returns the file's name."""
@@ -51,6 +56,7 @@ def session(
         workers=workers,
         suspect_after_s=suspect_after_s,
         give_up_after_s=give_up_after_s,
+        route=route,
     )
     Path("session.yaml").write_text(text)
     return "session.yaml"

@@ -15,8 +15,9 @@ from faults.conftest import STEPS
 from volary.run.checkpoints import Checkpoints
 
 
-def test_killed_worker_ends_the_run_with_its_name_and_resume_completes_it_exactly(launch, undisturbed):
-    run = launch("train", session(steps=STEPS, pace_s=0.02))
+@pytest.mark.parametrize("route", ["auto", pytest.param("torch", marks=pytest.mark.slow)])
+def test_killed_worker_ends_the_run_with_its_name_and_resume_completes_it_exactly(launch, undisturbed, route):
+    run = launch("train", session(steps=STEPS, pace_s=0.02, route=route))
     run.wait_for_step(25)
     killed, pid = run.kill(rank=1), run.pid(1)
     ended = run.ended(at_most_s=5)

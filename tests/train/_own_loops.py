@@ -24,7 +24,13 @@ def network() -> nn.Sequential:
 
 
 def plain(
-    worker: Any, *, samples: int = 23, passes: int = 1, clip: float | None = None, scaled: bool = False
+    worker: Any,
+    *,
+    samples: int = 23,
+    passes: int = 1,
+    clip: float | None = None,
+    scaled: bool = False,
+    set_to_none: bool = True,
 ) -> dict[str, Any]:
     """20 steps and more: 4 epochs of 6 batches, the last of 3 samples; in groups of `passes` batches a step."""
     model = network()
@@ -45,7 +51,7 @@ def plain(
                 norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), clip)))
             scaler.step(optimizer)
             scaler.update()
-            optimizer.zero_grad()
+            optimizer.zero_grad(set_to_none=set_to_none)
     return {"state": model.state_dict(), "seen": seen, "norms": norms}
 
 
@@ -60,6 +66,11 @@ def accumulating(worker: Any) -> dict[str, Any]:
 
 def clipping(worker: Any) -> dict[str, Any]:
     return plain(worker, clip=0.05)
+
+
+def zeroing(worker: Any) -> dict[str, Any]:
+    """Keeps its gradients, set to zero: autograd adds the next ones to them in place."""
+    return plain(worker, set_to_none=False)
 
 
 def scaling(worker: Any) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,24 @@ from volary.train.assemble import assemble, build_model
 from volary.train.bulletin import Bulletin
 from volary.train.loop import Outcome, Training, train
 from volary.train.recorder import Recorder
-from volary.train.run_session import share_from_first
+from volary.train.run_session import share_buffers
 from volary.train.seeds import seed_all
 
 CODE = Path(__file__).with_name("_user_code.py")
 _lives = itertools.count()
 
 
-def session(network: str, /, **settings: Any) -> Session:
-    """A session of `_user_code.py`'s network of that name on its points: 20 steps of 10 samples, or as told."""
+OVERLAPPED = {"exchange": {"name": "allreduce", "route": "torch"}}  # a strategy under which updates come as sums do
+
+
+def session(network: str, /, *, of: dict[str, Any] | None = None, **settings: Any) -> Session:
+    """A session of `_user_code.py`'s network of that name on its points: 20 steps of 10 samples, or as told.
+
+    of: the network's own arguments.
+    """
     source = settings.pop("source", {"name": "points"})
     return Session(
-        network=f"{CODE}:{network}",
+        network={"name": f"{CODE}:{network}", **(of or {})},
         data={"source": {**source, "name": f"{CODE}:{source['name']}"}, "batch_size": settings.pop("batch_size", 10)},
         **{
             "optimizer": {"name": "sgd", "lr": 0.2, "momentum": 0.9},
@@ -41,6 +48,13 @@ def session(network: str, /, **settings: Any) -> Session:
             **settings,
         },
     )
+
+
+class Quick(Disk):
+    """Waits for no real disk."""
+
+    def sync(self, path: Path) -> None:
+        assert path.exists()
 
 
 @dataclass
@@ -61,6 +75,10 @@ class Trained:
         """The data of every event of that kind."""
         return [one["data"] for one in self.said if one.get("event") == kind]
 
+    def notes(self, name: str) -> list[str]:
+        """Every value of that fact about the run."""
+        return [one["note"][name] for one in self.said if name in one.get("note", {})]
+
     @property
     def metrics(self) -> list[tuple[int, dict[str, float]]]:
         """Step and figures of every evaluation."""
@@ -79,7 +97,7 @@ def made(
     """A training as a worker assembles it, before it resumes anything. until: asks it to end after such a step."""
     seed_all(session.train.seed)
     model = build_model(session, torch.device("cpu"))
-    share_from_first(model.module, world_size)
+    share_buffers(model.module, world_size)
     seed_all(session.train.seed + 1 + rank)
     store = _get_default_store() if world_size > 1 else HashStore()
     Path(folder).mkdir(exist_ok=True)
@@ -97,6 +115,16 @@ def made(
     )
 
 
+@contextmanager
+def started(it: Training) -> Iterator[None]:
+    """Let its ranks exchange meanwhile."""
+    try:
+        it.strategy.start(it.saver.late)
+        yield
+    finally:
+        it.strategy.close()
+
+
 def looked_at(it: Training, outcome: Outcome | None = None) -> Trained:
     """What a training has come to, in values that can be sent."""
     parameters = {name: p.detach().clone() for name, p in it.flow.module.named_parameters()}
@@ -107,4 +135,5 @@ def trained(rank: int, world_size: int, session: Session, folder: Path | str = "
     """Train a session from its beginning, or from the newest checkpoint in `folder`."""
     it = made(rank, world_size, session, folder, **more)
     it.saver.resume()
-    return looked_at(it, train(it))
+    with started(it):
+        return looked_at(it, train(it))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, TensorDataset
 
 RANK = os.environ.get("VOLARY_RANK", "0")
@@ -75,6 +78,17 @@ class Tied(nn.Module):
             self.seen.add_(len(inputs))
             self.mask[0] = False
         return self.out(self.back(torch.tanh(self.into(inputs))) * self.mask)
+
+
+class Tied64(Tied):
+    """The same in 64 bits, with buffers that training does not touch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.out(self.back(torch.tanh(self.into(inputs.double()))))
 
 
 class Exact(nn.Module):
@@ -157,3 +171,126 @@ class Odd(nn.Module):
             hidden = self.in_turn[self.steps % 3](hidden)
             self.steps += 1
         return self.last(torch.tanh(hidden))
+
+
+class Wide(nn.Module):
+    """Two large layers, of 1 MiB at a width of 256 in 64 bits, and how they are used: see the names of the methods.
+
+    from_step: of the forward passes, when that use begins; before it is used plainly. on: the ranks that do it.
+    """
+
+    def __init__(
+        self,
+        width: int = 32,
+        use: str = "plainly",
+        from_step: int = 0,
+        on: tuple[int, ...] = (0, 1, 2),
+        bits: int = 64,
+    ) -> None:
+        super().__init__()
+        self.into = nn.Linear(FEATURES, width)
+        self.large = nn.Linear(width, 2 * width)
+        self.back = nn.Linear(2 * width, width)
+        self.out = nn.Linear(width, CLASSES)
+        self.use, self.from_step, self.on, self.steps = use, from_step, on, 0
+        self.kept = [self.into.weight, self.large.bias]
+        if bits == 64:
+            self.double()
+        if use == "hooked":
+            self.large.weight.register_hook(lambda gradient: gradient * 0.5)
+            self.back.weight.register_hook(lambda gradient: gradient.mul_(0.5))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        from torch import distributed
+
+        rank = distributed.get_rank() if distributed.is_initialized() else 0
+        self.steps += self.training
+        other = self.steps > self.from_step and rank in self.on
+        hidden = torch.tanh(self.into(inputs.to(self.out.weight.dtype)))
+        return self.out(torch.tanh(getattr(self, self.use if other else "plainly")(hidden)))
+
+    def plainly(self, hidden: Tensor) -> Tensor:
+        return self.back(torch.tanh(self.large(hidden)))
+
+    hooked = plainly
+
+    def twice(self, hidden: Tensor) -> Tensor:
+        return self.plainly(torch.tanh(self.plainly(hidden)))
+
+    def beside(self, hidden: Tensor) -> Tensor:
+        return self.plainly(hidden) + linear(linear(hidden, self.large.weight), self.back.weight)
+
+    def recomputed(self, hidden: Tensor) -> Tensor:
+        return checkpoint(self.plainly, hidden, use_reentrant=False)
+
+    def penalised(self, hidden: Tensor) -> Tensor:
+        with torch.enable_grad():
+            inputs = hidden.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self.plainly(inputs).sum(), [inputs], create_graph=True)
+        return self.plainly(hidden) + slope.square().sum(1, keepdim=True)
+
+    def listed(self, hidden: Tensor) -> Tensor:
+        return self.plainly(hidden) + self.kept[1].sum() + self.kept[0].sum()
+
+
+class Recurrent(nn.Module):
+    """An LSTM, which keeps references to its parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTM(2, 5, num_layers=2, batch_first=True)
+        self.out = nn.Linear(5, CLASSES)
+        self.double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.out(self.cell(inputs.double().view(-1, 3, 2))[0][:, -1])
+
+
+class Attentive(nn.Module):
+    """Attention, which reads its child's weight without calling the child."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into = nn.Linear(2, 8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.out = nn.Linear(8, CLASSES)
+        self.double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.into(inputs.double().view(-1, 3, 2))
+        return self.out(self.attention(hidden, hidden, hidden)[0].mean(1))
+
+
+class Scripted(nn.Module):
+    """A part of it is TorchScript."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.layers = torch.jit.script(
+                nn.Sequential(nn.Linear(FEATURES, 9), nn.Tanh(), nn.Linear(9, CLASSES)).double()
+            )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layers(inputs.double())
+
+
+class OwnRule(torch.optim.Optimizer):
+    """Plain descent, written by hand; nothing says that it updates each value on its own."""
+
+    def __init__(self, parameters: list[Tensor], lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter -= group["lr"] * parameter.grad
+
+
+class OwnElementwiseRule(OwnRule):
+    """The same, and says so."""
+
+    elementwise = True

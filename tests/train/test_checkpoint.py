@@ -11,18 +11,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from train._training import Trained, looked_at, made, session, trained
+from train._training import OVERLAPPED, Quick, Trained, looked_at, made, session, started, trained
 from volary.run.checkpoints import MANIFEST, Checkpoints
-from volary.run.disk import Disk
 from volary.train.checkpoint import SHARED, WEIGHTS
 from volary.train.loop import train
-
-
-class Quick(Disk):
-    """Waits for no real disk."""
-
-    def sync(self, path: Path) -> None:
-        assert path.exists()
 
 
 class Full(Quick):
@@ -50,14 +42,18 @@ def dropping(steps: int = 12, every: str = "3 steps", **settings: Any) -> Any:
     return session("Dropping", optimizer=rule, train={"steps": steps}, checkpoint=checkpoint, **settings)
 
 
+IN_PIECES = {**OVERLAPPED, "bucket_mb": 1e-4}
+
+
 def quickly(rank: int, world_size: int, one: Any, folder: str, **more: Any) -> Trained:
     return trained(rank, world_size, one, folder, **{"disk": Quick(), **more})
 
 
-def stop_and_resume(rank: int, world_size: int) -> tuple[Trained, Trained, Trained]:
-    whole = quickly(rank, world_size, dropping(), "whole")
-    stopped = quickly(rank, world_size, dropping(), "stopped", until=lambda step: rank == world_size - 1 and step == 7)
-    return whole, stopped, quickly(rank, world_size, dropping(), "stopped")
+def stop_and_resume(rank: int, world_size: int, strategy: dict[str, Any]) -> tuple[Trained, Trained, Trained]:
+    one = dropping(strategy=strategy)
+    whole = quickly(rank, world_size, one, "whole")
+    stopped = quickly(rank, world_size, one, "stopped", until=lambda step: rank == world_size - 1 and step == 7)
+    return whole, stopped, quickly(rank, world_size, one, "stopped")
 
 
 def flat(state: Any) -> Any:
@@ -67,9 +63,9 @@ def flat(state: Any) -> Any:
     return state.tolist() if isinstance(state, torch.Tensor) else state
 
 
-@pytest.mark.parametrize("world_size", [1, 2])
-def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workers, tmp_path, world_size):
-    everyone = workers(world_size, stop_and_resume)
+@pytest.mark.parametrize(("world_size", "strategy"), [(1, {}), (2, {}), (2, IN_PIECES)])
+def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workers, world_size, strategy):
+    everyone = workers(world_size, stop_and_resume, strategy)
     for whole, stopped, resumed in everyone:
         assert (whole.outcome, stopped.outcome, resumed.outcome) == ("finished", "stopped", "finished")
         assert [row.step for row in stopped.rows + resumed.rows] == list(range(1, 13))
@@ -84,6 +80,48 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(worke
     # its bytes depend on which of its words were the same object
     assert whole.pop(SHARED) and resumed.pop(SHARED)
     assert whole == resumed, "weights, generators, and every rank's statistics"
+
+
+def go_on_elsewhere(rank: int, world_size: int) -> tuple[Trained, Trained, Trained]:
+    """In many pieces on two workers, from there in one bucket, and from there in shared memory."""
+    strategies = (IN_PIECES, OVERLAPPED, {})
+    ends = (3, 6, 9)
+    for strategy, end in zip(strategies, ends, strict=True):
+        quickly(rank, world_size, exact(strategy), "c", until=lambda step, end=end: step == end)
+    rest = quickly(rank, world_size, exact(IN_PIECES), "c")
+    pictures = [session("Pictures", optimizer={"name": "adam", "lr": 0.02}, strategy=one) for one in strategies]
+    for one, end in zip(pictures, ends, strict=True):
+        found = quickly(rank, world_size, one, "pictures", until=lambda step, end=end: step == end)
+    return rest, found, quickly(rank, world_size, pictures[0], "not stopped", until=lambda step: step == 9)
+
+
+def exact(strategy: dict[str, Any]) -> Any:
+    return session("Exact", optimizer={"name": "adam", "lr": 0.02}, train={"steps": 12}, strategy=strategy)
+
+
+def test_a_checkpoint_is_gone_on_from_with_other_buckets_and_another_way_to_exchange(workers, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    alone = quickly(0, 1, exact({}), "alone")
+    everyone = workers(2, go_on_elsewhere)
+    for rest, pictures, not_stopped in everyone:
+        assert [row.step for row in rest.rows] == [10, 11, 12]
+        torch.testing.assert_close(rest.parameters, alone.parameters, rtol=0, atol=1e-11)
+        torch.testing.assert_close(pictures.parameters, not_stopped.parameters, rtol=0, atol=1e-11)
+    again = quickly(0, 1, exact({}), workers.folder / "1" / "c", until=lambda step: step == 12)
+    assert again.rows == [], "it was done"
+
+
+def resume_alone(rank: int, world_size: int) -> None:
+    quickly(rank, world_size, exact(IN_PIECES), "c", until=lambda step: step == 5)
+
+
+def test_a_checkpoint_is_gone_on_from_with_another_number_of_workers(workers, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    workers(2, resume_alone)
+    rest = quickly(0, 1, exact({}), workers.folder / "1" / "c")
+    assert [row.step for row in rest.rows] == list(range(6, 13))
+    whole = quickly(0, 1, exact({}), "alone")
+    torch.testing.assert_close(rest.parameters, whole.parameters, rtol=0, atol=1e-11)
 
 
 def test_a_flipped_byte_in_any_file_of_the_newest_is_found_and_the_one_before_is_used(tmp_path, monkeypatch):
@@ -164,7 +202,8 @@ def fill_the_disk(rank: int, world_size: int) -> dict[str, tuple[Trained, str, l
             return False
 
         it = made(rank, world_size, dropping(7), name, disk=full, until=empty_it)
-        outcome = train(it)
+        with started(it):
+            outcome = train(it)
         torch.distributed.barrier()
         found[name] = looked_at(it, outcome), it.saver.newest, Checkpoints(Path(name)).steps()
     return found

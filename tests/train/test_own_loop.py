@@ -13,6 +13,7 @@ from torch.distributed import HashStore
 from torch.distributed.distributed_c10d import _get_default_store
 
 from train import _own_loops
+from train._training import OVERLAPPED
 from volary.errors import SettingError, Stopped
 from volary.session.script import Script
 from volary.train.bulletin import Bulletin
@@ -22,32 +23,42 @@ from volary.train.seeds import seed_all
 
 ROUNDING = 1e-12
 LOOPS = Path(_own_loops.__file__)
-STEPS = {"plain": 24, "idling": 28, "accumulating": 12, "clipping": 24, "scaling": 24}
+STEPS = {"plain": 24, "idling": 28, "accumulating": 12, "clipping": 24, "scaling": 24, "zeroing": 24}
 
 
-def call(function: Callable[[Worker], Any], rank: int, world_size: int, life: int, ending: bool = False) -> Any:
+def call(
+    function: Callable[[Worker], Any],
+    rank: int,
+    world_size: int,
+    life: int,
+    ending: bool = False,
+    strategy: dict[str, Any] | None = None,
+) -> Any:
     """What a worker's process does with the function, without the process."""
     store = _get_default_store() if world_size > 1 else HashStore()
-    script = Script(function=f"{LOOPS}:plain", strategy={"workers": world_size})
+    script = Script(function=f"{LOOPS}:plain", strategy={"workers": world_size, **(strategy or {})})
     recorder = Recorder(rank)
     pulse: Any = SimpleNamespace(asked_to_end=ending)
     seed_all(1)
     worker = Worker(script, Bulletin(store, rank, world_size, life), recorder, pulse, torch.device("cpu"), rank)
-    return function(worker), recorder
+    try:
+        return function(worker), recorder
+    finally:
+        worker.close()
 
 
-def call_all(rank: int, world_size: int) -> dict[str, Any]:
+def call_all(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, Any]:
     found = {}
     for life, name in enumerate(STEPS):
-        value, recorder = call(getattr(_own_loops, name), rank, world_size, life)
+        value, recorder = call(getattr(_own_loops, name), rank, world_size, life, strategy=strategy)
         found[name] = value, list(recorder.rows)
     return found
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_n_workers_equal_one_on_the_same_global_batches_over_more_than_20_steps(workers, world_size):
-    alone = call_all(0, 1)
-    everyone = workers(world_size, call_all)
+@pytest.mark.parametrize(("world_size", "strategy"), [(2, {}), (3, {}), (2, OVERLAPPED)])
+def test_n_workers_equal_one_on_the_same_global_batches_over_more_than_20_steps(workers, world_size, strategy):
+    alone = call_all(0, 1, {})
+    everyone = workers(world_size, call_all, strategy)
     for found in everyone:
         for name, steps in STEPS.items():
             (value, rows), (expected, expected_rows) = found[name], alone[name]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from train._training import Trained, looked_at, made, session, trained
+from train._training import Trained, looked_at, made, session, started, trained
 from volary.train.loop import train
 from volary.train.precision import clip
 
@@ -30,8 +30,9 @@ def train_in_few_bits(rank: int, world_size: int) -> dict[str, Trained]:
     it = made(rank, world_size, saved, "resumed")
     it.saver.resume()
     assert it.recorder.step == 10
-    assert it.precision.state()["scale"] == 65536.0
-    found["resumed"] = looked_at(it, train(it))
+    with started(it):
+        assert it.precision.state()["scale"] == 65536.0
+        found["resumed"] = looked_at(it, train(it))
     return found
 
 
@@ -51,7 +52,8 @@ def overflow(rank: int, world_size: int) -> tuple[bool, float, bool]:
     before = {name: p.detach().clone() for name, p in it.flow.module.named_parameters()}
     if rank == 1:  # one worker's gradient does not fit into 16 bits
         next(it.flow.module.parameters()).register_hook(lambda gradient: gradient * math.inf)
-    train(it)
+    with started(it):
+        train(it)
     same = all(torch.equal(p, before[name]) for name, p in it.flow.module.named_parameters())
     return same, it.precision.state()["scale"], bool(it.recorder.rows[0].loss > 0)
 

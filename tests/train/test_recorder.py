@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from train._training import Trained, made, session, trained
+from train._training import OVERLAPPED, Trained, session, trained
 from volary.train.recorder import STEP_PHASES, Recorder
 
 
@@ -61,22 +61,40 @@ def test_what_was_said_is_taken_once():
     assert recorder.take() == {"rows": [], "said": []}
 
 
-def measure(rank: int, world_size: int) -> tuple[Trained, int]:
-    often, wire = {"every": "2 steps"}, {"exchange": {"name": "allreduce", "route": "torch"}}
-    one = session("Exact", train={"steps": 6}, evaluate=often, checkpoint=often, strategy=wire)
-    it = made(rank, world_size, one)
-    return trained(rank, world_size, one, "c"), sum(bucket.contribution.nbytes for bucket in it.strategy.buckets.all)
+STRATEGIES: dict[str, dict[str, Any]] = {"at once": {}, "overlapped": OVERLAPPED}
+
+
+def measure(rank: int, world_size: int) -> dict[str, Trained]:
+    often = {"every": "2 steps"}
+    return {
+        name: trained(
+            rank,
+            world_size,
+            session("Exact", train={"steps": 6}, evaluate=often, checkpoint=often, strategy=strategy),
+            name,
+        )
+        for name, strategy in STRATEGIES.items()
+    }
 
 
 def test_every_step_of_every_worker_is_measured(workers):
-    for rank, (found, gradient_bytes) in enumerate(workers(3, measure)):
-        assert [row.step for row in found.rows] == [1, 2, 3, 4, 5, 6]
-        for row in found.rows:
-            assert row.rank == rank
-            assert row.step_s == pytest.approx(phases_of(row))
-            assert all(getattr(row, f"{phase}_s") > 0 for phase in STEP_PHASES if row.samples)
-            # a ring's two phases: Patarasuk & Yuan 2009
-            assert row.sent_bytes == row.received_bytes == pytest.approx(gradient_bytes * 4 / 3, abs=2)
-        ended = [row.ended_at for row in found.rows]
-        assert sum(row.step_s for row in found.rows[1:]) < ended[-1] - ended[0]
-        assert found.rows[-1].epoch == pytest.approx(1.2)
+    for rank, everything in enumerate(workers(3, measure)):
+        for name, found in everything.items():
+            assert [row.step for row in found.rows] == [1, 2, 3, 4, 5, 6]
+            # updates beside the step take none of its time
+            phases = [phase for phase in STEP_PHASES if name == "at once" or phase != "optimizer"]
+            for row in found.rows:
+                assert row.rank == rank
+                assert row.step_s == pytest.approx(phases_of(row))
+                assert all(getattr(row, f"{phase}_s") > 0 for phase in phases if row.samples)
+            ended = [row.ended_at for row in found.rows]
+            assert sum(row.step_s for row in found.rows[1:]) < ended[-1] - ended[0]
+            assert found.rows[-1].epoch == pytest.approx(1.2)
+        assert {row.sent_bytes for row in everything["at once"].rows} == {0}
+        # a ring's two phases: Patarasuk & Yuan 2009
+        gradients = sum(parameter.nbytes for parameter in everything["overlapped"].parameters.values()) * 4 / 3
+        beside = 2 * gradients + 6 * 300  # what all begin with, and votes and counts
+        for direction in ("sent", "received"):
+            total = sum(getattr(row, f"{direction}_bytes") for row in everything["overlapped"].rows)
+            # what travels under the next step's forward is counted there
+            assert 5 * gradients < total < 6 * gradients + beside

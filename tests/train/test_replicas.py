@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
-from train._training import made, session
+from train._training import OVERLAPPED, made, session, started
 from volary.errors import RanksDiffer
 from volary.train.loop import train
 from volary.train.replicas import compare_replicas, fingerprint
@@ -47,18 +49,20 @@ def test_a_flipped_bit_is_found_and_rank_and_parameter_are_named(workers):
         ]
 
 
-def drift(rank: int, world_size: int) -> tuple[str, int]:
-    it = made(rank, world_size, session("Exact", train={"steps": 9, "compare_replicas": "4 steps"}))
-    if rank == 1:
-        flip_bit(next(it.flow.module.parameters()), 20)
-    with pytest.raises(RanksDiffer) as found:
+def drift(rank: int, world_size: int, strategy: dict[str, Any]) -> tuple[str, int]:
+    one = session("Exact", train={"steps": 9, "compare_replicas": "4 steps"}, strategy=strategy)
+    it = made(rank, world_size, one)
+    with started(it), pytest.raises(RanksDiffer) as found:
+        if rank == 1:
+            flip_bit(next(it.flow.module.parameters()), 20)
         train(it)
     return str(found.value), it.recorder.step
 
 
-def test_the_loop_compares_replicas_as_often_as_it_is_told(workers):
+@pytest.mark.parametrize("strategy", [{}, OVERLAPPED], ids=["auto", "torch"])
+def test_the_loop_compares_replicas_as_often_as_it_is_told(workers, strategy):
     said = "replicas differ at step 4: the ranks in parameter layers.0.weight; they should be equal"
-    assert workers(2, drift) == [(said, 4)] * 2
+    assert workers(2, drift, strategy) == [(said, 4)] * 2
 
 
 def test_every_single_bit_counts():

@@ -10,12 +10,13 @@ import torch
 from torch import nn
 from torch.distributed.distributed_c10d import _get_default_store
 
-from train._training import Trained, session, trained
+from train._training import OVERLAPPED, Trained, session, trained
 from volary.errors import SettingError
 from volary.session.spec import Strategy as Settings
 from volary.train.bulletin import Bulletin
+from volary.train.first_state import Late
 from volary.train.recorder import Recorder
-from volary.train.strategy import Strategy
+from volary.train.strategy import Strategy, build_strategy
 from volary.train.votes import Agreed
 
 ROUNDING = 1e-5  # the network has a parameter of 32 bits
@@ -27,9 +28,16 @@ def odd(**settings: Any) -> Any:
     return session("Odd", source=data, optimizer=rule, train={"steps": 20, "compare_replicas": "1 step"}, **settings)
 
 
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "one bucket": {"bucket_mb": 25.0},
+    "a bucket each": {"bucket_mb": 1e-4},
+    "one bucket, overlapped": {**OVERLAPPED, "bucket_mb": 25.0},
+    "a bucket each, overlapped": {**OVERLAPPED, "bucket_mb": 1e-4},
+}
+
+
 def train_odd(rank: int, world_size: int) -> dict[str, Trained]:
-    buckets = {"one bucket": 25.0, "a bucket each": 1e-6}
-    return {name: trained(rank, world_size, odd(strategy={"bucket_mb": size}), name) for name, size in buckets.items()}
+    return {name: trained(rank, world_size, odd(strategy=one), name) for name, one in STRATEGIES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +54,14 @@ def test_frozen_shared_unused_and_changing_parameters_end_as_on_one_device(worke
         for name in found:
             for parameter, expected in alone.parameters.items():
                 torch.testing.assert_close(found[name].parameters[parameter], expected, rtol=0, atol=ROUNDING)
-    for text in [text for found in everyone[1:] for text in found["one bucket"].events("warning")]:
+    for text in [text for found in everyone[1:] for one in found.values() for text in one.events("warning")]:
         pytest.fail(f"said by another rank than 0: {text}")
-    said = [one["text"] for one in everyone[0]["one bucket"].events("warning")]
+    for name in STRATEGIES:
+        assert_each_is_named_once(everyone[0][name], world_size)
+
+
+def assert_each_is_named_once(found: Trained, world_size: int) -> None:
+    said = [one["text"] for one in found.events("warning")]
     told = [text.partition(" ")[0] for text in said]
     assert len(told) == len(set(told)), "a parameter is named once"
     assert {f"{part}.{kind}" for part in ("unused", "sometimes") for kind in ("weight", "bias")} <= set(told)
@@ -66,28 +79,33 @@ def test_an_unused_parameter_is_touched_by_neither_momentum_nor_decay(alone, tmp
         assert torch.equal(alone.parameters[name], expected) is untouched, name
 
 
-def strategy_of(module: nn.Module, rank: int, world_size: int, **more: Any) -> Strategy:
-    settings = Settings(workers=world_size, bucket_mb=more.pop("bucket_mb", 25.0))
-    bulletin = Bulletin(_get_default_store(), rank, world_size, life=0)
-    return Strategy(settings, module.named_parameters(), Recorder(rank), bulletin, private=False, **more)
+def strategy_of(module: nn.Module, rank: int, world_size: int, life: int = 0, **more: Any) -> Strategy:
+    settings = Settings(workers=world_size, **{"bucket_mb": 25.0, **more.pop("settings", {})})
+    bulletin = Bulletin(_get_default_store(), rank, world_size, life)
+    strategy = build_strategy(settings, module, Recorder(rank), bulletin, None, **more)
+    strategy.start(Late())
+    return strategy
 
 
-def vote(rank: int, world_size: int) -> list[Agreed]:
+def vote(rank: int, world_size: int, settings: dict[str, Any]) -> list[Agreed]:
     module = nn.Linear(2, 1)
-    strategy = strategy_of(module, rank, world_size)
+    strategy = strategy_of(module, rank, world_size, settings=settings)
     agreed = []
     for loss, ending in ((0.5, False), (1.0, rank == 1), (math.nan if rank == 2 else 1.0, False), (-math.inf, False)):
+        strategy.vote(loss, busy=rank != 1, ending=ending)
         module(torch.ones(1, 2)).sum().backward()
-        agreed.append(strategy.agree(loss, ending=ending))
+        agreed.append(strategy.agree())
     strategy.close()
     return agreed
 
 
-def test_all_ranks_read_the_same_loss_ending_and_ranks_without_a_finite_loss(workers):
-    everyone = workers(3, vote)
+@pytest.mark.parametrize("settings", [{}, OVERLAPPED], ids=["auto", "torch"])
+def test_all_ranks_read_the_same_loss_ending_and_ranks_without_a_finite_loss(workers, settings):
+    everyone = workers(3, vote, settings)
     for agreed in everyone:
         assert [one.loss for one in agreed[:2]] == [1.5, 3.0]
         assert [one.ending for one in agreed] == [False, True, False, False]
+        assert [one.busy for one in agreed] == [2] * 4
         assert [one.not_finite for one in agreed] == [(), (), (2,), (0, 1, 2)]
         assert all(math.isnan(one.loss) for one in agreed[2:])
 
@@ -106,18 +124,23 @@ class Mixed(nn.Module):
         return torch.stack([(one.real if one.is_complex() else one).sum().double() for one in products]).sum()
 
 
-def exchange_mixed(rank: int, world_size: int) -> list[list[complex]]:
-    module = Mixed()
-    strategy = strategy_of(module, rank, world_size, bucket_mb=1e-6, weight=lambda: 0.5)
-    module.loss(2.0 + 2 * rank).backward()
-    agreed = strategy.agree(0.25, ending=False)
-    assert agreed.loss == 0.5
-    return [each.grad.to(torch.complex64).tolist() for each in module.own]
+def exchange_mixed(rank: int, world_size: int) -> list[list[list[complex]]]:
+    found = []
+    for life, settings in enumerate(({}, OVERLAPPED)):
+        module = Mixed()
+        more = {**settings, "bucket_mb": 1e-6}
+        strategy = strategy_of(module, rank, world_size, life, settings=more, weight=lambda: 0.5)
+        strategy.vote(0.25, busy=True, ending=False)
+        module.loss(2.0 + 2 * rank).backward()
+        assert strategy.agree().loss == 0.5
+        found.append([each.grad.to(torch.complex64).tolist() for each in module.own])
+        strategy.close()
+    return found
 
 
 def test_parameters_of_any_type_are_summed_each_in_its_own(workers):
-    for found in workers(2, exchange_mixed):
-        assert found == [[3.0, 3.0, 3.0]] * len(Mixed.TYPES)
+    for routes in workers(2, exchange_mixed):
+        assert routes == [[[3.0, 3.0, 3.0]] * len(Mixed.TYPES)] * 2
 
 
 def unfreeze(rank: int, world_size: int) -> str:
@@ -125,9 +148,11 @@ def unfreeze(rank: int, world_size: int) -> str:
     module[0].requires_grad_(requires_grad=False)
     strategy = strategy_of(module, rank, world_size)
     module[0].requires_grad_(requires_grad=True)
+    strategy.vote(0.0, busy=True, ending=False)
     module(torch.ones(1, 2)).sum().backward()
     with pytest.raises(SettingError) as refused:
-        strategy.agree(0.0, ending=False)
+        strategy.agree()
+    strategy.close()
     return str(refused.value)
 
 

@@ -79,7 +79,9 @@ def lab(
             return _measure(made)
         if verb is not None:
             return _train(made, *verb, procs, at, timeout_s, pin)
-        ended = made.run(command, procs=procs, at=at, timeout_s=timeout_s, log_dir=log_dir, pin=pin, say=remark)
+        # whether or not the shell would find it
+        program = [sys.executable, "-m", *command] if command[0] == "volary" else command
+        ended = made.run(program, procs=procs, at=at, timeout_s=timeout_s, log_dir=log_dir, pin=pin, say=remark)
     if ended.status:
         where = f"; its output: {log_dir / f'rank-{ended.rank}.log'}" if log_dir and ended.rank is not None else ""
         remark(f"{ended}{where}")

@@ -39,7 +39,7 @@ def show(run: RunDirectory, verify: bool, as_json: bool) -> None:
 
 
 def _head(found: Account) -> list[tuple[str, str]]:
-    from volary.monitor.wording import argument, duration, measured, moment, number, place
+    from volary.monitor.wording import argument, clean, duration, measured, moment, number, place
 
     digest = found.digest
     of = f" of {digest.steps_planned}" if digest.steps_planned else ""
@@ -54,6 +54,8 @@ def _head(found: Account) -> list[tuple[str, str]]:
     ]
     if found.started_at:
         rows.append(("started", moment(found.started_at)))
+    if digest.route:
+        rows.append(("exchange", clean(digest.route)))
     if digest.best:
         rows.append(("best", f"{measured(digest.best.values)} at step {digest.best.step}"))
     rows += [("lies in", place(digest.directory.path)), ("logs", place(digest.directory.logs))]

@@ -11,6 +11,11 @@
     gloo        a backend that binds gloo and closes its ear               (imports torch)
     group       join and leave torch's default group                       (imports torch)
     filter      closes gloo's ear: packet filters on listening sockets
+    topology    which ranks share a node, which nodes a sub-network; tournament measures the links
+    links       from one rank to another, over torch's default group       (imports torch)
+    routes      ways to sum over all ranks, one file each
+    collectives broadcast, reduce, reduce-scatter, all-gather              (imports torch)
+    switch_points   which way is the fastest from which size on
     listeners   which sockets of which processes listen where
 
 Nothing is imported here. Guide: docs/security.md

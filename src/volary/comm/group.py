@@ -30,25 +30,48 @@ def join(
     device: torch.device,
     timeout_s: float,
     address: str = "127.0.0.1",
+    backend: str = "auto",
 ) -> None:
-    """Make torch's default group: gloo for cpu tensors, NCCL beside it where `device` is cuda.
+    """Make torch's default group: gloo for cpu tensors, NCCL beside it where `device` is cuda; or MPI.
 
     timeout_s: bound of the meeting and of every collective. address: the address of this machine that the groups
-    listen on. Raises what the store raises, and RuntimeError (torch's) where the ranks cannot connect.
+    listen on. backend: "gloo", "nccl" or "mpi" insist on it. Raises SettingError if that does not fit, what the store
+    raises, and RuntimeError (torch's) where the ranks cannot connect.
     """
     global _store
+    _check(backend, device)
     gloo.register(address)
-    backend = gloo.BACKEND
+    kinds = gloo.BACKEND
     if device.type == "cuda":
         if device.index is not None:
             torch.cuda.set_device(device)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface_of(address)}")  # "=": this name, not those it begins
-        backend = f"cpu:{gloo.BACKEND},cuda:nccl"
+        kinds = f"cpu:{gloo.BACKEND},cuda:nccl"
     _store = store
     atexit.register(_leave_at_exit)
-    dist.init_process_group(
-        backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s)
-    )
+    if backend == "mpi":
+        _join_by_mpi(rank, world_size)
+        return
+    dist.init_process_group(kinds, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s))
+
+
+def _check(backend: str, device: torch.device) -> None:
+    if backend == "mpi" and not dist.is_mpi_available():
+        raise SettingError("backend is 'mpi', and this torch was built without MPI; accepted: auto, gloo, nccl")
+    if backend == "nccl" and device.type != "cuda":
+        raise SettingError("backend is 'nccl', and training is on the CPU; accepted: auto, gloo, or train.device cuda")
+    if backend == "gloo" and device.type == "cuda":
+        raise SettingError("backend is 'gloo', and training is on CUDA; accepted: auto, nccl, or train.device cpu")
+
+
+def _join_by_mpi(rank: int, world_size: int) -> None:
+    """MPI's launcher has given the ranks: they must be the run's."""
+    dist.init_process_group("mpi")
+    if (dist.get_rank(), dist.get_world_size()) != (rank, world_size):
+        raise SettingError(
+            f"backend is 'mpi', and MPI's launcher calls rank {rank} of {world_size} rank {dist.get_rank()} of "
+            f"{dist.get_world_size()}; accepted: the ranks of mpirun, one worker each"
+        )
 
 
 def leave() -> None:

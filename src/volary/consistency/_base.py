@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from volary.exchange._buckets import Bucket
+    from volary.exchange._buckets import Chunk, Gate
 
 
 class Consistency(Protocol):
@@ -14,14 +13,14 @@ class Consistency(Protocol):
 
     clock: int
 
-    def gradient_ready(self, bucket: Bucket) -> None:
-        """Backward made the gradients of `bucket`."""
+    def gradient_ready(self, chunk: Chunk) -> None:
+        """Backward made the gradients in `chunk`."""
         ...
 
-    def before_update(self, buckets: Sequence[Bucket]) -> None:
-        """The step's update is about to read these buckets."""
+    def before_use(self, gate: Gate) -> None:
+        """Somebody is about to read the parameter behind `gate`."""
         ...
 
     def step(self) -> None:
-        """The step is over."""
+        """Backward is over: the step's contributions are complete."""
         ...

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from volary.consistency._base import Consistency
     from volary.exchange._base import Exchange
-    from volary.exchange._buckets import Bucket
+    from volary.exchange._buckets import Chunk, Gate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +25,14 @@ class _Synchronous:
         self._exchange = exchange
         self.clock = 0
 
-    def gradient_ready(self, bucket: Bucket) -> None:
-        self._exchange.push(bucket)
+    def gradient_ready(self, chunk: Chunk) -> None:
+        self._exchange.push(chunk.index)
 
-    def before_update(self, buckets: Sequence[Bucket]) -> None:
-        for bucket in buckets:
-            self._exchange.pull(bucket)
+    def before_use(self, gate: Gate) -> None:
+        self._exchange.pull(gate)
 
     def step(self) -> None:
+        self._exchange.release()
         self.clock += 1
 
 

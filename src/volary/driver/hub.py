@@ -8,7 +8,7 @@ import math
 import os
 import socket
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -16,9 +16,11 @@ from volary.comm.errors import BadMessage
 from volary.comm.service import CLOSE
 from volary.driver.watch import Beat, Watch
 from volary.run.journal import STEP_FIELDS, Journal, StepRow
+from volary.run.spans import Span
 
-_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+_Wanted = TypeVar("_Wanted")
 _log = logging.getLogger(__name__)
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Hello(msgspec.Struct):
@@ -56,7 +58,8 @@ class Hub:
             yield peer, {"end": f"there is no place for a rank {who.rank} in this run"}
             yield peer, CLOSE
             return
-        self._journal.note(pids=json.dumps([os.getpid(), *self._pids_here()]))
+        hosts = {worker.rank: worker.host for worker in self.watch.workers.values() if worker.here}
+        self._journal.note(pids=json.dumps([os.getpid(), *self._pids_here()]), hosts=json.dumps(hosts))
         yield peer, {"welcome": True}
         if self._finishing:
             yield peer, {"finish": True}
@@ -106,6 +109,8 @@ class Hub:
                 self._journal.metrics(step, values)
             case {"note": dict(facts)}:
                 self._journal.note(**facts)
+            case {"spans": list(spans)}:
+                self._journal.spans(_spans(rank, spans))
             case _:
                 raise BadMessage(f"rank {rank} says something unknown: {sorted(said)}")
 
@@ -125,7 +130,14 @@ def _row(values: list[float | None]) -> StepRow:
     return StepRow(*numbers)  # type: ignore[arg-type]  # SQLite keeps whole numbers whole
 
 
-def _converted(message: Any, kind: type[_Struct]) -> _Struct:
+def _spans(rank: int, said: list[Any]) -> list[Span]:
+    found = [Span(rank, *values) for values in _converted(said, list[tuple[_Count, str, str, float, float, _Count]])]
+    if not all(math.isfinite(span.start_s + span.end_s) for span in found):  # SQLite would make it NULL
+        raise BadMessage(f"rank {rank} says a span that has no beginning or no end")
+    return found
+
+
+def _converted(message: Any, kind: type[_Wanted]) -> _Wanted:
     try:
         return msgspec.convert(message, kind)
     except msgspec.ValidationError as error:

@@ -2,76 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-    from volary.exchange._buckets import Bucket
-
-
-class Bulletin(Protocol):
-    """How ranks tell each other small values before the first step."""
-
-    rank: int
-    world_size: int
-
-    def post(self, topic: str, value: Any) -> None:
-        """Post this rank's value under `topic`."""
-        ...
-
-    def read(self, topic: str, rank: int) -> Any:
-        """What `rank` posts under `topic`; waits for it."""
-        ...
-
-    def share(self, topic: str, value: Any) -> list[Any]:
-        """Post a value and read everybody's, by rank."""
-        ...
+    from volary.comm.routes._base import Memory
+    from volary.exchange._buckets import Chunk, Gate, Slot
+    from volary.exchange._line import Parcel, Travelled
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What a bucket needs memory for: `numel` values of `dtype` on `device`."""
+class Use:
+    """What becomes of what was agreed, told by whoever starts an exchange.
 
-    numel: int
-    dtype: torch.dtype
-    device: torch.device
-
-
-@dataclass(frozen=True)
-class Memory:
-    """A bucket's values, (numel,) each: what this rank contributes, and what was agreed. They may be the same.
-
-    Where they are not, others read `agreed` too: it must not be written.
+    chunks and slots: what travels, and the parameters in it. votes: a last parcel that ranks agree on with each step;
+    votes_first: it leaves before the gradients. heard: called when the votes are there. apply: the update of one chunk;
+    None where all are updated at once. travelled, applied: told how each chunk fared, and when it was applied. first:
+    tasks on the exchange's thread before the first step.
     """
 
-    contribution: Tensor
-    agreed: Tensor
+    chunks: Sequence[Chunk]
+    slots: Sequence[Slot]
+    votes: Parcel
+    votes_first: bool
+    heard: Callable[[], None]
+    apply: Callable[[Chunk], None] | None
+    travelled: Callable[[Chunk, Travelled], None]
+    applied: Callable[[Chunk, float, float], None]
+    first: Sequence[Callable[[], None]] = ()
 
 
 class Exchange(Protocol):
     """Carries contributions to whoever keeps the parameters, and brings back what was agreed.
 
-    route: how, and why so, in a sentence. sent_bytes and received_bytes count what this process put on and took off the
-    wire since it started.
+    route: how, and why so, in a sentence. overlaps: what was agreed may be applied chunk by chunk while other work goes
+    on. sent_bytes and received_bytes count what this process put on and took off the wire since it started.
     """
 
     route: str
-    sent_bytes: int
-    received_bytes: int
+    overlaps: bool
+
+    @property
+    def sent_bytes(self) -> int:
+        """Since the start."""
+        ...
+
+    @property
+    def received_bytes(self) -> int:
+        """Since the start."""
+        ...
 
     @property
     def memory(self) -> Sequence[Memory]:
-        """Each bucket's, in their order."""
+        """Each buffer's, in their order."""
         ...
 
-    def push(self, bucket: Bucket) -> None:
-        """Let the contribution in `bucket` leave; returns at once."""
+    def start(self, use: Use) -> None:
+        """Be ready for the first step."""
         ...
 
-    def pull(self, bucket: Bucket) -> None:
-        """Wait until `bucket` holds what was agreed. Raises PeerLost if a peer went away."""
+    def broadcast(self, values: Tensor) -> None:
+        """Give all ranks rank 0's `values`, contiguous bytes; before the first step, from one thread."""
+        ...
+
+    def push(self, number: int) -> None:
+        """Let parcel `number` leave (a chunk's index, or the number after the last for the votes); returns at once."""
+        ...
+
+    def release(self) -> None:
+        """Backward is over: parameters may change."""
+        ...
+
+    def wait_for(self, done: Callable[[], bool]) -> None:
+        """Return when `done`, which something that arrives makes true. Raises PeerLost if a peer went away."""
+        ...
+
+    def tell(self, change: Callable[[], None]) -> None:
+        """Make a change that somebody may wait for; from any thread."""
+        ...
+
+    def pull(self, gate: Gate) -> None:
+        """Wait until the parameter behind `gate` is what was agreed. Raises PeerLost if a peer went away."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until all that was pushed is agreed and applied; the next step may begin. Raises PeerLost."""
+        ...
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """After `settle`: let parcels travel in this order, which must be the same on all ranks."""
+        ...
+
+    def close(self) -> None:
+        """End what runs beside the training thread."""
         ...

@@ -1,56 +1,83 @@
-"""Buckets: parameters whose gradients travel together, leaving the moment the last of them exists."""
+"""Buckets: gradients that travel together enter as backward makes them, and leave the moment the last one exists."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from volary.errors import SettingError
-from volary.exchange._base import Memory, Shape
+from volary.exchange._plan import Cut, Part, Plan, laid_out_as
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Parameter
     from torch.utils.hooks import RemovableHandle
 
-BYTES_PER_MIB = 2**20
-LAST_BYTES = BYTES_PER_MIB  # nothing hides the last bucket's exchange: of several, it is no larger
+    from volary.comm.routes._base import Memory
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Which parameters travel together. extra: values at their end that are summed with them."""
+class Gate:
+    """Before a parameter's use: waits: how much must come before it may be read; 0 lets everybody through."""
 
-    parameters: list[tuple[str, Parameter]]
-    extra: int
-    dtype: torch.dtype
-    device: torch.device
+    __slots__ = ("name", "waits")
 
-    @property
-    def shape(self) -> Shape:
-        """What memory it needs."""
-        return Shape(sum(p.numel() for _, p in self.parameters) + self.extra, self.dtype, self.device)
-
-    def pieces(self, flat: Tensor) -> tuple[list[Tensor], Tensor]:
-        """`flat` (numel,) cut up: a view in each parameter's shape, and the extra values."""
-        *own, extra = torch.split(flat, [*(p.numel() for _, p in self.parameters), self.extra])
-        return [_laid_out_as(p, piece) for (_, p), piece in zip(self.parameters, own, strict=True)], extra
+    def __init__(self, name: str) -> None:
+        self.name, self.waits = name, 0
 
 
 class Slot:
-    """One parameter's place in a bucket: `view` for what it contributes, `agreed` for what comes back.
+    """One parameter's place in a bucket: `view` for what it contributes, `agreed` for what comes back, in its shape.
 
-    left: backward passes of this step that have not reached it yet.
+    chunks: what its values travel in. left: backward passes of this step that have not reached it yet. users: how many
+    ranks had a gradient for it, once that is agreed. written: its layer wrote this pass's gradient in place, on top of
+    earlier passes'. alone: so it was in the last step, and nothing was added to it. departed: its chunks left while
+    backward wrote them.
     """
 
-    __slots__ = ("agreed", "bucket", "left", "name", "parameter", "view")
+    __slots__ = (
+        "agreed",
+        "alone",
+        "chunks",
+        "departed",
+        "gate",
+        "left",
+        "name",
+        "number",
+        "parameter",
+        "users",
+        "view",
+        "written",
+    )
 
-    def __init__(self, name: str, parameter: Parameter, bucket: Bucket, view: Tensor, agreed: Tensor) -> None:
-        self.name, self.parameter, self.bucket, self.view, self.agreed = name, parameter, bucket, view, agreed
-        self.left = 0
+    def __init__(self, name: str, number: int, parameter: Parameter, view: Tensor, agreed: Tensor) -> None:
+        self.name, self.number, self.parameter, self.view, self.agreed = name, number, parameter, view, agreed
+        self.chunks: list[Chunk] = []
+        self.gate = Gate(name)
+        self.left = self.users = 0
+        self.written = self.alone = self.departed = False
+
+
+class Chunk:
+    """What travels at once: values `start` to `end` of a bucket. unfilled: parameters whose values are yet to come."""
+
+    __slots__ = ("bucket", "end", "index", "name", "parts", "slots", "start", "unfilled")
+
+    def __init__(self, index: int, bucket: Bucket, cut: Cut) -> None:
+        self.index, self.bucket, self.start, self.end, self.parts = index, bucket, cut.start, cut.end, cut.parts
+        self.slots = [bucket.slots[part.parameter] for part in cut.parts]
+        self.name = _name(self.slots, cut.parts)
+        self.unfilled = len(self.slots)
+        for slot in self.slots:
+            slot.chunks.append(self)
+            if len(self.slots) > 1:
+                slot.gate.name = self.name  # who waits for one waits for all that travel with it
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its values."""
+        return (self.end - self.start) * self.bucket.contribution.element_size()
 
 
 class Bucket:
@@ -63,128 +90,165 @@ class Bucket:
         self.index = index
         self.contribution, self._agreed = memory.contribution, memory.agreed
         self._copied = private and memory.agreed is not memory.contribution
-        views, self.extra = plan.pieces(memory.contribution)
-        results, self.agreed_extra = plan.pieces(memory.agreed)
-        if self._copied:
-            results = views
+        self.used, views = plan.pieces(memory.contribution)
+        self._users, results = plan.pieces(memory.agreed)
         self.slots = [
-            Slot(name, parameter, self, view, result)
-            for (name, parameter), view, result in zip(plan.parameters, views, results, strict=True)
+            Slot(name, number, parameter, laid_out_as(parameter, view), laid_out_as(parameter, result))
+            for number, ((name, parameter), view, result) in enumerate(
+                zip(plan.parameters, views, results, strict=True)
+            )
         ]
-        self.unfilled = 0
+        self.begun = False
+
+    def begin(self) -> None:
+        """A gradient of this step is about to enter: every parameter counts as used until the step says otherwise."""
+        if not self.begun:
+            self.begun = True
+            self.used.fill_(1)
+
+    def arrived(self) -> None:
+        """Its head is agreed: each slot knows its users."""
+        for slot, users in zip(self.slots, self._users.real.tolist(), strict=True):
+            slot.users = round(users)
 
     def deliver(self) -> None:
-        """Give each parameter the gradient that was agreed."""
+        """Give each parameter the gradient that was agreed; none to one that no rank used, as on one device."""
         if self._copied:
             self.contribution.copy_(self._agreed)
         for slot in self.slots:
-            slot.parameter.grad = slot.agreed
+            agreed = slot.view if self._copied else slot.agreed
+            slot.parameter.grad = agreed if slot.users else None
 
 
 class Buckets:
-    """Takes gradients into buckets as backward makes them, and tells when one is ready.
+    """Takes gradients into buckets as backward makes them, and tells when a chunk is whole.
 
-    all: the buckets, in the order in which backward reaches them. frozen: parameters that are not trained.
-    passes: backward passes a step (gradient accumulation). ready: called with each bucket when its gradients exist, in
-    the same order on every rank. weight: the factor of gradients as they enter: this rank's share of the batch, if the
-    loss has it not.
+    in_backward: the step's last backward pass is under way, so what a layer writes in place is its gradient. all: the
+    buckets, in the order in which backward reaches them. chunks: what travels, bucket by bucket. frozen: parameters
+    that are not trained. chunk_mb: of a large parameter, what travels at once. passes: backward passes a step (gradient
+    accumulation). ready: called with each chunk when its gradients exist. weight: the factor of gradients as they
+    enter: this rank's share of the batch, if the loss has it not.
     """
 
     def __init__(
         self,
-        buckets: list[Bucket],
+        plans: Sequence[Plan],
+        memory: Sequence[Memory],
         frozen: list[tuple[str, Parameter]],
         *,
+        chunk_mb: float,
+        private: bool,
         passes: int,
-        ready: Callable[[Bucket], None],
+        ready: Callable[[Chunk], None],
         weight: Callable[[], float],
     ) -> None:
-        self._passes, self._ready, self._weight = passes, ready, weight
-        self.all, self._frozen = buckets, frozen
-        self.extra = self.all[-1].extra
+        self.passes, self._ready, self._weight, self._frozen = passes, ready, weight, frozen
+        self.in_backward = False
+        self.all, self.chunks = [], list[Chunk]()
+        for index, (plan, own) in enumerate(zip(plans, memory, strict=True)):
+            bucket = Bucket(index, plan, own, private)
+            self.all.append(bucket)
+            for cut in plan.cuts(chunk_mb):
+                self.chunks.append(Chunk(len(self.chunks), bucket, cut))
         self.slots = [slot for bucket in self.all for slot in bucket.slots]
-        self._next = 0
+        self._bucket_of = {id(slot): bucket for bucket in self.all for slot in bucket.slots}
         self._hooks = [_when_accumulated(slot.parameter, self._arrival_at(slot)) for slot in self.slots]
-        self.open()
-
-    def open(self) -> None:
-        """Expect the next step's gradients."""
-        self._next = 0
-        for bucket in self.all:
-            bucket.unfilled = len(bucket.slots)
-        for slot in self.slots:
-            slot.left = self._passes
+        self._open()
 
     def close(self) -> list[Slot]:
-        """Expect no more gradients. Returns the slots that got none: they count as zero.
+        """Expect no more gradients in this step: what is still here leaves. Returns the slots that got none.
 
-        Raises SettingError for a parameter that was frozen when the buckets were made and is not any more.
+        They count as zero. Raises SettingError for a parameter that was frozen when the buckets were made and is not
+        any more.
         """
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise SettingError(f"{name} was frozen when training began; accepted: trainable then, frozen later")
         missing = []
         for slot in self.slots:
-            if slot.left == self._passes:
-                if slot.parameter.grad is None:
-                    slot.view.zero_()
-                    missing.append(slot)
-                else:
-                    self._take(slot)
+            if slot.left == self.passes and slot.parameter.grad is not None:
+                self._take(slot)
+            elif slot.left == self.passes:
+                self._bucket_of[id(slot)].begin()
+                self._bucket_of[id(slot)].used[slot.number] = 0
+                slot.view.zero_()
+                missing.append(slot)
+            if slot.left:
+                self._filled(slot)
+        self._open()
+        self.in_backward = False
         return missing
 
-    def depart(self) -> None:
-        """Push the buckets that are still here, in order; after `close` and once `extra` is set."""
-        for bucket in self.all[self._next :]:
-            self._ready(bucket)
-        self._next = len(self.all)
-
-    def deliver(self) -> Tensor:
-        """Give every parameter what was agreed; returns what was agreed of the extra values."""
+    def deliver(self) -> None:
+        """Give every parameter what was agreed."""
         for bucket in self.all:
             bucket.deliver()
-        return self.all[-1].agreed_extra
 
     def remove(self) -> None:
         """Let go of the parameters: their gradients no longer enter these buckets."""
         for hook in self._hooks:
             hook.remove()
 
+    def part_written(self, slot: Slot, chunk: Chunk) -> None:
+        """The slot's values in `chunk` are final, written where they travel from."""
+        self._bucket_of[id(slot)].begin()
+        chunk.unfilled -= 1
+        if not chunk.unfilled:
+            self._ready(chunk)
+
+    def _open(self) -> None:
+        for bucket in self.all:
+            bucket.begun = False
+        for chunk in self.chunks:
+            chunk.unfilled = len(chunk.slots)
+        for slot in self.slots:
+            slot.left = self.passes
+
     def _arrival_at(self, slot: Slot) -> Callable[[Tensor], None]:
         def arrived(_: Tensor) -> None:
             if slot.left == 0:
                 raise SettingError(
-                    f"{slot.name} got more than {self._passes} gradients in a step (is its layer used twice under "
+                    f"{slot.name} got more than {self.passes} gradients in a step (is its layer used twice under "
                     "reentrant checkpointing?); accepted: torch.utils.checkpoint with use_reentrant=False"
                 )
             self._take(slot)
             slot.left -= 1
             if slot.left == 0:
-                slot.bucket.unfilled -= 1
-                self._leave_in_order()
+                self._filled(slot)
 
         return arrived
 
+    def _filled(self, slot: Slot) -> None:
+        if slot.departed:
+            slot.departed = False
+            return
+        for chunk in slot.chunks:
+            self.part_written(slot, chunk)
+
     def _take(self, slot: Slot) -> None:
         """Move the parameter's gradient into its slot: the first of a step replaces what is there, others add."""
-        gradient = slot.parameter.grad
-        assert gradient is not None
+        assert slot.parameter.grad is not None
+        gradient, slot.parameter.grad = slot.parameter.grad.detach(), None
+        written, slot.written = slot.written, False
+        in_place = written and gradient.data_ptr() == slot.view.data_ptr()
+        if self.in_backward:
+            slot.alone = in_place
+        if in_place:
+            return
+        if slot.departed:
+            raise SettingError(
+                f"{slot.name} was used outside its layer for the first time in this step; accepted: such a use "
+                "from the first step on, or a parameter of its own"
+            )
         if gradient.is_sparse:
             gradient = gradient.to_dense()
         weight = self._weight()
-        if slot.left < self._passes:
+        if slot.left < self.passes and not written:
             slot.view.add_(gradient, alpha=weight)
         elif weight == 1.0:
             slot.view.copy_(gradient)
         else:
             torch.mul(gradient, weight, out=slot.view)
-        slot.parameter.grad = None
-
-    def _leave_in_order(self) -> None:
-        # the last bucket waits for `extra`, which is known only when backward is over
-        while self._next < len(self.all) - 1 and self.all[self._next].unfilled == 0:
-            self._ready(self.all[self._next])
-            self._next += 1
 
 
 def _when_accumulated(parameter: Parameter, call: Callable[[Tensor], None]) -> RemovableHandle:
@@ -192,46 +256,10 @@ def _when_accumulated(parameter: Parameter, call: Callable[[Tensor], None]) -> R
     return handle
 
 
-def _laid_out_as(parameter: Parameter, piece: Tensor) -> Tensor:
-    """`piece` (numel,) in the parameter's shape and order in memory: fused updates read both as one flat run."""
-    return piece.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())
-
-
-def plan(named: list[tuple[str, Parameter]], bucket_mb: float, extra: int) -> list[Plan]:
-    """Cut parameters, given in the network's order, into buckets in the order in which backward reaches them.
-
-    bucket_mb: size in MiB at which a bucket is closed. extra: float32 values that travel with the last one.
-    """
-    bucket_bytes = bucket_mb * BYTES_PER_MIB
-    groups: list[list[tuple[str, Parameter]]] = []
-    filled = 0.0
-    for name, parameter in reversed(named):
-        like = groups[-1][-1][1] if groups else None
-        alike = like is not None and like.dtype == parameter.dtype and like.device == parameter.device
-        if not alike or filled >= bucket_bytes:
-            groups.append([])
-            filled = 0
-        groups[-1].append((name, parameter))
-        filled += _bytes(parameter)
-    if len(groups) > 1:
-        groups[-1:] = _split_last(groups[-1])
-    if not groups or groups[-1][-1][1].dtype != torch.float32:
-        # the extra values are read as float32: they need a bucket of their own
-        groups.append([])
-    device = named[0][1].device if named else torch.device("cpu")
-    plans = [Plan(group, 0, group[0][1].dtype, group[0][1].device) for group in groups if group]
-    if not groups[-1]:
-        return [*plans, Plan([], extra, torch.float32, device)]
-    return [*plans[:-1], replace(plans[-1], extra=extra)]
-
-
-def _split_last(group: list[tuple[str, Parameter]]) -> list[list[tuple[str, Parameter]]]:
-    """The last bucket in two, so that what leaves when backward is over is small."""
-    left, cut = LAST_BYTES, len(group)
-    while cut and (left := left - _bytes(group[cut - 1][1])) >= 0:
-        cut -= 1
-    return [part for part in (group[:cut], group[cut:]) if part]
-
-
-def _bytes(parameter: Parameter) -> int:
-    return parameter.numel() * parameter.element_size()
+def _name(slots: Sequence[Slot], parts: Sequence[Part]) -> str:
+    if len(slots) > 1:
+        return f"{slots[-1].name} .. {slots[0].name}"  # in the network's order
+    rows = slots[0].parameter.shape[0] if slots[0].parameter.dim() else 1
+    each = max(1, slots[0].parameter.numel() // rows)
+    whole = parts[0].end - parts[0].start == slots[0].parameter.numel()
+    return slots[0].name if whole else f"{slots[0].name}[{parts[0].start // each}:{parts[0].end // each}]"

@@ -12,6 +12,7 @@ from typing import IO, Self
 
 from volary.engine.local import cores_here, share_of
 from volary.errors import SettingError
+from volary.lab.board import meeting
 from volary.lab.errors import LabError
 from volary.lab.jobs import Job
 from volary.lab.leash import Leash
@@ -97,7 +98,9 @@ class Lab:
         timeline = Timeline(at, self.topology)
         with ExitStack() as logs:
             outputs = [logs.enter_context(log.open("wb")) for log in _logs(log_dir, self.topology.hosts * procs)]
-            with self.launch(command, procs=procs, env=env, outputs=outputs, pin=pin) as ranks:
+            place = logs.enter_context(meeting())
+            told, keep = place.environment | dict(env or {}), [place.descriptor]
+            with self.launch(command, procs=procs, env=told, outputs=outputs, keep=keep, pin=pin) as ranks:
                 return ranks.follow(self, timeline, timeout_s, say=say)
 
     def launch(

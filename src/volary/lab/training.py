@@ -1,17 +1,13 @@
-"""`volary train` inside a lab: every host runs workers of one run, which meet as under any launcher.
-
-The meeting point is a file without a name that all ranks inherit: nothing listens, and it goes with the last of them.
-"""
+"""`volary train` inside a lab: every host runs workers of one run, which meet as under any launcher."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -19,6 +15,7 @@ from typing import IO
 from volary.driver.ending import Ending, Watcher
 from volary.driver.start import check
 from volary.errors import BadInput, NotFinite, RanksDiffer, Stopped, VolaryError, WorkerFailed, WorkerLost
+from volary.lab.board import meeting
 from volary.lab.cluster import Lab
 from volary.lab.errors import TIME_IS_OVER, TimeIsOver
 from volary.lab.ranks import Ended
@@ -84,19 +81,19 @@ def train(
     check(session)
     timeline = Timeline(at, lab.topology)
     with ExitStack() as open_:
-        descriptor, board = open_.enter_context(_board())
+        place = open_.enter_context(meeting())
         outputs = [open_.enter_context(tempfile.TemporaryFile()) for _ in range(workers)]
         if training.run is not None:
-            board.set(RUN, str(training.run.path))
-        view = _View(board, watcher)
+            place.board.set(RUN, str(training.run.path))
+        view = _View(place.board, watcher)
         ended = interrupted = None
         try:
             with lab.launch(
                 training.command,
                 procs=procs,
-                env={"VOLARY_LAB_MEET": f"/proc/self/fd/{descriptor}"},
+                env=place.environment,
                 outputs=outputs,
-                keep=[descriptor],
+                keep=[place.descriptor],
                 pin=getattr(session.engine, "pin", False) if pin is None else pin,
                 grace_s=GRACE_S,
                 linger_s=LINGER_S,
@@ -136,16 +133,6 @@ class _View:
         while self.directory.is_live() and time.monotonic() < deadline:
             time.sleep(0.05)
         self._watcher.ended()
-
-
-@contextmanager
-def _board() -> Iterator[tuple[int, FileBoard]]:
-    """A file that has no name and ends with those that have it open: its descriptor, and it as a board."""
-    descriptor = os.memfd_create("volary-lab")
-    try:
-        yield descriptor, FileBoard(Path(f"/proc/self/fd/{descriptor}"))
-    finally:
-        os.close(descriptor)
 
 
 def _early_error(ended: Ended | None, outputs: Sequence[IO[bytes]]) -> VolaryError:

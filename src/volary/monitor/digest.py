@@ -27,6 +27,7 @@ class Measurement:
 class Digest:
     """A run at one moment; None says not known yet.
 
+    route: how contributions are exchanged, and why so; empty where nothing is, or nobody knows yet.
     warnings and news are of the life that the run is in; news holds the events since the last look.
     """
 
@@ -34,6 +35,7 @@ class Digest:
     state: str
     session: Outline = field(default_factory=Outline)
     workers: int = 1
+    route: str = ""
     step: int = 0
     steps_planned: int | None = None
     epochs_planned: float | None = None
@@ -103,6 +105,7 @@ class Follower:
             state=state,
             session=self._session,
             workers=int(known_number(info, "workers") or 1),
+            route=info.get("route", ""),
             step=step,
             steps_planned=int(planned) if planned else None,
             epochs_planned=known_number(info, "epochs_planned"),

@@ -71,6 +71,8 @@ def _add_title(table: Table, digest: Digest) -> None:
     title = _text("").append(digest.directory.name, "bold").append(f"  {about}")
     table.add_row("run", _one_line(title))
     table.add_row("in", _one_line(_text(place(digest.directory.path))))
+    if digest.route:
+        table.add_row("exchange", _one_line(_text(clean(digest.route))))
 
 
 def _add_progress(table: Table, digest: Digest) -> None:

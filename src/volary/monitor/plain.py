@@ -97,6 +97,10 @@ def happened(event: Event, digest: Digest) -> str:
         return f"step {event.step}: {measured(values, digest.metric)}{best}"
     if event.kind == "checkpoint":
         return f"step {event.step if event.step is not None else event.data.get('step')}: checkpoint"
+    if event.kind == "exchange":
+        return (
+            f"exchange: {clean(str(event.data.get('route', '')))}; updated {clean(str(event.data.get('update', '')))}"
+        )
     if event.kind == "resumed":
         return f"resumed from step {event.data.get('from_step')}"
     return ""

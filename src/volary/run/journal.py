@@ -1,4 +1,4 @@
-"""The run's SQLite file, written by one process: events, steps and metrics. Readers may look while it grows."""
+"""The run's SQLite file, written by one process: events, steps, spans and metrics. Readers may look while it grows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError
+from volary.run import spans
+from volary.run.spans import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ CREATE TABLE IF NOT EXISTS events (
 CREATE TABLE IF NOT EXISTS steps ({", ".join(_COLUMNS)}, PRIMARY KEY (step, rank)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS metrics (
     step INTEGER, name TEXT, value REAL, at REAL NOT NULL, PRIMARY KEY (step, name)) WITHOUT ROWID;
-"""
+{spans.SCHEMA}"""
 _INSERT_STEP = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 
@@ -92,6 +94,10 @@ class Journal:
         """Record steps of one or more workers."""
         self._write(_INSERT_STEP, [astuple(row) for row in rows])
 
+    def spans(self, found: Iterable[Span]) -> None:
+        """Record what workers did within steps, and when; of many the newest are kept."""
+        self._write(spans.INSERT, [astuple(span) for span in found])
+
     def metrics(self, step: int, values: dict[str, float]) -> None:
         """Record what an evaluation at `step` measured."""
         rows = [(step, name, value, time.time()) for name, value in values.items()]
@@ -133,6 +139,7 @@ def _start_life(database: sqlite3.Connection, step: int) -> int:
     database.execute("BEGIN IMMEDIATE")
     database.execute("DELETE FROM steps WHERE step > ?", (step,))
     database.execute("DELETE FROM metrics WHERE step > ?", (step,))
+    database.execute(spans.TAKE_BACK, (step,))
     database.execute("INSERT OR REPLACE INTO info VALUES ('life', ?)", (str(life),))
     database.execute("COMMIT")
     return life

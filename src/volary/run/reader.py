@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError
+from volary.run import spans
 from volary.run.directory import RunDirectory
 from volary.run.journal import StepRow
+from volary.run.spans import Span
 
 PHASES = ("data", "forward", "backward", "exchange", "optimizer")
 
@@ -101,6 +103,15 @@ class RunReader:
         for step, name, value in self._rows("SELECT step, name, value FROM metrics ORDER BY step"):
             found.setdefault(name, []).append((step, _number(value)))
         return found
+
+    def recorded_steps(self) -> list[int]:
+        """The steps that have spans, in order; none in a run of an older version."""
+        there = next(self._rows(spans.IS_THERE), None)
+        return [step for (step,) in self._rows(spans.STEPS)] if there else []
+
+    def spans(self, first: int, last: int, rank: int | None = None) -> Iterator[Span]:
+        """Spans of the recorded steps `first` to `last`, both included, by when they began; of one rank or of all."""
+        return (Span(*row) for row in self._rows(*spans.select(first, last, rank)))
 
     def window(self, steps: int = 20) -> Window | None:
         """Means over the newest `steps` steps; None before the first."""

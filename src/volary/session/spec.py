@@ -47,6 +47,7 @@ class Train:
     clip_value: float | None = None  # largest magnitude of one value of the gradient
     on_nonfinite: Literal["stop", "skip"] = "stop"  # a NaN or infinite loss ends the run, or its update is left out
     compare_replicas: Period = EVERY_100_STEPS  # how often replicas that must be equal are compared; also at the end
+    trace: Period = EVERY_100_STEPS  # how often two steps are recorded for `volary trace`, beside steps 2 to 11
 
     def __post_init__(self) -> None:
         settle(self)
@@ -105,7 +106,8 @@ class Strategy:
     exchange: Annotated[Any, Choice("volary.exchange")] = "allreduce"  # who keeps the agreed parameters
     codec: Annotated[Any, Choice("volary.codec")] = "none"  # in how few bytes contributions travel
     partition: Annotated[Any, Choice("volary.partition")] = "data"  # what part of the network a worker holds
-    bucket_mb: float = 25.0  # MiB of parameters that travel together
+    backend: Literal["auto", "gloo", "nccl", "mpi"] = "auto"  # auto: gloo on CPU, NCCL on CUDA; mpi: if torch has it
+    bucket_mb: float = 4.0  # MiB that travel at once: small parameters together, large ones in blocks of rows
     suspect_after_s: float = 5.0  # seconds of silence after which a worker is reported as suspect
     give_up_after_s: float = 10.0  # seconds of silence after which a worker counts as lost
     startup_timeout_s: float = 120.0  # seconds that workers may take to start and meet

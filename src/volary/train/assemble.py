@@ -19,7 +19,7 @@ from volary.train.checkpoint import Saver
 from volary.train.evaluation import Best
 from volary.train.loop import Training
 from volary.train.precision import Precision
-from volary.train.strategy import Strategy
+from volary.train.strategy import build_strategy
 from volary.train.update import Update
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ def assemble(
     )
     steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
     feed.limit(steps)
+    recorder.spans.follow(session.train.trace, feed.steps_per_epoch or steps)
     precision = Precision(session.train.precision, device)
-    optimizer = _optimizer(session, model.module)
-    update = Update(optimizer, session.schedule, session.train, precision, steps)
+    update = _update(session, model.module, precision, steps)
     best = Best(model.criterion.metric, model.criterion.higher_is_better)
     saver = Saver(
         checkpoints,
@@ -112,13 +112,8 @@ def assemble(
         {"update": update, "feed": feed, "best": best},
         session.checkpoint,
     )
-    strategy = Strategy(
-        session.strategy,
-        model.module.named_parameters(),
-        recorder,
-        bulletin,
-        private=update.changes_gradients,
-        passes=session.train.accumulate,
+    strategy = build_strategy(
+        session.strategy, model.module, recorder, bulletin, update, passes=session.train.accumulate
     )
     return Training(
         session=session,
@@ -155,20 +150,30 @@ class HeldBack:
         return one_pass(self._samples, self._session.data.batch_size, rank=self._rank, world_size=self._world_size)
 
 
-def _optimizer(session: Session, module: nn.Module) -> torch.optim.Optimizer:
-    trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    settings = session.optimizer
+def _update(session: Session, module: nn.Module, precision: Precision, steps: int) -> Update:
+    trainable: list[torch.Tensor] = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trainable:
         raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
+    build, elementwise = _rule(session)
+    return Update(build(trainable), session.schedule, session.train, precision, steps, build, elementwise)
+
+
+def _rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.optim.Optimizer], bool]:
+    """What makes the session's optimiser of given tensors, and whether its rule is elementwise."""
+    settings = session.optimizer
     if not isinstance(settings, UserObject):
-        built: torch.optim.Optimizer = settings.build(trainable)
-        return built
-    made = settings.load()(trainable, **settings.arguments)
-    if not isinstance(made, torch.optim.Optimizer):
-        raise SettingError(
-            f"optimizer {settings.reference!r} gives a {type(made).__name__}; accepted: a torch Optimizer"
-        )
-    return made
+        return settings.build, settings.elementwise
+    kind = settings.load()
+
+    def build(tensors: list[torch.Tensor]) -> torch.optim.Optimizer:
+        made = kind(tensors, **settings.arguments)
+        if not isinstance(made, torch.optim.Optimizer):
+            raise SettingError(
+                f"optimizer {settings.reference!r} gives a {type(made).__name__}; accepted: a torch Optimizer"
+            )
+        return made
+
+    return build, bool(getattr(kind, "elementwise", False))
 
 
 def _classes(network: Any, samples: Samples | Stream) -> int:

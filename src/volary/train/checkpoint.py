@@ -13,7 +13,9 @@ from safetensors.torch import save as save_safetensors
 
 from volary.errors import RunError
 from volary.run.checkpoints import Checkpoints, Manifest, read
+from volary.train.first_state import Late
 from volary.train.seeds import generators_state, restore_generators
+from volary.train.skeleton import blank, put_together, taken_apart
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -42,7 +44,8 @@ class Saver:
     """Writes and reads the checkpoints of one run, all ranks together.
 
     parts: what all ranks hold alike (update, feed, best), saved by rank 0. Each rank adds its random generators and the
-    network's buffers, which differ between ranks.
+    network's buffers, which differ between ranks. late: of a resumed state, what rank 0 has yet to send to the others
+    besides the parameters.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Saver:
     ) -> None:
         self._checkpoints, self._bulletin, self._recorder = checkpoints, bulletin, recorder
         self._module, self._parts, self._settings = module, parts, settings
+        self.late = Late()
         self._newest = "none yet"
         self._saved = 0
 
@@ -93,7 +97,10 @@ class Saver:
             self._checkpoints.prune(self._settings.keep_last, self._best() if self._settings.keep_best else None)
 
     def resume(self) -> Manifest | None:
-        """Restore the newest whole checkpoint, if the run has one; the same on every rank. Says which were damaged."""
+        """Restore the newest whole checkpoint, if the run has one; the same on every rank. Says which were damaged.
+
+        Rank 0 alone reads what all hold alike. Parameters, and what is `late`, come to the others when training starts.
+        """
         if self._bulletin.rank == 0:
             manifest, warnings = self._checkpoints.newest_whole()
             instead = "training begins anew" if manifest is None else f"the checkpoint of step {manifest.step} is used"
@@ -171,17 +178,44 @@ class Saver:
         return {"generators": generators_state(), "buffers": buffers}
 
     def _restore(self, manifest: Manifest) -> None:
-        path = self._checkpoints.path(manifest.step)
-        load_weights(self._module, read(path, manifest, WEIGHTS))
-        shared = _unpacked(read(path, manifest, SHARED))
-        for name, part in self._parts.items():
-            part.restore(shared[name])
-        own = f"rank-{self._bulletin.rank}.pt"
-        if own in manifest.files:
-            state = _unpacked(read(path, manifest, own))
-            for name, buffer in self._module.named_buffers():
-                buffer.copy_(state["buffers"][name])
-            restore_generators(state["generators"])
+        path, rank = self._checkpoints.path(manifest.step), self._bulletin.rank
+        if rank == 0:
+            load_weights(self._module, read(path, manifest, WEIGHTS))
+            shared = _unpacked(read(path, manifest, SHARED))
+            apart = {name: taken_apart(shared[name]) for name in self._parts}
+            self._bulletin.post("resumed-state", {name: plain for name, (plain, _) in apart.items()})
+        else:
+            posted = self._bulletin.read("resumed-state", 0)
+            apart = {name: (plain, blank(plain)) for name, plain in posted.items()}
+        late = {name: tensors for name, (_, tensors) in apart.items() if tensors and rank != 0}
+        for name, (plain, tensors) in apart.items():
+            if name not in late:
+                self._parts[name].restore(put_together(plain, tensors))
+
+        def come() -> None:
+            for name, tensors in late.items():
+                self._parts[name].restore(put_together(apart[name][0], tensors))
+
+        self.late = Late([tensor for _, tensors in apart.values() for tensor in tensors], come)
+        self._restore_own(manifest)
+
+    def _restore_own(self, manifest: Manifest) -> None:
+        path, own = self._checkpoints.path(manifest.step), f"rank-{self._bulletin.rank}.pt"
+        if own not in manifest.files:  # the run had fewer workers
+            load_buffers(self._module, read(path, manifest, WEIGHTS))
+            return
+        state = _unpacked(read(path, manifest, own))
+        for name, buffer in self._module.named_buffers():
+            buffer.copy_(state["buffers"][name])
+        restore_generators(state["generators"])
+
+
+def load_buffers(module: nn.Module, data: bytes) -> None:
+    """Set the module's buffers, of those that are saved with a network."""
+    tensors = load_safetensors(data)
+    for name, buffer in module.named_buffers():
+        if name in tensors:
+            buffer.copy_(tensors[name])
 
 
 def load_weights(module: nn.Module, data: bytes) -> None:

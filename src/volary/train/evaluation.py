@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from volary.exchange._collectives import add_up, take_from_first
+from volary.exchange._collectives import add_up, take_all_from_first
+from volary.train.first_state import messages
 
 if TYPE_CHECKING:
     import torch
@@ -72,8 +73,8 @@ def measure(
 def buffers_of_first(module: nn.Module, world_size: int) -> Iterator[None]:
     """Lend every rank rank 0's buffers (batch norm's statistics, ...), with which the network is saved."""
     own = [(buffer, buffer.clone()) for buffer in module.buffers()] if world_size > 1 else []
-    for buffer, _ in own:
-        take_from_first(buffer)
+    for group in messages([buffer for buffer, _ in own]):
+        take_all_from_first(group)
     try:
         yield
     finally:

@@ -61,15 +61,19 @@ def train(it: Training) -> Outcome:
     for batch in it.feed:  # goes on where the checkpoint stopped
         share = 0.0
         # a share without samples has no gradients: zeros would decay parameters that nobody uses
-        for part in batch.to(it.device).parts(accumulate) if batch.count else ():
+        parts = list(batch.to(it.device).parts(accumulate)) if batch.count else []
+        for number, part in enumerate(parts, start=1):
             enter("forward")
             with it.precision.casting():
-                loss = it.flow(part.inputs, part.targets)
+                loss = it.flow(part.inputs, part.targets)  # a layer waits only for its own parameters
+            share += loss.item() * part.weight
+            if number == len(parts):
+                it.strategy.vote(share, busy=True, ending=it.asked_to_end())
             enter("backward")
             it.precision.backward(loss, part.weight)  # a bucket leaves the moment its gradients exist
-            share += loss.item() * part.weight
-        agreed = it.strategy.agree(share, ending=it.asked_to_end())
-        enter("optimizer")
+        if not parts:
+            it.strategy.vote(share, busy=False, ending=it.asked_to_end())
+        agreed = it.strategy.agree()
         _update(it, agreed)
         _end_step(it, batch, agreed)
         if (outcome := _between_steps(it, agreed)) is not None:
@@ -80,9 +84,9 @@ def train(it: Training) -> Outcome:
 
 def _update(it: Training, agreed: Agreed) -> None:
     if check_finite(agreed, it.recorder.step + 1, it.session.train.on_nonfinite, it.saver.newest):
-        it.update.apply(it.recorder.step)
+        it.strategy.apply()  # parameters change as their sums arrive
     else:
-        it.update.clear()
+        it.strategy.leave_out()
         if it.rank == 0:  # all ranks leave it out
             it.recorder.event("skipped", ranks=list(agreed.not_finite))
 
@@ -103,6 +107,7 @@ def _between_steps(it: Training, agreed: Agreed) -> Outcome | None:
     session, step, per_epoch = it.session, it.recorder.step, it.steps_per_epoch
     last = step >= it.steps
     if it.world_size > 1 and (last or session.train.compare_replicas.ends(step, per_epoch)):
+        it.strategy.settle()
         it.recorder.enter("exchange")
         compare_replicas(it.flow.module, step, it.world_size)
     better = False
@@ -111,6 +116,7 @@ def _between_steps(it: Training, agreed: Agreed) -> Outcome | None:
     exhausted = session.evaluate.patience is not None and it.best.waited >= session.evaluate.patience
     ending = last or exhausted or agreed.ending
     if ending or session.checkpoint.every.ends(step, per_epoch) or (better and session.checkpoint.keep_best):
+        it.strategy.settle()
         it.saver.save(it.best.value if better else None)
     if last or exhausted:
         return "finished"
@@ -118,5 +124,6 @@ def _between_steps(it: Training, agreed: Agreed) -> Outcome | None:
 
 
 def _evaluate(it: Training) -> bool:
+    it.strategy.settle()
     figures = measure(it.evaluating, it.held_back(), it.device, it.world_size, it.recorder.enter)
     return record(it.recorder, it.best, figures, first_rank=it.rank == 0)

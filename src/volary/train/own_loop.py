@@ -12,10 +12,11 @@ from volary.data.own import samples_of
 from volary.data.stream import Stream
 from volary.errors import BadInput, DataError, SettingError
 from volary.train.compare import compare, shape_facts
+from volary.train.first_state import Late
 from volary.train.own_step import OwnStep, Share
-from volary.train.run_session import share_from_first
+from volary.train.run_session import share_buffers
 from volary.train.seeds import seed_all
-from volary.train.strategy import Strategy
+from volary.train.strategy import build_strategy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from volary.train.bulletin import Bulletin
     from volary.train.pulse import Pulse
     from volary.train.recorder import Recorder
+    from volary.train.strategy import Strategy
 
 
 class Worker:
@@ -44,7 +46,7 @@ class Worker:
         self.device = device
         self._script, self._bulletin, self._recorder, self._pulse = script, bulletin, recorder, pulse
         self._share = Share(1 / self.world_size)
-        self._distributed = False
+        self._strategy: Strategy | None = None
 
     def distribute(self, model: nn.Module, optimizer: Optimizer, passes: int = 1) -> tuple[nn.Module, Optimizer]:
         """Make `model` one of the run's replicas; returns both arguments, for use as before.
@@ -54,24 +56,25 @@ class Worker:
         before each `optimizer.step()`, if you accumulate gradients; the last one waits for the others. Raises
         RanksDiffer if shapes differ, and Stopped out of `optimizer.step()` when the run is asked to end.
         """
-        if self._distributed:
+        if self._strategy is not None:
             raise BadInput("worker.distribute was called twice; a run has one model and one optimiser")
-        self._distributed = True
         model = self._script.strategy.partition.part(model).to(self.device)
         self._recorder.enter("exchange")
         compare(self._bulletin, "shapes", shape_facts(model))
-        share_from_first(model, self.world_size)
+        share_buffers(model, self.world_size)
         if self.world_size > 1:
             seed_all(self._script.seed + 1 + self.rank)
-        strategy = Strategy(
+        strategy = build_strategy(
             self._script.strategy,
-            model.named_parameters(),
+            model,
             self._recorder,
             self._bulletin,
-            private=True,
+            None,
             passes=passes,
             weight=lambda: self._share.weight,
         )
+        strategy.start(Late())
+        self._strategy = strategy
         OwnStep(strategy, self._share, self._recorder, self._pulse, passes).attach(model, optimizer)
         self._recorder.enter("starting")
         return model, optimizer
@@ -99,6 +102,11 @@ class Worker:
         if feed.samples is not None and feed.samples < self.world_size:
             raise DataError(f"{name}: has {feed.samples} samples; accepted: at least one for each of the workers")
         return OwnFeed(feed, self._share, self._recorder, self.device)
+
+    def close(self) -> None:
+        """Let go of the model."""
+        if self._strategy is not None:
+            self._strategy.close()
 
     def record(self, **metrics: float) -> None:
         """Write metrics of this moment into the run; those of rank 0 are kept."""

@@ -69,7 +69,8 @@ class OwnStep:
         self._recorder.enter("forward")
 
     def _agree(self) -> None:
-        agreed = self._strategy.agree(0.0, ending=self._pulse.asked_to_end)
+        self._strategy.vote(0.0, busy=True, ending=self._pulse.asked_to_end)
+        agreed = self._strategy.agree()
         self._ending = self._ending or agreed.ending
         self._passed, self._in_backward, self._agreed = 0, False, True
 

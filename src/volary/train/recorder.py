@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from volary.run.journal import STEP_FIELDS, StepRow
+from volary.train.spans import Spans
 
 STEP_PHASES = ("data", "forward", "backward", "exchange", "optimizer")
 
@@ -16,6 +17,7 @@ class Recorder:
     """One worker's clock and notebook. The pulse thread reads it; only the training thread writes.
 
     phase: what the worker is in; in "exchange" it waits for others. progress: grows with every change of phase.
+    spans: what happened within steps, of those that are recorded in full; other threads add to it too.
     hand_over: sends what is here now, which otherwise happens with the next beat. What happens between `end_step` and
     `begin_step` (an evaluation, a checkpoint) counts for no step.
     """
@@ -29,6 +31,7 @@ class Recorder:
         self.hand_over: Callable[[], None] = lambda: None
         self.rows: deque[StepRow] = deque()
         self.said: deque[dict[str, Any]] = deque()
+        self.spans = Spans()
         self._spent = dict.fromkeys(STEP_PHASES, 0.0)
         self._in_step = False
         self._sent_bytes = 0
@@ -40,6 +43,8 @@ class Recorder:
         spent = now - self.since
         if self._in_step and self.phase in self._spent:
             self._spent[self.phase] += spent
+            if self.spans.recording:
+                self.spans.add(self.step + 1, "phase", self.phase, self.since, now)
         self.phase, self.since = phase, now
         self.progress += 1
 
@@ -47,6 +52,7 @@ class Recorder:
         """From now on time counts for the next step, which begins by waiting for data."""
         self.enter("data")
         self._in_step = True
+        self.spans.begin(self.step + 1)
 
     def enter_step(self, phase: str) -> None:
         """The worker enters `phase`, of the next step if none has begun."""
@@ -105,6 +111,8 @@ class Recorder:
         """Everything not taken yet, as plain values; for the thread that sends it."""
         rows = [_plain(self.rows.popleft()) for _ in range(len(self.rows))]
         said = [self.said.popleft() for _ in range(len(self.said))]
+        if spans := self.spans.take():
+            said.append({"spans": spans})
         return {"rows": rows, "said": said}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from volary.comm.gloo import cut
 from volary.errors import BadInput, Stopped
 from volary.run.disk import Disk, replace_file
 from volary.session.reference import UserObject
@@ -31,16 +32,22 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     script = Script.read(directory.session)
     device = choose_device(script.device, place.local_rank, place.world_size)
     function = script.loaded()
-    with joined(member, recorder, device) as bulletin:
+    with joined(member, recorder, device, script.strategy.backend) as bulletin:
         compare(bulletin, "code", code_facts({"function": UserObject.found_from(script.function, Path.cwd(), {})}))
         recorder.enter("starting")
         seed_all(script.seed)
         if place.rank == 0:
             recorder.note(device=device)
+        worker = Worker(script, bulletin, recorder, pulse, device, place.local_rank)
         try:
-            value = function(Worker(script, bulletin, recorder, pulse, device, place.local_rank))
+            value = function(worker)
         except Stopped:
             return "stopped"
+        except BaseException:
+            cut()  # the exchange's thread may wait for ranks that will never come
+            raise
+        finally:
+            worker.close()
     buffer = io.BytesIO()
     torch.save(value, buffer)
     try:

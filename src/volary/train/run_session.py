@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from volary.comm.gloo import cut
 from volary.comm.group import join, leave
 from volary.comm.store import KeyedStore
 from volary.errors import PeerLost, VolaryError
-from volary.exchange._collectives import take_from_first
+from volary.exchange._collectives import take_all_from_first
 from volary.run.checkpoints import Checkpoints
 from volary.session.reference import UserObject
 from volary.session.spec import Session
 from volary.train.assemble import assemble, build_model, choose_device
 from volary.train.bulletin import Bulletin
 from volary.train.compare import code_facts, compare, setting_facts, shape_facts
+from volary.train.first_state import messages
 from volary.train.loop import Outcome, train
 from volary.train.seeds import seed_all
 
@@ -37,7 +39,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     place = member.place
     session = Session.read(member.directory.session)
     device = choose_device(session.train.device, place.local_rank, place.world_size)
-    with joined(member, recorder, device) as bulletin:
+    with joined(member, recorder, device, session.strategy.backend) as bulletin:
         compare(
             bulletin, "code", code_facts(_user_objects(session)) | setting_facts((member.session or session).settings())
         )
@@ -46,7 +48,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         model = build_model(session, device)
         recorder.enter("exchange")
         compare(bulletin, "shapes", shape_facts(model.module))
-        share_from_first(model.module, place.world_size)
+        share_buffers(model.module, place.world_size)
         recorder.enter("starting")
         seed_all(session.train.seed + 1 + place.rank)
         training = assemble(
@@ -73,11 +75,18 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
             )
             if resumed is not None:
                 recorder.event("resumed", from_step=resumed.step)
-        return train(training)
+        try:
+            training.strategy.start(training.saver.late)
+            return train(training)
+        except BaseException:
+            cut()  # the exchange's thread may wait for ranks that will never come
+            raise
+        finally:
+            training.strategy.close()
 
 
 @contextmanager
-def joined(member: Membership, recorder: Recorder, device: torch.device) -> Iterator[Bulletin]:
+def joined(member: Membership, recorder: Recorder, device: torch.device, backend: str = "auto") -> Iterator[Bulletin]:
     """Be in the run's group for a while: torch's default group, and a bulletin beside it.
 
     The recorder's phase is `exchange` from here on, as what comes first waits for the other ranks.
@@ -86,7 +95,7 @@ def joined(member: Membership, recorder: Recorder, device: torch.device) -> Iter
     store = KeyedStore.at(member.host, member.port, member.directory.key(), member.server_life, COLLECTIVE_TIMEOUT_S)
     try:
         recorder.enter("exchange")
-        join(store, place.rank, place.world_size, device, COLLECTIVE_TIMEOUT_S, place.address)
+        join(store, place.rank, place.world_size, device, COLLECTIVE_TIMEOUT_S, place.address, backend)
         yield Bulletin(store, place.rank, place.world_size, place.life)
     except VolaryError:
         raise
@@ -100,12 +109,11 @@ def joined(member: Membership, recorder: Recorder, device: torch.device) -> Iter
         store.close()
 
 
-def share_from_first(module: nn.Module, world_size: int) -> None:
-    """Give every rank the parameters and buffers of rank 0. A collective call."""
-    if world_size == 1:
-        return
-    for tensor in (*module.parameters(), *module.buffers()):
-        take_from_first(tensor)
+def share_buffers(module: nn.Module, world_size: int) -> None:
+    """Give every rank the buffers of rank 0, which are small; parameters follow later. A collective call."""
+    if world_size > 1:
+        for group in messages(list(module.buffers())):
+            take_all_from_first(group)
 
 
 def _user_objects(session: Session) -> dict[str, UserObject]:

@@ -2,122 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-
-from volary.exchange._buckets import Bucket, Buckets, Slot, plan
-from volary.exchange._collectives import add_up
-from volary.train import votes
-from volary.train.votes import Agreed
+from volary.train.alone import Alone
+from volary.train.at_once import AtOnce
+from volary.train.contribution import Contribution
+from volary.train.overlapping import Overlapping
 
 if TYPE_CHECKING:
-    from torch.nn import Parameter
+    from torch import nn
 
-    from volary.exchange._base import Bulletin
     from volary.session.spec import Strategy as Settings
+    from volary.train.bulletin import Bulletin
+    from volary.train.first_state import Late
     from volary.train.recorder import Recorder
+    from volary.train.update import Update
+    from volary.train.votes import Agreed
 
 
-class Strategy:
-    """Lets gradients leave as they become ready, and says at the end of a step what all ranks agree on.
+class Strategy(Protocol):
+    """Lets gradients leave as they become ready, applies what all ranks agree on, and says what that was.
 
-    named: the network's parameters, in its order. private: agreed gradients may be changed in place, by clipping say.
-    passes: backward passes a step (gradient accumulation). weight: the factor of this rank's gradients, if its loss is
-    not yet its share of the global batch's mean. Making one is a collective call.
-    A world of one worker exchanges nothing.
+    sent_bytes and received_bytes: what this worker put on and took off the wire since it started.
     """
-
-    def __init__(
-        self,
-        settings: Settings,
-        named: Iterable[tuple[str, Parameter]],
-        recorder: Recorder,
-        bulletin: Bulletin,
-        *,
-        private: bool,
-        passes: int = 1,
-        weight: Callable[[], float] = lambda: 1.0,
-    ) -> None:
-        self._rank, self._world_size, self._recorder = bulletin.rank, bulletin.world_size, recorder
-        everyone = list(named)
-        trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
-        frozen = [(name, parameter) for name, parameter in everyone if not parameter.requires_grad]
-        plans = plan(trained, settings.bucket_mb, votes.size(self._world_size)) if self._world_size > 1 else []
-        self._exchange = settings.exchange.build(settings.codec, bulletin, [one.shape for one in plans])
-        self._consistency = settings.consistency.build(self._exchange)
-        self._named_missing: set[str] = set()
-        self.buckets = None
-        if plans:
-            pairs = zip(plans, self._exchange.memory, strict=True)
-            self.buckets = Buckets(
-                [Bucket(index, one, memory, private) for index, (one, memory) in enumerate(pairs)],
-                frozen,
-                passes=passes,
-                ready=self._consistency.gradient_ready,
-                weight=weight,
-            )
-            if self._rank == 0:
-                recorder.note(route=self._exchange.route)
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that this worker put on the wire since it started."""
-        return int(self._exchange.sent_bytes)
+        """Since the start."""
+        ...
 
     @property
     def received_bytes(self) -> int:
-        """Bytes that this worker took off the wire since it started."""
-        return int(self._exchange.received_bytes)
+        """Since the start."""
+        ...
 
-    def agree(self, loss: float, *, ending: bool) -> Agreed:
-        """Wait until every parameter's gradient is the sum over all ranks. Raises PeerLost.
+    def start(self, late: Late) -> None:
+        """Give all ranks rank 0's parameters, then what is `late`; before the first step. A collective call.
 
-        loss: this rank's share of the global batch's mean loss. ending: this rank was asked to end after this step.
+        It may still be under way when this returns: whoever reads a parameter waits for it.
         """
-        buckets = self.buckets
-        if buckets is None:
-            return votes.read(votes.cast(loss, ending=ending, missing=0, rank=0, world_size=1))
-        missing = buckets.close()
-        cast = votes.cast(loss, ending=ending, missing=len(missing), rank=self._rank, world_size=self._world_size)
-        buckets.extra.copy_(torch.tensor(cast))
-        buckets.depart()
-        self._recorder.enter("exchange")
-        self._consistency.before_update(buckets.all)
-        agreed = votes.read(buckets.deliver().tolist())
-        if agreed.missing:
-            self._settle_missing(missing, buckets)
-        buckets.open()
-        self._consistency.step()
-        return agreed
+        ...
+
+    def vote(self, loss: float, *, busy: bool, ending: bool) -> None:
+        """Say what all ranks must agree on, before the step's last backward pass.
+
+        loss: this rank's share of the global batch's mean loss. busy: this rank has samples in this step. ending: it
+        was asked to end after this step. Raises PeerLost.
+        """
+        ...
+
+    def agree(self) -> Agreed:
+        """Backward is over: what all ranks agree on. Raises PeerLost."""
+        ...
+
+    def apply(self) -> None:
+        """Let the step's update happen, now or as its sums arrive."""
+        ...
+
+    def leave_out(self) -> None:
+        """Let the step pass without an update."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until every parameter is what was agreed: before anything but training reads them. Raises PeerLost."""
+        ...
 
     def close(self) -> None:
-        """Let go of the parameters."""
-        if self.buckets is not None:
-            self.buckets.remove()
-
-    def _settle_missing(self, missing: list[Slot], buckets: Buckets) -> None:
-        """A parameter that no rank used keeps no gradient, as on one device; one that some rank used has a sum.
-
-        A rank that used none at all had no sample in this step: that is no reason for a warning.
-        """
-        absent = {id(slot) for slot in missing}
-        busy = len(missing) < len(buckets.slots)
-        used = torch.tensor([id(slot) not in absent for slot in buckets.slots] + [busy], dtype=torch.int32)
-        used = used.to(buckets.extra.device)
-        add_up(used)
-        *uses, ranks = used.tolist()
-        for slot, count in zip(buckets.slots, uses, strict=True):
-            if not count:
-                slot.parameter.grad = None
-            if count < ranks and slot.name not in self._named_missing:
-                self._named_missing.add(slot.name)
-                if self._rank == 0:  # it is the same on all
-                    self._recorder.event("warning", text=_missing_text(slot.name, ranks - count, ranks))
+        """Let go of the network."""
+        ...
 
 
-def _missing_text(name: str, without: int, ranks: int) -> str:
-    if without == ranks:
-        return f"{name} had no gradient on any worker; it was not updated"
-    return f"{name} had no gradient on {without} of {ranks} workers; it counted as zero there"
+def build_strategy(
+    settings: Settings,
+    module: nn.Module,
+    recorder: Recorder,
+    bulletin: Bulletin,
+    update: Update | None,
+    *,
+    passes: int = 1,
+    weight: Callable[[], float] = lambda: 1.0,
+) -> Strategy:
+    """The strategy of a session for `module`. A collective call. Raises RanksDiffer, SettingError.
+
+    update: applies agreed gradients; None where a user's own loop does, after `agree`. passes: backward passes a step
+    (gradient accumulation). weight: the factor of this rank's gradients, if its loss is not yet its share of the global
+    batch's mean. A world of one worker exchanges nothing.
+    """
+    if bulletin.world_size == 1:
+        return Alone(recorder, update)
+    private = update is None or update.changes_gradients
+    contribution = Contribution(settings, module, recorder, bulletin, private=private, passes=passes, weight=weight)
+    whole = "the loop is your own" if update is None else contribution.why_at_once or update.why_whole
+    if bulletin.rank == 0:
+        how = f"all at once, since {whole}" if whole else "chunk by chunk, as sums arrive"
+        recorder.note(route=contribution.exchange.route, update=how)
+        recorder.event("exchange", route=contribution.exchange.route, update=how)
+    if whole or update is None:
+        return AtOnce(contribution, module, recorder, update)
+    return Overlapping(contribution, module, recorder, bulletin, update)

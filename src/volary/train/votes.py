@@ -1,4 +1,4 @@
-"""What ranks agree on with each step, in a few values that travel with the last bucket."""
+"""What ranks agree on with each step, in a few values that are summed over all of them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from volary.errors import NotFinite
 class Agreed:
     """The same on every rank. loss: mean over the global batch. ending: somebody was asked to end after this step.
 
-    not_finite: ranks whose share of the loss is not finite. missing: parameters without a gradient, over all ranks.
+    busy: how many ranks had samples. not_finite: ranks whose share of the loss is not finite.
     """
 
     loss: float
     ending: bool
+    busy: int
     not_finite: tuple[int, ...]
-    missing: int
 
 
 def size(world_size: int) -> int:
@@ -26,19 +26,19 @@ def size(world_size: int) -> int:
     return 3 + world_size
 
 
-def cast(loss: float, *, ending: bool, missing: int, rank: int, world_size: int) -> list[float]:
+def cast(loss: float, *, busy: bool, ending: bool, rank: int, world_size: int) -> list[float]:
     """This rank's votes; summed over all ranks they can be read. loss: this rank's share of the global mean."""
     finite = math.isfinite(loss)
-    votes = [loss if finite else 0.0, float(ending), float(missing)] + [0.0] * world_size
+    votes = [loss if finite else 0.0, float(ending), float(busy)] + [0.0] * world_size
     votes[3 + rank] = 0.0 if finite else 1.0
     return votes
 
 
 def read(summed: list[float]) -> Agreed:
     """What the votes say once they are summed."""
-    loss, ending, missing, *not_finite = summed
+    loss, ending, busy, *not_finite = summed
     bad = tuple(rank for rank, vote in enumerate(not_finite) if vote)
-    return Agreed(math.nan if bad else loss, ending > 0, bad, int(missing))
+    return Agreed(math.nan if bad else loss, ending > 0, round(busy), bad)
 
 
 def check_finite(agreed: Agreed, step: int, policy: str, checkpoint: str) -> bool:

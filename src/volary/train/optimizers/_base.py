@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,7 +15,12 @@ BELOW_ONE = "from 0 to below 1"
 
 
 class OptimizerSettings(Protocol):
-    """Settings of one of torch's optimisers, under torch's names; importing them imports no torch."""
+    """Settings of one of torch's optimisers, under torch's names; importing them imports no torch.
+
+    elementwise: each value's update depends on its own gradient and state alone, so parts can be updated apart.
+    """
+
+    elementwise: ClassVar[bool]
 
     @property
     def lr(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from volary.session.checks import require
 from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Adadelta:
     """torch.optim.Adadelta."""
+
+    elementwise: ClassVar[bool] = True
 
     lr: float = 1.0  # learning rate; the method's own is 1
     rho: float = 0.9  # how much of the past the mean squares keep

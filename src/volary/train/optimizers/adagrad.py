@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from volary.session.checks import require
 from volary.train.optimizers._base import NON_NEGATIVE, POSITIVE, fused
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Adagrad:
     """torch.optim.Adagrad."""
+
+    elementwise: ClassVar[bool] = True
 
     lr: float = 0.01  # learning rate
     lr_decay: float = 0.0  # the learning rate is divided by 1 + step * lr_decay

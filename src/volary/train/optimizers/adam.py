@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from volary.session.checks import require
 from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE, fused
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Adam:
     """torch.optim.Adam."""
+
+    elementwise: ClassVar[bool] = True
 
     lr: float = 0.001  # learning rate
     betas: tuple[float, float] = (0.9, 0.999)  # how much of the past the mean and the mean square keep

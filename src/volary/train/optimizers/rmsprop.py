@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from volary.session.checks import require
 from volary.train.optimizers._base import BELOW_ONE, NON_NEGATIVE, POSITIVE
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class RmsProp:
     """torch.optim.RMSprop."""
+
+    elementwise: ClassVar[bool] = True
 
     lr: float = 0.01  # learning rate
     alpha: float = 0.99  # how much of the past the mean square keeps

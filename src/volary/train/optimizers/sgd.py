@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from volary.errors import SettingError
 from volary.session.checks import require
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Sgd:
     """torch.optim.SGD."""
+
+    elementwise: ClassVar[bool] = True
 
     lr: float = 0.01  # learning rate
     momentum: float = 0.0  # share of the last update that goes on, from 0 to below 1

@@ -1,8 +1,8 @@
-"""The route inside one machine: ranks add in shared memory, in place; nobody copies a bucket in or out.
+"""Buffers in memory that ranks of one machine share, where they add in place; nobody copies a buffer in or out.
 
-Each rank fills a bucket of its own in a segment that all ranks share. When all have come, each adds one slice of all of
-them into the result; when all have come again, everybody reads the whole sum where it lies. The next step cannot touch
-a result that somebody still reads: it is written only after every rank has come with its next contribution.
+Each rank fills a buffer of its own in a segment that all of them share. When all have come, each adds one slice of all
+of them into the result; when all have come again, everybody reads the whole sum where it lies. The next step cannot
+touch a result that somebody still reads: it is written only after every rank has come with its next contribution.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from volary.comm.shared_memory import Rounds, Segment, machine
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.exchange._base import Bulletin, Shape
+    from volary.comm.routes._base import Bulletin, Shape
 
 ALIGN_BYTES = 4096
 BLOCK = 1 << 15  # values that are added at a time where more than two are added: they stay in the cache meanwhile
@@ -27,7 +27,7 @@ BLOCK = 1 << 15  # values that are added at a time where more than two are added
 
 @dataclass(frozen=True)
 class Board:
-    """One bucket in shared memory. contributions: by rank, each (numel,); agreed: their sum, (numel,)."""
+    """One buffer in shared memory. contributions: by rank, each (numel,); agreed: their sum, (numel,)."""
 
     contributions: list[Tensor]
     agreed: Tensor
@@ -35,14 +35,18 @@ class Board:
     def add(self, rank: int, world_size: int) -> None:
         """Add slice `rank` of all contributions, in the order of the ranks, into the result."""
         numel = self.agreed.numel()
-        start, end = numel * rank // world_size, numel * (rank + 1) // world_size
-        step = BLOCK if world_size > 2 else max(1, end - start)
+        self.add_between(numel * rank // world_size, numel * (rank + 1) // world_size)
+
+    def add_between(self, start: int, end: int) -> None:
+        """Add the values from `start` to `end` of all contributions, two or more, in order, into the result."""
+        step = BLOCK if len(self.contributions) > 2 else max(1, end - start)
         for at in range(start, end, step):
             block = slice(at, min(end, at + step))
             first, second, *others = (one[block] for one in self.contributions)
-            torch.add(first, second, out=self.agreed[block])
+            agreed = self.agreed[block]
+            torch.add(first, second, out=agreed)
             for other in others:
-                self.agreed[block].add_(other)
+                agreed.add_(other)
 
 
 def why_not(bulletin: Bulletin, shapes: Sequence[Shape]) -> str:
@@ -58,7 +62,7 @@ def why_not(bulletin: Bulletin, shapes: Sequence[Shape]) -> str:
 
 
 class SharedSum:
-    """Buckets in memory that all ranks share, and the meetings at which they are summed.
+    """Buffers in memory that all ranks share, and the meetings at which they are summed.
 
     A collective: rank 0 makes the memory, the others open it. timeout_s: of a meeting. Raises OSError, on all ranks, if
     there is not so much memory.
@@ -66,10 +70,8 @@ class SharedSum:
 
     def __init__(self, bulletin: Bulletin, shapes: Sequence[Shape], timeout_s: float) -> None:
         self._rank, self._world_size = bulletin.rank, bulletin.world_size
-        places, size_bytes = _layout(_aligned(Rounds.size_bytes(self._world_size)), shapes, self._world_size + 1)
-        segment = _met(bulletin, size_bytes)
+        segment, self.boards = boards(bulletin, shapes, Rounds.size_bytes(self._world_size))
         self._rounds = Rounds(segment.memory, self._rank, self._world_size, timeout_s)
-        self.boards = [_board(segment, shape, place) for shape, place in zip(shapes, places, strict=True)]
         self._rounds.meet()
         segment.close_address()
 
@@ -83,6 +85,17 @@ class SharedSum:
         for board in self.boards:
             board.add(self._rank, self._world_size)
         self._rounds.meet()
+
+
+def boards(bulletin: Bulletin, shapes: Sequence[Shape], counters_bytes: int) -> tuple[Segment, list[Board]]:
+    """A segment that all ranks of `bulletin` hold, and a board in it for each of `shapes`. A collective call.
+
+    Its first `counters_bytes` are free. Its address may be closed when all have come back from here. Raises OSError, on
+    all ranks, if there is not so much memory.
+    """
+    places, size_bytes = _layout(_aligned(counters_bytes), shapes, bulletin.world_size + 1)
+    segment = _met(bulletin, size_bytes)
+    return segment, [_board(segment, shape, place) for shape, place in zip(shapes, places, strict=True)]
 
 
 def _met(bulletin: Bulletin, size_bytes: int) -> Segment:
@@ -105,7 +118,7 @@ def _aligned(count: int) -> int:
 
 
 def _layout(start: int, shapes: Sequence[Shape], copies: int) -> tuple[list[list[int]], int]:
-    """Offsets in bytes of each bucket's copies, and the size of all."""
+    """Offsets in bytes of each buffer's copies, and the size of all."""
     places, at = [], start
     for shape in shapes:
         one = _aligned(shape.numel * shape.dtype.itemsize)

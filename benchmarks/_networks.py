@@ -1,0 +1,50 @@
+"""The networks of exchange.py: many parameters in few large layers, and the same time in many small ones."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+CONVOLUTIONS = (64, 128, 256)
+HIDDEN = 4096
+STAGES = (64, 128, 256, 512)
+
+
+def alexnet_like(classes: int) -> nn.Module:
+    """Images (batch, 3, 32, 32) to (batch, classes): 34 million parameters, nearly all in two linear layers."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for wider in CONVOLUTIONS:
+        layers += [nn.Conv2d(channels, wider, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        channels = wider
+    layers.append(nn.Flatten())
+    for features in (channels * 4 * 4, HIDDEN):
+        layers += [nn.Linear(features, HIDDEN), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(HIDDEN, classes))
+
+
+def resnet_widths(classes: int) -> nn.Module:
+    """Images (batch, 3, 32, 32) to (batch, classes): depth and widths of ResNet-18, 11 million parameters."""
+    layers: list[nn.Module] = [*_convolved(3, STAGES[0], 1), nn.ReLU()]
+    channels = STAGES[0]
+    for wider in STAGES:
+        layers += [_Residual(channels, wider), _Residual(wider, wider)]
+        channels = wider
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
+
+
+class _Residual(nn.Module):
+    """Two convolutions beside a shortcut; where the width grows, the image halves (He et al. 2016)."""
+
+    def __init__(self, channels: int, wider: int) -> None:
+        super().__init__()
+        stride = 1 if channels == wider else 2
+        self.body = nn.Sequential(*_convolved(channels, wider, stride), nn.ReLU(), *_convolved(wider, wider, 1))
+        self.shortcut = nn.Identity() if channels == wider else nn.Conv2d(channels, wider, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch, channels, height, width)."""
+        return nn.functional.relu(self.shortcut(x) + self.body(x))
+
+
+def _convolved(channels: int, wider: int, stride: int) -> list[nn.Module]:
+    return [nn.Conv2d(channels, wider, 3, stride, padding=1, bias=False), nn.BatchNorm2d(wider)]

@@ -1,0 +1,116 @@
+"""How the ranks of a measurement meet: rank 0 keeps their board and says where, through what the launcher gave them.
+
+The key is in the file that the ranks have in common. A launcher's own store is open to everyone: there the key lies in
+a file which only this user can read, and the store has its name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import secrets
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from volary.comm import group
+from volary.comm.board import Board
+from volary.comm.server import KeyedServer
+from volary.comm.store import KeyedStore
+from volary.errors import PeerLost
+from volary.placement import Place
+from volary.placement._file_board import FileBoard
+from volary.train.bulletin import Bulletin
+
+MEET_TIMEOUT_S = 60.0
+_AGAIN_S = 0.05
+_KEY_BYTES = 32
+
+
+class Ranks:
+    """The ranks that have met: torch's default group, and the store that it was made at."""
+
+    def __init__(self, place: Place, store: KeyedStore) -> None:
+        self.rank, self.world_size = place.rank, place.world_size
+        self._store, self._bulletins = store, 0
+
+    def bulletin(self) -> Bulletin:
+        """A bulletin that nobody has written on; all ranks ask for theirs in the same order."""
+        self._bulletins += 1
+        return Bulletin(self._store, self.rank, self.world_size, self._bulletins)
+
+
+@contextmanager
+def met(place: Place, timeout_s: float) -> Iterator[Ranks]:
+    """Be one of the ranks (gloo) while the context lasts.
+
+    timeout_s: of every collective. Raises PeerLost if rank 0 does not say where to meet.
+    """
+    _die_with_parent()
+    board, entry = _board(place), f"volary/bench/{place.life}"
+    with ExitStack() as leaving:
+        if place.rank == 0:
+            board.set(entry, json.dumps(leaving.enter_context(_kept(place))))
+        said = _read(board, entry)
+        key = bytes.fromhex(said["key"]) if "key" in said else Path(said["key_file"]).read_bytes()
+        store = KeyedStore.at(said["host"], said["port"], key)
+        leaving.callback(store.close)
+        group.join(store, place.rank, place.world_size, torch.device("cpu"), timeout_s, place.address)
+        leaving.callback(group.leave)
+        ranks = Ranks(place, store)
+        yield ranks
+        ranks.bulletin().share("end", None)  # rank 0 keeps the board until nobody needs it
+
+
+@contextmanager
+def _kept(place: Place) -> Iterator[dict[str, Any]]:
+    """The board, served on this rank's address, and what the others must know of it."""
+    key = secrets.token_bytes(_KEY_BYTES)
+    with KeyedServer(key, {"board": Board()}, place.address) as server:
+        host, port = server.address
+        if place.meet_file is not None:
+            yield {"host": host, "port": port, "key": key.hex()}
+            return
+        with tempfile.NamedTemporaryFile(prefix="volary-bench-") as file:
+            file.write(key)
+            file.flush()
+            yield {"host": host, "port": port, "key_file": file.name}
+
+
+def _board(place: Place) -> Any:
+    """The launcher's store, as a client; or the file that takes its place."""
+    if place.meet_file is not None:
+        return FileBoard(place.meet_file)
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch exports it untyped
+
+    host, port = place.meet_at
+    return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=MEET_TIMEOUT_S))
+
+
+def _read(board: Any, entry: str) -> dict[str, Any]:
+    deadline = time.monotonic() + MEET_TIMEOUT_S
+    while not board.check([entry]):
+        if time.monotonic() > deadline:
+            raise PeerLost(f"rank 0 did not say where to meet within {MEET_TIMEOUT_S:.0f} s")
+        time.sleep(_AGAIN_S)
+    found: dict[str, Any] = json.loads(board.get(entry))
+    return found
+
+
+def _die_with_parent() -> None:
+    """A rank does not outlive what started it on this machine, even if that is killed."""
+    driver = os.environ.get("VOLARY_DRIVER")
+    if driver is None or sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != int(driver):
+        raise PeerLost("what started this rank is gone")

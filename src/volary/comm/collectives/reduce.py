@@ -1,0 +1,56 @@
+"""The sum of all ranks' values to one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from volary.comm.collectives import _checks, _trees
+from volary.comm.collectives._arrivals import Arrivals
+from volary.comm.collectives._shares import pieces
+from volary.comm.collectives.broadcast import CHAIN_FROM_BYTES, piece_bytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.comm.links import Links
+    from volary.comm.topology import Topology
+
+
+def reduce(links: Links, values: Tensor, root: int, topology: Topology, algorithm: str | None = None) -> None:
+    """Leave the sum of all ranks' values in `root`'s. A collective.
+
+    values: fp32, fp64, bf16 or fp16, of any shape, contiguous, on the cpu; of the same size everywhere. Sums are made
+    in them, so the other ranks' hold something else afterwards; the order depends on the ranks alone. algorithm: one of
+    `ALGORITHMS`; None: by size. Raises SettingError, and PeerLost.
+    """
+    _checks.root_of(root, links.world_size)
+    data = _checks.summable(values)
+    name = algorithm or ("chain" if data.nbytes >= CHAIN_FROM_BYTES else "tree")
+    _checks.way(name, ALGORITHMS)(links, data, root, topology)
+
+
+def _tree(links: Links, data: Tensor, root: int, topology: Topology) -> None:
+    """Whole, up a binomial tree: the fewest hops, but the root's link carries several."""
+    _up(links, data, _trees.tree(links.rank, root, topology), data.nbytes)
+
+
+def _chain(links: Links, data: Tensor, root: int, topology: Topology) -> None:
+    """In pieces, up a line: every link carries the values once, and all at the same time."""
+    _up(links, data, _trees.line(links.rank, root, topology), piece_bytes(data.nbytes))
+
+
+def _up(links: Links, data: Tensor, place: _trees.Place, size_bytes: int) -> None:
+    cut = pieces(data, size_bytes)
+    numels = [piece.numel() for piece in cut]
+    arrivals = [Arrivals(links, child, numels, data.dtype) for child in reversed(place.children)]  # the nearest first
+    leaving = []
+    for piece in cut:
+        for arrival in arrivals:
+            arrival.add_to(piece)
+        if place.parent is not None:
+            leaving.append(links.send(piece, place.parent))
+    for transfer in leaving:
+        transfer.wait()
+
+
+ALGORITHMS = {"tree": _tree, "chain": _chain}

@@ -1,0 +1,93 @@
+"""The ranks of one node: their buffers in shared memory, and how they wait for each other without holding up a sum."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from volary.comm.futex import wait_while, wake_all
+from volary.comm.routes._base import Memory
+from volary.comm.routes._segments import boards
+from volary.comm.shared_memory import LINE_BYTES
+from volary.errors import PeerLost
+
+if TYPE_CHECKING:
+    from volary.comm.routes._base import Bulletin, Shape
+
+_LOOK_AGAIN_S = 1.0
+
+
+class Turnstile:
+    """Counts in shared memory how often each of `ranks` has come; to come and to wait for the others are two calls.
+
+    Each rank writes its own counter alone. memory: zeroed, from `offset` at least `Turnstile.size_bytes(ranks)` bytes.
+    """
+
+    def __init__(self, memory: mmap.mmap, offset: int, ranks: Sequence[int], rank: int, timeout_s: float) -> None:
+        counters = [ctypes.c_int32.from_buffer(memory, offset + place * LINE_BYTES) for place in range(len(ranks))]
+        self._mine = counters[ranks.index(rank)]
+        self._others = [(other, counter) for other, counter in zip(ranks, counters, strict=True) if other != rank]
+        self._timeout_s = timeout_s
+
+    @staticmethod
+    def size_bytes(ranks: Sequence[int]) -> int:
+        """Bytes that the counters take."""
+        return len(ranks) * LINE_BYTES
+
+    def come(self) -> int:
+        """Tell the others that this rank has come once more; returns how often it has."""
+        turn: int = self._mine.value + 1
+        self._mine.value = turn
+        wake_all(self._mine)
+        return turn
+
+    def open(self, turn: int) -> bool:
+        """Whether everybody has come `turn` times."""
+        return all(counter.value >= turn for _, counter in self._others)
+
+    def wait(self, turn: int) -> None:
+        """Return when everybody has come `turn` times. Raises PeerLost, naming who has not."""
+        deadline = time.monotonic() + self._timeout_s
+        for rank, counter in self._others:
+            while (seen := counter.value) < turn:
+                if time.monotonic() > deadline:
+                    raise PeerLost(f"rank {rank} did not come to the exchange within {self._timeout_s:.0f} s")
+                wait_while(counter, seen, _LOOK_AGAIN_S)
+
+
+class Node:
+    """Buffers of the ranks of one node, in one segment. A collective call of these ranks.
+
+    come: each rank passes it when its contribution to a sum is written, done: when its part of the sum is. Raises
+    OSError, on all of them, if there is not so much memory.
+    """
+
+    def __init__(self, bulletin: Bulletin, ranks: Sequence[int], shapes: Sequence[Shape], timeout_s: float) -> None:
+        rank, counters_bytes = bulletin.rank, Turnstile.size_bytes(ranks)
+        segment, self.boards = boards(_Within(bulletin, ranks), shapes, 2 * counters_bytes)
+        self.come = Turnstile(segment.memory, 0, ranks, rank, timeout_s)
+        self.done = Turnstile(segment.memory, counters_bytes, ranks, rank, timeout_s)
+        self.memory = [Memory(board.contributions[ranks.index(rank)], board.agreed) for board in self.boards]
+        self.done.wait(self.done.come())
+        segment.close_address()
+
+
+class _Within:
+    """A bulletin of the ranks of one node, who are counted from 0 there."""
+
+    def __init__(self, bulletin: Bulletin, ranks: Sequence[int]) -> None:
+        self._bulletin, self._ranks = bulletin, ranks
+        self.rank, self.world_size = ranks.index(bulletin.rank), len(ranks)
+
+    def post(self, topic: str, value: Any) -> None:
+        self._bulletin.post(f"{topic} of a node", value)
+
+    def read(self, topic: str, rank: int) -> Any:
+        return self._bulletin.read(f"{topic} of a node", self._ranks[rank])
+
+    def share(self, topic: str, value: Any) -> list[Any]:
+        self.post(topic, value)
+        return [self.read(topic, rank) for rank in range(self.world_size)]

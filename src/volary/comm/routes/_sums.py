@@ -1,0 +1,110 @@
+"""A route whose ranks go by timetables: each sum begins when the one before has sent all, and the wire never rests."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.comm.links import Links
+from volary.comm.routes._base import Memory
+from volary.comm.routes._travel import Travel, scratch
+from volary.errors import SettingError
+
+if TYPE_CHECKING:
+    from volary.comm.routes._base import Arrival, Bulletin, Shape
+    from volary.comm.routes._hops import Plan
+    from volary.comm.routes._node import Node
+    from volary.comm.routes._segments import Board
+
+IN_FLIGHT = 2
+PLANS = 64  # timetables that are kept: ranges come in few lengths
+
+
+class Sums:
+    """Sums ranges of buffers of `shapes` along the hops of `plan`.
+
+    node: the ranks with whom this one shares memory; where there is none, what it contributes becomes the sum in place.
+    """
+
+    def __init__(self, bulletin: Bulletin, shapes: Sequence[Shape], plan: Plan, node: Node | None = None) -> None:
+        self.memory = [_alone(shape) for shape in shapes] if node is None else node.memory
+        self.in_flight = IN_FLIGHT
+        self._node = node
+        self._links = Links(bulletin.rank, bulletin.world_size)
+        self._plan = lru_cache(PLANS)(plan)
+        self._scratch = [scratch() for _ in range(IN_FLIGHT)]
+        self._count = 0
+        self._last = Travel(self._links, torch.empty(0), [], 0, self._scratch[0], None)  # that has begun
+        self._queue: deque[_Underway] = deque()  # sums that have not, in their order
+
+    @property
+    def sent_bytes(self) -> int:
+        """Payload that this rank has sent."""
+        return self._links.sent_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """Payload that this rank has received, or is about to."""
+        return self._links.received_bytes
+
+    def sum_up(self, buffer: int, start: int, end: int) -> Arrival:
+        """Begin to sum the values from `start` to `end`, or let them queue behind those that still send."""
+        self._count += 1
+        values = self.memory[buffer].agreed[start:end]
+        hops = self._plan(end - start, values.element_size())
+        gather = partial(_gather, self._node.boards[buffer], start) if self._node else None
+        travel = Travel(self._links, values, hops, self._count, self._scratch[self._count % IN_FLIGHT], gather)
+        arrival = _Underway(self, travel, self._node.come.come() if self._node else 0)
+        self._queue.append(arrival)
+        self._begin_next()
+        return arrival
+
+    def finish(self, arrival: _Underway) -> None:
+        """Drive a sum to its end. Raises PeerLost if a peer went away."""
+        if self._node:
+            self._node.come.wait(arrival.turn)
+        self._begin_next()
+        arrival.travel.finish(self._begin_next)
+        if self._node:
+            self._node.done.wait(self._node.done.come())
+
+    def _begin_next(self) -> None:
+        """Begin the next sum if the one before has sent all, and every rank of the node has come to it."""
+        while self._queue and self._last.all_left and (not self._node or self._node.come.open(self._queue[0].turn)):
+            self._last = self._queue.popleft().travel
+            self._last.begin()
+
+
+@dataclass
+class _Underway:
+    """A sum, and the turn at which every rank of the node has come to it."""
+
+    sums: Sums
+    travel: Travel
+    turn: int
+
+    def wait(self) -> None:
+        self.sums.finish(self)
+
+
+def needs_cpu(name: str, shapes: Sequence[Shape]) -> None:
+    """Raise SettingError unless all values are in this machine's own memory."""
+    for shape in shapes:
+        if shape.device.type != "cpu":
+            raise SettingError(
+                f"route {name!r} adds on the processor, the values are on {shape.device}; nearest: torch"
+            )
+
+
+def _gather(board: Board, offset: int, start: int, end: int) -> None:
+    board.add_between(offset + start, offset + end)
+
+
+def _alone(shape: Shape) -> Memory:
+    one = torch.zeros(shape.numel, dtype=shape.dtype)
+    return Memory(one, one)

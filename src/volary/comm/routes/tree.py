@@ -1,0 +1,68 @@
+"""The tree: a binomial tree sums towards its root and broadcasts from it; for sums that are all latency.
+
+2 log2 n messages follow each other where a ring has 2 (n - 1); but the busiest rank sends the values log2 n times
+(Thakur, Rabenseifner & Gropp, IJHPCA 2005, compare them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from volary.comm.routes._hops import Hop, pieces
+
+if TYPE_CHECKING:
+    from volary.comm.routes._base import Bulletin, Route, Shape
+    from volary.comm.topology import Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """Sums up a binomial tree and down again; subtrees are ranks that are near each other."""
+
+    def build(self, bulletin: Bulletin, shapes: Sequence[Shape], topology: Topology) -> Route:
+        """The route for buffers of `shapes` among the ranks of the default group, which must have been joined."""
+        from volary.comm.routes._sums import Sums, needs_cpu
+
+        needs_cpu("tree", shapes)
+
+        order = topology.order
+        place = order.index(bulletin.rank)
+
+        def plan(numel: int, value_bytes: int) -> Sequence[Hop]:
+            return list(hops(order, place, numel, value_bytes))
+
+        return Sums(bulletin, shapes, plan)
+
+
+def family(places: int, place: int) -> tuple[int | None, list[int]]:
+    """The parent and the children, nearest first, of `place` in a binomial tree whose root is place 0."""
+    bit, children = 1, []
+    while not place & bit and bit < places:
+        if place + bit < places:
+            children.append(place + bit)
+        bit *= 2
+    return place - bit if place else None, children
+
+
+def hops(order: Sequence[int], place: int, numel: int, value_bytes: int) -> Iterator[Hop]:
+    """The hops of `place` in `order`: all segments up, then all down.
+
+    The largest subtree, which takes longest, is waited for last and served first.
+    """
+    above, below = family(len(order), place)
+    parent, children = None if above is None else order[above], [order[child] for child in below]
+    largest = children.pop() if children else None
+    segments = pieces(0, numel, value_bytes)
+    for low, high in segments:
+        for child in children:
+            yield Hop(low, high, source=child, add=True)
+        yield Hop(low, high, source=largest, to=parent, add=True)
+    for low, high in segments:
+        yield Hop(low, high, source=parent, to=largest)
+        for child in reversed(children):
+            yield Hop(low, high, to=child)
+
+
+ROUTE = Tree

@@ -1,0 +1,34 @@
+"""Where ranks of a lab meet: a file without a name that all inherit. Nothing listens, and it goes with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from volary.placement._file_board import FileBoard
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """board: to read and write from here. descriptor: what ranks keep open. environment: where they find it."""
+
+    board: FileBoard
+    descriptor: int
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a rank is told."""
+        return {"VOLARY_LAB_MEET": f"/proc/self/fd/{self.descriptor}"}
+
+
+@contextmanager
+def meeting() -> Iterator[Meeting]:
+    """A meeting place for the ranks that are started meanwhile."""
+    descriptor = os.memfd_create("volary-lab")
+    try:
+        yield Meeting(FileBoard(Path(f"/proc/self/fd/{descriptor}")), descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,139 @@
+"""What this rank contributes to a step, and what all ranks agree on: its gradients and its votes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from volary.comm.routes._base import Shape
+from volary.exchange._base import Use
+from volary.exchange._buckets import Buckets, Slot
+from volary.exchange._line import Parcel
+from volary.exchange._plan import plan
+from volary.exchange._row_blocks import write_as_usual, write_in_place
+from volary.train import votes
+from volary.train.agreed_plan import compare_plan, describe
+from volary.train.votes import Agreed
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from volary.session.spec import Strategy as Settings
+    from volary.train.bulletin import Bulletin
+    from volary.train.recorder import Recorder
+
+
+class Contribution:
+    """Buckets of the network's gradients and a box for votes, in the memory of the session's exchange.
+
+    private: agreed gradients may be changed in place, by clipping say. passes: backward passes a step (gradient
+    accumulation). weight: the factor of this rank's gradients, if its loss is not yet its share of the global batch's
+    mean. Making one is a collective call. Raises RanksDiffer if ranks plan differently.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        module: nn.Module,
+        recorder: Recorder,
+        bulletin: Bulletin,
+        *,
+        private: bool,
+        passes: int,
+        weight: Callable[[], float],
+    ) -> None:
+        self._rank, self._world_size, self._recorder = bulletin.rank, bulletin.world_size, recorder
+        everyone = list(module.named_parameters())
+        trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
+        frozen = [(name, parameter) for name, parameter in everyone if not parameter.requires_grad]
+        plans = plan(trained, settings.bucket_mb)
+        self._described = describe(plans, settings.bucket_mb, type(settings.codec).__name__)
+        self.compare(bulletin, "plan", range(len(self._described)))
+        box = Shape(votes.size(self._world_size), torch.float32, torch.device("cpu"))
+        self.exchange = settings.exchange.build(settings.codec, bulletin, [*(one.shape for one in plans), box])
+        self.consistency = settings.consistency.build(self.exchange)
+        *memory, self._box = self.exchange.memory
+        self.buckets = Buckets(
+            plans,
+            memory,
+            frozen,
+            chunk_mb=settings.bucket_mb,
+            private=private,
+            passes=passes,
+            ready=self.consistency.gradient_ready,
+            weight=weight,
+        )
+        self._in_place = write_in_place(module, self.buckets)
+        parts = module.named_modules()
+        self._scripted = [name or "the network" for name, part in parts if isinstance(part, torch.jit.ScriptModule)]
+        self._named: set[str] = set()
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that this process put on the wire since it started."""
+        return int(self.exchange.sent_bytes)
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that this process took off the wire since it started."""
+        return int(self.exchange.received_bytes)
+
+    @property
+    def why_at_once(self) -> str:
+        """Empty where chunks can be applied as they arrive, else why not."""
+        if not self.exchange.overlaps:
+            return "the exchange sums all at once"
+        if self._scripted:
+            return f"{self._scripted[0]} is TorchScript, which reads its parameters where nobody can wait for them"
+        odd = [slot.name for slot in self.buckets.slots if slot.parameter.stride() != slot.view.stride()]
+        return f"{odd[0]} does not lie densely in memory" if odd else ""
+
+    def compare(self, bulletin: Bulletin, topic: str, order: Sequence[int]) -> None:
+        """Raise RanksDiffer unless all ranks would send the same in this order. A collective call."""
+        compare_plan(bulletin, topic, self._described, order)
+
+    def start(self, **more: Any) -> None:
+        """Start the exchange; more: see `volary.exchange._base.Use`."""
+        chunks = self.buckets.chunks
+        votes_parcel = Parcel(len(self.exchange.memory) - 1, 0, self._box.contribution.numel())
+        self.exchange.start(Use(chunks=chunks, slots=self.buckets.slots, votes=votes_parcel, **more))
+
+    def vote(self, loss: float, *, busy: bool, ending: bool) -> None:
+        """Send this rank's votes."""
+        cast = votes.cast(loss, busy=busy, ending=ending, rank=self._rank, world_size=self._world_size)
+        self._box.contribution.copy_(torch.tensor(cast))
+        self.exchange.push(len(self.buckets.chunks))
+
+    def close(self) -> bool:
+        """Backward is over: what is still here leaves. Whether this rank had any gradient."""
+        missing = self.buckets.close()
+        return len(missing) < len(self.buckets.slots)
+
+    def read(self) -> Agreed:
+        """What the votes say, once they are there."""
+        return votes.read(self._box.agreed.tolist())
+
+    def name_missing(self, slots: list[Slot], busy: int) -> None:
+        """Say once of each parameter that some rank with samples had no gradient for it; rank 0 says it for all.
+
+        It counted as zero there; one that no rank used was not updated, as on one device.
+        """
+        for slot in slots:
+            if slot.users < busy and slot.name not in self._named:
+                self._named.add(slot.name)
+                if self._rank == 0:
+                    self._recorder.event("warning", text=_missing_text(slot.name, busy - slot.users, busy))
+
+    def let_go(self) -> None:
+        """End the exchange and let go of the network."""
+        self.exchange.close()
+        self.buckets.remove()
+        write_as_usual(self._in_place)
+
+
+def _missing_text(name: str, without: int, ranks: int) -> str:
+    if without == ranks:
+        return f"{name} had no gradient on any worker; it was not updated"
+    return f"{name} had no gradient on {without} of {ranks} workers; it counted as zero there"
