@@ -126,8 +126,8 @@ CASES = {
     "fc-unlimited": Case(**FC, hosts=4, rate=None, wanted="at most 0.92"),
     "resnet-unlimited": Case(**RESNET, hosts=4, rate=None, wanted="at most 1.00"),
 }
-QUICK = Effort(rounds=3, trials=0, alone=1, turn_s=2.0, steps=5)
-FULL = Effort(rounds=7, trials=2, alone=7, turn_s=4.0, steps=5)
+QUICK = Effort(rounds=3, trials=0, alone=1, turn_s=2.0, steps=10)
+FULL = Effort(rounds=5, trials=1, alone=3, turn_s=4.0, steps=10)
 
 
 def _row(name: str, case: Case, options: Options) -> Row:

@@ -71,7 +71,7 @@ def test_ctrl_c_says_nothing(volary, monkeypatch):
 def test_a_misspelt_verb_is_answered_with_the_nearest(volary):
     said = volary("trian")
     assert said.status == 2
-    assert "no verb 'trian'; did you mean 'train'? Known: check, " in said.err
+    assert "no verb 'trian'; did you mean 'train'? Known: bench, check, " in said.err
 
 
 def test_a_misspelt_option_is_answered_with_the_nearest(volary):

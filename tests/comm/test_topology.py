@@ -174,7 +174,6 @@ def test_a_route_that_was_set_is_taken_where_it_can_be():
         ("two_level", ALONE, "several workers on one of them.*nearest: torch"),
         ("two_level", ONE, "several nodes.*nearest: shared"),
         ("three_level", NODES, "sub-networks of as many nodes each.*nearest: two_level"),
-        ("rings", NODES, "did you mean 'ring'"),
     ],
 )
 def test_a_route_that_cannot_be_taken_is_refused_with_the_nearest(wanted, topology, sentence):

@@ -106,3 +106,8 @@ def test_tensors_of_any_type_and_layout_are_handed_out_and_gathered(workers, tog
     assert first == second
     assert first[0][2] == [*range(24)]
     assert first[1] == [[0, 7], [1, 7]]
+
+
+def test_a_route_that_nobody_knows_is_refused_with_those_there_are():
+    with pytest.raises(SettingError, match=r"route is 'rings'; accepted: auto, shared, linear, ring, .*two_level"):
+        EXCHANGES.load("allreduce")(route="rings")

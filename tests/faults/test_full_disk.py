@@ -28,6 +28,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.root
+@pytest.mark.slow
 def test_full_disk_ends_no_training_and_is_told_and_resume_goes_on_when_there_is_room(launch, small_disk, undisturbed):
     run = launch("train", session(steps=STEPS, pace_s=0.02))
     run.wait_until(lambda: run.directory.checkpoints.exists() and Checkpoints(run.directory.checkpoints).steps())

@@ -7,6 +7,7 @@ import pty
 import signal
 
 import psutil
+import pytest
 
 from faults._running import events, last_step, outcome, session, state
 from faults.conftest import STEPS
@@ -42,6 +43,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_driver_alone_and_what_it_stopped_is_re
     assert outcome(run.directory) == undisturbed
 
 
+@pytest.mark.slow
 def test_ctrl_c_before_the_workers_have_come_is_not_forgotten_and_twice_ends_at_once(launch):
     run = launch("train", session(pace_s=0.01))
     run.wait_until(lambda: (run.directory.logs / "worker-1.log").exists())

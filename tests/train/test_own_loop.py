@@ -55,7 +55,9 @@ def call_all(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, 
     return found
 
 
-@pytest.mark.parametrize(("world_size", "strategy"), [(2, {}), (3, {}), (2, OVERLAPPED)])
+@pytest.mark.parametrize(
+    ("world_size", "strategy"), [(2, {}), pytest.param(3, {}, marks=pytest.mark.slow), (2, OVERLAPPED)]
+)
 def test_n_workers_equal_one_on_the_same_global_batches_over_more_than_20_steps(workers, world_size, strategy):
     alone = call_all(0, 1, {})
     everyone = workers(world_size, call_all, strategy)

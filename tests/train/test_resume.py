@@ -62,6 +62,7 @@ def asked_for(name: str, rank: int) -> list[list[int]]:
     return [[int(line) for line in log.read_text().split()][1:] for log in logs]
 
 
+@pytest.mark.slow
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit():
     one = logged("whole")
     Path("whole/go").touch()

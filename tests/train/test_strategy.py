@@ -47,7 +47,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         return train_odd(0, 1)["one bucket"]
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_frozen_shared_unused_and_changing_parameters_end_as_on_one_device(workers, alone, world_size):
     everyone = workers(world_size, train_odd)
     for found in everyone:

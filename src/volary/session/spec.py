@@ -107,7 +107,7 @@ class Strategy:
     codec: Annotated[Any, Choice("volary.codec")] = "none"  # in how few bytes contributions travel
     partition: Annotated[Any, Choice("volary.partition")] = "data"  # what part of the network a worker holds
     backend: Literal["auto", "gloo", "nccl", "mpi"] = "auto"  # auto: gloo on CPU, NCCL on CUDA; mpi: if torch has it
-    bucket_mb: float = 4.0  # MiB that travel at once: small parameters together, large ones in blocks of rows
+    bucket_mb: float = 8.0  # MiB that travel at once: small parameters together, large ones in blocks of rows
     suspect_after_s: float = 5.0  # seconds of silence after which a worker is reported as suspect
     give_up_after_s: float = 10.0  # seconds of silence after which a worker counts as lost
     startup_timeout_s: float = 120.0  # seconds that workers may take to start and meet
