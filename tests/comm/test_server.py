@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
@@ -186,8 +187,9 @@ def test_a_peer_that_does_not_read_is_dropped_and_the_others_go_on(servers: Serv
     lazy, brisk = servers.client(server), servers.client(server)
     lazy.receive(WITHIN_S)
     brisk.receive(WITHIN_S)
-    for _ in range(3):
-        lazy.send({"give": 8 * 2**20})
+    with contextlib.suppress(ConnectionLost):  # it may be dropped while it still asks
+        for _ in range(3):
+            lazy.send({"give": 8 * 2**20})
     until(lambda: any(what == "closed" for what, _, _ in servers.echo.said))
     assert works(brisk)
     with pytest.raises(ConnectionLost):

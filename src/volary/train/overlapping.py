@@ -47,6 +47,7 @@ class Overlapping:
         self._step = self._steps = 0  # the step whose gradients are under way, and how many there were in this life
         self._began_s = 0.0
         self._agreed: Agreed | None = None
+        self._busy = 0
         self._left_out = False
         chunks, slots = contribution.buckets.chunks, contribution.buckets.slots
         update.divide([_portions(chunk) for chunk in chunks])
