@@ -10,9 +10,13 @@ import torch
 from exchange._ranks import Turns, bulletin
 from volary.codec import ROOM as CODECS
 from volary.comm.futex import why_not
+from volary.comm.links import Links
 from volary.comm.routes._base import Shape
+from volary.comm.switch_points import COLLECTIVES, SwitchPoints
+from volary.comm.topology import Topology
 from volary.errors import PeerLost, SettingError
 from volary.exchange import ROOM as EXCHANGES
+from volary.exchange._broadcasts import Broadcasts
 from volary.exchange._collectives import add_up, gather, take_all_from_first
 
 ROUTES = ["torch", pytest.param("shared", marks=pytest.mark.skipif(bool(why_not()), reason=why_not()))]
@@ -111,3 +115,27 @@ def test_tensors_of_any_type_and_layout_are_handed_out_and_gathered(workers, tog
 def test_a_route_that_nobody_knows_is_refused_with_those_there_are():
     with pytest.raises(SettingError, match=r"route is 'rings'; accepted: auto, shared, linear, ring, .*two_level"):
         EXCHANGES.load("allreduce")(route="rings")
+
+
+@pytest.mark.parametrize("route", ["torch", "shared"])
+def test_a_topology_is_refused_where_the_route_asks_for_none(route):
+    with pytest.raises(SettingError, match=f"topology is given and route is '{route}'.*accepted: auto, linear, ring"):
+        EXCHANGES.load("allreduce")(route=route, topology="cluster.yaml")
+
+
+def broadcast_as_measured(rank: int, world_size: int) -> list[int]:
+    ways = {collective: [(0, "chain")] for collective in COLLECTIVES}
+    taken = []
+    for measured in (SwitchPoints(ways, dict.fromkeys(COLLECTIVES, 10**6)), None):
+        broadcasts = Broadcasts(Links(rank, world_size), Topology.of([0], [1], [2]), measured)
+        values = torch.full((1000,), rank, dtype=torch.uint8)
+        broadcasts.send(values)
+        assert not values.any()
+        taken.append(broadcasts.sent_bytes)
+    return taken
+
+
+def test_a_broadcast_goes_the_way_that_was_measured_to_be_fastest_here(workers):
+    everyone = workers(3, broadcast_as_measured)
+    assert [chain for chain, _ in everyone] == [1000, 1000, 0], "down a line each sends it on once"
+    assert [tree for _, tree in everyone] == [2000, 0, 0], "few bytes go down a tree unless something was measured"

@@ -15,6 +15,7 @@ from volary.comm.links import Links
 from volary.comm.topology import Topology
 from volary.errors import PeerLost
 from volary.exchange._base import Use
+from volary.exchange._broadcasts import Broadcasts
 from volary.exchange._buckets import Buckets, Chunk
 from volary.exchange._line import Parcel
 from volary.exchange._overlapped import Overlapped
@@ -24,7 +25,7 @@ VOTES = 3  # the number of the parcel after three chunks
 
 
 def overlapped(route: OwnRoute) -> Overlapped:
-    return Overlapped(route, Links(0, 1), Topology.of([0]), "alone", overlaps=True)
+    return Overlapped(route, Broadcasts(Links(0, 1), Topology.of([0]), None), "alone", overlaps=True)
 
 
 class Turns:

@@ -27,6 +27,7 @@ def test_without_a_terminal_a_run_is_told_in_lines():
     with journal(directory) as run, directory.lock():
         started(run, 46)
         console.started(directory)
+        run.event("exchange", 0, 0, route="torch, since each worker has a machine", update="chunk by chunk")
         run.steps(rows(1, 23))
         evaluated(run, 23, 0.9132)
         run.event("checkpoint", 0, 23, path="step-00000023", seconds=0.01)
@@ -39,6 +40,7 @@ def test_without_a_terminal_a_run_is_told_in_lines():
         console.ended()
     assert lines(out.getvalue()) == [
         "run lenet-digits-1: 2 workers, engine local, runs/lenet-digits-1",
+        "exchange: torch, since each worker has a machine; updated chunk by chunk",
         "step 23: accuracy 0.9132, loss 0.1, the best so far",
         "step 23: checkpoint",
         "step 23/46, epoch 1.0: loss 0.08696, lr 0.05, 640 samples/s, 2 s left",

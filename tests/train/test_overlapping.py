@@ -137,6 +137,8 @@ def train_over_levels(rank: int, world_size: int) -> dict[str, Trained]:
 def test_where_sums_are_read_by_others_too_workers_equal_one_as_well(workers, alone):
     everyone = workers(3, train_over_levels)
     assert everyone[0]["sgd"].notes("update") == [CHUNK_BY_CHUNK]
+    (route,) = everyone[0]["sgd"].notes("route")
+    assert route.startswith("two_level, since "), "the choice is recorded with its reason"
     for found in everyone:
         for name, one in found.items():
             torch.testing.assert_close(one.parameters, alone[name].parameters, rtol=0, atol=ROUNDING, msg=name)

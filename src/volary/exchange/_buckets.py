@@ -151,7 +151,6 @@ class Buckets:
             for cut in plan.cuts(chunk_mb):
                 self.chunks.append(Chunk(len(self.chunks), bucket, cut))
         self.slots = [slot for bucket in self.all for slot in bucket.slots]
-        self._bucket_of = {id(slot): bucket for bucket in self.all for slot in bucket.slots}
         self._hooks = [_when_accumulated(slot.parameter, self._arrival_at(slot)) for slot in self.slots]
         self._open()
 
@@ -169,8 +168,9 @@ class Buckets:
             if slot.left == self.passes and slot.parameter.grad is not None:
                 self._take(slot)
             elif slot.left == self.passes:
-                self._bucket_of[id(slot)].begin()
-                self._bucket_of[id(slot)].used[slot.number] = 0
+                bucket = slot.chunks[0].bucket
+                bucket.begin()
+                bucket.used[slot.number] = 0
                 slot.view.zero_()
                 missing.append(slot)
             if slot.left:
@@ -189,9 +189,9 @@ class Buckets:
         for hook in self._hooks:
             hook.remove()
 
-    def part_written(self, slot: Slot, chunk: Chunk) -> None:
-        """The slot's values in `chunk` are final, written where they travel from."""
-        self._bucket_of[id(slot)].begin()
+    def part_written(self, chunk: Chunk) -> None:
+        """One parameter's values in `chunk` are final, written where they travel from."""
+        chunk.bucket.begin()
         chunk.unfilled -= 1
         if not chunk.unfilled:
             self._ready(chunk)
@@ -223,7 +223,7 @@ class Buckets:
             slot.departed = False
             return
         for chunk in slot.chunks:
-            self.part_written(slot, chunk)
+            self.part_written(chunk)
 
     def _take(self, slot: Slot) -> None:
         """Move the parameter's gradient into its slot: the first of a step replaces what is there, others add."""

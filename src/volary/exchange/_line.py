@@ -34,9 +34,9 @@ class Travelled:
 
 
 class Line:
-    """Sums each parcel once a step, when this rank's `depart` said that it is whole; in `order`, which
-    may be replaced between two steps.
+    """Sums each parcel once a step, when this rank's `depart` said that it is whole.
 
+    order: of the parcels in a step; it may be replaced between two steps.
     first: tasks done on the thread before the first step. arrived: called on the thread with each parcel's number and
     how it fared, in order. failed: called on the thread, once, with what went wrong; nothing follows it.
     """

@@ -5,37 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from volary.comm.collectives.broadcast import broadcast
-from volary.exchange._collectives import by_torch
 from volary.exchange._keeper import Keeper
 from volary.exchange._line import Line, Parcel, Travelled
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.links import Links
     from volary.comm.routes._base import Memory, Route
-    from volary.comm.topology import Topology
     from volary.exchange._base import Use
+    from volary.exchange._broadcasts import Broadcasts
     from volary.exchange._buckets import Gate
 
 
 class Overlapped:
     """Chunks travel over `route` the moment they are whole; see `volary.exchange._base.Exchange`."""
 
-    def __init__(self, route: Route, links: Links, topology: Topology, reason: str, overlaps: bool) -> None:
+    def __init__(self, route: Route, broadcasts: Broadcasts, reason: str, overlaps: bool) -> None:
         self.route, self.overlaps = reason, overlaps
-        self._route, self._links, self._topology = route, links, topology
+        self._route, self._broadcasts = route, broadcasts
 
     @property
     def sent_bytes(self) -> int:
         """Since the start."""
-        return self._route.sent_bytes + self._links.sent_bytes
+        return self._route.sent_bytes + self._broadcasts.sent_bytes
 
     @property
     def received_bytes(self) -> int:
         """Since the start."""
-        return self._route.received_bytes + self._links.received_bytes
+        return self._route.received_bytes + self._broadcasts.received_bytes
 
     @property
     def memory(self) -> Sequence[Memory]:
@@ -52,10 +49,7 @@ class Overlapped:
 
     def broadcast(self, values: Tensor) -> None:
         """Give all ranks rank 0's values; one of the tasks before the first step."""
-        if values.device.type == "cpu":
-            broadcast(self._links, values, 0, self._topology)
-        else:
-            by_torch(values)
+        self._broadcasts.send(values)
 
     def push(self, number: int) -> None:
         """Let it leave."""

@@ -66,7 +66,7 @@ class RowBlocks:
             else:
                 slot.view[rows].addmm_(errors[:, rows].t(), inputs)
             if slot.departed:
-                buckets.part_written(slot, chunk)
+                buckets.part_written(chunk)
         return slot.view.view_as(slot.view)  # a new tensor on the same memory: autograd takes it without a copy
 
 

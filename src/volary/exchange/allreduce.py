@@ -13,6 +13,7 @@ from volary.errors import SettingError
 if TYPE_CHECKING:
     from volary.codec._base import Codec
     from volary.comm.routes._base import Bulletin, Shape
+    from volary.comm.switch_points import SwitchPoints
     from volary.comm.topology import Topology
     from volary.exchange._base import Exchange
 
@@ -30,6 +31,11 @@ class AllReduce:
         known = ["auto", "shared", *ROUTES.names()]
         if self.route not in known:
             raise SettingError(f"route is {self.route!r}; accepted: {', '.join(known)}")
+        if self.topology is not None and self.route in ("shared", "torch"):
+            others = ", ".join(name for name in known if name not in ("shared", "torch"))
+            raise SettingError(
+                f"topology is given and route is {self.route!r}, which asks for none; accepted: {others}"
+            )
 
     def build(self, codec: Codec, bulletin: Bulletin, shapes: Sequence[Shape]) -> Exchange:
         """The exchange of buffers of `shapes` among the ranks of the default group, which must have been joined.
@@ -40,11 +46,14 @@ class AllReduce:
         from volary.comm.links import Links
         from volary.comm.routes._choose import choose
         from volary.comm.topology import find
+        from volary.exchange._broadcasts import Broadcasts
         from volary.exchange._overlapped import Overlapped
 
         links = Links(bulletin.rank, bulletin.world_size)
         topology = find(bulletin, links, Path(self.topology) if self.topology is not None else None)
-        preferred = _preferred(bulletin, topology, max(shape.numel * shape.dtype.itemsize for shape in shapes))
+        measured = _measured(bulletin, topology)
+        largest_bytes = max(shape.numel * shape.dtype.itemsize for shape in shapes)
+        preferred = measured.best("all_reduce", largest_bytes) if measured is not None else None
         name, reason = choose(self.route, topology, shapes, preferred)
         if name == "shared":
             try:
@@ -56,20 +65,20 @@ class AllReduce:
                 name = "torch"
         on_cpu = all(shape.device.type == "cpu" for shape in shapes)
         route = ROUTES.load(name)().build(bulletin, shapes, topology)
-        return Overlapped(route, links, topology, f"{name}, since {reason}", overlaps=on_cpu)
+        return Overlapped(route, Broadcasts(links, topology, measured), f"{name}, since {reason}", overlaps=on_cpu)
 
 
-def _preferred(bulletin: Bulletin, topology: Topology, size_bytes: int) -> str | None:
-    """The route that `volary bench collectives` found fastest here, by what rank 0 has kept; None if nothing was."""
-    from volary.comm.switch_points import load
+def _measured(bulletin: Bulletin, topology: Topology) -> SwitchPoints | None:
+    """What `volary bench collectives` found fastest here, by what rank 0 has kept; None if nothing was measured."""
+    from volary.comm.switch_points import SwitchPoints, load
 
     if len(topology.nodes) == 1:
         return None
     if bulletin.rank == 0:
         known = load(topology, "gloo")
-        bulletin.post("preferred-route", None if known is None else known.best("all_reduce", size_bytes))
-    preferred: str | None = bulletin.read("preferred-route", 0)
-    return preferred
+        bulletin.post("switch-points", None if known is None else {"ways": known.ways, "largest": known.largest})
+    posted = bulletin.read("switch-points", 0)
+    return SwitchPoints(**posted) if posted is not None else None
 
 
 def _in_memory(bulletin: Bulletin, shapes: Sequence[Shape], reason: str) -> Exchange:

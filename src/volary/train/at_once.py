@@ -61,7 +61,7 @@ class AtOnce:
         agreed, self._agreed = self._agreed, None
         assert agreed is not None
         contribution.buckets.deliver()
-        contribution.name_missing(contribution.buckets.slots, agreed.busy)
+        contribution.name_missing(agreed.busy)
         return agreed
 
     def apply(self) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from volary.comm.routes._base import Shape
 from volary.exchange._base import Use
-from volary.exchange._buckets import Buckets, Slot
+from volary.exchange._buckets import Buckets
 from volary.exchange._line import Parcel
 from volary.exchange._plan import plan
 from volary.exchange._row_blocks import write_as_usual, write_in_place
@@ -115,12 +115,12 @@ class Contribution:
         """What the votes say, once they are there."""
         return votes.read(self._box.agreed.tolist())
 
-    def name_missing(self, slots: list[Slot], busy: int) -> None:
+    def name_missing(self, busy: int) -> None:
         """Say once of each parameter that some rank with samples had no gradient for it; rank 0 says it for all.
 
         It counted as zero there; one that no rank used was not updated, as on one device.
         """
-        for slot in slots:
+        for slot in self.buckets.slots:
             if slot.users < busy and slot.name not in self._named:
                 self._named.add(slot.name)
                 if self._rank == 0:

@@ -125,7 +125,7 @@ class Overlapping:
         self._contribution.exchange.settle()
         self._recorder.enter(phase)
         if self._steps and not self._left_out:
-            self._contribution.name_missing(self._contribution.buckets.slots, self._busy)
+            self._contribution.name_missing(self._busy)
 
     def close(self) -> None:
         """End the exchange and let go of the network."""
