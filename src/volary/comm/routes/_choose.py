@@ -35,9 +35,9 @@ def _found(topology: Topology, shapes: Sequence[Shape], preferred: str | None) -
     if len(topology.nodes) == 1:
         return "shared", f"all {ranks} workers are on one machine"
     if topology.equal_subnetworks:
-        return "three_level", f"there are {topology}"
+        return "three_level", f"these were found: {topology}"
     if topology.shares_nodes:
-        return "two_level", f"there are {topology}"
+        return "two_level", f"these were found: {topology}"
     if preferred is not None:
         return preferred, "it was measured to be the fastest for sums of this size on these links"
     return "torch", topology.unshared or "each worker has a machine of its own"
@@ -50,11 +50,11 @@ def _refusal(wanted: str, topology: Topology, shapes: Sequence[Shape]) -> str:
     if reason := _elsewhere(shapes):
         return reason
     if wanted == "shared" and len(topology.nodes) > 1:
-        return topology.unshared or f"the workers are not all on one machine: there are {topology}"
+        return topology.unshared or f"the workers are not all on one machine; found: {topology}"
     if wanted == "two_level" and (len(topology.nodes) == 1 or not topology.shares_nodes):
-        return topology.unshared or f"it needs several nodes and several workers on one of them; there are {topology}"
+        return topology.unshared or f"it needs several nodes and several workers on one of them; found: {topology}"
     if wanted == "three_level" and not topology.equal_subnetworks:
-        return f"it needs two or more sub-networks of as many nodes each; there are {topology}"
+        return f"it needs two or more sub-networks of as many nodes each; found: {topology}"
     return ""
 
 
