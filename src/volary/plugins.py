@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -36,6 +37,11 @@ class Room:
             return getattr(import_module(f"{self.package}.{name}"), self.constant)
         if name in self.planned:
             raise SettingError(f"{name!r} is planned but not built yet; available: {', '.join(known)}")
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise SettingError(f"unknown name {name!r}; {hint}Known: {', '.join(known)}")
+        raise unknown(name, known)
+
+
+def unknown(name: str, known: Sequence[str]) -> SettingError:
+    """What to raise for a name that is none of `known`: it tells the nearest."""
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return SettingError(f"unknown name {name!r}; {hint}Known: {', '.join(known)}")

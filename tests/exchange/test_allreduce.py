@@ -112,8 +112,9 @@ def test_tensors_of_any_type_and_layout_are_handed_out_and_gathered(workers, tog
     assert first[1] == [[0, 7], [1, 7]]
 
 
-def test_a_route_that_nobody_knows_is_refused_with_those_there_are():
-    with pytest.raises(SettingError, match=r"route is 'rings'; accepted: auto, shared, linear, ring, .*two_level"):
+def test_a_route_that_nobody_knows_is_refused_with_the_nearest_and_those_there_are():
+    match = r"route is an unknown name 'rings'; did you mean 'ring'\? Known: auto, shared, linear, ring, .*two_level"
+    with pytest.raises(SettingError, match=match):
         EXCHANGES.load("allreduce")(route="rings")
 
 

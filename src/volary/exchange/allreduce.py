@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from volary.comm.routes import ROOM as ROUTES
 from volary.errors import SettingError
+from volary.plugins import unknown
 
 if TYPE_CHECKING:
     from volary.codec._base import Codec
@@ -30,7 +31,7 @@ class AllReduce:
     def __post_init__(self) -> None:
         known = ["auto", "shared", *ROUTES.names()]
         if self.route not in known:
-            raise SettingError(f"route is {self.route!r}; accepted: {', '.join(known)}")
+            raise SettingError(f"route is an {unknown(self.route, known)}")
         if self.topology is not None and self.route in ("shared", "torch"):
             others = ", ".join(name for name in known if name not in ("shared", "torch"))
             raise SettingError(
