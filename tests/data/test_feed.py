@@ -93,6 +93,39 @@ def test_resumed_feed_equals_an_uninterrupted_one(samples, batch, steps):
     assert feed.state() == resumed.state()
 
 
+@given(SIZES, BATCHES, WORLDS, st.lists(st.floats(1, 5), min_size=1, max_size=9))
+def test_batches_that_grow_use_every_sample_once_and_count_as_many_steps(samples, batch, world, factors):
+    of, alike = feeds(samples, batch, world), Feed(numbered(samples), batch)
+    growing = itertools.cycle(factors)
+    for number in range(2):
+        seen: list[int] = []
+        while of[0].epoch == number:
+            for feed, factor in zip(of, [next(growing)] * world, strict=True):
+                feed.size = int(factor * batch)
+            seen += step(of)[0]
+        while alike.epoch == number:
+            next(alike)
+        assert sorted(seen) == list(range(samples))
+        assert {feed.step for feed in of} == {alike.step}
+
+
+@given(SIZES, BATCHES, st.floats(1, 5), st.integers(0, 9), st.integers(1, 30))
+def test_batches_ahead_are_those_that_come(samples, batch, factor, before, limit):
+    feed = Feed(numbered(samples), batch)
+    feed.limit(limit)
+    for _ in itertools.islice(feed, before):
+        pass
+    feed.size = int(factor * batch)
+    ahead, in_halves = feed.batches_ahead, feed.size > batch and limit % feed.steps_per_epoch
+    assert len(list(feed)) - ahead in ((0, 1) if in_halves else (0,))
+
+
+def test_no_grown_batch_is_a_small_remainder():
+    feed = Feed(numbered(25), 4)
+    feed.size = 8
+    assert [next(feed).total for _ in range(4)] == [8, 8, 5, 4]
+
+
 @given(SIZES, BATCHES, WORLDS)
 def test_one_pass_visits_the_held_back_samples_once_in_order_in_equally_many_batches(samples, batch, world):
     passes = [list(one_pass(numbered(samples), batch, rank=r, world_size=world)) for r in range(world)]

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from volary.comm.routes._base import Memory
-from volary.exchange._buckets import Buckets, Chunk, Slot
+from volary.exchange._bucket import Chunk, Slot
+from volary.exchange._buckets import Buckets
 from volary.exchange._plan import Plan, plan
 
 

@@ -6,12 +6,12 @@ import torch
 from torch import nn
 from torch.distributed.distributed_c10d import _get_default_store
 
-from volary.codec import ROOM as CODECS
 from volary.comm.routes._base import Shape
 from volary.consistency import ROOM as MODELS
 from volary.exchange import ROOM as EXCHANGES
 from volary.exchange._base import Exchange, Use
 from volary.exchange._buckets import Buckets
+from volary.exchange._error_memory import ErrorMemory
 from volary.exchange._line import Parcel
 from volary.exchange._plan import Plan
 from volary.train.bulletin import Bulletin
@@ -36,9 +36,9 @@ class Turns:
             Plan([(f"p{number}", nn.Parameter(torch.zeros(VALUES)))], torch.float32, torch.device("cpu"))
             for number in range(buckets)
         ]
-        shapes = [*(plan.shape for plan in plans), shape(3)]
-        settings = EXCHANGES.load("allreduce")(route=route)
-        self.exchange: Exchange = settings.build(CODECS.load("none")(), bulletin(rank, world_size), shapes)
+        board = bulletin(rank, world_size)
+        ground = EXCHANGES.load("allreduce")(route=route).ground(board)
+        self.exchange: Exchange = ground.build(board, plans, shape(3), ErrorMemory(plans))
         self.model = MODELS.load("bsp")().build(self.exchange)
         *memory, self.votes = self.exchange.memory
         self.buckets = Buckets(

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from exchange._ranks import Turns, bulletin
-from volary.codec import ROOM as CODECS
 from volary.comm.futex import why_not
 from volary.comm.links import Links
 from volary.comm.routes._base import Shape
@@ -18,6 +17,7 @@ from volary.errors import PeerLost, SettingError
 from volary.exchange import ROOM as EXCHANGES
 from volary.exchange._broadcasts import Broadcasts
 from volary.exchange._collectives import add_up, gather, take_all_from_first
+from volary.exchange._error_memory import ErrorMemory
 
 ROUTES = ["torch", pytest.param("shared", marks=pytest.mark.skipif(bool(why_not()), reason=why_not()))]
 
@@ -46,11 +46,10 @@ def test_what_is_pulled_is_the_sum_of_what_all_pushed_and_bytes_on_the_wire_are_
 
 
 def choose(rank: int, world_size: int) -> list[str]:
-    settings, codec = EXCHANGES.load("allreduce"), CODECS.load("none")()
     said = [Turns(rank, world_size, "auto").exchange.route]
-    too_much = [Shape(2**50, torch.float32, torch.device("cpu"))]
+    too_much, board = Shape(2**50, torch.float32, torch.device("cpu")), bulletin(rank, world_size, life=1)
     try:
-        settings(route="shared").build(codec, bulletin(rank, world_size, life=1), too_much)
+        EXCHANGES.load("allreduce")(route="shared").ground(board).build(board, [], too_much, ErrorMemory([]))
     except SettingError as error:
         said.append(str(error))
     return said

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from volary.exchange._buckets import Gate
+from volary.exchange._bucket import Gate
 from volary.exchange._just_in_time import JustInTime
 
 

@@ -16,7 +16,8 @@ from volary.comm.topology import Topology
 from volary.errors import PeerLost
 from volary.exchange._base import Use
 from volary.exchange._broadcasts import Broadcasts
-from volary.exchange._buckets import Buckets, Chunk
+from volary.exchange._bucket import Chunk
+from volary.exchange._buckets import Buckets
 from volary.exchange._line import Parcel
 from volary.exchange._overlapped import Overlapped
 from volary.exchange._plan import plan
@@ -220,16 +221,25 @@ def test_closing_ends_both_threads_wherever_they_are(turns, so_far):
 
 
 def test_what_is_on_the_wire_when_it_closes_is_waited_for(turns):
-    it = turns()
+    it = turns(votes_first=False)
     it.route.go_on.clear()
-    it.depart(VOTES, 0)
+    it.depart(0, 1)
     it.wait_for(lambda: len(it.route.sums) == 2)
     assert it.said == []
     closing = threading.Thread(target=it.exchange.close)
     closing.start()
     it.route.go_on.set()
     closing.join(AT_MOST_S)
-    assert it.said == ["votes", "chunk 0"]
+    assert it.said == ["chunk 0", "chunk 1"]
+
+
+def test_votes_that_go_first_are_waited_for_before_anything_else_leaves(turns):
+    it = turns()
+    it.route.go_on.clear()
+    it.depart(VOTES, 0)
+    it.wait_for(lambda: it.summed() == [VOTES])
+    it.route.go_on.set()
+    it.wait_for(lambda: it.said == ["votes"] and it.summed() == [VOTES, 0])
 
 
 def test_tasks_before_the_first_step_are_done_on_its_thread_in_order(turns):

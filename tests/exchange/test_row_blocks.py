@@ -178,6 +178,15 @@ def test_a_step_of_several_passes_is_written_in_place_in_the_last():
     assert it.buckets.slots[-1].alone
 
 
+def test_a_gradient_that_has_a_weight_has_it_once():
+    module = One(plainly)
+    plain = copy.deepcopy(module)
+    it = Trained(module, weight=lambda: 0.5)
+    wanted = {name: 0.5 * gradient for name, gradient in expected(plain, inputs()).items()}
+    for _ in range(3):
+        torch.testing.assert_close(it.step(inputs()), wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_structure_may_change_from_step_to_step():
     module = One(plainly)
     plain = copy.deepcopy(module)

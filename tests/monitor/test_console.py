@@ -55,6 +55,24 @@ def test_without_a_terminal_a_run_is_told_in_lines():
     ]
 
 
+def test_a_search_for_the_size_of_batches_is_told_and_the_size_goes_on_to_be_shown():
+    directory, out = new_run(), io.StringIO()
+    console = Console(stream=out)
+    with journal(directory) as run, directory.lock():
+        started(run, 46)
+        console.started(directory)
+        run.event("batch_size", 0, 23, size=91, was=64, losses={"64": 0.5, "91": 0.5, "128": 0.6})
+        run.event("batch_size", 0, 40, size=91, was=91, losses={"64": 0.4, "91": 0.4, "128": 0.6})
+        run.note(batch_size=91)
+        run.steps(rows(1, 40))
+        console.look()
+        console.ended()
+    told = lines(out.getvalue())
+    assert "step 23: batches of 91 samples instead of 64" in told
+    assert "step 40: batches of 91 samples, as before" in told
+    assert any(line.startswith("step 40/46") and ", batch 91, " in line for line in told)
+
+
 def test_progress_lines_keep_their_distance():
     directory, out, now = new_run(), io.StringIO(), [0.0]
     plain = Plain(out, clock=lambda: now[0])

@@ -23,7 +23,7 @@ strategy: {workers: 0}
 """
     assert refusal(write(text), ["strategy.bucket_mb=-1", "optimizer.lr=fast"]).splitlines() == [
         "session.yaml:2:36: data.batch_size: is 'no'; accepted: a whole number",
-        "session.yaml:2:40: data.shufle: unknown; did you mean 'shuffle'? Known: source, batch_size, shuffle",
+        "session.yaml:2:40: data.shufle: unknown; did you mean 'shuffle'? Known: source, batch_size, batch, shuffle",
         "session.yaml:5:3: optimizer.lrr: unknown; did you mean 'lr'? "
         "Known: lr, momentum, dampening, weight_decay, nesterov",
         "command line: optimizer.lr: is 'fast'; accepted: a number",
@@ -75,9 +75,9 @@ def test_what_is_out_of_range_is_named(write, more, sentence):
 
 
 def test_a_name_that_is_planned_says_so(write, short):
-    text = short.replace("{workers: 2}", "{codec: onebit}")
+    text = short.replace("{workers: 2}", "{exchange: server}")
     assert refusal(write(text)).startswith(
-        "session.yaml:5:19: strategy.codec: 'onebit' is planned but not built yet; available: "
+        "session.yaml:5:22: strategy.exchange: 'server' is planned but not built yet; available: "
     )
 
 

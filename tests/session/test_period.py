@@ -41,3 +41,14 @@ def test_a_period_ends_after_every_so_many_steps():
     assert [step for step in range(1, 10) if Period(3, "steps").ends(step, steps_per_epoch=2)] == [3, 6, 9]
     assert not any(Period(0, "never").ends(step, steps_per_epoch=2) for step in range(1, 10))
     assert Period(0, "never").in_steps(5) is None
+
+
+def test_a_period_ends_with_the_batch_that_its_last_step_is_in():
+    every = Period(3, "steps")
+    assert [every.ends_within(before, after, 2) for before, after in [(0, 2), (2, 4), (4, 4), (4, 9), (9, 11)]] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]

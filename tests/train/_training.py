@@ -39,7 +39,11 @@ def session(network: str, /, *, of: dict[str, Any] | None = None, **settings: An
     source = settings.pop("source", {"name": "points"})
     return Session(
         network={"name": f"{CODE}:{network}", **(of or {})},
-        data={"source": {**source, "name": f"{CODE}:{source['name']}"}, "batch_size": settings.pop("batch_size", 10)},
+        data={
+            "source": {**source, "name": f"{CODE}:{source['name']}"},
+            "batch_size": settings.pop("batch_size", 10),
+            "batch": settings.pop("batch", "fixed"),
+        },
         **{
             "optimizer": {"name": "sgd", "lr": 0.2, "momentum": 0.9},
             "train": {"steps": 20},

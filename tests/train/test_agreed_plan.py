@@ -17,6 +17,7 @@ from volary.exchange._plan import plan
 from volary.session.spec import Strategy as Settings
 from volary.train.agreed_plan import Profile, compare_plan, describe
 from volary.train.bulletin import Bulletin
+from volary.train.carried import Carried
 from volary.train.recorder import Recorder
 from volary.train.strategy import build_strategy
 
@@ -52,7 +53,7 @@ def build(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, str
             module.two.weight = nn.Parameter(torch.zeros(4, 4).t())
         bulletin = Bulletin(_get_default_store(), rank, world_size, life)
         with pytest.raises(RanksDiffer) as refused:
-            build_strategy(settings, module, Recorder(rank), bulletin, None)
+            build_strategy(settings, module, Recorder(rank), bulletin, None, carried=Carried())
         said[name] = str(refused.value)
     return said
 
@@ -65,9 +66,7 @@ def test_plans_that_differ_are_refused_on_all_ranks_with_the_first_difference(wo
     for name, text in everyone[0].items():
         first, second, *_ = text.splitlines()
         assert first == "ranks differ, so nothing was started:"
-        assert second.startswith(f"  plan, number 0: rank 0, 1: {whole.format(56)}, codec Exact; rank 2: bucket 0, "), (
-            name
-        )
+        assert second.startswith(f"  plan, number 0: rank 0, 1: {whole.format(56)}, as it is; rank 2: bucket 0, "), name
     assert "rank 2: bucket 0, values 0 to 20 of two.bias (4,), float32" in everyone[0]["bucket size"]
     assert "plan, number 9: rank 0, 1: absent; rank 2: bucket 3" in everyone[0]["bucket size"]
     assert "rank 2: bucket 0, values 0 to 56 of one.bias (4,), one.weight" in everyone[0]["order"]
@@ -78,7 +77,7 @@ def test_plans_that_differ_are_refused_on_all_ranks_with_the_first_difference(wo
 
 
 def agree_on_order(rank: int, world_size: int) -> str:
-    chunks = describe(plan(list(Network().named_parameters()), 1e-6), 25, "Exact")
+    chunks = describe(plan(list(Network().named_parameters()), 1e-6), 25)
     bulletin = Bulletin(_get_default_store(), rank, world_size, 0)
     compare_plan(bulletin, "the same", chunks, [1, 0, 2, 3])
     with pytest.raises(RanksDiffer) as refused:

@@ -14,6 +14,7 @@ from train._training import OVERLAPPED, Trained, session, trained
 from volary.errors import SettingError
 from volary.session.spec import Strategy as Settings
 from volary.train.bulletin import Bulletin
+from volary.train.carried import Carried
 from volary.train.first_state import Late
 from volary.train.recorder import Recorder
 from volary.train.strategy import Strategy, build_strategy
@@ -82,7 +83,7 @@ def test_an_unused_parameter_is_touched_by_neither_momentum_nor_decay(alone, tmp
 def strategy_of(module: nn.Module, rank: int, world_size: int, life: int = 0, **more: Any) -> Strategy:
     settings = Settings(workers=world_size, **{"bucket_mb": 25.0, **more.pop("settings", {})})
     bulletin = Bulletin(_get_default_store(), rank, world_size, life)
-    strategy = build_strategy(settings, module, Recorder(rank), bulletin, None, **more)
+    strategy = build_strategy(settings, module, Recorder(rank), bulletin, None, carried=Carried(), **more)
     strategy.start(Late())
     return strategy
 

@@ -32,6 +32,7 @@ def show(run: RunDirectory, verify: bool, as_json: bool) -> None:
     say_pairs(_head(found))
     _say_metrics(found)
     _say_times(found)
+    _say_ways(found)
     _say_checkpoints(found)
     _say_warnings(found)
     if found.digest.message:
@@ -46,11 +47,12 @@ def _head(found: Account) -> list[tuple[str, str]]:
     of_epochs = f" of {number(digest.epochs_planned)}" if digest.epochs_planned else ""
     epoch = f", epoch {digest.window.epoch:.1f}{of_epochs}" if digest.window else ""
     took = f", {duration(digest.elapsed_s)}" if digest.elapsed_s is not None else ""
+    batch = f", batch {digest.batch_size}" if digest.batch_size is not None else ""
     rows = [
         ("run", digest.directory.name),
         ("state", _STATES.get(digest.state, digest.state)),
         ("session", digest.session.sentence()),
-        ("progress", f"step {digest.step}{of}{epoch}{took}"),
+        ("progress", f"step {digest.step}{of}{epoch}{batch}{took}"),
     ]
     if found.started_at:
         rows.append(("started", moment(found.started_at)))
@@ -95,6 +97,15 @@ def _say_times(found: Account) -> None:
         for worker in found.workers
     ]
     say_table(("rank", "step", *PHASE_WORDS.values(), "sent"), rows)
+
+
+def _say_ways(found: Account) -> None:
+    from volary.monitor.ways import HEADER, links, rows
+
+    if found.ways is None:
+        return
+    say(f"\nhow layers travel since step {found.ways.step}, {links(found.ways)}")
+    say_table(HEADER, rows(found.ways))
 
 
 def _say_checkpoints(found: Account) -> None:

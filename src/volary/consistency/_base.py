@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from volary.exchange._buckets import Chunk, Gate
+    from volary.exchange._bucket import Chunk, Gate
 
 
 class Consistency(Protocol):

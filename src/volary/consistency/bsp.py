@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from volary.consistency._base import Consistency
     from volary.exchange._base import Exchange
-    from volary.exchange._buckets import Chunk, Gate
+    from volary.exchange._bucket import Chunk, Gate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class _Synchronous:
         self.clock = 0
 
     def gradient_ready(self, chunk: Chunk) -> None:
-        self._exchange.push(chunk.index)
+        self._exchange.push(chunk.parcel)
 
     def before_use(self, gate: Gate) -> None:
         self._exchange.pull(gate)

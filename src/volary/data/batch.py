@@ -17,7 +17,7 @@ class Batch:
     targets: Tensor
     total: int  # samples of the step over all workers; at least 1
     epoch: int  # from 0
-    step_in_epoch: int  # from 0
+    step_in_epoch: int  # from 0; of several that a larger batch stands for, the last
     ends_epoch: bool  # the epoch's last batch
 
     @property

@@ -2,6 +2,9 @@
 
 Global batch b of an epoch is `order[b * B : (b + 1) * B]`, rank r of N takes `[r::N]` of it. The position is counted in
 samples over all workers, so that it means the same to any number of them: nothing is lost or repeated by a resize.
+Batches may grow (`size`); steps are counted as if they had not, so that so many steps are always as much data. The last
+two grown ones of an epoch have the same size: a remainder of one sample, which the first size never had, would be the
+end of a network with batch norm.
 """
 
 from __future__ import annotations
@@ -21,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class Feed:
-    """Iterates over batches without end, or up to `limit`; `epoch`, `position` and `step` say where it is."""
+    """Iterates over batches without end, or up to `limit`; `epoch`, `position` and `step` say where it is.
+
+    size: samples of the next batch, over all workers; it may be changed between two batches.
+    """
 
     def __init__(
         self,
@@ -44,8 +50,10 @@ class Feed:
         assert 0 <= rank < world_size
         self.epoch = 0  # of the next batch
         self.position = 0  # samples of that epoch that were given out, over all workers
-        self.step = 0  # batches given out since the beginning of the run
+        self.step = 0  # given out since the beginning of the run: batches, if all have `batch_size` samples
+        self.begun = 0  # `step` before the newest batch
         self.batch_size, self.seed, self.shuffle = batch_size, seed, shuffle
+        self.size = batch_size
         self._share = share_of(rank, world_size)
         self._last_step: int | None = None
         self._samples = _OfStream(data) if isinstance(data, Stream) else _OfIndexed(data, seed, shuffle)
@@ -56,8 +64,15 @@ class Feed:
         return self._samples.length
 
     @property
+    def given(self) -> int:
+        """Samples given out since the beginning of the run, over all workers."""
+        if self.samples is None:
+            return self.step * self.batch_size
+        return self.epoch * self.samples + self.position
+
+    @property
     def steps_per_epoch(self) -> int | None:
-        """Batches of an epoch, the last of which may be smaller; None for a stream that does not say its length."""
+        """Steps of an epoch, the last of which may be smaller; None for a stream that does not say its length."""
         return None if self.samples is None else -(-self.samples // self.batch_size)
 
     def steps_in(self, epochs: float) -> int:
@@ -72,17 +87,40 @@ class Feed:
         """End the iteration when `step` has reached `steps`, counted from the beginning of the run."""
         self._last_step = steps
 
+    @property
+    def batches_ahead(self) -> int:
+        """Batches that are still to come up to the limit, if they keep their size; of grown ones perhaps one more."""
+        assert self._last_step is not None
+        if self.step >= self._last_step:
+            return 0
+        if self.samples is None or self.steps_per_epoch is None:
+            return -(-(self._last_step - self.step) * self.batch_size // self.size)
+        epochs, steps = divmod(self._last_step, self.steps_per_epoch)
+        end = steps * self.batch_size  # in the epoch that the limit lies in
+        if self.epoch >= epochs:
+            return -((self.position - end) // self.size)
+        whole = -(-self.samples // self.size)
+        return -((self.position - self.samples) // self.size) + (epochs - self.epoch - 1) * whole - (-end // self.size)
+
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
         if self._last_step is not None and self.step >= self._last_step:
             raise StopIteration
-        inputs, targets, total, ends = self._samples.read(self.epoch, self.position, self.batch_size, self._share)
-        batch = Batch(inputs, targets, total, self.epoch, -(-self.position // self.batch_size), ends)
+        return self.read(self.size)
+
+    def read(self, size: int) -> Batch:
+        """The next batch, of up to `size` samples over all workers."""
+        if size > self.batch_size and self.samples is not None:
+            size = even(size, self.samples - self.position)
+        inputs, targets, total, ends = self._samples.read(self.epoch, self.position, size, self._share)
+        end = self.position + total
+        before, after = self.position // self.batch_size, -(-end // self.batch_size) if ends else end // self.batch_size
+        batch = Batch(inputs, targets, total, self.epoch, after - 1, ends)
         # before the batch is handed out: a checkpoint taken after its step must go on with the next one
-        self.epoch, self.position = (self.epoch + 1, 0) if ends else (self.epoch, self.position + total)
-        self.step += 1
+        self.epoch, self.position = (self.epoch + 1, 0) if ends else (self.epoch, end)
+        self.begun, self.step = self.step, self.step + after - before
         return batch
 
     def state(self) -> dict[str, int]:
@@ -112,6 +150,11 @@ class Feed:
         ):
             raise DataError(f"the position in the data is {state}; accepted: within an epoch of {self.samples} samples")
         self.epoch, self.position, self.step = state["epoch"], state["position"], state["step"]
+
+
+def even(size: int, left: int) -> int:
+    """Samples to read next of `left`, in batches of up to `size` of which none is smaller than half of it."""
+    return -(-left // 2) if size < left < 2 * size else min(size, left)
 
 
 def one_pass(data: Samples | Stream, batch_size: int, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from volary.comm.routes._segments import SharedSum
     from volary.exchange._base import Use
-    from volary.exchange._buckets import Gate
+    from volary.exchange._bucket import Gate
 
 
 class AtOnce:
     """Sums in the memory that all ranks share; see `volary.exchange._base.Exchange`."""
 
-    overlaps = False
+    overlaps = behind = False
     sent_bytes = received_bytes = 0  # nothing goes over a wire
 
     def __init__(self, shared: SharedSum, reason: str) -> None:
@@ -73,6 +73,9 @@ class AtOnce:
         """It is there."""
 
     def settle(self) -> None:
+        """All is there."""
+
+    def drain(self) -> None:
         """All is there."""
 
     def reorder(self, order: Sequence[int]) -> None:

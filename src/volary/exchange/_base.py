@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.routes._base import Memory
-    from volary.exchange._buckets import Chunk, Gate, Slot
+    from volary.exchange._bucket import Chunk, Gate, Slot
     from volary.exchange._line import Parcel, Travelled
 
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class Use:
     """What becomes of what was agreed, told by whoever starts an exchange.
 
-    chunks and slots: what travels, and the parameters in it. votes: a last parcel that ranks agree on with each step;
-    votes_first: it leaves before the gradients. heard: called when the votes are there. apply: the update of one chunk;
-    None where all are updated at once. travelled, applied: told how each chunk fared, and when it was applied. first:
-    tasks on the exchange's thread before the first step.
+    chunks and slots: what is agreed on, and the parameters in it. votes: a last parcel that ranks agree on with each
+    step; votes_first: it leaves before the gradients. heard: called when the votes are there. apply: the update of one
+    chunk; None where all are updated at once. travelled, applied: told how the first chunk of each parcel fared, and
+    when each was applied. first: tasks on the exchange's thread before the first step.
     """
 
     chunks: Sequence[Chunk]
@@ -39,11 +39,13 @@ class Exchange(Protocol):
     """Carries contributions to whoever keeps the parameters, and brings back what was agreed.
 
     route: how, and why so, in a sentence. overlaps: what was agreed may be applied chunk by chunk while other work goes
-    on. sent_bytes and received_bytes count what this process put on and took off the wire since it started.
+    on. behind: it is applied a step later. sent_bytes and received_bytes count what this process put on and took off
+    the wire since it started.
     """
 
     route: str
     overlaps: bool
+    behind: bool
 
     @property
     def sent_bytes(self) -> int:
@@ -69,7 +71,7 @@ class Exchange(Protocol):
         ...
 
     def push(self, number: int) -> None:
-        """Let parcel `number` leave (a chunk's index, or the number after the last for the votes); returns at once."""
+        """Let parcel `number` leave (a chunk's, or the number after the last for the votes); returns at once."""
         ...
 
     def release(self) -> None:
@@ -89,11 +91,15 @@ class Exchange(Protocol):
         ...
 
     def settle(self) -> None:
-        """Wait until all that was pushed is agreed and applied; the next step may begin. Raises PeerLost."""
+        """Wait until all that was released is agreed and applied; the next step may begin. Raises PeerLost."""
+        ...
+
+    def drain(self) -> None:
+        """Wait until nothing is left to be applied, not even a step behind. Raises PeerLost."""
         ...
 
     def reorder(self, order: Sequence[int]) -> None:
-        """After `settle`: let parcels travel in this order, which must be the same on all ranks."""
+        """After `settle`: let chunks travel in this order, which must be the same on all ranks."""
         ...
 
     def close(self) -> None:

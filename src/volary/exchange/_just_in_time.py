@@ -15,7 +15,7 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
-    from volary.exchange._buckets import Gate
+    from volary.exchange._bucket import Gate
 
 Wait = Callable[["Gate"], None]
 _READ_BY_NAME = frozenset({"_parameters", "_buffers", "_modules"})

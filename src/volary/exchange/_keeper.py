@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from volary.exchange._buckets import Chunk, Slot
+    from volary.exchange._bucket import Chunk, Slot
 
 JOIN_S = 5.0
 
@@ -47,6 +47,7 @@ class Keeper:
         if self._thread is not None:
             self._here.put(chunk)
         else:
+            chunk.form()
             self._settled(chunk)
 
     def release(self) -> None:
@@ -98,6 +99,7 @@ class Keeper:
         try:
             while (chunk := self._here.get()) is not None and self._released():
                 started_s = time.perf_counter()
+                chunk.form()
                 self._apply(chunk)
                 self._settled(chunk)
                 self._applied(chunk, started_s, time.perf_counter())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,9 +36,10 @@ class Travelled:
 class Line:
     """Sums each parcel once a step, when this rank's `depart` said that it is whole.
 
-    order: of the parcels in a step; it may be replaced between two steps.
-    first: tasks done on the thread before the first step. arrived: called on the thread with each parcel's number and
-    how it fared, in order. failed: called on the thread, once, with what went wrong; nothing follows it.
+    order: of the parcels in a step; it may be replaced between two steps. prompt: parcels that are waited for before
+    any other leaves: those may depend on them. first: tasks done on the thread before the first step. arrived: called
+    on the thread with each parcel's number and how it fared, in order. failed: called on the thread, once, with what
+    went wrong; nothing follows it.
     """
 
     def __init__(
@@ -48,9 +49,11 @@ class Line:
         arrived: Callable[[int, Travelled], None],
         failed: Callable[[BaseException], None],
         first: Sequence[Callable[[], None]] = (),
+        prompt: Container[int] = (),
     ) -> None:
         self.order = list(range(len(parcels)))
         self._route, self._parcels, self._arrived, self._failed, self._first = route, parcels, arrived, failed, first
+        self._prompt = prompt
         self._ready_s: list[float | None] = [None] * len(parcels)
         self._changed = threading.Condition()
         self._closing = False
@@ -90,6 +93,8 @@ class Line:
             parcel, sent_s = self._parcels[number], time.perf_counter()
             arrival = self._route.sum_up(parcel.buffer, parcel.start, parcel.end)
             under_way.append((number, ready_s, sent_s, arrival))
+            while under_way and number in self._prompt:
+                self._land(*under_way.popleft())
         while under_way:
             self._land(*under_way.popleft())
 

@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from volary.comm.routes._base import Memory, Route
     from volary.exchange._base import Use
     from volary.exchange._broadcasts import Broadcasts
-    from volary.exchange._buckets import Gate
+    from volary.exchange._bucket import Chunk, Gate
 
 
 class Overlapped:
     """Chunks travel over `route` the moment they are whole; see `volary.exchange._base.Exchange`."""
 
+    behind = False
+
     def __init__(self, route: Route, broadcasts: Broadcasts, reason: str, overlaps: bool) -> None:
         self.route, self.overlaps = reason, overlaps
         self._route, self._broadcasts = route, broadcasts
+        self._started = False
 
     @property
     def sent_bytes(self) -> int:
@@ -41,11 +44,20 @@ class Overlapped:
 
     def start(self, use: Use) -> None:
         """Start the threads."""
-        self._use = use
+        self._use, self._started = use, True
         self._keeper = Keeper(use.chunks, use.slots, use.apply, use.applied)
-        parcels = [Parcel(chunk.bucket.index, chunk.start, chunk.end) for chunk in use.chunks]
-        self._line = Line(self._route, [*parcels, use.votes], self._arrived, self._keeper.fail, use.first)
-        self.reorder(range(len(parcels)))
+        self._chunks: list[list[Chunk]] = []  # by parcel
+        for chunk in use.chunks:
+            if chunk.parcel == len(self._chunks):
+                self._chunks.append([])
+            self._chunks[chunk.parcel].append(chunk)
+        parcels = [
+            Parcel(first.bucket.index, first.start, last.end)
+            for first, last in ((chunks[0], chunks[-1]) for chunks in self._chunks)
+        ]
+        votes = [len(parcels)] if use.votes_first else []
+        self._line = Line(self._route, [*parcels, use.votes], self._arrived, self._keeper.fail, use.first, votes)
+        self.reorder(range(len(use.chunks)))
 
     def broadcast(self, values: Tensor) -> None:
         """Give all ranks rank 0's values; one of the tasks before the first step."""
@@ -76,22 +88,29 @@ class Overlapped:
         """Wait for all of this step."""
         self._keeper.settle()
 
+    def drain(self) -> None:
+        """Nothing is held back."""
+        self.settle()
+
     def reorder(self, order: Sequence[int]) -> None:
-        """The order of the chunks; the votes go before them or after."""
-        votes = [len(self._use.chunks)]
-        self._line.order = [*votes, *order] if self._use.votes_first else [*order, *votes]
+        """The order of the chunks; what travels together goes when the first would. Votes go before them or after."""
+        parcels = list(dict.fromkeys(self._use.chunks[number].parcel for number in order))
+        votes = [len(self._chunks)]
+        self._line.order = [*votes, *parcels] if self._use.votes_first else [*parcels, *votes]
 
     def close(self) -> None:
-        """End both threads."""
-        self._line.close()
-        self._keeper.close()
+        """End both threads, if they were started."""
+        if self._started:
+            self._line.close()
+            self._keeper.close()
 
     def _arrived(self, number: int, travelled: Travelled) -> None:
-        if number == len(self._use.chunks):
+        if number == len(self._chunks):
             self._keeper.tell(self._use.heard)
             return
-        chunk = self._use.chunks[number]
-        if chunk.start == 0:
-            chunk.bucket.arrived()
-        self._use.travelled(chunk, travelled)  # first: once it counts as arrived, the next step may begin
-        self._keeper.arrived(chunk)
+        chunks = self._chunks[number]
+        if chunks[0].start == 0:
+            chunks[0].bucket.arrived()
+        self._use.travelled(chunks[0], travelled)  # first: once it counts as arrived, the next step may begin
+        for chunk in chunks:
+            self._keeper.arrived(chunk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.comm.routes._base import Shape
+from volary.exchange._way import EXACT, Factors, Way
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 BYTES_PER_MIB = 2**20
 FIRST_BYTES = BYTES_PER_MIB  # the network's first layers are needed first: their bucket is no larger
 LINE_VALUES = 16  # gradients begin on a cache line
+FORMED_MB = 1.0  # of a product of factors, what is formed and updated at once: it stays in the cache meanwhile
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,15 @@ class Cut:
 
 @dataclass(frozen=True)
 class Plan:
-    """A bucket: named parameters, one after the other, behind one value for each that tells how many ranks used it."""
+    """A bucket: named parameters, one after the other, behind one value for each that tells how many ranks used it.
+
+    way: how all of it travels.
+    """
 
     parameters: list[tuple[str, Parameter]]
     dtype: torch.dtype
     device: torch.device
+    way: Way = EXACT
 
     @property
     def head(self) -> int:
@@ -61,23 +68,30 @@ class Plan:
         return head[: len(self.parameters)], own
 
     def cuts(self, at_most_mb: float) -> list[Cut]:
-        """What travels at once: all of it, or of a single large parameter blocks of whole rows of about that size."""
+        """What is updated at once: all of it, or of large parameters blocks of whole rows of about that size.
+
+        It is also what travels at once, but for factors, which travel together and are multiplied block by block.
+        """
+        if isinstance(self.way, Factors):
+            at_most_mb = FORMED_MB
         values = max(1, int(at_most_mb * BYTES_PER_MIB) // self.dtype.itemsize)
-        if len(self.parameters) != 1 or self.parameters[0][1].numel() <= values:
-            ends, at = [], 0
-            for number, (_, parameter) in enumerate(self.parameters):
-                ends.append(Part(number, 0, parameter.numel()))
-                at += parameter.numel()
-            return [Cut(0, self.head + at, tuple(ends))]
-        return _blocks(self.parameters[0][1], self.head, values)
+        if len(self.parameters) > 1 and not isinstance(self.way, Factors):
+            parts = tuple(Part(number, 0, parameter.numel()) for number, (_, parameter) in enumerate(self.parameters))
+            return [Cut(0, self.shape.numel, parts)]
+        cuts, at = list[Cut](), self.head
+        for number, (_, parameter) in enumerate(self.parameters):
+            for start, end in _blocks(parameter, values):
+                cuts.append(Cut(at + start if cuts else 0, at + end, (Part(number, start, end),)))
+            at += parameter.numel()
+        return cuts
 
 
-def _blocks(parameter: Parameter, head: int, values: int) -> list[Cut]:
+def _blocks(parameter: Parameter, values: int) -> list[tuple[int, int]]:
+    """Whole rows, of about so many values."""
     row = row_values(parameter)
     rows = parameter.numel() // row
-    count = min(rows, -(-parameter.numel() // values))
-    bounds = [rows * number // count * row for number in range(count + 1)]
-    return [Cut(head + start if start else 0, head + end, (Part(0, start, end),)) for start, end in pairwise(bounds)]
+    count = max(1, min(rows, -(-parameter.numel() // values)))
+    return list(pairwise(rows * number // count * row for number in range(count + 1)))
 
 
 def row_values(parameter: Tensor) -> int:
@@ -97,25 +111,35 @@ def laid_out_as(parameter: Tensor, piece: Tensor) -> Tensor:
     return piece.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())
 
 
-def plan(named: list[tuple[str, Parameter]], bucket_mb: float) -> list[Plan]:
+def plan(named: list[tuple[str, Parameter]], bucket_mb: float, ways: Mapping[str, Way] | None = None) -> list[Plan]:
     """Cut parameters, given in the network's order, into buckets in the order in which backward reaches them.
 
-    bucket_mb: size in MiB at which a bucket is closed; a parameter of that size has a bucket to itself.
+    bucket_mb: size in MiB at which a bucket is closed; a parameter of that size has a bucket to itself. ways: of each
+    parameter that does not travel as it is; a layer whose gradients travel as factors has a bucket to itself.
     """
     bucket_bytes = bucket_mb * BYTES_PER_MIB
-    groups: list[list[tuple[str, Parameter]]] = []
+    groups: list[tuple[Way, list[tuple[str, Parameter]]]] = []
     filled = 0.0
     for name, parameter in reversed(named):
-        like = groups[-1][-1][1] if groups else None
-        alike = like is not None and like.dtype == parameter.dtype and like.device == parameter.device
-        if not alike or filled + _bytes(parameter) > bucket_bytes:
-            groups.append([])
+        way = (ways or {}).get(name, EXACT)
+        own_bytes = 0 if isinstance(way, Factors) else _bytes(parameter)
+        if not groups or not _alike(groups[-1], way, name, parameter) or filled + own_bytes > bucket_bytes:
+            groups.append((way, []))
             filled = 0
-        groups[-1].append((name, parameter))
-        filled += _bytes(parameter)
-    if len(groups) > 1:
-        groups[-1:] = _split_first_layers(groups[-1])
-    return [Plan(group, group[0][1].dtype, group[0][1].device) for group in groups]
+        groups[-1][1].append((name, parameter))
+        filled += own_bytes
+    if len(groups) > 1 and not isinstance(groups[-1][0], Factors):
+        way, group = groups.pop()
+        groups += [(way, part) for part in _split_first_layers(group)]
+    return [Plan(group, group[0][1].dtype, group[0][1].device, way) for way, group in groups]
+
+
+def _alike(group: tuple[Way, list[tuple[str, Parameter]]], way: Way, name: str, parameter: Parameter) -> bool:
+    """Whether a parameter may join a bucket."""
+    other_name, other = group[1][-1]
+    if way != group[0] or parameter.dtype != other.dtype or parameter.device != other.device:
+        return False
+    return not isinstance(way, Factors) or name.rpartition(".")[0] == other_name.rpartition(".")[0]
 
 
 def _split_first_layers(group: list[tuple[str, Parameter]]) -> list[list[tuple[str, Parameter]]]:

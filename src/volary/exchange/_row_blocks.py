@@ -14,12 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from volary.exchange._plain_layers import plain_layers, watched
 from volary.exchange._plan import row_values
 
 if TYPE_CHECKING:
     from torch.autograd.function import FunctionCtx
 
-    from volary.exchange._buckets import Buckets, Slot
+    from volary.exchange._bucket import Slot
+    from volary.exchange._buckets import Buckets
 
 LARGE_BYTES = 2**20
 
@@ -53,7 +55,9 @@ class RowBlocks:
         errors, inputs = errors.reshape(-1, errors.shape[-1]), inputs.reshape(-1, inputs.shape[-1])
         alone, self.uses = self.uses == 1, 0
         slot, buckets = self.slot, self.buckets
-        if not alone or not buckets.in_backward or torch.is_grad_enabled() or _watched(slot.parameter):
+        if not alone or not buckets.in_backward or torch.is_grad_enabled() or watched(slot.parameter):
+            return errors.t() @ inputs
+        if buckets.weight() != 1:  # which is applied to what comes by way of autograd
             return errors.t() @ inputs
         slot.written = True
         slot.departed = slot.alone and slot.left == 1
@@ -88,37 +92,24 @@ class _Blockwise(torch.autograd.Function):
         return for_inputs, for_weight, for_bias, None
 
 
-def write_in_place(module: nn.Module, buckets: Buckets) -> list[nn.Linear]:
+def write_in_place(module: nn.Module, buckets: Buckets) -> list[nn.Module]:
     """Let the large fully connected layers of `module` write their gradients into their buckets; returns them.
 
-    Not those whose weight another layer shares, or that compute something else than a plain layer does.
+    Not those that share a parameter with another layer, or that compute something else than a plain layer does.
     """
-    slots = {id(slot.parameter): slot for slot in buckets.slots}
-    owners: dict[int, list[nn.Module]] = {}
-    for part in module.modules():
-        for parameter in part._parameters.values():
-            if parameter is not None:
-                owners.setdefault(id(parameter), []).append(part)
-    changed = []
-    for part in module.modules():
-        if type(part) is not nn.Linear or "forward" in vars(part):
+    slots = {id(slot.parameter): slot for slot in buckets.slots if slot.chunks[0].bucket.payload is None}
+    changed: list[nn.Module] = []
+    for part, weight in plain_layers(module):
+        slot = slots.get(id(weight))
+        if slot is None or type(part) is not nn.Linear or slot.view.numel() * slot.view.element_size() < LARGE_BYTES:
             continue
-        slot = slots.get(id(part.weight))
-        if slot is None or slot.view.numel() * slot.view.element_size() < LARGE_BYTES:
-            continue
-        plain = slot.view.is_contiguous() and part.weight.is_floating_point()
-        if owners[id(part.weight)] == [part] and plain:
+        if slot.view.is_contiguous() and slot.parameter.is_floating_point():
             vars(part)["forward"] = RowBlocks(part, slot, buckets)
             changed.append(part)
     return changed
 
 
-def _watched(parameter: nn.Parameter) -> bool:
-    """Whether a hook sees its gradient, beside the one of its bucket: it may change it, or keep it."""
-    return bool(parameter._backward_hooks) or len(parameter._post_accumulate_grad_hooks or ()) > 1
-
-
-def write_as_usual(layers: Iterable[nn.Linear]) -> None:
-    """Undo `write_in_place`."""
+def write_as_usual(layers: Iterable[nn.Module]) -> None:
+    """Let layers whose forward was replaced have their type's again."""
     for layer in layers:
         del vars(layer)["forward"]

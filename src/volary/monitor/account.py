@@ -12,7 +12,7 @@ from volary.monitor.wording import trouble
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.journal import StepRow
-from volary.run.reader import PHASES, RunReader
+from volary.run.reader import PHASES, Event, RunReader
 
 RECENT_STEPS = 200
 
@@ -40,7 +40,10 @@ class Kept:
 
 @dataclass(frozen=True)
 class Account:
-    """A run: its newest digest and what only a closer look tells. metrics: rows of (step, values), oldest first."""
+    """A run: its newest digest and what only a closer look tells.
+
+    metrics: rows of (step, values), oldest first. ways: the newest choice of how layers travel, if there was one.
+    """
 
     digest: Digest
     started_at: float | None
@@ -48,6 +51,7 @@ class Account:
     workers: list[WorkerTimes]
     checkpoints: list[Kept]
     logs: list[str]
+    ways: Event | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Everything in plain values, for `--json`."""
@@ -61,6 +65,7 @@ class Account:
             "steps_planned": digest.steps_planned,
             "epoch": digest.window.epoch if digest.window else None,
             "epochs_planned": digest.epochs_planned,
+            "batch_size": digest.batch_size,
             "started_at": self.started_at,
             "elapsed_s": digest.elapsed_s,
             "metric": digest.metric,
@@ -69,6 +74,7 @@ class Account:
             "workers": [asdict(worker) for worker in self.workers],
             "checkpoints": [asdict(kept) for kept in self.checkpoints],
             "warnings": [{"at": event.at, "text": trouble(event)} for event in digest.warnings],
+            "ways": self.ways.data if self.ways else None,
             "message": digest.message,
             "logs": self.logs,
         }
@@ -88,6 +94,7 @@ def _account(directory: RunDirectory, verify: bool) -> Account:
         digest = follower.look()
         recent = list(reader.steps(after=reader.last_step() - RECENT_STEPS))
         metrics, started = reader.metrics(), reader.info().get("started_at")
+        ways = list(reader.events(kind="ways"))
     follower.close()
     return Account(
         digest=digest,
@@ -96,6 +103,7 @@ def _account(directory: RunDirectory, verify: bool) -> Account:
         workers=worker_times(recent),
         checkpoints=kept(Checkpoints(directory.checkpoints), verify),
         logs=[str(path) for path in sorted(directory.logs.glob("*.log"))],
+        ways=ways[-1] if ways else None,
     )
 
 

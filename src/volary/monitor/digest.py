@@ -27,6 +27,7 @@ class Measurement:
 class Digest:
     """A run at one moment; None says not known yet.
 
+    batch_size: samples of a step, where that was searched for in the run.
     route: how contributions are exchanged, and why so; empty where nothing is, or nobody knows yet.
     warnings and news are of the life that the run is in; news holds the events since the last look.
     """
@@ -39,6 +40,7 @@ class Digest:
     step: int = 0
     steps_planned: int | None = None
     epochs_planned: float | None = None
+    batch_size: int | None = None
     window: Window | None = None
     left_s: float | None = None
     elapsed_s: float | None = None
@@ -99,6 +101,7 @@ class Follower:
             self._take(event)
         window, state = self._reader.window(), self._reader.state()
         planned, best = known_number(info, "steps_planned"), best_of(info)
+        batch = known_number(info, "batch_size")
         step = steps_done(info, state, window.step if window else 0)
         return Digest(
             directory=self._directory,
@@ -109,6 +112,7 @@ class Follower:
             step=step,
             steps_planned=int(planned) if planned else None,
             epochs_planned=known_number(info, "epochs_planned"),
+            batch_size=int(batch) if batch else None,
             window=window,
             left_s=self._left(step, planned),
             elapsed_s=self._elapsed(info, state),

@@ -88,7 +88,7 @@ def _add_progress(table: Table, digest: Digest) -> None:
     took = f"{duration(digest.elapsed_s)} so far" if digest.elapsed_s is not None and digest.state == "running" else ""
     parts = (done, f"epoch {window.epoch:.1f}{of_epochs}", took, left)
     table.add_row("", _text("   ".join(part for part in parts if part)))
-    table.add_row("training", _text("   ".join(training(window, digest.session))))
+    table.add_row("training", _text("   ".join(training(window, digest.session, digest.batch_size))))
 
 
 def _add_measured(table: Table, digest: Digest) -> None:

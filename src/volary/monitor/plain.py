@@ -8,6 +8,7 @@ from typing import TextIO
 
 from volary.monitor.closing import closing, one_line
 from volary.monitor.digest import Digest
+from volary.monitor.ways import in_lines
 from volary.monitor.wording import TROUBLE, clean, duration, hour, measured, place, training, trouble
 from volary.run.reader import Event
 
@@ -84,7 +85,8 @@ def progress(digest: Digest) -> str:
         return "no step yet"
     of = f"/{digest.steps_planned}" if digest.steps_planned else ""
     left = f", {duration(digest.left_s)} left" if digest.left_s is not None else ""
-    return f"step {digest.step}{of}, epoch {window.epoch:.1f}: {', '.join(training(window, digest.session))}{left}"
+    how = ", ".join(training(window, digest.session, digest.batch_size))
+    return f"step {digest.step}{of}, epoch {window.epoch:.1f}: {how}{left}"
 
 
 def happened(event: Event, digest: Digest) -> str:
@@ -101,6 +103,15 @@ def happened(event: Event, digest: Digest) -> str:
         return (
             f"exchange: {clean(str(event.data.get('route', '')))}; updated {clean(str(event.data.get('update', '')))}"
         )
+    if event.kind == "ways":
+        return in_lines(event)
+    if event.kind == "batch_size":
+        return f"step {event.step}: batches of {event.data.get('size')} samples{_instead_of(event)}"
     if event.kind == "resumed":
         return f"resumed from step {event.data.get('from_step')}"
     return ""
+
+
+def _instead_of(event: Event) -> str:
+    size, was = event.data.get("size"), event.data.get("was")
+    return ", as before" if size == was else f" instead of {was}"

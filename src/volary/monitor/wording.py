@@ -24,10 +24,11 @@ def number(value: float | None) -> str:
     return f"{value:.4g}"
 
 
-def training(window: Window, session: Outline) -> list[str]:
-    """How training goes: loss, learning rate, speed. The loss of a loop of one's own is not known."""
+def training(window: Window, session: Outline, batch_size: int | None = None) -> list[str]:
+    """How training goes: loss, learning rate, speed, and the batch if it grew. Nobody knows the loss of an own loop."""
     loss = [] if session.function else [f"loss {number(window.loss)}"]
-    return [*loss, f"lr {number(window.lr)}", f"{number(window.samples_per_s)} samples/s"]
+    batch = [] if batch_size is None else [f"batch {batch_size}"]
+    return [*loss, f"lr {number(window.lr)}", f"{number(window.samples_per_s)} samples/s", *batch]
 
 
 def duration(seconds: float) -> str:

@@ -43,8 +43,12 @@ class Period:
 
     def ends(self, steps_done: int, steps_per_epoch: int) -> bool:
         """Whether a period ends when `steps_done` steps are done (1 after the first)."""
+        return self.ends_within(steps_done - 1, steps_done, steps_per_epoch)
+
+    def ends_within(self, before: int, after: int, steps_per_epoch: int) -> bool:
+        """Whether a period ends once `before` steps were done and until `after` are."""
         every = self.in_steps(steps_per_epoch)
-        return every is not None and steps_done % every == 0
+        return every is not None and after // every > before // every
 
     def __str__(self) -> str:
         if self.unit == "never":

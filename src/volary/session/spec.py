@@ -25,12 +25,15 @@ class Data:
     """What is learnt from."""
 
     source: Annotated[Any, Choice("volary.data.sources", user=True)]  # where samples come from
-    batch_size: int = 64  # samples per step, over all workers
+    batch_size: int = 64  # samples per step, over all workers; where batches grow, of the first
+    batch: Annotated[Any, Choice("volary.train.batches")] = "fixed"  # whether batches grow in the course of a run
     shuffle: bool = True  # a new order each epoch, given by train.seed; false: the source's order
 
     def __post_init__(self) -> None:
         settle(self)
         require(self.batch_size >= 1, "batch_size", self.batch_size, WHOLE)
+        largest, accepted = self.batch.largest(self.batch_size), f"at least batch_size, {self.batch_size}"
+        require(largest >= self.batch_size, "batch.most", largest, accepted)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +121,8 @@ class Strategy:
         require(self.bucket_mb > 0, "bucket_mb", self.bucket_mb, POSITIVE)
         require(self.suspect_after_s > 0, "suspect_after_s", self.suspect_after_s, POSITIVE)
         require(self.startup_timeout_s > 0, "startup_timeout_s", self.startup_timeout_s, POSITIVE)
+        if reason := self.exchange.why_not(self.codec):
+            raise SettingError(f"exchange and codec do not go together: {reason}")
         longer = f"at least suspect_after_s, {self.suspect_after_s:g}"
         require(self.give_up_after_s >= self.suspect_after_s, "give_up_after_s", self.give_up_after_s, longer)
 

@@ -13,6 +13,7 @@ from volary.session.spec import Session
 from volary.train.assemble import HeldBack, Model, build_model
 from volary.train.checkpoint import WEIGHTS, load_weights
 from volary.train.evaluation import measure
+from volary.train.recorder import Recorder
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
@@ -33,6 +34,7 @@ def check_session(session: Session) -> Summary:
     """Open the data, build the network and try it once. Raises BadInput if they do not fit."""
     model = build_model(session, torch.device("cpu"))
     feed = Feed(model.samples, session.data.batch_size, shuffle=False)
+    session.data.batch.build(feed, Recorder(0))
     return Summary(
         parameters=sum(parameter.numel() for parameter in model.module.parameters()),
         samples=feed.samples,

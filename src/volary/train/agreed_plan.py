@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from volary.exchange._order import most_urgent_first
 from volary.train.compare import compare
 
 if TYPE_CHECKING:
-    from volary.exchange._buckets import Chunk
+    from volary.exchange._bucket import Chunk
     from volary.exchange._line import Travelled
     from volary.exchange._plan import Cut, Plan
     from volary.train.bulletin import Bulletin
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 WARM_STEPS = 2  # the first steps take their time for other reasons
 
 
-def describe(plans: Sequence[Plan], chunk_mb: float, codec: str) -> list[str]:
+def describe(plans: Sequence[Plan], chunk_mb: float) -> list[str]:
     """Each chunk of buckets with these plans, in words, in the order of `Buckets.chunks`."""
     return [
-        f"bucket {number}, values {cut.start} to {cut.end} of {_parameters(plan, cut)}, codec {codec}"
+        f"bucket {number}, values {cut.start} to {cut.end} of {_parameters(plan, cut)}, {plan.way}"
         for number, plan in enumerate(plans)
         for cut in plan.cuts(chunk_mb)
     ]
@@ -48,7 +48,7 @@ def _parameters(plan: Plan, cut: Cut) -> str:
 
 
 class Profile:
-    """Watches one step: when each chunk was there, and how fast the wire was.
+    """Watches one step: when each parcel was there, and how fast the wire was.
 
     urgency: by chunk, the place in the network of the first layer that waits for it.
     """
@@ -58,19 +58,25 @@ class Profile:
         self._seen: dict[int, Travelled] = {}
 
     def add(self, chunk: Chunk, travelled: Travelled) -> None:
-        """A chunk of that step arrived."""
+        """A parcel of that step arrived; its first chunk tells which."""
         self._seen[chunk.index] = travelled
 
     def order(self) -> list[int]:
-        """Most urgent first, as it would have been in the step that was watched."""
-        seen = [self._seen[chunk.index] for chunk in self._chunks]
+        """Most urgent first, as it would have been in the step that was watched; of each parcel the first chunk."""
+        chunks = [chunk for chunk in self._chunks if chunk.index in self._seen]
+        seen = [self._seen[chunk.index] for chunk in chunks]
         began = min(one.ready_s for one in seen)
-        bytes_per_s = sum(chunk.size_bytes for chunk in self._chunks) / max(1e-9, _busy_s(seen))
-        takes = [chunk.size_bytes / bytes_per_s for chunk in self._chunks]
-        return most_urgent_first([one.ready_s - began for one in seen], takes, self._urgency)
+        bytes_per_s = sum(chunk.wire_bytes for chunk in chunks) / max(1e-9, busy_s(seen))
+        takes = [chunk.wire_bytes / max(1.0, bytes_per_s) for chunk in chunks]
+        urgency = [min(self._urgency[one.index] for one in self._with(chunk)) for chunk in chunks]
+        order = most_urgent_first([one.ready_s - began for one in seen], takes, urgency)
+        return [chunks[place].index for place in order]
+
+    def _with(self, chunk: Chunk) -> list[Chunk]:
+        return [other for other in self._chunks if other.parcel == chunk.parcel]
 
 
-def _busy_s(seen: Sequence[Travelled]) -> float:
+def busy_s(seen: Iterable[Travelled]) -> float:
     """Seconds in which anything was on the wire."""
     busy, until = 0.0, float("-inf")
     for one in sorted(seen, key=lambda one: one.sent_s):

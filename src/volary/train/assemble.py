@@ -15,10 +15,12 @@ from volary.errors import SettingError
 from volary.network import build, build_loss
 from volary.network.flow import Flow
 from volary.session.reference import UserObject
-from volary.train.checkpoint import Saver
+from volary.train.carried import Carried
+from volary.train.checkpoint import Saver, Stateful
 from volary.train.evaluation import Best
 from volary.train.loop import Training
 from volary.train.precision import Precision
+from volary.train.schedules._paced import Paced
 from volary.train.strategy import build_strategy
 from volary.train.update import Update
 
@@ -102,18 +104,30 @@ def assemble(
     feed.limit(steps)
     recorder.spans.follow(session.train.trace, feed.steps_per_epoch or steps)
     precision = Precision(session.train.precision, device)
-    update = _update(session, model.module, precision, steps)
+    update = _update(session, model.module, precision, feed, steps)
     best = Best(model.criterion.metric, model.criterion.higher_is_better)
+    growth = data.batch.build(feed, recorder)
+    carried = Carried()
+    parts: dict[str, Stateful] = {"update": update, "feed": feed, "best": best, "ways": carried}
     saver = Saver(
         checkpoints,
         bulletin,
         recorder,
         model.module,
-        {"update": update, "feed": feed, "best": best},
+        parts | ({"growth": growth} if growth else {}),
+        carried,
         session.checkpoint,
     )
     strategy = build_strategy(
-        session.strategy, model.module, recorder, bulletin, update, passes=session.train.accumulate
+        session.strategy,
+        model.module,
+        recorder,
+        bulletin,
+        update,
+        carried=carried,
+        samples=lambda: feed.given,
+        on_nonfinite=session.train.on_nonfinite,
+        passes=session.train.accumulate,
     )
     return Training(
         session=session,
@@ -123,12 +137,14 @@ def assemble(
         flow=model.flow("train"),
         evaluating=model.flow("evaluate"),
         feed=feed,
+        growth=growth,
         held_back=HeldBack(session, rank, world_size),
         precision=precision,
         update=update,
         strategy=strategy,
         recorder=recorder,
         saver=saver,
+        owing=carried,
         best=best,
         steps=steps,
         steps_per_epoch=feed.steps_per_epoch or steps,
@@ -150,12 +166,13 @@ class HeldBack:
         return one_pass(self._samples, self._session.data.batch_size, rank=self._rank, world_size=self._world_size)
 
 
-def _update(session: Session, module: nn.Module, precision: Precision, steps: int) -> Update:
+def _update(session: Session, module: nn.Module, precision: Precision, feed: Feed, steps: int) -> Update:
     trainable: list[torch.Tensor] = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trainable:
         raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
     build, elementwise = _rule(session)
-    return Update(build(trainable), session.schedule, session.train, precision, steps, build, elementwise)
+    schedule = Paced(session.schedule, feed)
+    return Update(build(trainable), schedule, session.train, precision, steps, build, elementwise)
 
 
 def _rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.optim.Optimizer], bool]:

@@ -10,7 +10,7 @@ from volary.train.votes import Agreed
 if TYPE_CHECKING:
     from torch import nn
 
-    from volary.exchange._buckets import Chunk
+    from volary.exchange._bucket import Chunk
     from volary.exchange._line import Travelled
     from volary.train.contribution import Contribution
     from volary.train.recorder import Recorder
@@ -23,35 +23,35 @@ class AtOnce:
     def __init__(
         self, contribution: Contribution, module: nn.Module, recorder: Recorder, update: Update | None
     ) -> None:
-        self._contribution, self._module, self._recorder, self._update = contribution, module, recorder, update
+        self.contribution, self._module, self._recorder, self._update = contribution, module, recorder, update
         self._loss, self._busy, self._ending = 0.0, True, False
         self._agreed: Agreed | None = None
 
     @property
     def sent_bytes(self) -> int:
         """Bytes that this worker put on the wire since it started."""
-        return self._contribution.sent_bytes
+        return self.contribution.sent_bytes
 
     @property
     def received_bytes(self) -> int:
         """Bytes that this worker took off the wire since it started."""
-        return self._contribution.received_bytes
+        return self.contribution.received_bytes
 
     def start(self, late: Late) -> None:
         """Start the exchange, and give all ranks what rank 0 has."""
-        share_now(list(self._module.parameters()), late, self._contribution.exchange.broadcast)
-        self._contribution.start(
+        share_now(list(self._module.parameters()), late, self.contribution.exchange.broadcast)
+        self.contribution.start(
             votes_first=False, heard=self._hear, apply=None, travelled=self._travelled, applied=_nothing
         )
 
     def vote(self, loss: float, *, busy: bool, ending: bool) -> None:
         """To be sent with the last gradients: only then is known what this rank has."""
         self._loss, self._busy, self._ending = loss, busy, ending
-        self._contribution.buckets.in_backward = True
+        self.contribution.buckets.in_backward = True
 
     def agree(self) -> Agreed:
         """Wait until every parameter's gradient is the sum over all ranks."""
-        contribution = self._contribution
+        contribution = self.contribution
         busy = contribution.close() and self._busy
         self._recorder.enter("exchange")
         contribution.vote(self._loss, busy=busy, ending=self._ending)
@@ -81,16 +81,16 @@ class AtOnce:
 
     def close(self) -> None:
         """End the exchange and let go of the network."""
-        self._contribution.let_go()
+        self.contribution.let_go()
 
     def _hear(self) -> None:
-        self._agreed = self._contribution.read()
+        self._agreed = self.contribution.read()
 
     def _travelled(self, chunk: Chunk, travelled: Travelled) -> None:
         spans, step = self._recorder.spans, self._recorder.step + 1
         if spans.recording:
             spans.add(step, "ready", chunk.name, travelled.ready_s, travelled.ready_s)
-            spans.add(step, "exchange", chunk.name, travelled.sent_s, travelled.received_s, chunk.size_bytes)
+            spans.add(step, "exchange", chunk.name, travelled.sent_s, travelled.received_s, chunk.wire_bytes)
 
 
 def _nothing(*_: Any) -> None:

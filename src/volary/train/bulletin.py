@@ -15,9 +15,13 @@ class Bulletin:
     Waits are bounded by the store's timeout.
     """
 
-    def __init__(self, store: Store, rank: int, world_size: int, life: int) -> None:
+    def __init__(self, store: Store, rank: int, world_size: int, life: int, part: str = "") -> None:
         self.rank, self.world_size = rank, world_size
-        self._store, self._prefix = store, f"bulletin/{life}"
+        self._store, self._life, self._prefix = store, life, f"bulletin/{life}{part}"
+
+    def within(self, part: str) -> Bulletin:
+        """A part of it, whose topics are its own: for what happens again and again."""
+        return Bulletin(self._store, self.rank, self.world_size, self._life, f"/{part}")
 
     def post(self, topic: str, value: Any) -> None:
         """Post this rank's value under `topic`."""

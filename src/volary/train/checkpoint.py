@@ -18,6 +18,8 @@ from volary.train.seeds import generators_state, restore_generators
 from volary.train.skeleton import blank, put_together, taken_apart
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor, nn
 
     from volary.session.spec import Checkpoint as Settings
@@ -40,12 +42,24 @@ class Stateful(Protocol):
         ...
 
 
+class Owing(Protocol):
+    """What each rank owes to the sums, which ranks that are left out of a resumed run leave to the others."""
+
+    def owed(self) -> dict[str, Any]:
+        """In values that a weights-only reader accepts."""
+        ...
+
+    def owe(self, states: Sequence[dict[str, Any]]) -> None:
+        """Owe what several ranks owed, instead of what is owed now."""
+        ...
+
+
 class Saver:
     """Writes and reads the checkpoints of one run, all ranks together.
 
-    parts: what all ranks hold alike (update, feed, best), saved by rank 0. Each rank adds its random generators and the
-    network's buffers, which differ between ranks. late: of a resumed state, what rank 0 has yet to send to the others
-    besides the parameters.
+    parts: what all ranks hold alike (update, feed, best, ways), saved by rank 0. Each rank adds its random generators,
+    the network's buffers and what it owes, which differ between ranks. late: of a resumed state, what rank 0 has yet to
+    send to the others besides the parameters.
     """
 
     def __init__(
@@ -55,10 +69,11 @@ class Saver:
         recorder: Recorder,
         module: nn.Module,
         parts: dict[str, Stateful],
+        owing: Owing,
         settings: Settings,
     ) -> None:
         self._checkpoints, self._bulletin, self._recorder = checkpoints, bulletin, recorder
-        self._module, self._parts, self._settings = module, parts, settings
+        self._module, self._parts, self._owing, self._settings = module, parts, owing, settings
         self.late = Late()
         self._newest = "none yet"
         self._saved = 0
@@ -142,7 +157,7 @@ class Saver:
             self._open(step, topic)
         elif (refusal := self._awaited(f"{topic}-open", 0)) is not None:
             raise OSError(refusal)
-        files = {f"rank-{rank}.pt": _packed(self._own_state())}
+        files = {_own(rank): _packed(self._own_state())}
         if rank == 0:
             files[WEIGHTS] = save_safetensors(_apart(_weights(self._module)))
             files[SHARED] = _packed({name: part.state() for name, part in self._parts.items()})
@@ -175,7 +190,7 @@ class Saver:
     def _own_state(self) -> dict[str, Any]:
         # cloned: a view would be saved with all that it is a view of
         buffers = {name: buffer.detach().clone() for name, buffer in self._module.named_buffers()}
-        return {"generators": generators_state(), "buffers": buffers}
+        return {"generators": generators_state(), "buffers": buffers, "owed": self._owing.owed()}
 
     def _restore(self, manifest: Manifest) -> None:
         path, rank = self._checkpoints.path(manifest.step), self._bulletin.rank
@@ -200,14 +215,22 @@ class Saver:
         self._restore_own(manifest)
 
     def _restore_own(self, manifest: Manifest) -> None:
-        path, own = self._checkpoints.path(manifest.step), f"rank-{self._bulletin.rank}.pt"
-        if own not in manifest.files:  # the run had fewer workers
+        path, rank = self._checkpoints.path(manifest.step), self._bulletin.rank
+        if rank >= manifest.world_size:  # the run had fewer workers
             load_buffers(self._module, read(path, manifest, WEIGHTS))
             return
-        state = _unpacked(read(path, manifest, own))
+        state = _unpacked(read(path, manifest, _own(rank)))
         for name, buffer in self._module.named_buffers():
             buffer.copy_(state["buffers"][name])
         restore_generators(state["generators"])
+        gone = range(rank + self._bulletin.world_size, manifest.world_size, self._bulletin.world_size)
+        others = (_unpacked(read(path, manifest, _own(other)))["owed"] for other in gone)
+        self._owing.owe([state["owed"], *others])
+
+
+def _own(rank: int) -> str:
+    """The file of what is a rank's own."""
+    return f"rank-{rank}.pt"
 
 
 def load_buffers(module: nn.Module, data: bytes) -> None:

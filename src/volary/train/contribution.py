@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,49 +12,65 @@ import torch
 from volary.comm.routes._base import Shape
 from volary.exchange._base import Use
 from volary.exchange._buckets import Buckets
-from volary.exchange._line import Parcel
+from volary.exchange._line import Parcel, Travelled
+from volary.exchange._outer import send_factors
 from volary.exchange._plan import plan
 from volary.exchange._row_blocks import write_as_usual, write_in_place
 from volary.train import votes
-from volary.train.agreed_plan import compare_plan, describe
+from volary.train.agreed_plan import busy_s, compare_plan, describe
 from volary.train.votes import Agreed
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from volary.exchange._bucket import Chunk
+    from volary.exchange._ground import Ground
+    from volary.exchange._way import Way
     from volary.session.spec import Strategy as Settings
     from volary.train.bulletin import Bulletin
+    from volary.train.carried import Carried
     from volary.train.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What does not change while ways do.
+
+    private: agreed gradients may be changed in place, by clipping say. passes: backward passes a step (gradient
+    accumulation). weight: the factor of this rank's gradients, if its loss is not yet its share of the global batch's
+    mean.
+    """
+
+    settings: Settings
+    module: nn.Module
+    recorder: Recorder
+    ground: Ground
+    carried: Carried
+    on_nonfinite: str
+    private: bool
+    passes: int
+    weight: Callable[[], float]
 
 
 class Contribution:
     """Buckets of the network's gradients and a box for votes, in the memory of the session's exchange.
 
-    private: agreed gradients may be changed in place, by clipping say. passes: backward passes a step (gradient
-    accumulation). weight: the factor of this rank's gradients, if its loss is not yet its share of the global batch's
-    mean. Making one is a collective call. Raises RanksDiffer if ranks plan differently.
+    ways: of each parameter that does not travel as it is. bulletin: of this contribution alone. Making one is a
+    collective call. Raises RanksDiffer if ranks plan differently.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        module: nn.Module,
-        recorder: Recorder,
-        bulletin: Bulletin,
-        *,
-        private: bool,
-        passes: int,
-        weight: Callable[[], float],
-    ) -> None:
-        self._rank, self._world_size, self._recorder = bulletin.rank, bulletin.world_size, recorder
+    def __init__(self, terms: Terms, ways: Mapping[str, Way], bulletin: Bulletin) -> None:
+        settings, module = terms.settings, terms.module
+        self._rank, self._world_size, self._recorder = bulletin.rank, bulletin.world_size, terms.recorder
         everyone = list(module.named_parameters())
         trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
         frozen = [(name, parameter) for name, parameter in everyone if not parameter.requires_grad]
-        plans = plan(trained, settings.bucket_mb)
-        self._described = describe(plans, settings.bucket_mb, type(settings.codec).__name__)
+        plans = plan(trained, settings.bucket_mb, ways)
+        self._described = describe(plans, settings.bucket_mb)
         self.compare(bulletin, "plan", range(len(self._described)))
         box = Shape(votes.size(self._world_size), torch.float32, torch.device("cpu"))
-        self.exchange = settings.exchange.build(settings.codec, bulletin, [*(one.shape for one in plans), box])
+        left_out = self._warn if terms.on_nonfinite == "skip" else None
+        self.exchange = terms.ground.build(bulletin, plans, box, terms.carried.errors(plans), left_out)
         self.consistency = settings.consistency.build(self.exchange)
         *memory, self._box = self.exchange.memory
         self.buckets = Buckets(
@@ -60,12 +78,13 @@ class Contribution:
             memory,
             frozen,
             chunk_mb=settings.bucket_mb,
-            private=private,
-            passes=passes,
+            private=terms.private,
+            passes=terms.passes,
             ready=self.consistency.gradient_ready,
-            weight=weight,
+            weight=terms.weight,
         )
-        self._in_place = write_in_place(module, self.buckets)
+        self._changed = [*write_in_place(module, self.buckets), *send_factors(module, self.buckets)]
+        self._seen = deque[tuple[Travelled, int]](maxlen=2 * len(self.buckets.chunks))
         parts = module.named_modules()
         self._scripted = [name or "the network" for name, part in parts if isinstance(part, torch.jit.ScriptModule)]
         self._named: set[str] = set()
@@ -94,17 +113,29 @@ class Contribution:
         """Raise RanksDiffer unless all ranks would send the same in this order. A collective call."""
         compare_plan(bulletin, topic, self._described, order)
 
-    def start(self, **more: Any) -> None:
+    def start(self, travelled: Callable[[Chunk, Travelled], None], **more: Any) -> None:
         """Start the exchange; more: see `volary.exchange._base.Use`."""
         chunks = self.buckets.chunks
         votes_parcel = Parcel(len(self.exchange.memory) - 1, 0, self._box.contribution.numel())
-        self.exchange.start(Use(chunks=chunks, slots=self.buckets.slots, votes=votes_parcel, **more))
+
+        def seen(chunk: Chunk, how: Travelled) -> None:
+            self._seen.append((how, self.exchange.sent_bytes))
+            travelled(chunk, how)
+
+        self.exchange.start(Use(chunks=chunks, slots=self.buckets.slots, votes=votes_parcel, travelled=seen, **more))
+
+    def sent_bytes_per_s(self) -> float | None:
+        """What this rank sent in a second in which anything was on the wire, of about the last two steps."""
+        seen = list(self._seen)
+        if len(seen) < 2 or seen[0][1] == seen[-1][1]:
+            return None
+        return (seen[-1][1] - seen[0][1]) / max(1e-9, busy_s(how for how, _ in seen[1:]))
 
     def vote(self, loss: float, *, busy: bool, ending: bool) -> None:
         """Send this rank's votes."""
         cast = votes.cast(loss, busy=busy, ending=ending, rank=self._rank, world_size=self._world_size)
         self._box.contribution.copy_(torch.tensor(cast))
-        self.exchange.push(len(self.buckets.chunks))
+        self.exchange.push(self.buckets.parcels)
 
     def close(self) -> bool:
         """Backward is over: what is still here leaves. Whether this rank had any gradient."""
@@ -126,11 +157,14 @@ class Contribution:
                 if self._rank == 0:
                     self._recorder.event("warning", text=_missing_text(slot.name, busy - slot.users, busy))
 
+    def _warn(self, text: str) -> None:
+        self._recorder.event("warning", text=text)
+
     def let_go(self) -> None:
         """End the exchange and let go of the network."""
         self.exchange.close()
         self.buckets.remove()
-        write_as_usual(self._in_place)
+        write_as_usual(self._changed)
 
 
 def _missing_text(name: str, without: int, ranks: int) -> str:

@@ -16,10 +16,14 @@ MESSAGE_BYTES = 2**20  # smaller tensors travel together up to this
 
 @dataclass(frozen=True)
 class Late:
-    """Tensors that rank 0 sends after the parameters, and what is to be done when all have come."""
+    """Tensors that rank 0 sends after the parameters, and what is to be done when all have come.
+
+    new: the parameters have to be sent; False where all ranks have had them in steps before.
+    """
 
     tensors: Sequence[Tensor] = ()
     come: Callable[[], None] = field(default=lambda: None)
+    new: bool = True
 
 
 def messages(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
@@ -38,6 +42,6 @@ def messages(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
 
 def share_now(parameters: Sequence[Tensor], late: Late, broadcast: Callable[[Tensor], None]) -> None:
     """Give every rank what rank 0 has, and wait for it. A collective call. broadcast: of bytes, from rank 0."""
-    for group in (*messages(parameters), *messages(late.tensors)):
+    for group in (*messages(parameters if late.new else []), *messages(late.tensors)):
         take_all_from_first(group, broadcast)
     late.come()

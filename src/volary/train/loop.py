@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from volary.train.evaluation import Best, measure, record
+from volary.train.moment import Moment
 from volary.train.replicas import compare_replicas
 from volary.train.votes import check_finite
 
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
     from volary.data.batch import Batch
     from volary.data.feed import Feed
     from volary.network.flow import Flow
+    from volary.session.period import Period
     from volary.session.spec import Session
-    from volary.train.checkpoint import Saver
+    from volary.train.checkpoint import Owing, Saver
+    from volary.train.growth import Growth
     from volary.train.precision import Precision
     from volary.train.recorder import Recorder
     from volary.train.strategy import Strategy
@@ -32,7 +35,8 @@ class Training:
     """Everything that one worker trains with.
 
     evaluating: the second flow, on the same module. held_back: makes this rank's batches for it.
-    steps: the run's planned steps. asked_to_end: whether this worker was asked to end after its step.
+    growth: lets batches grow, if they may. owing: what this rank owes to the sums. steps: the run's length and that of
+    an epoch, as the feed counts them. asked_to_end: whether this worker was asked to end after its step.
     """
 
     session: Session
@@ -42,12 +46,14 @@ class Training:
     flow: Flow
     evaluating: Flow
     feed: Feed
+    growth: Growth | None
     held_back: Callable[[], Iterator[Batch]]
     precision: Precision
     update: Update
     strategy: Strategy
     recorder: Recorder
     saver: Saver
+    owing: Owing
     best: Best
     steps: int
     steps_per_epoch: int
@@ -56,30 +62,38 @@ class Training:
 
 def train(it: Training) -> Outcome:
     """Train until the last step, an early stop, or the wish to end. Raises NotFinite, RanksDiffer, PeerLost."""
-    enter, accumulate = it.recorder.enter, it.session.train.accumulate
+    if not _grow(it):  # a checkpoint may have been taken just before
+        return "stopped"
     it.recorder.begin_step()
     for batch in it.feed:  # goes on where the checkpoint stopped
-        share = 0.0
-        # a share without samples has no gradients: zeros would decay parameters that nobody uses
-        parts = list(batch.to(it.device).parts(accumulate)) if batch.count else []
-        for number, part in enumerate(parts, start=1):
-            enter("forward")
-            with it.precision.casting():
-                loss = it.flow(part.inputs, part.targets)  # a layer waits only for its own parameters
-            share += loss.item() * part.weight
-            if number == len(parts):
-                it.strategy.vote(share, busy=True, ending=it.asked_to_end())
-            enter("backward")
-            it.precision.backward(loss, part.weight)  # a bucket leaves the moment its gradients exist
-        if not parts:
-            it.strategy.vote(share, busy=False, ending=it.asked_to_end())
-        agreed = it.strategy.agree()
+        agreed = _learn(it, batch)
         _update(it, agreed)
         _end_step(it, batch, agreed)
         if (outcome := _between_steps(it, agreed)) is not None:
             return outcome
+        if not _grow(it):
+            return "stopped"
         it.recorder.begin_step()
     return "finished"
+
+
+def _learn(it: Training, batch: Batch) -> Agreed:
+    """Forward and backward of this rank's share, and what all ranks agree on."""
+    enter, share = it.recorder.enter, 0.0
+    # a share without samples has no gradients: zeros would decay parameters that nobody uses
+    parts = list(batch.to(it.device).parts(it.session.train.accumulate)) if batch.count else []
+    for number, part in enumerate(parts, start=1):
+        enter("forward")
+        with it.precision.casting():
+            loss = it.flow(part.inputs, part.targets)  # a layer waits only for its own parameters
+        share += loss.item() * part.weight
+        if number == len(parts):
+            it.strategy.vote(share, busy=True, ending=it.asked_to_end())
+        enter("backward")
+        it.precision.backward(loss, part.weight)  # a bucket leaves the moment its gradients exist
+    if not parts:
+        it.strategy.vote(share, busy=False, ending=it.asked_to_end())
+    return it.strategy.agree()
 
 
 def _update(it: Training, agreed: Agreed) -> None:
@@ -104,23 +118,56 @@ def _end_step(it: Training, batch: Batch, agreed: Agreed) -> None:
 
 def _between_steps(it: Training, agreed: Agreed) -> Outcome | None:
     """What is due after a step; the same on every rank. Returns how training ends, if it ends here."""
-    session, step, per_epoch = it.session, it.recorder.step, it.steps_per_epoch
-    last = step >= it.steps
-    if it.world_size > 1 and (last or session.train.compare_replicas.ends(step, per_epoch)):
+    session, last = it.session, it.feed.step >= it.steps
+    equal = it.world_size > 1 and session.strategy.exchange.equal
+    if equal and (last or _ends(it, session.train.compare_replicas)):
         it.strategy.settle()
         it.recorder.enter("exchange")
-        compare_replicas(it.flow.module, step, it.world_size)
+        compare_replicas(it.flow.module, it.recorder.step, it.world_size)
     better = False
-    if session.evaluate.every.unit != "never" and (last or session.evaluate.every.ends(step, per_epoch)):
+    if session.evaluate.every.unit != "never" and (last or _ends(it, session.evaluate.every)):
         better = _evaluate(it)
     exhausted = session.evaluate.patience is not None and it.best.waited >= session.evaluate.patience
     ending = last or exhausted or agreed.ending
-    if ending or session.checkpoint.every.ends(step, per_epoch) or (better and session.checkpoint.keep_best):
+    if ending or _ends(it, session.checkpoint.every) or (better and session.checkpoint.keep_best):
         it.strategy.settle()
         it.saver.save(it.best.value if better else None)
     if last or exhausted:
         return "finished"
     return "stopped" if agreed.ending else None
+
+
+def _ends(it: Training, period: Period) -> bool:
+    """Whether the period ended with the newest batch, which may have been several steps at once."""
+    return period.ends_within(it.feed.begun, it.feed.step, it.steps_per_epoch)
+
+
+def _grow(it: Training) -> bool:
+    """Choose the size of the next batches, if that is due. False: somebody asked to end meanwhile; the state is saved.
+
+    The state is the one before the search, which a resumed run does anew.
+    """
+    if it.growth is None or not it.growth.due:
+        return True
+    it.strategy.settle()
+    moment = Moment(it.flow.module, (it.update,), it.owing)
+
+    def attempt(batch: Batch) -> Agreed:
+        agreed = _learn(it, batch)
+        if agreed.not_finite:
+            it.strategy.leave_out()
+        else:
+            it.strategy.apply()
+        return agreed
+
+    def come_back() -> None:
+        it.strategy.settle()
+        moment.come_back()
+
+    chosen = it.growth.search(attempt, come_back)
+    if not chosen:
+        it.saver.save(None)
+    return chosen
 
 
 def _evaluate(it: Training) -> bool:

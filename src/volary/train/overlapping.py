@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from volary.exchange._buckets import Gate
+from volary.exchange._bucket import Gate
 from volary.exchange._collectives import take_all_from_first
 from volary.exchange._just_in_time import JustInTime
-from volary.exchange._plan import in_memory_order
 from volary.train.agreed_plan import WARM_STEPS, Profile
 from volary.train.first_state import Late, messages
 from volary.train.pieces import Portion
@@ -19,12 +19,20 @@ from volary.train.votes import Agreed
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from volary.exchange._buckets import Chunk
+    from volary.exchange._bucket import Chunk
     from volary.exchange._line import Travelled
     from volary.train.bulletin import Bulletin
     from volary.train.contribution import Contribution
     from volary.train.recorder import Recorder
     from volary.train.update import Update
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What becomes of a step's sums. busy: how many ranks had samples. left_out: they change nothing."""
+
+    busy: int = 0
+    left_out: bool = False
 
 
 class Overlapping:
@@ -42,14 +50,16 @@ class Overlapping:
         bulletin: Bulletin,
         update: Update,
     ) -> None:
-        self._contribution, self._recorder, self._update = contribution, recorder, update
+        self.contribution, self._recorder, self._update = contribution, recorder, update
         self._bulletin = bulletin
         self._step = self._steps = 0  # the step whose gradients are under way, and how many there were in this life
+        self._began = False  # whether all is there that rank 0 sends at the start
         self._began_s = 0.0
         self._agreed: Agreed | None = None
         self._busy = 0
-        self._left_out = False
+        self._now = self._next = _Step()  # whose sums are applied, and of which backward is over
         chunks, slots = contribution.buckets.chunks, contribution.buckets.slots
+        contribution.buckets.form_one_by_one()
         update.divide([_portions(chunk) for chunk in chunks])
         place = {id(parameter): number for number, parameter in enumerate(module.parameters())}
         urgency = [min(place[id(slot.parameter)] for slot in chunk.slots) for chunk in chunks]
@@ -62,22 +72,27 @@ class Overlapping:
     @property
     def sent_bytes(self) -> int:
         """Bytes that this worker put on the wire since it started."""
-        return self._contribution.sent_bytes
+        return self.contribution.sent_bytes
 
     @property
     def received_bytes(self) -> int:
         """Bytes that this worker took off the wire since it started."""
-        return self._contribution.received_bytes
+        return self.contribution.received_bytes
 
     def start(self, late: Late) -> None:
         """Start the exchange: what rank 0 has comes first, layer by layer, under the first forward."""
-        send = self._contribution.exchange.broadcast
-        first = [partial(self._receive, group) for group in messages(self._parameters)]
-        if self._bulletin.rank != 0:
+        send = self.contribution.exchange.broadcast
+        first = [partial(self._receive, group) for group in messages(self._parameters if late.new else [])]
+        if self._bulletin.rank != 0 and late.new:
             for gate in self._gates.values():
                 gate.waits = 1
-        self._contribution.start(
-            first=[*first, *(partial(take_all_from_first, group, send) for group in messages(late.tensors)), late.come],
+        self.contribution.start(
+            first=[
+                *first,
+                *(partial(take_all_from_first, group, send) for group in messages(late.tensors)),
+                late.come,
+                self._here,
+            ],
             votes_first=True,
             heard=self._hear,
             apply=self._apply_chunk,
@@ -87,22 +102,22 @@ class Overlapping:
 
     def vote(self, loss: float, *, busy: bool, ending: bool) -> None:
         """Send the votes; the step before must be settled, as its buckets are filled anew."""
-        self.settle()
-        if self._steps == WARM_STEPS + 1:
+        self._settle_step()
+        if self._steps == WARM_STEPS + 1 and not self.contribution.exchange.behind:
             self._reorder()
         self._steps += 1
         self._step = self._recorder.step + 1
         self._update.prepare(self._recorder.step)
-        self._contribution.vote(loss, busy=busy, ending=ending)
-        self._contribution.buckets.in_backward = True
+        self.contribution.vote(loss, busy=busy, ending=ending)
+        self.contribution.buckets.in_backward = True
         self._began_s = time.perf_counter()
 
     def agree(self) -> Agreed:
         """Wait for the votes alone."""
-        self._contribution.close()
+        self.contribution.close()
         if self._agreed is None:
             self._recorder.enter("exchange")
-            self._contribution.exchange.wait_for(lambda: self._agreed is not None)
+            self.contribution.exchange.wait_for(lambda: self._agreed is not None)
         agreed, self._agreed = self._agreed, None
         assert agreed is not None
         self._busy = agreed.busy
@@ -110,66 +125,87 @@ class Overlapping:
 
     def apply(self) -> None:
         """From now on parameters change as their sums arrive."""
-        self._left_out = False
-        self._contribution.consistency.step()
+        self._end_backward(_Step(self._busy))
 
     def leave_out(self) -> None:
         """The sums still travel, as on all ranks, and change nothing."""
-        self._left_out = True
-        self._contribution.consistency.step()
+        self._end_backward(_Step(self._busy, left_out=True))
 
     def settle(self) -> None:
-        """Wait until all sums of the last step are applied."""
-        phase = self._recorder.phase
-        self._recorder.enter("exchange")
-        self._contribution.exchange.settle()
-        self._recorder.enter(phase)
-        if self._steps and not self._left_out:
-            self._contribution.name_missing(self._busy)
+        """Wait until all has come that rank 0 sends at the start, and all sums are applied."""
+        exchange = self.contribution.exchange
+        self._wait(lambda: exchange.wait_for(lambda: self._began))
+        self._settle_step()
+        if exchange.behind:
+            self._now = self._next
+            self._wait(exchange.drain)
 
     def close(self) -> None:
         """End the exchange and let go of the network."""
-        self._contribution.let_go()
+        self.contribution.let_go()
         self._just_in_time.remove()
+
+    def _end_backward(self, step: _Step) -> None:
+        self._now = self._next if self.contribution.exchange.behind else step
+        self._next = step
+        self.contribution.consistency.step()
+
+    def _wait(self, until: Callable[[], None]) -> None:
+        phase = self._recorder.phase
+        self._recorder.enter("exchange")
+        until()
+        self._recorder.enter(phase)
+
+    def _settle_step(self) -> None:
+        """Wait until the sums of the step before are applied."""
+        self._wait(self.contribution.exchange.settle)
+        if self._steps and not self._now.left_out:
+            self.contribution.name_missing(self._now.busy)
 
     def _receive(self, group: Sequence[Tensor]) -> None:
         """Take parameters from rank 0, on the exchange's thread, and let those pass who wait for them."""
         started_s = time.perf_counter()
-        take_all_from_first(group, self._contribution.exchange.broadcast)
+        take_all_from_first(group, self.contribution.exchange.broadcast)
         gates = [self._gates[id(parameter)] for parameter in group]
 
         def come() -> None:
             for gate in gates:
                 gate.waits = 0
 
-        self._contribution.exchange.tell(come)
+        self.contribution.exchange.tell(come)
         if self._recorder.spans.recording:
             size_bytes = sum(parameter.numel() * parameter.element_size() for parameter in group)
             name, step = gates[0].name, self._recorder.step + 1
             self._recorder.spans.add(step, "broadcast", name, started_s, time.perf_counter(), size_bytes)
+
+    def _here(self) -> None:
+        def begin() -> None:
+            self._began = True
+
+        self.contribution.exchange.tell(begin)
 
     def _reorder(self) -> None:
         """Take rank 0's order, from what it saw of the last step."""
         if self._bulletin.rank == 0:
             self._bulletin.post("order", self._profile.order())
         order = self._bulletin.read("order", 0)
-        self._contribution.compare(self._bulletin, "plan-in-order", order)
-        self._contribution.exchange.reorder(order)
+        self.contribution.compare(self._bulletin, "plan-in-order", order)
+        self.contribution.exchange.reorder(order)
 
     def _wait_for(self, gate: Gate) -> None:
         phase, started_s = self._recorder.phase, time.perf_counter()
         self._recorder.enter("exchange")
-        self._contribution.consistency.before_use(gate)
+        self.contribution.consistency.before_use(gate)
         self._recorder.enter(phase)
         if self._recorder.spans.recording:
             step = self._recorder.step + 1
             self._recorder.spans.add(step, "wait", gate.name, started_s, time.perf_counter())
 
     def _hear(self) -> None:
-        self._agreed = self._contribution.read()
+        self._agreed = self.contribution.read()
 
     def _apply_chunk(self, chunk: Chunk) -> None:
-        if not self._left_out:
+        if not self._now.left_out:
             self._update.apply_chunk(chunk.index, [slot.users > 0 for slot in chunk.slots])
 
     def _travelled(self, chunk: Chunk, travelled: Travelled) -> None:
@@ -178,7 +214,7 @@ class Overlapping:
         if self._recorder.spans.recording:
             self._recorder.spans.add(self._step, "ready", chunk.name, self._began_s, travelled.ready_s)
             self._recorder.spans.add(
-                self._step, "exchange", chunk.name, travelled.sent_s, travelled.received_s, chunk.size_bytes
+                self._step, "exchange", chunk.name, travelled.sent_s, travelled.received_s, chunk.wire_bytes
             )
 
     def _applied(self, chunk: Chunk, started_s: float, ended_s: float) -> None:
@@ -188,6 +224,6 @@ class Overlapping:
 
 def _portions(chunk: Chunk) -> list[Portion]:
     return [
-        Portion(slot.parameter, part.start, part.end, in_memory_order(slot.agreed)[part.start : part.end])
-        for slot, part in zip(chunk.slots, chunk.parts, strict=True)
+        Portion(slot.parameter, part.start, part.end, gradient)
+        for slot, part, gradient in zip(chunk.slots, chunk.parts, chunk.gradients, strict=True)
     ]

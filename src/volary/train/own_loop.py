@@ -11,6 +11,7 @@ from volary.data.feed import Feed
 from volary.data.own import samples_of
 from volary.data.stream import Stream
 from volary.errors import BadInput, DataError, SettingError
+from volary.train.carried import Carried
 from volary.train.compare import compare, shape_facts
 from volary.train.first_state import Late
 from volary.train.own_step import OwnStep, Share
@@ -70,6 +71,7 @@ class Worker:
             self._recorder,
             self._bulletin,
             None,
+            carried=Carried(),
             passes=passes,
             weight=lambda: self._share.weight,
         )

@@ -66,7 +66,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         if place.rank == 0:
             best = training.best
             recorder.note(
-                steps_planned=training.steps,
+                steps_planned=recorder.step + training.feed.batches_ahead,
                 steps_per_epoch=training.steps_per_epoch,
                 metric=best.metric,
                 higher_is_better=best.higher_is_better,

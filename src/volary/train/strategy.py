@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from volary.errors import SettingError
+from volary.train.adapting import Adapting
 from volary.train.alone import Alone
 from volary.train.at_once import AtOnce
-from volary.train.contribution import Contribution
+from volary.train.choosing import Chooser
+from volary.train.contribution import Contribution, Terms
 from volary.train.overlapping import Overlapping
 
 if TYPE_CHECKING:
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
 
     from volary.session.spec import Strategy as Settings
     from volary.train.bulletin import Bulletin
+    from volary.train.carried import Carried
     from volary.train.first_state import Late
     from volary.train.recorder import Recorder
     from volary.train.update import Update
@@ -80,20 +85,44 @@ def build_strategy(
     bulletin: Bulletin,
     update: Update | None,
     *,
+    carried: Carried,
+    samples: Callable[[], int] | None = None,
+    on_nonfinite: str = "stop",
     passes: int = 1,
     weight: Callable[[], float] = lambda: 1.0,
 ) -> Strategy:
     """The strategy of a session for `module`. A collective call. Raises RanksDiffer, SettingError.
 
-    update: applies agreed gradients; None where a user's own loop does, after `agree`. passes: backward passes a step
-    (gradient accumulation). weight: the factor of this rank's gradients, if its loss is not yet its share of the global
-    batch's mean. A world of one worker exchanges nothing.
+    update: applies agreed gradients; None where a user's own loop does, after `agree`. carried: what a checkpoint
+    brings and takes. samples: how many the run has seen; None where nobody knows. on_nonfinite: what becomes of
+    gradients that no codec can encode. passes: backward passes a step (gradient accumulation). weight: the factor of
+    this rank's gradients, if its loss is not yet its share of the global batch's mean. A world of one worker exchanges
+    nothing.
     """
     if bulletin.world_size == 1:
         return Alone(recorder, update)
+    adapts = settings.exchange.decides or settings.codec.at(0) != settings.codec
+    if samples is None and settings.codec.at(0) != settings.codec:
+        raise SettingError("codec: a warm-up counts samples, which a loop of your own does not tell; accepted: none")
     private = update is None or update.changes_gradients
-    contribution = Contribution(settings, module, recorder, bulletin, private=private, passes=passes, weight=weight)
+    ground = settings.exchange.ground(bulletin)
+    terms = Terms(settings, module, recorder, ground, carried, on_nonfinite, private, passes, weight)
+    chooser = Chooser(terms, bulletin, samples or (lambda: 0))
+    numbers = itertools.count()
+
+    def make() -> Overlapping | AtOnce:
+        own = bulletin.within(f"plan {next(numbers)}")
+        return _of(Contribution(terms, chooser.ways(), own), terms, own, update)
+
+    return Adapting(chooser, make, own_loop=update is None) if adapts else make()
+
+
+def _of(contribution: Contribution, terms: Terms, bulletin: Bulletin, update: Update | None) -> Overlapping | AtOnce:
+    """What waits no longer than it must."""
+    recorder, module = terms.recorder, terms.module
     whole = "the loop is your own" if update is None else contribution.why_at_once or update.why_whole
+    if whole and contribution.exchange.behind:
+        raise SettingError(f"exchange.behind applies chunks as they come, but {whole}; accepted: behind=false")
     if bulletin.rank == 0:
         how = f"all at once, since {whole}" if whole else "chunk by chunk, as sums arrive"
         recorder.note(route=contribution.exchange.route, update=how)

@@ -60,8 +60,10 @@ class Update:
         return ""
 
     def divide(self, chunks: Sequence[Sequence[Portion]]) -> None:
-        """From now on `apply_chunk` updates, chunk by chunk; before that no update may have been made."""
+        """From now on `apply_chunk` updates, chunk by chunk, whatever was made of updates before."""
+        state = self.optimizer.state_dict() if self._pieces is None else self._pieces.gather()
         self._pieces = Pieces(chunks, self._build, self.optimizer, self._settings.clip_value)
+        self._pieces.scatter(state)
 
     def prepare(self, step: int) -> None:
         """Set the learning rate of the step after `step` finished ones."""

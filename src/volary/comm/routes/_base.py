@@ -29,6 +29,10 @@ class Bulletin(Protocol):
         """Post a value and read everybody's, by rank."""
         ...
 
+    def within(self, part: str) -> Bulletin:
+        """A part of it, whose topics are its own."""
+        ...
+
 
 @dataclass(frozen=True)
 class Shape:

@@ -88,6 +88,9 @@ class _Within:
     def read(self, topic: str, rank: int) -> Any:
         return self._bulletin.read(f"{topic} of a node", self._ranks[rank])
 
+    def within(self, part: str) -> _Within:
+        return _Within(self._bulletin.within(part), self._ranks)
+
     def share(self, topic: str, value: Any) -> list[Any]:
         self.post(topic, value)
         return [self.read(topic, rank) for rank in range(self.world_size)]

@@ -1,0 +1,64 @@
+"""Where Numba is met: loops compiled for CPUs, and tensors as the arrays that they read and write.
+
+Imported inside the methods of codecs, since it imports Numba and torch. Without Numba, as on other devices than CPUs,
+codecs use torch operations that give the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+try:
+    from numba import njit
+except ImportError:  # platforms that it is not built for
+    njit = None
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a loop over arrays; it runs without the interpreter's lock, and rounds as it is written."""
+    return _compiled(function, False)
+
+
+def summing_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """The same for a loop with sums of floats, whose order is the compiler's: other processors round otherwise."""
+    return _compiled(function, {"reassoc", "contract"})
+
+
+def _compiled(function: Callable[P, R], fastmath: Any) -> Callable[P, R]:
+    if njit is None:
+        return function
+    # what is divided by zero is a value like others: a Python exception would keep the loop from being vectorised
+    how = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
+    try:
+        loop: Callable[P, R] = njit(cache=True, **how)(function)
+    except RuntimeError:  # no folder that Numba may write: it compiles anew in each process
+        loop = njit(**how)(function)
+    return loop
+
+
+def compiled(tensor: Tensor) -> bool:
+    """Whether kernels are there for the device of `tensor`."""
+    return njit is not None and tensor.device.type == "cpu"
+
+
+def read(tensor: Tensor, kind: type[np.generic] = np.float32) -> NDArray[Any]:
+    """The values of a tensor, one after the other as numbers of `kind`; a copy where they do not lie so."""
+    return tensor.numpy().reshape(-1).view(kind)
+
+
+def change(tensor: Tensor, loop: Callable[[NDArray[Any]], object]) -> None:
+    """Let `loop` change the values of a tensor, which it gets as `read` gives them."""
+    if tensor.is_contiguous():
+        loop(read(tensor))
+    else:
+        together = tensor.contiguous()
+        loop(read(together))
+        tensor.copy_(together)

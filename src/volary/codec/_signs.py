@@ -1,0 +1,145 @@
+"""Values as signs and two means a block: the loops of codec `onebit`.
+
+A block of n values is the mean of those that are not negative and the mean of those that are, as fp32, and then
+w = ceil(n / 32) words: bit j of word i is the sign of value j * w + i. So neighbours are in different words, and a
+compiler makes vector instructions of the loops.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from volary.codec._base import Codec
+from volary.codec._blocks import blocks_of, changed_blocks
+from volary.codec._kernels import change, compiled, kernel, read, summing_kernel
+
+ZERO, ONE = np.float32(0), np.float32(1)
+
+
+def encode(codec: Codec, values: Tensor, frame: Tensor) -> bool:
+    """Write the frame of `values` (1, n); whether all were finite."""
+    if compiled(values):
+        return bool(_encode(read(values), read(frame, np.uint8), codec.block))
+    return all(_encode_rows(rows, frames) for rows, frames in blocks_of(codec, values.view(-1), frame))
+
+
+def decode(codec: Codec, frame: Tensor, out: Tensor) -> None:
+    """Write the values of a frame to `out` (1, n)."""
+    if compiled(out):
+        change(out, lambda values: _spread(read(frame, np.uint8), values, codec.block, ONE, True))
+    else:
+        add(codec, frame, out.zero_(), 1)
+
+
+def add(codec: Codec, frame: Tensor, out: Tensor, sign: int) -> None:
+    """Add the values of a frame, times `sign`, to `out` (1, n)."""
+    if compiled(out):
+        change(out, lambda values: _spread(read(frame, np.uint8), values, codec.block, np.float32(sign), False))
+        return
+    for rows, frames in changed_blocks(codec, out, frame):
+        rows.add_(_decode_rows(frames, rows.shape[1]), alpha=sign)
+
+
+@summing_kernel
+def _encode(values: NDArray[Any], frame: NDArray[Any], block: int) -> bool:
+    finite, at = True, 0
+    for start in range(0, values.size, block):
+        part = values[start : start + block]
+        words = frame[at + 8 : at + 8 + (part.size + 31) // 32 * 4].view(np.uint32)
+        finite &= _means(part, frame[at : at + 8].view(np.float32))
+        if part.size < 32 * words.size:
+            part = np.append(part, np.zeros(32 * words.size - part.size, np.float32))
+        _pack(part, words)
+        at += 8 + 4 * words.size
+    return finite
+
+
+@summing_kernel
+def _means(part: NDArray[Any], means: NDArray[Any]) -> bool:
+    """Whether both are finite, which they are if all values are."""
+    positive, negative, count = ZERO, ZERO, ZERO
+    for i in range(part.size):
+        # NaN is neither above nor below zero: it stays in a sum
+        positive += part[i] if part[i] >= ZERO else ZERO
+        negative += ZERO if part[i] >= ZERO else part[i]
+        count += ONE if part[i] < ZERO else ZERO
+    means[0] = positive / max(ONE, np.float32(part.size) - count)
+    means[1] = negative / max(ONE, count)
+    if not (np.isfinite(means[0]) and np.isfinite(means[1])):
+        _wide_means(part, means)
+    return bool(np.isfinite(means[0]) and np.isfinite(means[1]))
+
+
+@kernel
+def _wide_means(part: NDArray[Any], means: NDArray[Any]) -> None:
+    """The same where a sum does not fit into 32 bits, or a value is not finite."""
+    positive, negative, count = 0.0, 0.0, 0
+    for i in range(part.size):
+        if part[i] < ZERO:
+            negative += part[i]
+            count += 1
+        else:
+            positive += part[i]
+    means[0] = positive / max(1, part.size - count)
+    means[1] = negative / max(1, count)
+
+
+@kernel
+def _pack(part: NDArray[Any], words: NDArray[Any]) -> None:
+    for i in range(words.size):
+        word = np.uint32(0)
+        for j in range(32):
+            word |= np.uint32(part[j * words.size + i] < ZERO) << np.uint32(j)
+        words[i] = word
+
+
+@kernel
+def _spread(frame: NDArray[Any], out: NDArray[Any], block: int, sign: np.float32, anew: bool) -> None:
+    at = 0
+    for start in range(0, out.size, block):
+        part = out[start : start + block]
+        if anew:
+            part[:] = 0  # it is in the nearest cache then
+        means = frame[at : at + 8].view(np.float32)
+        words = frame[at + 8 : at + 8 + (part.size + 31) // 32 * 4].view(np.uint32)
+        _add_means(words, sign * means[0], sign * means[1], part)
+        at += 8 + 4 * words.size
+
+
+@kernel
+def _add_means(words: NDArray[Any], positive: np.float32, negative: np.float32, out: NDArray[Any]) -> None:
+    for j in range((out.size + words.size - 1) // words.size):
+        row, bit = out[j * words.size : (j + 1) * words.size], np.uint32(1) << np.uint32(j)
+        for i in range(row.size):
+            row[i] += negative if words[i] & bit else positive
+
+
+def _encode_rows(values: Tensor, frames: Tensor) -> bool:
+    """Each row of `values` (rows, n) is a block; frames (rows, bytes): overwritten."""
+    rows, columns = values.shape
+    below = values < 0
+    count = below.sum(1)
+    means = frames[:, :8].view(torch.float32)
+    means[:, 0] = values.masked_fill(below, 0).sum(1, dtype=torch.float64) / (columns - count).clamp(min=1)
+    means[:, 1] = values.masked_fill(~below, 0).sum(1, dtype=torch.float64) / count.clamp(min=1)
+    words = frames[:, 8:].view(torch.int32)
+    signs = torch.zeros(rows, 32, words.shape[1], dtype=torch.int64, device=values.device)
+    signs.view(rows, -1)[:, :columns] = below
+    words.copy_((signs << _places(values)).sum(1))
+    return bool(torch.isfinite(means).all())
+
+
+def _decode_rows(frames: Tensor, columns: int) -> Tensor:
+    means, words = frames[:, :8].view(torch.float32), frames[:, None, 8:].view(torch.int32)
+    below = ((words >> _places(words)) & 1).flatten(1)[:, :columns].bool()
+    return torch.where(below, means[:, 1:], means[:, :1])
+
+
+def _places(like: Tensor) -> Tensor:
+    """Of the bits in words, one below the other."""
+    return torch.arange(32, device=like.device).view(32, 1)

@@ -1,0 +1,54 @@
+"""Half precision: 16 bits a value, 5 of them the exponent (IEEE 754 binary16)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fp16:
+    """Each value travels rounded to 11 bits; one above 65504 as 65504, one below 6e-8 as 6e-8 or 0."""
+
+    lossless: ClassVar[bool] = False
+    by_rows: ClassVar[bool] = False
+    block: ClassVar[int] = 2
+    momentum: ClassVar[float] = 0.0
+
+    feedback: bool = False  # what was cut off is added to the next values: for gradients beyond what 16 bits hold
+
+    def at(self, samples: int) -> Fp16:
+        """Always the same."""
+        return self
+
+    def frame_bytes(self, rows: int, columns: int) -> int:
+        """Two bytes a value, up to a multiple of four."""
+        return 4 * -(-rows * columns // 2)
+
+    def memory_values(self, rows: int, columns: int) -> int:
+        """Nothing is remembered."""
+        return 0
+
+    def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
+        """Write them rounded to nearest."""
+        from volary.codec import _halves
+
+        return _halves.encode(values, frame, _halves.FP16)
+
+    def decode(self, frame: Tensor, out: Tensor) -> None:
+        """Write them."""
+        from volary.codec import _halves
+
+        _halves.decode(frame, out, _halves.FP16)
+
+    def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
+        """Add them."""
+        from volary.codec import _halves
+
+        _halves.add(frame, out, _halves.FP16, sign)
+
+
+CODEC = Fp16

@@ -1,0 +1,72 @@
+"""PowerSGD: matrices travel as products of two thin ones (Vogels et al. 2019, arXiv:1905.13727)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from volary.codec.none import Exact
+from volary.errors import SettingError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerSgd:
+    """A matrix becomes its projection on `rank` directions, found by one power iteration that goes on from the last.
+
+    Where that would not be smaller, the values travel as they are.
+    """
+
+    lossless: ClassVar[bool] = False
+    by_rows: ClassVar[bool] = True
+    block: ClassVar[int] = 1
+    feedback: ClassVar[bool] = True
+    momentum: ClassVar[float] = 0.0
+
+    rank: int = 2  # columns of the thin matrices; more are more exact, and more bytes
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise SettingError(f"rank is {self.rank}; accepted: 1 or more")
+
+    def at(self, samples: int) -> PowerSgd:
+        """Always the same."""
+        return self
+
+    def frame_bytes(self, rows: int, columns: int) -> int:
+        """Four bytes for each of rank * (rows + columns) values."""
+        return 4 * (self.rank * (rows + columns) if self._pays(rows, columns) else rows * columns)
+
+    def memory_values(self, rows: int, columns: int) -> int:
+        """The directions that the next iteration begins with."""
+        return self.rank * columns if self._pays(rows, columns) else 0
+
+    def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
+        """One power iteration; the frame has both thin matrices, each column's values together."""
+        from volary.codec import _low_rank
+
+        if not self._pays(*values.shape):
+            return Exact().encode(values, frame, memory) and bool(values.isfinite().all())
+        return _low_rank.encode(values, frame, memory)
+
+    def decode(self, frame: Tensor, out: Tensor) -> None:
+        """The product of the thin matrices."""
+        self.add(frame, out.zero_())
+
+    def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
+        """Add the product."""
+        from volary.codec import _low_rank
+
+        if not self._pays(*out.shape):
+            Exact().add(frame, out, sign)
+        else:
+            _low_rank.add(frame, out, sign)
+
+    def _pays(self, rows: int, columns: int) -> bool:
+        """Whether thin matrices are smaller than the matrix."""
+        return self.rank * (rows + columns) < rows * columns
+
+
+CODEC = PowerSgd

@@ -1,0 +1,60 @@
+"""Threshold: what is beyond t travels as t or -t, in 2 bits a value (Strom 2015; MXNet's 2-bit compression)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from volary.errors import SettingError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold:
+    """Values beyond the threshold travel as plus or minus the threshold; the rest waits until it has grown."""
+
+    lossless: ClassVar[bool] = False
+    by_rows: ClassVar[bool] = False
+    block: ClassVar[int] = 1024
+    feedback: ClassVar[bool] = True
+    momentum: ClassVar[float] = 0.0
+
+    threshold: float | Literal["auto"] = "auto"  # auto: 0.9 times the root mean square of each block of 1024 values
+
+    def __post_init__(self) -> None:
+        if self.threshold != "auto" and not 1e-30 <= self.threshold <= 1e30:  # as fp32 it is neither 0 nor infinite
+            raise SettingError(f"threshold is {self.threshold}; accepted: auto, or from 1e-30 to 1e30")
+
+    def at(self, samples: int) -> Threshold:
+        """Always the same."""
+        return self
+
+    def frame_bytes(self, rows: int, columns: int) -> int:
+        """Two bits a value, and four bytes a block."""
+        blocks, rest = divmod(rows * columns, self.block)
+        return blocks * (4 + self.block // 4) + (4 + 4 * -(-rest // 16) if rest else 0)
+
+    def memory_values(self, rows: int, columns: int) -> int:
+        """Nothing is remembered: who uses a codec keeps what waits."""
+        return 0
+
+    def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
+        """Write which values are beyond the threshold."""
+        from volary.codec import _two_bits
+
+        return _two_bits.encode(self, values, frame, 0.0 if self.threshold == "auto" else self.threshold)
+
+    def decode(self, frame: Tensor, out: Tensor) -> None:
+        """The threshold, its negative, or zero."""
+        self.add(frame, out.zero_())
+
+    def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
+        """Add the threshold or its negative where one travelled."""
+        from volary.codec import _two_bits
+
+        _two_bits.add(self, frame, out, sign)
+
+
+CODEC = Threshold

@@ -1,0 +1,82 @@
+"""Top-k: only the largest values travel (Aji & Heafield 2017, arXiv:1704.05021; Lin et al. 2018, arXiv:1712.01887)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from volary.errors import SettingError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FIRST_RATIO = 0.25  # of a warm-up; each stage has a quarter of the one before (Lin et al. 2018, section 3.3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopK:
+    """The values largest in magnitude of each block travel, exactly; the rest waits for its turn."""
+
+    lossless: ClassVar[bool] = False
+    by_rows: ClassVar[bool] = False
+    block: ClassVar[int] = 2**14
+    feedback: ClassVar[bool] = True
+
+    ratio: float = 0.01  # share of values that travel, at least one of a block
+    momentum: float = 0.0  # of values that wait (momentum correction); the optimizer then has none of its own
+    warm_up_samples: int = 0  # over so many samples the ratio falls in stages: 0.25, 0.0625, ... until `ratio`
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio <= 1:
+            raise SettingError(f"ratio is {self.ratio}; accepted: above 0, up to 1")
+        if not 0 <= self.momentum < 1:
+            raise SettingError(f"momentum is {self.momentum}; accepted: from 0 to below 1")
+        if self.warm_up_samples < 0:
+            raise SettingError(f"warm_up_samples is {self.warm_up_samples}; accepted: 0 or more")
+
+    def at(self, samples: int) -> TopK:
+        """The same with a larger ratio while it warms up, in stages of as many samples each."""
+        if samples >= self.warm_up_samples:
+            return self
+        stages = 1
+        while FIRST_RATIO / 4**stages > self.ratio:
+            stages += 1
+        ratio = FIRST_RATIO / 4 ** (samples * stages // self.warm_up_samples)
+        return replace(self, ratio=max(ratio, self.ratio), warm_up_samples=0)
+
+    def frame_bytes(self, rows: int, columns: int) -> int:
+        """Six bytes a value that travels."""
+        blocks, rest = divmod(rows * columns, self.block)
+        return blocks * _bytes(self.count(self.block)) + _bytes(self.count(rest))
+
+    def memory_values(self, rows: int, columns: int) -> int:
+        """Nothing is remembered: who uses a codec keeps what waits."""
+        return 0
+
+    def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
+        """Choose and pack; of equal magnitudes the first."""
+        from volary.codec import _largest
+
+        return _largest.encode(self, values, frame)
+
+    def decode(self, frame: Tensor, out: Tensor) -> None:
+        """Zeros, and the values that travelled."""
+        self.add(frame, out.zero_())
+
+    def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
+        """Add the values that travelled."""
+        from volary.codec import _largest
+
+        _largest.add(self, frame, out, sign)
+
+    def count(self, values: int) -> int:
+        """How many values of a block of so many travel."""
+        return min(values, max(1, round(self.ratio * values)))
+
+
+def _bytes(count: int) -> int:
+    """Of the frame of a block of which so many values travel: an offset of 16 bits each, aligned, and the value."""
+    return 4 * ((count + 1) // 2 + count)
+
+
+CODEC = TopK

@@ -1,0 +1,5 @@
+"""Who says how many samples a step has. One file each. Guide: docs/training.md"""
+
+from volary.plugins import Room
+
+ROOM = Room(__name__, "BATCH")

@@ -1,0 +1,22 @@
+"""What a rule for the size of a batch can do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from volary.data.feed import Feed
+    from volary.train.growth import Growth
+    from volary.train.recorder import Recorder
+
+
+class Batches(Protocol):
+    """How the number of samples of a step changes in the course of a run."""
+
+    def largest(self, batch_size: int) -> int:
+        """Samples of the largest batch there may be; batch_size: of the first."""
+        ...
+
+    def build(self, feed: Feed, recorder: Recorder) -> Growth | None:
+        """What lets the feed's batches grow; None where they stay as they are. Raises SettingError."""
+        ...

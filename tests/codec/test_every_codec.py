@@ -1,0 +1,194 @@
+"""What holds for each codec, by listing the room: a new file is tested the moment it exists."""
+
+import dataclasses
+import hashlib
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from codec._values import Bits, apart, decoded, encoded, memory_of, runs, values_of, without_numba
+from volary.codec import ROOM
+
+PAGE = Path(__file__).parents[2] / "docs" / "codecs.md"
+CODECS = {name: ROOM.load(name)() for name in ROOM.names()}
+FLAT = [name for name, codec in CODECS.items() if not codec.by_rows]
+LOSSY = [name for name, codec in CODECS.items() if not codec.lossless]
+KERNELS_MAY_COMPILE = settings(max_examples=20)
+
+each = pytest.mark.parametrize("name", CODECS)
+each_flat = pytest.mark.parametrize("name", FLAT)
+each_lossy = pytest.mark.parametrize("name", LOSSY)
+
+
+@each
+def test_codec_has_a_row_and_a_section_in_the_docs_that_names_its_settings(name):
+    page = PAGE.read_text(encoding="utf-8")
+    assert f"| [`{name}`](#{name}) |" in page
+    section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
+    assert [field.name for field in dataclasses.fields(CODECS[name]) if f"`{field.name}`" not in section] == []
+
+
+@each
+def test_codec_is_a_frozen_dataclass_of_settings(name):
+    assert type(CODECS[name]).__dataclass_params__.frozen
+    assert all(field.kw_only for field in dataclasses.fields(CODECS[name]))
+
+
+def test_settings_and_their_checks_import_nothing_heavy():
+    code = (
+        "import sys; from volary.codec import ROOM\n"
+        "for name in ROOM.names(): ROOM.load(name)().at(0).frame_bytes(3, 5)\n"
+        "print(sorted({'torch', 'numpy', 'numba'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout.strip() == "[]"
+
+
+@each
+@KERNELS_MAY_COMPILE
+@given(data=some.data())
+def test_every_byte_of_a_frame_is_written_and_none_beside_it(name, data):
+    codec = CODECS[name]
+    values = data.draw(runs(codec))
+    before = Bits(values.clone())
+    frame = encoded(codec, values, fill=0x00)
+    assert torch.equal(frame, encoded(codec, values, fill=0xFF))
+    assert Bits(values.clone()) == before, "what is encoded stays as it is"
+    assert frame.numel() % 4 == 0, "so that frames in a row stay aligned"
+    assert torch.isfinite(decoded(codec, frame, values.shape)).all()
+
+
+@each
+@KERNELS_MAY_COMPILE
+@given(data=some.data())
+def test_adding_a_frame_is_adding_what_it_decodes_to(name, data):
+    codec = CODECS[name]
+    values = data.draw(runs(codec))
+    frame = encoded(codec, values)
+    once = decoded(codec, frame, values.shape)
+    target = values_of("normal", values.shape, seed=1)
+    for sign in (1, -1):
+        expected = target + sign * once
+        for out in (target.clone(), apart(target)):
+            codec.add(frame, out, sign)
+            assert torch.equal(out, expected)
+    for out in (torch.full(values.shape, 3.0), apart(target)):
+        codec.decode(frame, out)
+        assert torch.equal(out, once)
+
+
+@each
+@KERNELS_MAY_COMPILE
+@given(data=some.data())
+def test_kernels_and_torch_operations_give_the_same(name, data):
+    codec = CODECS[name]
+    values = data.draw(runs(codec))
+    frame = encoded(codec, values)
+    once = decoded(codec, frame, values.shape)
+    summed = once.clone()
+    codec.add(frame, summed, -1)
+    with without_numba():
+        assert Bits(decoded(codec, frame, values.shape)) == Bits(once)
+        assert torch.equal(once - decoded(codec, frame, values.shape), summed)
+        other = decoded(codec, encoded(codec, values), values.shape)
+    most = values.abs().max().item() if values.numel() else 0.0
+    torch.testing.assert_close(other, once, rtol=1e-4, atol=1e-5 * most)
+
+
+@each_flat
+@KERNELS_MAY_COMPILE
+@given(data=some.data())
+def test_a_frame_is_the_frames_of_its_blocks_in_order(name, data):
+    codec = CODECS[name]
+    values = data.draw(runs(codec))
+    frame = encoded(codec, values)
+    parts = [encoded(codec, part) for part in values.split(max(1, codec.block), dim=1) if part.numel()]
+    assert torch.equal(frame, torch.cat([torch.empty(0, dtype=torch.uint8), *parts]))
+    sizes = [
+        codec.frame_bytes(1, min(codec.block, values.numel() - at)) for at in range(0, values.numel(), codec.block)
+    ]
+    assert codec.frame_bytes(*values.shape) == sum(sizes)
+
+
+@each_lossy
+@pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan")])
+@KERNELS_MAY_COMPILE
+@given(data=some.data())
+def test_values_that_are_not_finite_are_told(name, bad, data):
+    codec = CODECS[name]
+    values = data.draw(runs(codec).filter(torch.Tensor.numel))
+    row, column = (data.draw(some.integers(0, size - 1)) for size in values.shape)
+    values[row, column] = bad
+    frame = torch.empty(codec.frame_bytes(*values.shape), dtype=torch.uint8)
+    assert not codec.encode(values, frame, memory_of(codec, values))
+    with without_numba():
+        assert not codec.encode(values, frame, memory_of(codec, values))
+
+
+@each
+@KERNELS_MAY_COMPILE
+@given(data=some.data())
+def test_nothing_is_lost_what_was_decoded_and_what_is_left_is_what_came(name, data):
+    codec = CODECS[name]
+    shape = data.draw(runs(codec)).shape
+    left, came, sent = torch.zeros(shape), torch.zeros(shape, dtype=torch.float64), torch.zeros(shape)
+    memory = torch.zeros(codec.memory_values(*shape))
+    for step in range(4):
+        gradient = values_of("normal", shape, seed=step)
+        left += gradient
+        frame = encoded(codec, left, memory)
+        codec.add(frame, left, -1)
+        codec.add(frame, sent)
+        came += gradient
+    torch.testing.assert_close((sent + left).double(), came, rtol=1e-4, atol=1e-4)
+
+
+@each
+def test_what_it_remembers_makes_the_next_frame_and_nothing_else_does(name):
+    codec = CODECS[name]
+    values = values_of("normal", (24, 50) if codec.by_rows else (1, 1200), seed=0)
+    state = torch.random.get_rng_state()
+    first, second = memory_of(codec, values), memory_of(codec, values)
+    for _ in range(3):
+        frame = encoded(codec, values, first)
+        assert torch.equal(encoded(codec, values, second), frame)
+        assert Bits(first) == Bits(second)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def digests(rank, world_size):
+    """Of three frames of each codec."""
+    return [_digest(name) for name in CODECS]
+
+
+def _digest(name):
+    codec = CODECS[name]
+    values = values_of("normal", (30, 100) if codec.by_rows else (1, 3000), seed=0)
+    memory, found = memory_of(codec, values), hashlib.sha256()
+    for _ in range(3):
+        found.update(encoded(codec, values, memory).numpy().tobytes())
+    return found.hexdigest()
+
+
+def test_frames_are_the_same_in_every_process_and_thread(workers):
+    here = digests(0, 1)
+    with ThreadPoolExecutor(max_workers=4) as threads:
+        assert list(threads.map(_digest, list(CODECS) * 3)) == here * 3
+    assert workers(2, digests) == [here, here]
+
+
+@each
+@KERNELS_MAY_COMPILE
+@given(data=some.data())
+def test_bytes_that_no_codec_wrote_never_lead_beside_the_values(name, data):
+    codec = CODECS[name]
+    shape = data.draw(runs(codec)).shape
+    seed = data.draw(some.integers(0, 999))
+    frame = torch.randint(256, (codec.frame_bytes(*shape),), generator=torch.Generator().manual_seed(seed))
+    decoded(codec, frame.to(torch.uint8), shape)

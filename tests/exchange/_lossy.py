@@ -1,0 +1,131 @@
+"""Lossy sums of a few parameters' made-up gradients, over the group that a test's workers have joined."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed, nn
+
+from exchange._ranks import bulletin
+from volary.codec import ROOM
+from volary.codec._base import Codec
+from volary.comm.routes._base import Arrival
+from volary.comm.topology import Topology
+from volary.exchange._encoded import Encodings
+from volary.exchange._error_memory import ErrorMemory, State
+from volary.exchange._plan import Plan, plan
+from volary.exchange._way import Encoded
+
+SHAPES = {"narrow": (700, 3), "kernel": (40, 30, 3, 3), "square": (130, 130), "wide": (300, 1200)}
+
+
+def codec(name: str) -> Codec:
+    found: Codec = ROOM.load(name)()
+    return found.at(10**9)  # past every warm-up
+
+
+def plans_of(codec: Codec, bucket_mb: float) -> list[Plan]:
+    named = [(name, nn.Parameter(torch.empty(shape))) for name, shape in SHAPES.items()]
+    return plan(named, bucket_mb, {name: Encoded(codec) for name in SHAPES})
+
+
+def gradient(rank: int, step: int, name: str) -> Tensor:
+    """Flat."""
+    seed = 1000 * step + 10 * rank + list(SHAPES).index(name)
+    return torch.randn(SHAPES[name], generator=torch.Generator().manual_seed(seed)).view(-1)
+
+
+def contributed(ranks: Sequence[int], steps: Sequence[int]) -> dict[str, Tensor]:
+    """By all of them in all steps."""
+    return {
+        name: torch.stack([gradient(rank, step, name).double() for rank in ranks for step in steps]).sum(0)
+        for name in SHAPES
+    }
+
+
+class Lossy:
+    """One rank's side. agreed: by parameter, the sum of what was agreed in all steps so far."""
+
+    def __init__(
+        self,
+        rank: int,
+        world_size: int,
+        codec: Codec,
+        life: int,
+        *,
+        bucket_mb: float = 0.7,
+        topology: Topology | None = None,
+        states: Sequence[State] = (),
+        left_out: Callable[[str], None] | None = None,
+    ) -> None:
+        self.rank, self.plans, self._bucket_mb = rank, plans_of(codec, bucket_mb), bucket_mb
+        self.errors = ErrorMemory(self.plans)
+        self.errors.restore(states)
+        self.sums = Encodings(bulletin(rank, world_size, life), self.plans, topology, self.errors, left_out)
+        self.agreed = {name: torch.zeros(gradient(0, 0, name).numel(), dtype=torch.float64) for name in SHAPES}
+        self._digest = hashlib.sha256()
+
+    def step(self, number: int, spoilt: str = "") -> None:
+        """Sum all buckets, as many at once as may be. spoilt: the parameter whose gradient is not finite."""
+        under_way: deque[Arrival] = deque()
+        for buffer, one in enumerate(self.plans):
+            head, own = one.pieces(self.sums.memory[buffer].contribution)
+            head.fill_(1)
+            for (name, _), piece in zip(one.parameters, own, strict=True):
+                piece.copy_(gradient(self.rank, number, name))
+                if name == spoilt:
+                    piece.fill_(torch.inf)
+        for buffer, one in enumerate(self.plans):
+            for cut in one.cuts(self._bucket_mb):
+                if len(under_way) == self.sums.in_flight:
+                    under_way.popleft().wait()
+                under_way.append(self.sums.sum_up(buffer, cut.start, cut.end))
+        while under_way:
+            under_way.popleft().wait()
+        for buffer, one in enumerate(self.plans):
+            head, own = one.pieces(self.sums.memory[buffer].agreed)
+            assert head.tolist() == [distributed.get_world_size()] * len(one.parameters), (
+                "who used what travels exactly"
+            )
+            self._digest.update(self.sums.memory[buffer].agreed.numpy().tobytes())
+            for (name, _), piece in zip(one.parameters, own, strict=True):
+                self.agreed[name] += piece
+
+    def follow(self, other: Lossy) -> None:
+        """Go on from what the other has seen."""
+        self.agreed = {name: values.clone() for name, values in other.agreed.items()}
+        self._digest = other._digest.copy()
+
+    @property
+    def digest(self) -> str:
+        """Of all that was agreed, bit for bit."""
+        return self._digest.hexdigest()
+
+    def accounted(self) -> dict[str, Tensor]:
+        """What was agreed, and what all ranks owe. A collective call."""
+        owed = self.errors.state()
+        found = {}
+        for name, agreed in self.agreed.items():
+            residual = owed.get(name, {}).get("residual", torch.zeros(agreed.numel())).double()
+            distributed.all_reduce(residual)
+            found[name] = agreed + residual
+        return found
+
+
+def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor], atol: float = 2e-4) -> None:
+    wrong = {name: float((found[name] - expected[name]).abs().max()) for name in SHAPES}
+    assert all(off <= atol for off in wrong.values()), wrong
+
+
+@dataclass
+class Seen:
+    """Of a codec, on a rank. state: what it owed after the last step. counted: bytes sent and received in a step."""
+
+    digest: str
+    agreed: dict[str, Tensor]
+    state: State
+    counted: tuple[int, int]

@@ -1,0 +1,154 @@
+"""Error memory: what a frame leaves out is owed, to the parameter, until it is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from volary.exchange._error_memory import ErrorMemory
+from volary.exchange._plan import Plan, plan
+from volary.exchange._sections import cut
+from volary.exchange._way import EXACT, Encoded
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Whole numbers travel, up to 127; it remembers how many frames it wrote."""
+
+    lossless: ClassVar[bool] = False
+    by_rows: ClassVar[bool] = False
+    block: ClassVar[int] = 8
+
+    feedback: bool = True
+    momentum: float = 0.0
+
+    def at(self, samples: int) -> Whole:
+        return self
+
+    def frame_bytes(self, rows: int, columns: int) -> int:
+        return rows * columns
+
+    def memory_values(self, rows: int, columns: int) -> int:
+        return 1
+
+    def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
+        memory += 1
+        frame.view(torch.int8).copy_(values.clamp(-127, 127).nan_to_num().trunc().view(-1))
+        return bool(values.isfinite().all())
+
+    def decode(self, frame: Tensor, out: Tensor) -> None:
+        out.copy_(frame.view(torch.int8).view(out.shape))
+
+    def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
+        out.add_(frame.view(torch.int8).view(out.shape), alpha=sign)
+
+
+def plans(codec: Whole | None, bucket_mb: float = 1.0) -> list[Plan]:
+    named = [(name, nn.Parameter(torch.empty(shape))) for name, shape in {"a": (10, 2), "b": (4, 3)}.items()]
+    return plan(named, bucket_mb, {name: Encoded(codec) if codec else EXACT for name, _ in named})
+
+
+def contribute(errors: ErrorMemory, layout: list[Plan], gradient: float) -> list[float]:
+    """Every value of every parameter is so much; the first value of each bucket's frame."""
+    sent = []
+    for one in layout:
+        codec = errors.of(one).codec
+        [whole] = cut(one, codec, one.head, one.shape.numel, 1)
+        [section] = whole.sections
+        frame = torch.empty(section.frame_bytes, dtype=torch.uint8)
+        values = torch.full((section.end - section.start,), gradient)
+        assert errors.of(one).contribute(section, values, frame)
+        codec.decode(frame, values.view(1, -1))
+        sent.append(values[0].item())
+    return sent
+
+
+def residual(errors: ErrorMemory, name: str) -> float:
+    """Of its values, which are all the same; nothing is kept of what is paid."""
+    return float(errors.state().get(name, {}).get("residual", torch.zeros(1)).unique())
+
+
+def test_what_a_frame_left_out_is_sent_when_it_has_grown():
+    layout = plans(Whole())
+    errors = ErrorMemory(layout)
+    assert [contribute(errors, layout, 0.75) for _ in range(4)] == [[0.0], [1.0], [1.0], [1.0]]
+    assert residual(errors, "a") == residual(errors, "b") == 0.0
+
+
+def test_without_feedback_nothing_is_owed_or_kept():
+    layout = plans(Whole(feedback=False))
+    errors = ErrorMemory(layout)
+    assert [contribute(errors, layout, 0.75) for _ in range(2)] == [[0.0], [0.0]]
+    assert "residual" not in errors.state()["b"]
+
+
+def test_debts_follow_the_parameter_into_other_buckets_and_those_of_several_ranks_add_up():
+    layout = plans(Whole())
+    states = []
+    for gradient in (0.25, 0.5):
+        errors = ErrorMemory(layout)
+        contribute(errors, layout, gradient)
+        states.append(errors.state())
+    apart = plans(Whole(), bucket_mb=1e-5)
+    assert len(apart) == 2
+    errors = ErrorMemory(apart)
+    errors.restore(states)
+    assert residual(errors, "a") == residual(errors, "b") == 0.75
+    assert contribute(errors, apart, 0.5) == [1.0, 1.0]
+    assert residual(errors, "a") == 0.25
+
+
+@pytest.mark.parametrize("meanwhile", [None, Whole(feedback=False)], ids=["exact", "without feedback"])
+def test_debts_to_parameters_that_are_not_encoded_are_kept_until_they_are_again(meanwhile):
+    layout = plans(Whole())
+    errors = ErrorMemory(layout)
+    contribute(errors, layout, 0.75)
+    between = ErrorMemory(plans(meanwhile))
+    between.restore([errors.state(), errors.state()])
+    again = ErrorMemory(layout)
+    again.restore([between.state()])
+    assert residual(again, "a") == residual(again, "b") == 1.5
+
+
+def test_a_codec_goes_on_from_the_first_state_where_the_section_is_the_same():
+    def frames(errors: ErrorMemory) -> list[float]:
+        kept = [kinds[kind] for kinds in errors.state().values() for kind in kinds if kind.startswith("Whole")]
+        return [memory.item() for memory in kept]
+
+    layout = plans(Whole())
+    first, second = ErrorMemory(layout), ErrorMemory(layout)
+    for errors, steps in ((first, 3), (second, 1)):
+        for _ in range(steps):
+            contribute(errors, layout, 0.5)
+    again = ErrorMemory(layout)
+    again.restore([first.state(), second.state()])
+    contribute(again, layout, 0.5)
+    assert frames(again) == [4.0]
+    apart = plans(Whole(), bucket_mb=1e-5)
+    elsewhere = ErrorMemory(apart)
+    elsewhere.restore([first.state()])
+    contribute(elsewhere, apart, 0.5)
+    assert sorted(frames(elsewhere)) == [1.0, 1.0, 3.0]
+
+
+def test_momentum_gathers_while_a_value_waits_and_ends_when_it_is_sent():
+    layout = plans(Whole(momentum=0.5))
+    errors = ErrorMemory(layout)
+    assert contribute(errors, layout, 0.5) == [0.0]
+    assert float(errors.state()["a"]["velocity"].unique()) == 0.5
+    assert contribute(errors, layout, 0.5) == [1.0]  # 0.5 + (0.5 + 0.5 * 0.5)
+    assert residual(errors, "a") == 0.25
+    assert "velocity" not in errors.state()["a"]
+
+
+def test_a_state_does_not_change_with_what_it_was_taken_from():
+    layout = plans(Whole())
+    errors = ErrorMemory(layout)
+    contribute(errors, layout, 0.25)
+    state = errors.state()
+    contribute(errors, layout, 0.25)
+    assert float(state["a"]["residual"].unique()) == 0.25

@@ -1,0 +1,211 @@
+"""Factors travel instead of gradients, between real ranks, and what is formed of them is the gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from exchange._factored import Factored, Rank, gradients
+from exchange._ranks import bulletin, shape
+from volary.comm.routes import ROOM as ROUTES
+from volary.comm.topology import Topology
+from volary.errors import SettingError
+from volary.exchange._base import Use
+from volary.exchange._bucket import Chunk
+from volary.exchange._factors import FactorSums
+from volary.exchange._line import Parcel
+from volary.exchange._mixed import Mixed
+from volary.exchange._overlapped import Overlapped
+from volary.exchange._plan import Plan, in_memory_order
+from volary.exchange._way import Factors
+
+WORDS, WIDE = 11, 6
+LAYERS = ["table", "conv", "twice", "plain"]
+SIZES = [[3, 2, 1], [1, 0, 4], [2, 2, 0], [0, 5, 2], [2, 1, 1]]  # of each rank's batch, step by step
+
+
+class Net(nn.Module):
+    """Every kind of layer that can send factors, one of them used twice, and one parameter that cannot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(WORDS, 2 * WIDE, padding_idx=0)
+        self.conv = nn.Conv2d(2, 3, 1)
+        self.twice = nn.Linear(3 * WIDE, 3 * WIDE)
+        self.plain = nn.Linear(3 * WIDE, 2, bias=False)
+        self.scale = nn.Parameter(torch.ones(2))
+
+    def forward(self, words: Tensor) -> Tensor:
+        seen = self.table(words).view(-1, 2, words.shape[1], WIDE)
+        hidden = torch.tanh(self.conv(seen)).mean(2).flatten(1)
+        return self.scale * self.plain(self.twice(torch.tanh(self.twice(hidden))))
+
+
+def batch(step: int, rank: int, pass_: int) -> Tensor:
+    """(samples, 4) words, some of them the same, some padding."""
+    drawn = torch.Generator().manual_seed(100 * step + 10 * rank + pass_)
+    return torch.randint(0, WORDS, (SIZES[step][rank], 4), generator=drawn)
+
+
+def backward(module: nn.Module, words: Tensor, step: int, factor: float = 1.0) -> None:
+    """Without samples: in turn no backward at all, a loss of nothing, or layers without a row."""
+    if len(words) or step % 3 == 2:
+        (module(words).square().sum() * factor).backward()
+    elif step % 3 == 1:
+        torch.stack([p[:0].sum() for p in module.parameters()]).sum().backward()
+
+
+def trained(rank: int, world_size: int) -> list[tuple[dict[str, Tensor], int, int]]:
+    """The gradients of each step, and bytes: in all and as counted. Half the steps' weight is not 1."""
+    results = []
+    for passes, weight in ((1, 1.0), (2, 0.5)):
+        factored = Factored(Net().double(), LAYERS, rank, world_size, passes=passes, weight=lambda w=weight: w)
+        assert len(factored.changed) == len(LAYERS)
+        for step in range(len(SIZES)):
+            before = factored.route.sent_bytes
+            for pass_ in range(passes):
+                backward(factored.module, batch(step, rank, pass_), step)
+            found = factored.gradients()
+            rows = [bucket.payload.rows for bucket in factored.buckets.all if bucket.payload is not None]
+            received = sum(one.numel() * one.element_size() for one in rows)
+            results.append((found, factored.route.sent_bytes - before, received))
+    return results
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_gradients_equal_one_device_s_in_64_bits_and_are_the_same_bits_on_all_ranks(workers, n):
+    ranks = workers(n, trained)
+    turn = 0
+    for passes, weight in ((1, 1.0), (2, 0.5)):
+        for step in range(len(SIZES)):
+            alone = Net().double()
+            for rank in range(n):
+                for pass_ in range(passes):
+                    backward(alone, batch(step, rank, pass_), step, weight)
+            wanted = gradients(alone)
+            first, _, in_all = ranks[0][turn]
+            torch.testing.assert_close(first, wanted, rtol=1e-10, atol=1e-12)
+            for found, _, _ in ranks_at(ranks[1:], turn):
+                assert found.keys() == first.keys()
+                assert all(torch.equal(found[name], first[name]) for name in found)
+            counts = len(LAYERS) * 8 * n * (n - 1)
+            assert sum(sent for _, sent, _ in ranks_at(ranks, turn)) == (n - 1) * in_all + counts
+            turn += 1
+
+
+def ranks_at(ranks: list[Any], turn: int) -> list[Any]:
+    return [one[turn] for one in ranks]
+
+
+def users(rank: int, world_size: int) -> list[list[int]]:
+    factored, seen = Factored(nn.Sequential(nn.Linear(3, 4)), ["0"], rank, world_size), []
+    for who in ([0, 1, 2], [1], []):
+        if rank in who:
+            factored.module(torch.ones(2, 3)).sum().backward()
+        missing = factored.agree()
+        assert bool(missing) == (rank not in who)
+        assert (factored.module[0].weight.grad is None) == (not who), "what no rank used is left alone"
+        seen.append([slot.users for slot in factored.buckets.slots])
+        factored.module.zero_grad()
+    return seen
+
+
+def to_some(rank: int, world_size: int) -> list[Tensor]:
+    """One neighbour of two gets this rank's vectors: its error is 1, its input marks the rank."""
+    factored, found = Factored(nn.Sequential(nn.Linear(3, 2, bias=False)), ["0"], rank, world_size, neighbours=1), []
+    for _ in range(4):
+        factored.module(torch.eye(3)[rank : rank + 1]).sum().backward()
+        before = factored.route.sent_bytes
+        found.append(factored.gradients()["0.weight"][0])
+        assert factored.route.sent_bytes - before == 8 + 4 * (3 + 2), "a count and a row, to one"
+    return found
+
+
+def beside_compute(rank: int, world_size: int) -> tuple[list[Tensor], bool]:
+    """The weights after four steps, updated chunk by chunk as factors come; whether what is formed had one place."""
+    factored = Factored(nn.Sequential(*layers()), ["0", "1"], rank, world_size)
+    topology = Topology((tuple(range(world_size)),), ("here",), ((0,),))
+    votes = ROUTES.load("torch")().build(bulletin(rank, world_size), [shape(1)], topology)
+    heads = len(factored.buckets.all)
+    exchange = Overlapped(Mixed([(factored.route, range(heads)), (votes, [heads])]), None, "", overlaps=True)  # type: ignore[arg-type]
+    factored.buckets.form_one_by_one()
+
+    def apply(chunk: Chunk) -> None:
+        for slot, part, gradient in zip(chunk.slots, chunk.parts, chunk.gradients, strict=True):
+            in_memory_order(slot.parameter.detach())[part.start : part.end].sub_(gradient, alpha=RATE)
+
+    exchange.start(
+        Use(
+            chunks=factored.buckets.chunks,
+            slots=factored.buckets.slots,
+            votes=Parcel(heads, 0, 1),
+            votes_first=True,
+            heard=lambda: None,
+            apply=apply,
+            travelled=lambda *_: None,
+            applied=lambda *_: None,
+        )
+    )
+    for step in range(4):
+        exchange.push(len(factored.buckets.all))
+        factored.module(rows_of(step, rank)).square().sum().backward()
+        assert factored.buckets.close() == []
+        for number in factored.left:
+            exchange.push(factored.buckets.chunks[number].parcel)
+        factored.left.clear()
+        exchange.release()
+        exchange.settle()
+    exchange.close()
+    untouched = not any(slot.agreed.any() for slot in factored.buckets.slots)
+    return [parameter.detach() for parameter in factored.module.parameters()], untouched
+
+
+RATE = 1e-3
+
+
+def layers() -> list[nn.Module]:
+    torch.manual_seed(0)
+    return [nn.Linear(300, 1000), nn.Linear(1000, 20)]  # of the first, two row blocks
+
+
+def rows_of(step: int, rank: int) -> Tensor:
+    return torch.randn(2, 300, generator=torch.Generator().manual_seed(10 * step + rank))
+
+
+def both(rank: int, world_size: int) -> Any:
+    return users(rank, world_size), to_some(rank, world_size), beside_compute(rank, world_size)
+
+
+def test_users_are_counted_neighbours_take_turns_and_updates_run_chunk_by_chunk_as_factors_come(workers):
+    counted, heard, after = zip(*workers(3, both), strict=True)
+    assert list(counted) == [[[3, 3], [1, 1], [0, 0]]] * 3
+    for step in range(4):
+        alone = [one[step] for one in heard]
+        assert all(values.count_nonzero() == 2 for values in alone), "its own, and one other's"
+        torch.testing.assert_close(sum(alone) / 3, torch.ones(3), msg="the mean over ranks is the sum")
+    for rank, steps in enumerate(heard):
+        assert {tuple(values.tolist()) for values in steps[:2]} == {
+            tuple(1.5 * (other in (rank, third)) for other in range(3)) for third in range(3) if third != rank
+        }, "all pairs meet"
+        assert torch.equal(steps[0], steps[2])
+    alone = nn.Sequential(*layers())
+    rule = torch.optim.SGD(alone.parameters(), lr=RATE)
+    for step in range(4):
+        rule.zero_grad()
+        alone(torch.cat([rows_of(step, rank) for rank in range(3)])).square().sum().backward()
+        rule.step()
+    for weights, untouched in after:
+        torch.testing.assert_close(weights, list(alone.parameters()))
+        assert all(torch.equal(mine, first) for mine, first in zip(weights, after[0][0], strict=True))
+        assert untouched, "no memory but the chunk's is written"
+
+
+def test_a_type_whose_bits_hold_no_index_is_refused():
+    weight = nn.Parameter(torch.zeros(4, 4, dtype=torch.bfloat16))
+    plan = Plan([("0.weight", weight)], torch.bfloat16, torch.device("cpu"), Factors())
+    with pytest.raises(SettingError, match=r"0.weight is bfloat16 .* accepted: float32, float64"):
+        FactorSums(Rank(0, 1), [plan])

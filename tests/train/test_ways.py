@@ -1,0 +1,206 @@
+"""Gradients that travel encoded, as factors, or a step behind; ways that change between steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from train._training import Quick, Trained, made, session, started, trained
+from volary.codec import ROOM as CODECS
+from volary.errors import SettingError
+from volary.exchange import _row_blocks, _rows
+from volary.session import Session, SessionError
+from volary.train.loop import train
+
+LOSSY = [name for name in CODECS.names() if not CODECS.load(name).lossless]
+SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
+ROUNDING = 1e-11  # of 64 bits, over 20 steps
+
+
+def wide(bits: int = 32, steps: int = 12, checkpoint: str = "3 steps", **strategy: Any) -> Session:
+    """Two matrices of 2048 values, each in a bucket of its own, in torch's route although it is one machine."""
+    exchange = {"name": "allreduce", "route": "torch", **strategy.pop("exchange", {})}
+    return session(
+        "Wide",
+        of={"bits": bits},
+        source={"name": "points", "samples": 44},
+        optimizer=SGD,
+        train={"steps": steps},
+        checkpoint={"every": checkpoint, "keep_last": 9},
+        strategy={"exchange": exchange, "bucket_mb": 5e-3, **strategy},
+    )
+
+
+def quickly(rank: int, world_size: int, one: Session, folder: str, **more: Any) -> Trained:
+    return trained(rank, world_size, one, folder, disk=Quick(), **more)
+
+
+def sent(found: Trained) -> list[int]:
+    return [row.sent_bytes for row in found.rows]
+
+
+def stop_and_resume(rank: int, world_size: int, sessions: dict[str, Session]) -> dict[str, list[Trained]]:
+    found = {}
+    for name, one in sessions.items():
+        whole = quickly(rank, world_size, one, f"{name}-whole")
+        stopped = quickly(rank, world_size, one, f"{name}-stopped", until=lambda step: step == 7)
+        found[name] = [whole, stopped, quickly(rank, world_size, one, f"{name}-stopped")]
+    return found
+
+
+def assert_resumed_equals_whole(everyone: list[dict[str, list[Trained]]]) -> None:
+    for found in everyone:
+        for name, (whole, stopped, resumed) in found.items():
+            assert [row.loss for row in stopped.rows + resumed.rows] == whole.losses, name
+            for parameter, values in whole.parameters.items():
+                assert torch.equal(values, resumed.parameters[parameter]), (name, parameter)
+                assert torch.equal(values, everyone[0][name][0].parameters[parameter]), "replicas are equal"
+
+
+def test_a_run_resumes_bit_for_bit_with_every_codec_and_its_bytes_are_fewer(workers):
+    sessions = {name: wide(codec=name) for name in LOSSY}
+    everyone = workers(2, stop_and_resume, {**sessions, "none": wide()})
+    assert_resumed_equals_whole(everyone)
+    for name in LOSSY:
+        assert sent(everyone[0][name][0])[-2] < 0.6 * sent(everyone[0]["none"][0])[-2], name
+
+
+def test_a_warm_up_travels_as_it_is_and_ends_between_two_steps(workers):
+    one = wide(codec={"name": "onebit", "warm_up_samples": 50})
+    everyone = workers(2, stop_and_resume, {"warm": one})
+    assert_resumed_equals_whole(everyone)
+    whole, *_ = everyone[0]["warm"]
+    assert len(whole.events("exchange")) == 2
+    bytes_sent = sent(whole)
+    assert max(bytes_sent[6:]) < 0.5 * min(bytes_sent[:4])
+
+
+def with_small_layers(rank: int, world_size: int, sessions: dict[str, Session]) -> dict[str, list[Trained]]:
+    _row_blocks.LARGE_BYTES = _rows.LARGE_BYTES = 2**14
+    return stop_and_resume(rank, world_size, sessions)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_factors_equal_one_device_and_a_run_resumes_with_the_ways_that_were_chosen(workers, world_size, tmp_path):
+    one = wide(bits=64, exchange={"name": "factors"})
+    everyone = workers(world_size, with_small_layers, {"factors": one})
+    assert_resumed_equals_whole(everyone)
+    whole, _, resumed = everyone[0]["factors"]
+    (chosen,) = whole.events("ways")
+    ways = {layer: way for layer, way, *_ in chosen["table"]}
+    assert ways == {
+        "into.weight": "exact", "into.bias": "exact", "large.weight": "factors", "back.weight": "factors",
+        "out.weight": "exact", "out.bias": "exact",
+    }  # fmt: skip
+    assert resumed.events("ways") == [], "what was chosen is in the checkpoint"
+    assert sent(whole)[-2] < 0.6 * sent(whole)[1]
+    alone = quickly(0, 1, one, str(tmp_path / "alone"))
+    torch.testing.assert_close(whole.parameters, alone.parameters, rtol=0, atol=ROUNDING)
+
+
+def a_step_behind(rank: int, world_size: int, sessions: dict[str, Session]) -> dict[str, list[Trained]]:
+    return stop_and_resume(rank, world_size, sessions)
+
+
+def late(one: Session, pauses: tuple[int, ...]) -> dict[str, Tensor]:
+    """What training comes to on one device if each gradient is applied a step late; all are applied at pauses."""
+    it = made(0, 1, replace(one, strategy=replace(one.strategy, workers=1)), "late")
+    rule = torch.optim.SGD(it.flow.module.parameters(), **{key: SGD[key] for key in ("lr", "momentum")})
+    waiting: list[Tensor] | None = None
+    for step, batch in enumerate(it.feed, start=1):
+        loss = it.flow(batch.inputs, batch.targets)
+        gradients = torch.autograd.grad(loss, list(it.flow.module.parameters()))
+        for now in (waiting, list(gradients) if step in pauses else None):
+            if now is not None:
+                for parameter, gradient in zip(it.flow.module.parameters(), now, strict=True):
+                    parameter.grad = gradient
+                rule.step()
+        waiting = None if step in pauses else list(gradients)
+    return {name: parameter.detach() for name, parameter in it.flow.module.named_parameters()}
+
+
+def test_a_step_behind_each_gradient_is_applied_a_step_late_and_none_is_lost(workers, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exact = wide(bits=64, exchange={"behind": True})
+    sessions = {"exact": exact, "onebit": wide(codec="onebit", exchange={"behind": True})}
+    everyone = workers(2, a_step_behind, sessions)
+    for found in everyone:
+        expected = late(exact, pauses=(3, 6, 9, 12))
+        torch.testing.assert_close(found["exact"][0].parameters, expected, rtol=0, atol=ROUNDING)
+        for parameter, values in found["onebit"][0].parameters.items():
+            assert torch.equal(values, everyone[0]["onebit"][0].parameters[parameter])
+
+
+def owed_by(it: Any) -> dict[str, Tensor]:
+    return {name: kinds["residual"].clone() for name, kinds in it.owing.owed().items() if "residual" in kinds}
+
+
+def owe(rank: int, world_size: int, one: Session, until: int) -> dict[str, Tensor]:
+    it = made(rank, world_size, one, "fewer", disk=Quick(), until=lambda step: step == until)
+    it.saver.resume()
+    before = owed_by(it)
+    with started(it):
+        train(it)
+    return before if until > 6 else owed_by(it)
+
+
+def total(everyone: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.stack([owed[name] for owed in everyone]).sum(0) for name in everyone[0]}
+
+
+def test_what_ranks_that_are_gone_owed_is_owed_by_those_that_are_left(workers, monkeypatch):
+    three = workers(3, owe, wide(codec="onebit"), 6)
+    (workers.folder / "2").mkdir()
+    (workers.folder / "1" / "fewer").rename(workers.folder / "2" / "fewer")
+    (workers.folder / "2").rename(workers.folder / "kept")
+    monkeypatch.setattr(workers, "calls", 1)
+    two = workers(2, owe_elsewhere, str(workers.folder / "kept" / "fewer"), wide(codec="onebit"))
+    left = total(three)
+    assert set(left) == {"large.weight", "back.weight"}
+    assert all(values.abs().max() > 0 for values in left.values())
+    torch.testing.assert_close(total(two), left)
+
+
+def owe_elsewhere(rank: int, world_size: int, folder: str, one: Session) -> dict[str, Tensor]:
+    it = made(rank, world_size, one, folder, disk=Quick())
+    assert it.saver.resume() is not None
+    with started(it):
+        return owed_by(it)
+
+
+REFUSED = {
+    "exchange: allow: unknown name 'onebiit'; did you mean 'onebit'": {
+        "exchange": {"name": "auto", "allow": ["onebiit"]}
+    },
+    "factors are exact and take no codec; nearest: codec=none": {"exchange": "factors", "codec": "onebit"},
+    "auto chooses the codec itself; nearest: codec=none": {"exchange": "auto", "codec": "int8"},
+    "in shared memory nothing travels": {"exchange": {"name": "allreduce", "route": "shared"}, "codec": "fp16"},
+    "exchange.neighbours: is 0; accepted: 1 or more": {"exchange": {"name": "factors", "neighbours": 0}},
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_what_does_not_go_together_is_refused_with_the_nearest_that_does(sentence):
+    with pytest.raises(SessionError, match=sentence):
+        session("Wide", strategy=REFUSED[sentence])
+
+
+def refused_behind(rank: int, world_size: int) -> str:
+    one = session(
+        "Wide", train={"steps": 3, "clip_norm": 1.0}, strategy={"exchange": {"name": "allreduce", "behind": True}}
+    )
+    with pytest.raises(SettingError) as refused:
+        made(rank, world_size, one)
+    return str(refused.value)
+
+
+def test_what_needs_all_gradients_is_not_a_step_behind(workers):
+    for said in workers(2, refused_behind):
+        assert said == (
+            "exchange.behind applies chunks as they come, but train.clip_norm needs the norm of all gradients; "
+            "accepted: behind=false"
+        )
