@@ -1,6 +1,7 @@
 """What a rank does for exchange.py: Volary's loop, DistributedDataParallel's, and both without exchange, a turn each.
 
-A lab starts it on its hosts as `python _exchange_turns.py session.yaml EFFORT`, with EFFORT as JSON.
+A lab starts it on its hosts as `python _exchange_turns.py session.yaml WANTED`, with WANTED as JSON: effort, warm_up
+(of ours, in steps) and peers (their kinds).
 """
 
 from __future__ import annotations
@@ -10,31 +11,25 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import torch
-from torch import distributed, nn
-from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
+from torch import distributed
 
-from _exchange_steps import Effort, Found, Turn
-from volary import worker
+from _exchange_found import TURNS, Effort, Found, Turn
+from _exchange_peers import PEERS, Peer, Peers
+from _in_lab import be_rank
 from volary.comm.gloo import cut
-from volary.data.feed import Feed
 from volary.lab.links import HOST_DEVICE
-from volary.placement import find
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.assemble import assemble, build_model
-from volary.train.loop import train
-from volary.train.meeting import meet
-from volary.train.process import work
+from volary.train.loop import Training, train
 from volary.train.recorder import Recorder
 from volary.train.run_session import joined, share_buffers
 from volary.train.seeds import seed_all
@@ -48,35 +43,17 @@ if TYPE_CHECKING:
 Loop = Callable[[int], None]  # trains for so many steps
 
 CPU = torch.device("cpu")
-WARM_STEPS = 2  # DistributedDataParallel makes its buckets anew after the first
-FUSED = {"fused": True}
-# ours sends no buffers either
-TUNED = {"gradient_as_bucket_view": True, "static_graph": True, "forward_sync_buffers": False}
-# arguments of torch.optim.SGD and of DistributedDataParallel; without trials it is the first
-PEERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "DDP, tuned": (FUSED, TUNED),
-    "DDP, tuned, 5 MB": (FUSED, TUNED | {"bucket_cap_mb": 5}),
-    "DDP, tuned, 100 MB": (FUSED, TUNED | {"bucket_cap_mb": 100}),
-    "DDP, tuned, plain SGD": ({}, TUNED),
-    "DDP": ({}, {}),
-}
-
-
-def main() -> int:
-    """Be a rank of the session's run, as `volary.worker` is, with `take_turns` as the job."""
-    worker._keep_freed_memory()
-    place = find()
-    with meet(place, Path(sys.argv[1]), []) as member:
-        worker._write_to(member.directory.log(place.rank))
-        return work(member, "_exchange_turns:take_turns")
+ALONE_WARM_UP = 3
 
 
 def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome:
-    """The job: build as a session's worker does, choose the peer, and write down the turns."""
+    """The job: build as a session's worker does, choose the peers, and write down the turns."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # there is nothing to save
     torch.set_num_threads(1)
     session = Session.read(member.directory.session)
     checkpoints = Checkpoints(member.directory.checkpoints)
+    wanted = json.loads(sys.argv[2])
+    effort = Effort(**wanted["effort"])
     with joined(member, recorder, CPU) as bulletin:
         seed_all(session.train.seed)
         model = build_model(session, CPU)
@@ -88,10 +65,9 @@ def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome
             _volary(session, bulletin, recorder, model, checkpoints) as ours,
             _volary(own, Alone(), Recorder(bulletin.rank), apart, checkpoints) as alone,
         ):
-            effort = Effort(**json.loads(sys.argv[2]))
-            found = _measured(effort, Turns(recorder), ours, alone, Peers(own, model, fresh))
+            found = _measured(effort, ours, wanted["warm_up"], alone, Peers(own, model, fresh), wanted["peers"])
     if member.place.rank == 0:
-        (member.directory.results / "turns.json").write_text(json.dumps(asdict(found)), encoding="utf-8")
+        (member.directory.results / TURNS).write_text(json.dumps(asdict(found)), encoding="utf-8")
     return "finished"
 
 
@@ -108,11 +84,23 @@ class Alone:
         return [value]
 
 
+@dataclass(frozen=True)
+class Ours:
+    """The loop that `volary train` runs."""
+
+    training: Training
+
+    def run(self, steps: int) -> None:
+        """Train for so many steps; ends when all updates have been made."""
+        self.training.feed.limit(self.training.feed.step + steps)
+        train(self.training)
+        self.training.strategy.settle()
+
+
 @contextmanager
 def _volary(
     session: Session, bulletin: Any, recorder: Recorder, model: Model, checkpoints: Checkpoints
-) -> Iterator[Loop]:
-    """The loop that `volary train` runs; a call of it ends when all updates have been made."""
+) -> Iterator[Ours]:
     training = assemble(
         session,
         rank=bulletin.rank,
@@ -124,15 +112,9 @@ def _volary(
         model=model,
         asked_to_end=lambda: False,
     )
-
-    def run(steps: int) -> None:
-        training.feed.limit(training.feed.step + steps)
-        train(training)
-        training.strategy.settle()
-
     try:
         training.strategy.start(training.saver.late)
-        yield run
+        yield Ours(training)
     except BaseException:
         cut()  # the exchange's thread may wait for ranks that will never come
         raise
@@ -140,106 +122,98 @@ def _volary(
         training.strategy.close()
 
 
-class Peers:
-    """Makes what a PyTorch user would write, each on a copy of the network. session: with one rank's batch size."""
-
-    def __init__(self, session: Session, model: Model, module: nn.Module) -> None:
-        self._session, self._samples, self._module = session, model.samples, module
-        self._group = distributed.new_group(backend="gloo")
-
-    @property
-    def gradient_bytes(self) -> int:
-        """Bytes of all gradients together."""
-        return sum(parameter.numel() * parameter.element_size() for parameter in self._module.parameters())
-
-    def make(self, name: str) -> Peer:
-        """The peer of that name. A collective call."""
-        rule, parallel = PEERS[name]
-        module = DistributedDataParallel(deepcopy(self._module), process_group=self._group, **parallel)
-        optimizer = self._session.optimizer
-        return Peer(
-            module,
-            torch.optim.SGD(module.parameters(), lr=optimizer.lr, momentum=optimizer.momentum, **rule),
-            Feed(self._samples, self._session.data.batch_size, seed=distributed.get_rank()),
-        )
-
-
-class Peer:
-    """One of them: its loop, and the same without exchange."""
-
-    def __init__(self, module: DistributedDataParallel, optimizer: torch.optim.Optimizer, feed: Feed) -> None:
-        self._module, self._optimizer, self._feed = module, optimizer, feed
-
-    def run(self, steps: int) -> None:
-        """Train for so many steps."""
-        for _ in range(steps):
-            batch = next(self._feed)
-            loss = cross_entropy(self._module(batch.inputs), batch.targets)
-            loss.backward()
-            self._optimizer.step()
-            self._optimizer.zero_grad(set_to_none=True)
-            loss.item()
-
-    def run_alone(self, steps: int) -> None:
-        """Train on this rank's batches only."""
-        with self._module.no_sync():
-            self.run(steps)
-
-
 class Turns:
     """Times turns, which all ranks take together."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, ours: Ours) -> None:
+        self._strategy, self._recorder = ours.training.strategy, ours.training.recorder
 
     def take(self, loop: Loop, steps: int) -> Turn:
         """A turn of `loop`; the same on all ranks."""
         distributed.barrier()
-        sent, cpu_s, started = _sent_bytes(), time.process_time(), time.perf_counter()
+        sent, payload = _sent_bytes(), self._strategy.sent_bytes
+        cpu_s, started = time.process_time(), time.perf_counter()
         loop(steps)
         seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu_s
         distributed.barrier()  # what was sent has arrived everywhere
-        found = torch.tensor([seconds, cpu_s, _sent_bytes() - sent], dtype=torch.float64)
+        figures = [seconds, cpu_s, _sent_bytes() - sent, self._strategy.sent_bytes - payload]
+        found = torch.tensor(figures, dtype=torch.float64)
         everyone = [torch.empty_like(found) for _ in range(distributed.get_world_size())]
         distributed.all_gather(everyone, found)
         while self._recorder.rows:
             time.sleep(0.01)  # what the heartbeat has yet to send belongs to nobody else's turn
         each = torch.stack(everyone) / steps
-        return Turn(each[:, 0].max().item(), each[:, 1].sum().item(), each[:, 2].max().item())
+        most = each.amax(0).tolist()
+        return Turn(most[0], each[:, 1].sum().item(), most[2], most[3])
 
-    def warm_up(self, loop: Loop) -> float:
-        """Let a loop find its pace. Returns the seconds that a step takes then."""
-        self.take(loop, WARM_STEPS)
+    def warm_up(self, loop: Loop, steps: int) -> float:
+        """Let a loop find its pace in so many steps, two or more. Returns the seconds that the last one took."""
+        self.take(loop, steps - 1)
         return self.take(loop, 1).seconds
 
 
-def _measured(effort: Effort, turns: Turns, ours: Loop, ours_alone: Loop, peers: Peers) -> Found:
-    step_s = turns.warm_up(ours)
-    steps = max(effort.steps, round(effort.turn_s / step_s))
-    name, peer, tried = _fastest(effort.trials, turns, steps, peers)
-    compared, alone = {"ours": ours, "theirs": peer.run}, {"ours_alone": ours_alone, "theirs_alone": peer.run_alone}
-    turns.warm_up(ours_alone)
-    found: dict[str, list[Turn]] = {kind: [] for kind in (*compared, *alone)}
+@dataclass(frozen=True)
+class Ready:
+    """A peer that has found its pace. step_s: of its last step, or of its turns where it had some."""
+
+    name: str
+    peer: Peer
+    step_s: float
+
+
+def _measured(effort: Effort, ours: Ours, warm_up: int, alone: Ours, peers: Peers, kinds: Sequence[str]) -> Found:
+    turns = Turns(ours)
+    steps = {"ours": effort.steps_in_turn(turns.warm_up(ours.run, warm_up))}
+    loops: dict[str, Loop] = {"ours": ours.run}
+    chosen: dict[str, Ready] = {}
+    tried: dict[str, float] = {}
+    for kind in kinds:
+        chosen[kind], figures = _chosen(kind, effort, turns, peers)
+        loops[kind], steps[kind] = chosen[kind].peer.run, effort.steps_in_turn(chosen[kind].step_s)
+        tried |= figures
+    without = {"ours_alone": alone.run, "theirs_alone": chosen[kinds[0]].peer.run_alone}
+    pace_s = turns.warm_up(alone.run, ALONE_WARM_UP)
+    steps |= dict.fromkeys(without, effort.steps_in_turn(pace_s))
+    taken: dict[str, list[Turn]] = {name: [] for name in steps}
     for number in range(effort.rounds):
-        loops = list((compared | (alone if number < effort.alone else {})).items())
+        these = list((loops | (without if number < effort.alone else {})).items())
         # a machine that slows down over time favours neither
-        for kind, loop in loops if number % 2 else reversed(loops):
-            found[kind].append(turns.take(loop, steps))
-    return Found(**found, peer=name, tried=tried, gradient_bytes=peers.gradient_bytes)
+        for name, loop in these if number % 2 else reversed(these):
+            taken[name].append(turns.take(loop, steps[name]))
+    return Found(
+        ours=taken["ours"],
+        theirs={kind: taken[kind] for kind in kinds},
+        ours_alone=taken["ours_alone"],
+        theirs_alone=taken["theirs_alone"],
+        peers={kind: chosen[kind].name for kind in kinds},
+        tried=tried,
+    )
 
 
-def _fastest(trials: int, turns: Turns, steps: int, peers: Peers) -> tuple[str, Peer, dict[str, float]]:
-    """The peer whose turns are the shortest, after its name; and the seconds of a step of all that were tried."""
-    made = {name: peers.make(name) for name in (PEERS if trials else list(PEERS)[:1])}
-    for peer in made.values():
-        turns.warm_up(peer.run)
-    tried: dict[str, list[float]] = {name: [0.0] * (not trials) for name in made}
-    for _ in range(trials):
-        for name, peer in made.items():
-            tried[name].append(turns.take(peer.run, steps).seconds)
-    figures = {name: statistics.median(each) for name, each in tried.items()}
-    best = min(figures, key=lambda name: figures[name])
-    return best, made[best], figures
+def _chosen(kind: str, effort: Effort, turns: Turns, peers: Peers) -> tuple[Ready, dict[str, float]]:
+    """The quickest peer of a kind, and the seconds of a step of all that were tried."""
+    found = _tried(kind, effort, turns, peers)
+    return min(found, key=lambda one: one.step_s), {one.name: one.step_s for one in found}
+
+
+def _tried(kind: str, effort: Effort, turns: Turns, peers: Peers) -> list[Ready]:
+    """The peers of a kind, warm, after trials; only the first where there are none, or all wait for the link alike."""
+
+    def ready(name: str) -> Ready:
+        setting = PEERS[kind][name]
+        peer = peers.make(setting)
+        return Ready(name, peer, turns.warm_up(peer.run, setting.warm_up))
+
+    first, *others = PEERS[kind]
+    found = [ready(first)]
+    if not effort.trials or found[0].step_s * effort.steps > effort.longest_s:
+        return found
+    found += [ready(name) for name in others]
+    seconds: dict[str, list[float]] = {one.name: [] for one in found}
+    for _ in range(effort.trials):
+        for one in found:
+            seconds[one.name].append(turns.take(one.peer.run, effort.steps_in_turn(one.step_s)).seconds)
+    return [replace(one, step_s=statistics.median(seconds[one.name])) for one in found]
 
 
 def _sent_bytes() -> int:
@@ -249,4 +223,4 @@ def _sent_bytes() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(be_rank("_exchange_turns:take_turns"))

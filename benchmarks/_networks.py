@@ -1,12 +1,15 @@
-"""The networks of exchange.py: many parameters in few large layers, and the same time in many small ones."""
+"""The networks of exchange.py (many parameters in few large layers, or many small ones) and of accuracy.py."""
 
 from __future__ import annotations
+
+import math
 
 from torch import Tensor, nn
 
 CONVOLUTIONS = (64, 128, 256)
 HIDDEN = 4096
 STAGES = (64, 128, 256, 512)
+UNITS = 512
 
 
 def alexnet_like(classes: int) -> nn.Module:
@@ -30,6 +33,12 @@ def resnet_widths(classes: int) -> nn.Module:
         layers += [_Residual(channels, wider), _Residual(wider, wider)]
         channels = wider
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
+
+
+def perceptron(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Values of any shape to (batch, classes), through one hidden layer."""
+    inputs = math.prod(input_shape)
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, UNITS), nn.ReLU(), nn.Linear(UNITS, classes))
 
 
 class _Residual(nn.Module):

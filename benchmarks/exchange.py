@@ -6,21 +6,29 @@ Rows between hosts are measured in the lab (docs/lab.md): hosts are namespaces o
 lab they are skipped, and the reason is printed. limit: bytes that have to pass the slowest link / (0.957 x its rate),
 0.957 being what TCP can carry.
 
-Steps (`fc-...`, `resnet-...`): ours is `volary.train.loop.train` in a real run, at its defaults but for evaluations,
-checkpoints and comparisons of replicas, which nobody makes. The peer is DistributedDataParallel over gloo, in the same
-processes, on a copy of the network, with batches of the same kind from memory; it is tried with several settings
-(`PEERS` in _exchange_turns.py), and measured with the fastest; --quick takes the first. A turn is five steps or more,
-and ends when on all ranks everything is sent, received and applied. compute: a step without exchange, all ranks at
-once: ours as a run of one worker, or the peer's under no_sync, whichever is faster. fc is AlexNet-like (34 million
-parameters, 16 samples a rank), resnet has the widths of ResNet-18 (11 million, 8 samples a rank); SGD with momentum,
-fp32; one process a host, with one torch thread, kept to its share of the cores as `volary train` does. Who is first
-changes with every round. ratio: the median over the rounds of ours / max(compute, limit) for `fc-1g` and
-`resnet-1g-2`, else of ours / theirs. Above the table stand, for both sides, seconds, CPU seconds of all ranks, and
-bytes that the busiest host sent by its link's counters: payload + 0.3 %, or something went around the link.
+Steps (`fc-...`, `resnet-...`, `lstm-...`): ours is `volary.train.loop.train` in a real run, at its defaults but for
+evaluations, checkpoints and comparisons of replicas, which nobody makes, and `strategy.exchange`: allreduce, or auto
+where a row says lossless, or auto with a codec allowed where it says lossy (_exchange_cases.py). The peer is
+DistributedDataParallel over gloo, in the same processes, on a copy of the network, with batches of the same kind from
+memory; it is tried with several settings (`PEERS` in _exchange_peers.py), and measured with the fastest; --quick, and
+where the link allows fewer than ten steps in a turn, takes the first. Its hooks are peers of their own: fp16, and
+PowerSGD of rank 2 with all gradients in one bucket. A turn is ten steps or more, or fewer where they would take longer
+than 40 s (--quick: 15 s), and ends when on all ranks everything is sent, received and applied. compute: a step without
+exchange, all ranks at once: ours as a run of one worker, or the peer's under no_sync, whichever is faster. limit counts
+the bytes that ours had to send on the way it chose, by its own account. fc is AlexNet-like (34 million parameters, 16
+samples a rank), resnet has the widths of ResNet-18 (11 million, 8 samples a rank), lstm is the zoo's language model (20
+million, 10,000 words, 20 sequences of 35 a rank); SGD with momentum, fp32; one process a host, with one torch thread,
+kept to its share of the cores as `volary train` does. Who is first changes with every round. ratio: the median over the
+rounds of ours / theirs, or of theirs / ours where `wanted` says how many times quicker ours is. Ours is compared with
+max(compute, limit) in `fc-1g`, `resnet-1g-2`, `fc-100m-lossless-bound` and `lstm-100m-lossy`, with compute in
+`fc-100m-lossy`, with a hook in `fc-1g-lossless-hook` (the quicker of the two) and `fc-100m-lossy-powersgd`, otherwise
+with DistributedDataParallel. Above the table stand, for all sides, seconds, CPU seconds of all ranks, and bytes that
+the busiest host sent by its link's counters: payload + 0.3 %, or something went around the link.
 
-Collectives (all other rows): see _exchange_collectives.py.
+Time to an accuracy (`cifar-time-to-accuracy`): see _time_to_accuracy.py. Collectives (all other rows): see
+_exchange_collectives.py.
 
---quick: each row within two minutes.
+--quick: each row within two minutes, those at 100 Mbit/s within three, `cifar-time-to-accuracy` within eight.
 """
 
 from __future__ import annotations
@@ -28,9 +36,11 @@ from __future__ import annotations
 from _exchange_collectives import ROWS as COLLECTIVES
 from _exchange_steps import ROWS as STEPS
 from _report import Row, arguments, report
+from _time_to_accuracy import ROWS as TIMES
+from volary.errors import DataError
 from volary.lab import LabError
 
-ROWS = STEPS | COLLECTIVES
+ROWS = STEPS | TIMES | COLLECTIVES
 
 
 def main() -> None:
@@ -41,7 +51,7 @@ def main() -> None:
         if options.wants(name):
             try:
                 rows.append(row(options))
-            except LabError as reason:
+            except (LabError, DataError) as reason:
                 print(f"{name}: skipped: {reason}")
     report(rows, options.json)
 

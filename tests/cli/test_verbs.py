@@ -169,7 +169,15 @@ def test_without_measurements_the_newest_checkpoint_is_exported_and_best_is_refu
 def test_doctor_tells_what_is_here_and_what_works(volary):
     said = volary("doctor")
     assert said.status == 0
-    for part in ("cores", "shared memory", "torch", "gloo", "train.device=cuda", "strategy.codec: bf16, fp16, int8, none, onebit", "planned"):
+    for part in (
+        "cores",
+        "shared memory",
+        "torch",
+        "gloo",
+        "train.device=cuda",
+        "strategy.codec: bf16, fp16",
+        "planned",
+    ):
         assert part in said.out
     told = json.loads(volary("doctor", "--json").out)
     assert told["machine"]["usable_cores"] == sorted(os.sched_getaffinity(0))

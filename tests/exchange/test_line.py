@@ -38,6 +38,7 @@ class Turns:
         fails_at: int | None = None,
         update: Callable[[Chunk], None] | None = lambda _: None,
         votes_first: bool = True,
+        votes_awaited: bool = False,
     ) -> None:
         module = nn.ParameterList(nn.Parameter(torch.zeros(4)) for _ in range(3))
         plans = plan(list(module.named_parameters()), 1e-6)
@@ -64,6 +65,7 @@ class Turns:
                 slots=self.buckets.slots,
                 votes=Parcel(VOTES, 0, 2),
                 votes_first=votes_first,
+                votes_awaited=votes_awaited,
                 heard=lambda: self.said.append("votes"),
                 apply=self._apply if update else None,
                 travelled=lambda chunk, _: self.said.append(f"chunk {chunk.index}"),
@@ -233,8 +235,8 @@ def test_what_is_on_the_wire_when_it_closes_is_waited_for(turns):
     assert it.said == ["chunk 0", "chunk 1"]
 
 
-def test_votes_that_go_first_are_waited_for_before_anything_else_leaves(turns):
-    it = turns()
+def test_votes_that_others_wait_for_come_before_anything_else_leaves(turns):
+    it = turns(votes_awaited=True)
     it.route.go_on.clear()
     it.depart(VOTES, 0)
     it.wait_for(lambda: it.summed() == [VOTES])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as some
 
-from volary.exchange._order import most_urgent_first
+from volary.exchange._order import Cycle, most_urgent_first, quickest
 
 # layers of 1 to 4 chunks, whose gradients come one after the other
 seconds = some.floats(0, 10, allow_nan=False)
@@ -53,3 +53,43 @@ def test_an_urgent_chunk_overtakes_the_rest_of_a_large_one():
 
 def test_nothing_to_send_is_no_order():
     assert most_urgent_first([], [], []) == []
+
+
+def cycle(ready: list[float], takes: list[float], update: list[float], then: list[float]) -> Cycle:
+    """Of a network whose layers are the parcels, the last layer first; then: what forward computes in each, so too."""
+    count = len(ready)
+    uses = [([parcel], then[parcel]) for parcel in reversed(range(count))]
+    return Cycle(ready, takes, update, list(reversed(range(count))), uses)
+
+
+moments = some.floats(0, 2, allow_nan=False)
+cycles = some.integers(1, 6).flatmap(
+    lambda count: some.builds(cycle, *[some.lists(moments, min_size=count, max_size=count)] * 4)
+)
+
+
+@given(cycles)
+def test_no_order_that_was_begun_with_is_made_longer_and_none_is_shorter_than_wire_and_work(it):
+    count = len(it.ready_s)
+    first = most_urgent_first(it.ready_s, it.takes_s, it.urgency)
+    found = quickest(it, first)
+    assert sorted(found) == list(range(count))
+    assert it.lasts_s(found) <= it.lasts_s(first)
+    wire = min(it.ready_s) + sum(it.takes_s)
+    work = max(it.ready_s) + max(sum(it.update_s), sum(then for _, then in it.uses))
+    assert it.lasts_s(found) >= max(wire, work) - 1e-9
+
+
+def test_what_is_used_last_and_quickly_arrives_last():
+    # a small last layer whose gradient is there first; two large ones that take long to apply; convolutions
+    it = cycle([0.0, 0.03, 0.07, 0.12], [0.07, 0.13, 0.13, 0.18], [0.002, 0.1, 0.1, 0.001], [0.005, 0.02, 0.02, 0.05])
+    first = most_urgent_first(it.ready_s, it.takes_s, it.urgency)
+    found = quickest(it, first)
+    assert (first[0], found[-1]) == (0, 0)
+    assert it.lasts_s(found) < 0.9 * it.lasts_s(first)
+
+
+def test_updates_are_made_most_urgent_first_and_one_under_way_is_interrupted():
+    it = cycle([0.0, 0.0], [1.0, 1.0], [5.0, 1.0], [0.0, 0.0])
+    assert it.lasts_s([0, 1]) == 7.0, "the last layer's is put off from 2 to 3 s"
+    assert it._applied_s([0, 1]) == [7.0, 3.0]

@@ -9,13 +9,11 @@ import torch
 from torch import nn
 from torch.distributed.distributed_c10d import _get_default_store
 
-from exchange._buckets_of import buckets_of
 from train._training import OVERLAPPED
 from volary.errors import RanksDiffer
-from volary.exchange._line import Travelled
 from volary.exchange._plan import plan
 from volary.session.spec import Strategy as Settings
-from volary.train.agreed_plan import Profile, compare_plan, describe
+from volary.train.agreed_plan import compare_plan, describe
 from volary.train.bulletin import Bulletin
 from volary.train.carried import Carried
 from volary.train.recorder import Recorder
@@ -90,20 +88,3 @@ def test_an_order_that_differs_is_refused_with_its_first_difference(workers):
     assert first == second
     assert "number 0" not in first
     assert "  plan, number 1: rank 0: bucket 2, values 0 to 20 of one.bias (4,)" in first
-
-
-def test_the_order_is_what_the_wire_would_have_done_in_the_step_that_was_watched():
-    chunks = buckets_of(Network()).chunks  # two.bias, two.weight, one.bias, one.weight: 20, 32, 20 and 32 values
-    profile = Profile(chunks, [3, 2, 1, 0])
-    ready = [10.0, 10.1, 10.15, 10.2]
-    for chunk, when in zip(chunks, ready, strict=True):
-        profile.add(chunk, Travelled(when, when, when + 0.15))  # 104 values in 0.35 s, as they overlap
-    assert profile.order() == [0, 1, 3, 2]
-
-
-def test_a_step_whose_sums_took_no_time_has_an_order_all_the_same():
-    chunks = buckets_of(Network()).chunks
-    profile = Profile(chunks, [3, 2, 1, 0])
-    for chunk in chunks:
-        profile.add(chunk, Travelled(1.0, 1.0, 1.0))
-    assert sorted(profile.order()) == [0, 1, 2, 3]

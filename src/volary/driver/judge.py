@@ -14,7 +14,7 @@ from volary.errors import BadInput, NotFinite, RanksDiffer, VolaryError, WorkerF
 from volary.run.directory import RunDirectory
 from volary.run.verdict import Verdict, read_verdict
 
-TAIL_LINES = 25
+TAIL_LINES = 28
 _BY_CODE: dict[int, type[VolaryError]] = {
     kind.exit_code: kind for kind in (BadInput, RanksDiffer, NotFinite, WorkerFailed, WorkerLost)
 }

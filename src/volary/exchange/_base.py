@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 class Use:
     """What becomes of what was agreed, told by whoever starts an exchange.
 
-    chunks and slots: what is agreed on, and the parameters in it. votes: a last parcel that ranks agree on with each
-    step; votes_first: it leaves before the gradients. heard: called when the votes are there. apply: the update of one
-    chunk; None where all are updated at once. travelled, applied: told how the first chunk of each parcel fared, and
-    when each was applied. first: tasks on the exchange's thread before the first step.
+    chunks and slots: what is agreed on, and the parameters in it, in the order in which forward uses them. votes: a
+    last parcel that ranks agree on with each step; votes_first: it leaves before the gradients; votes_awaited: nothing
+    else leaves before it has come. heard: called when the votes are there. apply: the update of one chunk; None where
+    all are updated at once. travelled, applied: told how the first chunk of each parcel fared, and when each was
+    applied. first: tasks on the exchange's thread before the first step.
     """
 
     chunks: Sequence[Chunk]
@@ -33,6 +34,7 @@ class Use:
     travelled: Callable[[Chunk, Travelled], None]
     applied: Callable[[Chunk, float, float], None]
     first: Sequence[Callable[[], None]] = ()
+    votes_awaited: bool = False
 
 
 class Exchange(Protocol):

@@ -52,7 +52,8 @@ class Behind:
         self._votes = 1 + max(chunk.parcel for chunk in use.chunks)
         self._chunks = use.chunks
         self._last = {chunk.parcel: chunk.index for chunk in use.chunks}  # of each parcel
-        self._exchange.start(replace(use, apply=self._apply_and_send))
+        # contributions leave when backward is over, and that waits for the votes
+        self._exchange.start(replace(use, apply=self._apply_and_send, votes_awaited=True))
 
     def broadcast(self, values: Tensor) -> None:
         """Give all ranks rank 0's values."""

@@ -97,6 +97,11 @@ class Chunk:
         values = self.end - self.start
         return way.codec.frame_bytes(1, values) if isinstance(way, Encoded) else self.size_bytes
 
+    @property
+    def load(self) -> int:
+        """What its parcel loads a link with, in units that are the same for all: sums pass it twice, factors once."""
+        return self.wire_bytes if self.bucket.payload is not None else 2 * self.wire_bytes
+
     def form(self) -> None:
         """Make its gradients, where it was factors that came."""
         payload = self.bucket.payload

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from volary.exchange._plan import Plan
 
 FIRST_TAG = 2**24  # below are those of sums
-IN_FLIGHT = 4
+IN_FLIGHT = 3  # more would share the wire, and the urgent one would come later
 UNUSED = -1  # in place of the number of rows: backward did not reach the layer
 
 
@@ -36,19 +36,27 @@ class FactorMemory(Memory):
 class FactorSums:
     """Gives each rank what the sum of a bucket's gradients can be formed from; see `volary.comm.routes._base.Route`.
 
-    plans: one layer's weight, or weight and bias, each, with how many others a rank sends to in a step; with each step
-    to others, so that all pairs meet in time. What is heard then counts for all: it is scaled to the whole world, and
-    what ranks form differs, though not its mean over all ranks.
+    plans: one layer's weight, or weight and bias, each, whose way says how many others a rank sends to in a step; with
+    each step to others, so that all pairs meet in time. What is heard then counts for all: it is scaled to the whole
+    world, and what ranks form differs, though not its mean over all ranks.
+
+    Data that nobody awaits yet waits itself, so as many rows are awaited ahead as came last time. What is more follows
+    in a message of its own; what is fewer is filled up.
     """
 
     def __init__(self, bulletin: Bulletin, plans: Sequence[Plan]) -> None:
         self.memory = [_memory(plan) for plan in plans]
         self.in_flight = IN_FLIGHT
         self._plans, self._links = plans, Links(bulletin.rank, bulletin.world_size)
-        self._reach = [_reach(plan, bulletin.world_size) for plan in plans]
+        others = bulletin.world_size - 1
+        neighbours = plans[0].way.neighbours if isinstance(plans[0].way, Factors) else None
+        self._reach = others if neighbours is None else min(neighbours, others)
+        self._scale = bulletin.world_size / (self._reach + 1)
         self._steps = 0
-        self._turns = [range(0)] * len(plans)  # of this step, counted on over all steps: each is a neighbour
-        self._coming: dict[int, dict[int, tuple[Tensor, Transfer]]] = {}  # by buffer and source: how many rows
+        self._offsets: list[int] = []
+        self._coming: dict[int, _Coming] = {}  # by buffer
+        self._sent: dict[tuple[int, int], int] = {}  # by buffer and rank: how many rows the last time
+        self._came: dict[tuple[int, int], int] = {}
 
     @property
     def sent_bytes(self) -> int:
@@ -64,51 +72,62 @@ class FactorSums:
         """Send what this rank has of the buffer's layer, all of it at once; each buffer has its turn once a step."""
         if buffer not in self._coming:
             self._begin_step()
-        links = self._links
-        own = self.memory[buffer].payload.leave()
+        links, payload = self._links, self.memory[buffer].payload
+        own = payload.leave()
         count = torch.tensor([UNUSED if own is None else own.shape[0]])
+        rows = own if own is not None else payload.rows.new_empty(0, payload.width)
         sends = []
-        for to in self._away(buffer, 1):
+        for offset in self._offsets:
+            to = (links.rank + offset) % links.world_size
             sends.append(links.send(count, to, _tag(buffer)))
-            if own is not None and own.numel():
-                sends.append(links.send(own, to, _tag(buffer) + 1))
-        return _Underway(self, buffer, count, own, sends)
+            awaited = self._sent.get((buffer, to), 0)
+            self._sent[buffer, to] = rows.shape[0]
+            for part, rest in enumerate((_filled(rows, awaited), rows[awaited:])):
+                if rest.numel():
+                    sends.append(links.send(rest, to, _tag(buffer) + 1 + part))
+        return _Underway(self, buffer, int(count), rows, sends)
 
     def finish(self, sum_: _Underway) -> None:
         """Take everybody's rows. Raises PeerLost if a peer went away."""
-        links, memory = self._links, self.memory[sum_.buffer]
-        counts = {links.rank: int(sum_.count)}
-        for source, (count, transfer) in self._coming.pop(sum_.buffer).items():
+        links, buffer, payload = self._links, sum_.buffer, self.memory[sum_.buffer].payload
+        coming = self._coming.pop(buffer)
+        counts = {links.rank: sum_.count}
+        for source, one in coming.counts.items():
+            coming.transfers[source].wait()
+            counts[source] = int(one)
+        rows, places = coming.rows, coming.places
+        if any(max(0, counts[rank]) != at.shape[0] for rank, at in places.items()):
+            rows = torch.empty(sum(max(0, count) for count in counts.values()), payload.width, dtype=rows.dtype)
+            places = _places(rows, {rank: max(0, count) for rank, count in counts.items()})
+        more = [
+            links.receive(places[source][at.shape[0] :], source, _tag(buffer) + 2)
+            for source, at in coming.places.items()
+            if source != links.rank and places[source].shape[0] > at.shape[0]
+        ]
+        for transfer in (*coming.awaited, *more, *sum_.sends):
             transfer.wait()
-            counts[source] = int(count)
-        ranks = sorted(counts)  # all ranks add in the same order
-        places = dict(zip(ranks, memory.payload.room([max(0, counts[rank]) for rank in ranks]), strict=True))
-        own = places.pop(links.rank)
-        coming = [links.receive(at, source, _tag(sum_.buffer) + 1) for source, at in places.items() if at.numel()]
-        if sum_.own is not None:
-            own.copy_(sum_.own)
-        for transfer in (*coming, *sum_.sends):
-            transfer.wait()
-        memory.payload.landed(links.world_size / len(counts))
-        self._write_users(sum_.buffer, list(counts.values()))
+        for rank, at in places.items():
+            first = sum_.rows if rank == links.rank else coming.places[rank][: at.shape[0]]
+            if first.data_ptr() != at.data_ptr():
+                at[: first.shape[0]].copy_(first)
+            self._came[buffer, rank] = at.shape[0]
+        payload.landed(rows, self._scale)
+        self._write_users(buffer, list(counts.values()))
 
     def _begin_step(self) -> None:
-        """Await how many rows come, of all layers: before they do."""
-        for buffer, reach in enumerate(self._reach):
-            self._turns[buffer] = range(self._steps * reach, (self._steps + 1) * reach)
-            coming = self._coming[buffer] = {}
-            for source in self._away(buffer, -1):
-                count = torch.empty(1, dtype=torch.int64)
-                coming[source] = count, self._links.receive(count, source, _tag(buffer))
+        """Await the rows of all layers before they come: as many as the last time, and the number of them."""
+        links, others = self._links, self._links.world_size - 1
+        self._offsets = [1 + (self._steps * self._reach + turn) % others for turn in range(self._reach)]
         self._steps += 1
-
-    def _away(self, buffer: int, direction: int) -> list[int]:
-        """The ranks that this one sends to (direction 1), or hears (-1), in this step."""
-        links = self._links
-        return [
-            (links.rank + direction * (1 + turn % (links.world_size - 1))) % links.world_size
-            for turn in self._turns[buffer]
-        ]
+        sources = [(links.rank - offset) % links.world_size for offset in self._offsets]
+        for buffer, memory in enumerate(self.memory):
+            expected = {rank: self._came.get((buffer, rank), 0) for rank in (links.rank, *sources)}
+            rows = memory.payload.room(sum(expected.values()))
+            places = _places(rows, expected)
+            counts = {source: torch.empty(1, dtype=torch.int64) for source in sources}
+            transfers = {source: links.receive(counts[source], source, _tag(buffer)) for source in sources}
+            awaited = [links.receive(places[one], one, _tag(buffer) + 1) for one in sources if expected[one]]
+            self._coming[buffer] = _Coming(rows, places, counts, transfers, awaited)
 
     def _write_users(self, buffer: int, counts: Sequence[int]) -> None:
         """How many ranks had a gradient, into the bucket's head; ranks not heard count as if they had."""
@@ -119,17 +138,41 @@ class FactorSums:
 
 
 @dataclass(frozen=True)
+class _Coming:
+    """What is awaited of a layer: rows, where each rank's lie, and how many they are; rank by rank."""
+
+    rows: Tensor
+    places: dict[int, Tensor]
+    counts: dict[int, Tensor]
+    transfers: dict[int, Transfer]  # of the counts
+    awaited: list[Transfer]  # of the rows
+
+
+@dataclass(frozen=True)
 class _Underway:
-    """A layer's rows on their way; own and count: what is sent, kept until it has left."""
+    """A layer's rows on their way; rows: what is sent, kept until it has left."""
 
     sums: FactorSums
     buffer: int
-    count: Tensor
-    own: Tensor | None
+    count: int
+    rows: Tensor
     sends: list[Transfer]
 
     def wait(self) -> None:
         self.sums.finish(self)
+
+
+def _places(rows: Tensor, counts: dict[int, int]) -> dict[int, Tensor]:
+    """Each rank's part of the rows: all ranks add them in the same order."""
+    ranks = sorted(counts)
+    return dict(zip(ranks, torch.split(rows, [counts[rank] for rank in ranks]), strict=True))
+
+
+def _filled(rows: Tensor, count: int) -> Tensor:
+    """The first `count` rows; zeros where there are fewer."""
+    if rows.shape[0] >= count:
+        return rows[:count]
+    return torch.cat([rows, rows.new_zeros(count - rows.shape[0], rows.shape[1])])
 
 
 def _memory(plan: Plan) -> FactorMemory:
@@ -149,4 +192,4 @@ def _reach(plan: Plan, world_size: int) -> int:
 
 
 def _tag(buffer: int) -> int:
-    return FIRST_TAG + 2 * buffer
+    return FIRST_TAG + 3 * buffer

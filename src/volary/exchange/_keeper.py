@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
+from math import inf
+from queue import PriorityQueue
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ JOIN_S = 5.0
 class Keeper:
     """Between two steps: chunks come, are applied on a thread of its own, and their parameters may be used again.
 
+    slots: in the order in which forward uses them: of the chunks that are there the most urgent is applied first.
     apply: the update of one chunk; None where all are updated at once, elsewhere. applied: called after each with the
     chunk and when it began and ended. Parameters change only between `release` and the end of the step's updates:
     backward never sees one change under its hands.
@@ -33,7 +35,10 @@ class Keeper:
     ) -> None:
         self._chunks, self._slots, self._apply, self._applied = len(chunks), slots, apply, applied
         self._steps = self._done = 0  # steps released, chunks done since the start
-        self._here: SimpleQueue[Chunk | None] = SimpleQueue()
+        place = {id(slot): number for number, slot in enumerate(slots)}
+        self._urgency = [min((place[id(slot)] for slot in chunk.slots), default=0) for chunk in chunks]
+        self._here: PriorityQueue[tuple[float, int, int, Chunk | None]] = PriorityQueue()
+        self._arrivals = [0] * len(chunks)  # of each, since the start: those of the earlier step go first
         self._changed = threading.Condition()
         self._closing = False
         self._error: BaseException | None = None
@@ -45,7 +50,8 @@ class Keeper:
     def arrived(self, chunk: Chunk) -> None:
         """The sum of `chunk` is there."""
         if self._thread is not None:
-            self._here.put(chunk)
+            self._arrivals[chunk.index] += 1
+            self._here.put((self._arrivals[chunk.index], self._urgency[chunk.index], chunk.index, chunk))
         else:
             chunk.form()
             self._settled(chunk)
@@ -91,13 +97,13 @@ class Keeper:
             with self._changed:
                 self._closing = True
                 self._changed.notify_all()
-            self._here.put(None)
+            self._here.put((inf, 0, 0, None))
             self._thread.join(JOIN_S)
 
     def _run(self) -> None:
         assert self._apply is not None
         try:
-            while (chunk := self._here.get()) is not None and self._released():
+            while self._released() and (chunk := self._here.get()[3]) is not None:
                 started_s = time.perf_counter()
                 chunk.form()
                 self._apply(chunk)

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from volary.errors import SettingError
 from volary.exchange._payload import INDEX
-from volary.exchange._plain_layers import plain_layers, watched
+from volary.exchange._plain_layers import lookers, plain_layers, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,6 +132,9 @@ class Outer:
     def _passed(self, mark: Tensor) -> None:
         mark.grad = None
         self._buckets.passed(self._bucket)
+        for slot in self._bucket.slots:  # autograd would tell them, had it a gradient
+            for look in lookers(slot.parameter):
+                look(slot.parameter)
 
 
 class _Outer(torch.autograd.Function):

@@ -55,7 +55,7 @@ class Overlapped:
             Parcel(first.bucket.index, first.start, last.end)
             for first, last in ((chunks[0], chunks[-1]) for chunks in self._chunks)
         ]
-        votes = [len(parcels)] if use.votes_first else []
+        votes = [len(parcels)] if use.votes_awaited else []
         self._line = Line(self._route, [*parcels, use.votes], self._arrived, self._keeper.fail, use.first, votes)
         self.reorder(range(len(use.chunks)))
 

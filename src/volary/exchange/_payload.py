@@ -7,7 +7,6 @@ whose products is the gradient.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,8 +30,8 @@ class Payload:
         self._made: list[tuple[int, Tensor]] = []  # by the backward pass that made them
         self._own: list[Tensor] = []
         self._leaving: deque[Tensor | None] = deque()
-        self._room = torch.empty(0, dtype=dtype)
-        self.rows = self._room
+        self._rooms = [torch.empty(0, dtype=dtype), torch.empty(0, dtype=dtype)]
+        self.rows = self._rooms[0]
         self.used = False
 
     def hold(self, errors: int, inputs: int, *, lookup: bool) -> None:
@@ -75,19 +74,19 @@ class Payload:
         """This rank's rows (rows, width) of the next step that was sealed; None if its backward missed the layer."""
         return self._leaving.popleft()
 
-    def room(self, counts: Sequence[int]) -> list[Tensor]:
-        """Places of (count, width) for so many rows of each rank, one after the other; older rows are overwritten."""
-        values = sum(counts) * self.width
-        if values > self._room.numel():
-            self._room = torch.empty(values, dtype=self._dtype)
-        self.rows = self._room[:values].view(-1, self.width)
-        return list(torch.split(self.rows, list(counts)))
+    def room(self, count: int) -> Tensor:
+        """Memory for the next `count` rows, (count, width): not that in which `rows` lie, which may still be read."""
+        values = count * self.width
+        self._rooms.reverse()
+        if values > self._rooms[0].numel():
+            self._rooms[0] = torch.empty(values, dtype=self._dtype)
+        return self._rooms[0][:values].view(-1, self.width)
 
-    def landed(self, scale: float) -> None:
+    def landed(self, rows: Tensor, scale: float) -> None:
         """All rows are there. scale: factor of what is formed of them."""
         if scale != 1:
-            self.rows[:, : self.errors].mul_(scale)
-        self.rows = self.rows.to(self._device)
+            rows[:, : self.errors].mul_(scale)
+        self.rows = rows.to(self._device)
 
     def form(self, start: int, end: int, out: Tensor) -> None:
         """Write rows `start` to `end` of the weight's gradient, the sum over all rows here, to `out`.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from torch import nn
+    from torch import Tensor, nn
 
 
 def plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, nn.Parameter]]:
@@ -24,6 +25,25 @@ def plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, nn.Parameter]]:
             yield part, weight
 
 
+Hook = Callable[["Tensor"], None]
+Looking = TypeVar("Looking", bound=Callable[..., None])
+
+
+def only_looks(hook: Looking) -> Looking:
+    """A hook on a parameter's gradient that neither changes nor keeps it."""
+    hook.only_looks = True  # type: ignore[attr-defined]
+    return hook
+
+
+def lookers(parameter: nn.Parameter) -> list[Hook]:
+    """Those that only look."""
+    return [hook for hook in _hooks(parameter) if getattr(hook, "only_looks", False)]
+
+
 def watched(parameter: nn.Parameter) -> bool:
-    """Whether a hook sees its gradient, beside the one of its bucket: it may change it, or keep it."""
-    return bool(parameter._backward_hooks) or len(parameter._post_accumulate_grad_hooks or ()) > 1
+    """Whether a hook sees its gradient that may change or keep it, beside the one of its bucket."""
+    return bool(parameter._backward_hooks) or len(_hooks(parameter)) > len(lookers(parameter)) + 1
+
+
+def _hooks(parameter: nn.Parameter) -> list[Hook]:
+    return list((parameter._post_accumulate_grad_hooks or {}).values())

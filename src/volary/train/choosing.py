@@ -10,7 +10,7 @@ from volary.exchange._layers import layers
 from volary.exchange._options import Links
 from volary.exchange._rows import Rows
 from volary.exchange._seen import Seen
-from volary.train.agreed_plan import WARM_STEPS
+from volary.train.profile import WARM_STEPS
 
 if TYPE_CHECKING:
     from volary.exchange._way import Way

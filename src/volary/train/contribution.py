@@ -17,7 +17,8 @@ from volary.exchange._outer import send_factors
 from volary.exchange._plan import plan
 from volary.exchange._row_blocks import write_as_usual, write_in_place
 from volary.train import votes
-from volary.train.agreed_plan import busy_s, compare_plan, describe
+from volary.train.agreed_plan import compare_plan, describe
+from volary.train.profile import busy_s
 from volary.train.votes import Agreed
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Contribution:
     """Buckets of the network's gradients and a box for votes, in the memory of the session's exchange.
 
     ways: of each parameter that does not travel as it is. bulletin: of this contribution alone. Making one is a
-    collective call. Raises RanksDiffer if ranks plan differently.
+    collective call. links_per_s: how much of `Chunk.load` links carry in a second, if that was measured. Raises
+    RanksDiffer if ranks plan differently.
     """
 
     def __init__(self, terms: Terms, ways: Mapping[str, Way], bulletin: Bulletin) -> None:
@@ -83,6 +85,11 @@ class Contribution:
             ready=self.consistency.gradient_ready,
             weight=terms.weight,
         )
+        bytes_per_s, ranks = terms.ground.topology.within_bytes_per_s, self._world_size
+        # of all that is sent to one rank after the other, each link carries its share; a chunk's load is of all
+        self.links_per_s = bytes_per_s * ranks / (ranks - 1) if bytes_per_s else None
+        place = {id(parameter): number for number, (_, parameter) in enumerate(everyone)}
+        self.slots = sorted(self.buckets.slots, key=lambda slot: place[id(slot.parameter)])  # as forward uses them
         self._changed = [*write_in_place(module, self.buckets), *send_factors(module, self.buckets)]
         self._seen = deque[tuple[Travelled, int]](maxlen=2 * len(self.buckets.chunks))
         parts = module.named_modules()
@@ -122,7 +129,7 @@ class Contribution:
             self._seen.append((how, self.exchange.sent_bytes))
             travelled(chunk, how)
 
-        self.exchange.start(Use(chunks=chunks, slots=self.buckets.slots, votes=votes_parcel, travelled=seen, **more))
+        self.exchange.start(Use(chunks=chunks, slots=self.slots, votes=votes_parcel, travelled=seen, **more))
 
     def sent_bytes_per_s(self) -> float | None:
         """What this rank sent in a second in which anything was on the wire, of about the last two steps."""

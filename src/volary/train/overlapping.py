@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from volary.exchange._bucket import Gate
 from volary.exchange._collectives import take_all_from_first
 from volary.exchange._just_in_time import JustInTime
-from volary.train.agreed_plan import WARM_STEPS, Profile
 from volary.train.first_state import Late, messages
 from volary.train.pieces import Portion
+from volary.train.profile import WARM_STEPS, Profile
 from volary.train.votes import Agreed
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ class Overlapping:
         chunks, slots = contribution.buckets.chunks, contribution.buckets.slots
         contribution.buckets.form_one_by_one()
         update.divide([_portions(chunk) for chunk in chunks])
-        place = {id(parameter): number for number, parameter in enumerate(module.parameters())}
-        urgency = [min(place[id(slot.parameter)] for slot in chunk.slots) for chunk in chunks]
-        self._profile = Profile(chunks, urgency)
+        self._profile = Profile(chunks, contribution.slots, contribution.links_per_s)
         self._parameters = list(module.parameters())
         self._gates = {id(parameter): Gate(name) for name, parameter in module.named_parameters()}
         self._gates |= {id(slot.parameter): slot.gate for slot in slots}
@@ -187,7 +185,7 @@ class Overlapping:
     def _reorder(self) -> None:
         """Take rank 0's order, from what it saw of the last step."""
         if self._bulletin.rank == 0:
-            self._bulletin.post("order", self._profile.order())
+            self._bulletin.post("order", self._profile.order(self._began_s, time.perf_counter()))
         order = self._bulletin.read("order", 0)
         self.contribution.compare(self._bulletin, "plan-in-order", order)
         self.contribution.exchange.reorder(order)
@@ -197,9 +195,11 @@ class Overlapping:
         self._recorder.enter("exchange")
         self.contribution.consistency.before_use(gate)
         self._recorder.enter(phase)
+        ended_s = time.perf_counter()
+        if self._steps == WARM_STEPS + 1:
+            self._profile.waited(gate, started_s, ended_s)
         if self._recorder.spans.recording:
-            step = self._recorder.step + 1
-            self._recorder.spans.add(step, "wait", gate.name, started_s, time.perf_counter())
+            self._recorder.spans.add(self._recorder.step + 1, "wait", gate.name, started_s, ended_s)
 
     def _hear(self) -> None:
         self._agreed = self.contribution.read()
@@ -210,7 +210,7 @@ class Overlapping:
 
     def _travelled(self, chunk: Chunk, travelled: Travelled) -> None:
         if self._steps == WARM_STEPS + 1:
-            self._profile.add(chunk, travelled)
+            self._profile.travelled(chunk, travelled)
         if self._recorder.spans.recording:
             self._recorder.spans.add(self._step, "ready", chunk.name, self._began_s, travelled.ready_s)
             self._recorder.spans.add(
@@ -218,6 +218,8 @@ class Overlapping:
             )
 
     def _applied(self, chunk: Chunk, started_s: float, ended_s: float) -> None:
+        if self._steps == WARM_STEPS + 1:
+            self._profile.updated(chunk, started_s, ended_s)
         if self._recorder.spans.recording:
             self._recorder.spans.add(self._step, "update", chunk.name, started_s, ended_s, chunk.size_bytes)
 

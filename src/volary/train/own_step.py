@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.errors import SettingError, Stopped
+from volary.exchange._plain_layers import only_looks
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -54,6 +55,7 @@ class OwnStep:
         else:
             self._recorder.enter("evaluate")
 
+    @only_looks
     def _reached(self, _: Tensor) -> None:
         if not self._in_backward:
             self._in_backward = True

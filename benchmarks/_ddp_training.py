@@ -1,0 +1,69 @@
+"""What a rank does for _time_to_accuracy.py: a session's training as a PyTorch user would write it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from _exchange_peers import FUSED, TUNED
+from _in_lab import be_rank
+from volary.data.feed import Feed
+from volary.session.spec import Session
+from volary.train.assemble import HeldBack, build_model
+from volary.train.evaluation import measure
+from volary.train.run_session import joined
+from volary.train.seeds import seed_all
+
+if TYPE_CHECKING:
+    from volary.run.verdict import Outcome
+    from volary.train.process import Membership
+    from volary.train.pulse import Pulse
+    from volary.train.recorder import Recorder
+
+CPU = torch.device("cpu")
+
+
+def train(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome:
+    """The job: begin with the session's values, take its batches, and write down the accuracy by step."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # there is nothing to save
+    torch.set_num_threads(1)
+    session = Session.read(member.directory.session)
+    with joined(member, recorder, CPU) as bulletin:
+        accuracies = _accuracies(session, bulletin.rank, bulletin.world_size, recorder)
+    if member.place.rank == 0:
+        (member.directory.results / "accuracies.json").write_text(json.dumps(accuracies), encoding="utf-8")
+    return "finished"
+
+
+def _accuracies(session: Session, rank: int, world_size: int, recorder: Recorder) -> list[tuple[int, float]]:
+    """The steps done and the share of right answers, at each evaluation and at the end."""
+    data, steps = session.data, session.train.steps
+    assert steps is not None
+    seed_all(session.train.seed)
+    model = build_model(session, CPU)
+    evaluating, held_back = model.flow("evaluate"), HeldBack(session, rank, world_size)
+    module = DistributedDataParallel(model.module, **TUNED)
+    rule = session.optimizer
+    optimizer = torch.optim.SGD(module.parameters(), lr=rule.lr, momentum=rule.momentum, **FUSED)
+    feed = Feed(model.samples, data.batch_size, rank=rank, world_size=world_size, seed=session.train.seed)
+    feed.limit(steps)
+    found = []
+    for number, batch in enumerate(feed, start=1):
+        recorder.enter("forward")
+        cross_entropy(module(batch.inputs), batch.targets).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if number == steps or session.evaluate.every.ends(number, steps):
+            figures = measure(evaluating, held_back(), CPU, world_size, recorder.enter)
+            found.append((number, figures["accuracy"]))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(be_rank("_ddp_training:train"))

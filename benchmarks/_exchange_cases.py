@@ -1,0 +1,77 @@
+"""The trainings that exchange.py measures: a network, its data, a lab, and the settings that ours has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from _in_lab import HERE
+from volary.session.spec import Session
+
+LOSSLESS = {"exchange": "auto"}
+LOSSY = {"exchange": {"name": "auto", "allow": ["onebit"]}}
+SETTLED = 12  # steps until auto has chosen, and what it chose is in use
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A training in a lab of `hosts` hosts, one process each, whose links carry `rate`.
+
+    network, source and strategy: as in a session. share: samples of a step a rank. warm_up: steps until ours has found
+    its pace. peers: the kinds of peers (_exchange_peers.py) that take turns with it.
+    """
+
+    network: Any
+    source: Mapping[str, Any]
+    share: int
+    hosts: int
+    rate: str | None
+    strategy: Mapping[str, Any] = field(default_factory=dict)
+    warm_up: int = 3
+    peers: Sequence[str] = ("DDP",)
+
+    def session(self, folder: str, **sections: Any) -> Session:
+        """Its session, with runs below `folder`; sections: more of it, in place of these."""
+        settings: dict[str, Any] = {
+            "network": self.network,
+            "data": {"source": dict(self.source), "batch_size": self.share * self.hosts},
+            "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9},
+            "train": {"steps": 10**9, "device": "cpu", "compare_replicas": "never"},
+            "evaluate": {"every": "never"},
+            "checkpoint": {"every": "never"},
+            # the peer's turns must not look like a hang
+            "strategy": {"workers": self.hosts, "suspect_after_s": 300, "give_up_after_s": 600, **self.strategy},
+            "run": {"folder": folder},
+        }
+        return Session(**(settings | sections))
+
+
+def _images(classes: int) -> dict[str, Any]:
+    return {"name": "synthetic", "shape": (3, 32, 32), "classes": classes, "samples": 4096}
+
+
+ALEXNET = f"{HERE / '_networks.py'}:alexnet_like"
+FC: dict[str, Any] = {"network": ALEXNET, "source": _images(100), "share": 16, "hosts": 4}
+RESNET: dict[str, Any] = {"network": f"{HERE / '_networks.py'}:resnet_widths", "source": _images(10), "share": 8}
+LSTM: dict[str, Any] = {
+    "network": "lstm",
+    "source": {"name": "synthetic", "kind": "tokens", "shape": (35,), "classes": 10_000, "samples": 4096},
+    "share": 20,
+    "hosts": 4,
+}
+EXACTLY: dict[str, Any] = {"strategy": LOSSLESS, "warm_up": SETTLED}
+ROUGHLY: dict[str, Any] = {"strategy": LOSSY, "warm_up": SETTLED}
+
+FC_1G = Case(**FC, rate="1gbit")
+FC_UNLIMITED = Case(**FC, rate=None)
+RESNET_1G_2 = Case(**RESNET, hosts=2, rate="1gbit")
+RESNET_1G = Case(**RESNET, hosts=4, rate="1gbit")
+RESNET_UNLIMITED = Case(**RESNET, hosts=4, rate=None)
+FC_100M_LOSSLESS = Case(**FC, **EXACTLY, rate="100mbit")
+FC_100M_LOSSY = Case(**FC, **ROUGHLY, rate="100mbit", peers=("PowerSGD",))
+FC_1G_LOSSLESS = Case(**FC, **EXACTLY, rate="1gbit", peers=("DDP", "fp16", "PowerSGD"))
+FC_UNLIMITED_LOSSLESS = Case(**FC, **EXACTLY, rate=None)
+RESNET_100M_LOSSY = Case(**RESNET, **ROUGHLY, hosts=4, rate="100mbit")
+LSTM_100M_LOSSLESS = Case(**LSTM, **EXACTLY, rate="100mbit")
+LSTM_100M_LOSSY = Case(**LSTM, **ROUGHLY, rate="100mbit")

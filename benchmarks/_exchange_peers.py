@@ -1,0 +1,121 @@
+"""What a PyTorch user would take instead of Volary's exchange, for _exchange_turns.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import distributed, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from volary.data.feed import Feed
+
+if TYPE_CHECKING:
+    from volary.session.spec import Session
+    from volary.train.assemble import Model
+
+Hook = Callable[[DistributedDataParallel, distributed.ProcessGroup], None]
+
+FUSED = {"fused": True}
+# ours sends no buffers either
+TUNED = {"gradient_as_bucket_view": True, "static_graph": True, "forward_sync_buffers": False}
+ALL_MB = 10**5  # a bucket that holds every gradient
+POWERSGD_FROM = 2  # the first step that it may encode; it makes its memory there
+
+# kept until the process ends: a gloo thread that is the last to hold its group, in a hook's callback, would join itself
+_groups: list[distributed.ProcessGroup] = []
+
+
+def _fp16(module: DistributedDataParallel, group: distributed.ProcessGroup) -> None:
+    module.register_comm_hook(group, fp16_compress_hook)
+
+
+def _powersgd(module: DistributedDataParallel, group: distributed.ProcessGroup) -> None:
+    state = PowerSGDState(group, matrix_approximation_rank=2, start_powerSGD_iter=POWERSGD_FROM)
+    module.register_comm_hook(state, powerSGD_hook)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a peer is set: arguments of torch.optim.SGD and of DistributedDataParallel, and its hook.
+
+    warm_up: steps until it has found its pace; DistributedDataParallel makes its buckets anew after the first.
+    """
+
+    rule: dict[str, Any] = field(default_factory=lambda: FUSED)
+    parallel: dict[str, Any] = field(default_factory=lambda: TUNED)
+    hook: Hook = lambda _module, _group: None
+    warm_up: int = 2
+
+
+# by kind; without trials the first of each kind is taken
+PEERS: dict[str, dict[str, Setting]] = {
+    "DDP": {
+        "DDP, tuned": Setting(),
+        "DDP, tuned, 5 MB": Setting(parallel=TUNED | {"bucket_cap_mb": 5}),
+        "DDP, tuned, 100 MB": Setting(parallel=TUNED | {"bucket_cap_mb": 100}),
+        "DDP, tuned, plain SGD": Setting(rule={}),
+        "DDP": Setting(rule={}, parallel={}),
+    },
+    "fp16": {
+        "DDP, tuned, fp16 hook": Setting(hook=_fp16),
+        "DDP, tuned, fp16 hook, 100 MB": Setting(parallel=TUNED | {"bucket_cap_mb": 100}, hook=_fp16),
+    },
+    # with several buckets its all-reduces meet those of other buckets, and gloo ends the process
+    "PowerSGD": {
+        "DDP, tuned, PowerSGD hook": Setting(
+            parallel=TUNED | {"bucket_cap_mb": ALL_MB}, hook=_powersgd, warm_up=POWERSGD_FROM + 2
+        ),
+    },
+}
+
+
+class Peers:
+    """Makes peers, each on a copy of the network. session: with one rank's batch size."""
+
+    def __init__(self, session: Session, model: Model, module: nn.Module) -> None:
+        self._session, self._samples, self._module = session, model.samples, module
+        self._group = distributed.new_group(backend="gloo")
+        _groups.append(self._group)
+
+    def make(self, setting: Setting) -> Peer:
+        """The peer that is set so. A collective call."""
+        copied = deepcopy(self._module)
+        # all ranks have drawn the same parameters, and sending them would take a slow link's turn
+        module = DistributedDataParallel(copied, process_group=self._group, init_sync=False, **setting.parallel)
+        setting.hook(module, self._group)
+        optimizer = self._session.optimizer
+        return Peer(
+            module,
+            torch.optim.SGD(module.parameters(), lr=optimizer.lr, momentum=optimizer.momentum, **setting.rule),
+            Feed(self._samples, self._session.data.batch_size, seed=distributed.get_rank()),
+        )
+
+
+class Peer:
+    """One of them: its loop, and the same without exchange."""
+
+    def __init__(self, module: DistributedDataParallel, optimizer: torch.optim.Optimizer, feed: Feed) -> None:
+        self.module, self._optimizer, self._feed = module, optimizer, feed
+
+    def run(self, steps: int) -> None:
+        """Train for so many steps."""
+        for _ in range(steps):
+            batch = next(self._feed)
+            scores = self.module(batch.inputs)
+            loss = cross_entropy(scores.flatten(0, -2), batch.targets.flatten())
+            loss.backward()
+            self._optimizer.step()
+            self._optimizer.zero_grad(set_to_none=True)
+            loss.item()
+
+    def run_alone(self, steps: int) -> None:
+        """Train on this rank's batches only."""
+        with self.module.no_sync():
+            self.run(steps)

@@ -1,0 +1,56 @@
+"""A run in a lab whose ranks do something else than `volary train`: both sides of starting it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from volary.driver.ending import Unwatched
+from volary.lab import Lab
+from volary.lab.training import Training, train
+from volary.run.directory import RunDirectory
+from volary.session.spec import Session
+
+HERE = Path(__file__).parent
+AT_MOST_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Program(Training):
+    """A training whose ranks run `script`, of this folder, with the session's file and `argument`."""
+
+    script: str = ""
+    argument: str = ""
+
+    @property
+    def command(self) -> list[str]:
+        """What each rank runs."""
+        return [sys.executable, str(HERE / self.script), str(self.session), self.argument]
+
+
+def run(session: Session, rate: str | None, script: str | None = None, argument: str = "") -> RunDirectory:
+    """Train a session in a lab, a host a worker, with links of `rate`; its run lies in the session's folder.
+
+    script: what ranks run in place of training, see `Program`. Raises LabError, and what a run raises.
+    """
+    file = Path(session.run.folder, "session.yaml")
+    file.write_text(session.to_yaml(), encoding="utf-8")
+    training = Training(file) if script is None else Program(file, script=script, argument=argument)
+    with Lab(hosts=session.strategy.workers, rate=rate) as lab:
+        return train(lab, training, Unwatched(), timeout_s=AT_MOST_S).directory
+
+
+def be_rank(job: str) -> int:
+    """Be a rank of the run that `run` started, as `volary.worker` is, with `job` ("module:function")."""
+    # a benchmark's own side, which `run` is used by, loads no torch
+    from volary import worker
+    from volary.placement import find
+    from volary.train.meeting import meet
+    from volary.train.process import work
+
+    worker._keep_freed_memory()
+    place = find()
+    with meet(place, Path(sys.argv[1]), []) as member:
+        worker._write_to(member.directory.log(place.rank))
+        return work(member, job)

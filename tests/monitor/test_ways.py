@@ -1,0 +1,42 @@
+"""How layers travel, as a run tells it: in lines while it goes on, in `volary show` afterwards."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from monitor._made_runs import journal, new_run, rows, started
+from volary.cli.show import _say_ways
+from volary.monitor.account import account
+from volary.monitor.console import Console
+
+TABLE: list[list[Any]] = [
+    ["0.weight", "exact", 10368, 0.00089, "nothing else takes it"],
+    ["10.weight", "factors", 1572864, 0.158, "quicker than as it is"],
+]
+
+
+def test_the_table_of_ways_is_printed_when_it_is_chosen_and_shown_afterwards(capsys):
+    directory, out = new_run(), io.StringIO()
+    console = Console(stream=out)
+    with journal(directory) as run, directory.lock():
+        started(run, 46)
+        console.started(directory)
+        run.steps(rows(1, 3))
+        run.event("ways", 0, 2, bytes_per_s=0, table=TABLE[:1])
+        run.event("ways", 0, 3, bytes_per_s=12 * 2**20, table=TABLE)
+        console.look()
+    said = out.getvalue()
+    assert "ways chosen, links not measured\n" in said
+    assert (
+        "ways chosen, links carry 12.0 MiB/s\n"
+        "  layer      way      bytes     expected ms  why\n"
+        "  0.weight   exact    10.1 KiB  0.89         nothing else takes it\n"
+        "  10.weight  factors  1.5 MiB   158          quicker than as it is\n"
+    ) in said
+    found = account(directory)
+    assert found.as_dict()["ways"] == {"bytes_per_s": 12 * 2**20, "table": TABLE}
+    _say_ways(found)
+    shown = capsys.readouterr().out
+    assert "how layers travel since step 3, links carry 12.0 MiB/s" in shown
+    assert "10.weight  factors   1.5 MiB" in shown
