@@ -14,6 +14,8 @@ from volary.codec import ROOM as CODECS
 from volary.errors import SettingError
 from volary.exchange import _row_blocks, _rows
 from volary.session import Session, SessionError
+from volary.train import choosing
+from volary.train.contribution import Contribution
 from volary.train.loop import train
 
 LOSSY = [name for name in CODECS.names() if not CODECS.load(name).lossless]
@@ -170,6 +172,26 @@ def owe_elsewhere(rank: int, world_size: int, folder: str, one: Session) -> dict
     assert it.saver.resume() is not None
     with started(it):
         return owed_by(it)
+
+
+def on_changing_links(rank: int, world_size: int, one: Session) -> Trained:
+    """What was measured of the links is made up: they become slow in step 9."""
+    choosing.FOLLOW_STEPS = 3
+    Contribution.sent_bytes_per_s = lambda self: 1e12 if self._recorder.step < 9 else 1e5  # type: ignore[method-assign]
+    return quickly(rank, world_size, one, "changing")
+
+
+def test_ways_are_chosen_anew_when_links_change_on_all_ranks_together(workers):
+    one = wide(steps=20, exchange={"name": "auto", "allow": ["onebit"]})
+    first, second = workers(2, on_changing_links, one)
+    for name, values in first.parameters.items():
+        assert torch.equal(values, second.parameters[name])
+    before, after = ({layer: way for layer, way, *_ in chosen["table"]} for chosen in first.events("ways"))
+    assert set(before.values()) == {"exact"}
+    assert {layer for layer, way in after.items() if way == "onebit"} == {"large.weight", "back.weight"}
+    assert [one["step"] for one in first.said if one.get("event") == "ways"] == [2, 11]
+    assert len(first.events("exchange")) == 2, "the first choice changed nothing"
+    assert sent(first)[-2] < 0.5 * sent(first)[7]
 
 
 REFUSED = {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BYTES_PER_MIB = 2**20
 FIRST_BYTES = BYTES_PER_MIB  # the network's first layers are needed first: their bucket is no larger
 LINE_VALUES = 16  # gradients begin on a cache line
-FORMED_MB = 1.0  # of a product of factors, what is formed and updated at once: it stays in the cache meanwhile
+FORMED_MB = 8.0  # of a product of factors, what is formed and updated at once: it stays in a shared cache, in few calls
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from volary.exchange._layers import layers
 from volary.exchange._options import Links
 from volary.exchange._rows import Rows
 from volary.exchange._seen import Seen
+from volary.exchange._way import EXACT
 from volary.train.profile import WARM_STEPS
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Chooser:
     def ways(self) -> dict[str, Way]:
         """The way of each parameter that does not travel as it is, now."""
         if self._terms.carried.ways:
-            return {name: self._exchange.named(way) for name, way in self._terms.carried.ways.items()}
+            named = {name: self._exchange.named(way) for name, way in self._terms.carried.ways.items()}
+            return {name: way for name, way in named.items() if way != EXACT}
         self._codec = self._terms.settings.codec.at(self._samples())
         trained = {name: one for name, one in self._terms.module.named_parameters() if one.requires_grad}
         found: dict[str, Way] = self._exchange.ways(self._codec, trained)
@@ -59,14 +61,14 @@ class Chooser:
 
     def _agree(self, contribution: Contribution) -> bool:
         """Take what rank 0 decides; whether it differs from what was."""
-        topic, before = f"ways {self._steps}", self._terms.carried.ways
+        topic, before = f"ways {self._steps}", self.ways()
         if self._bulletin.rank == 0:
             self._bulletin.post(topic, self._decided(contribution))
         ways: dict[str, str] | None = self._bulletin.read(topic, 0)
-        if ways is None or ways == before:
+        if ways is None:
             return False
         self._terms.carried.ways = ways
-        return True
+        return self.ways() != before
 
     def _decided(self, contribution: Contribution) -> dict[str, str] | None:
         """The name of each parameter's way, and for people why; None where links are as they were."""
