@@ -115,11 +115,11 @@ def test_factors_leave_in_backward_the_moment_that_its_last_pass_is_through_with
 
 def test_a_large_layer_s_gradient_is_formed_row_block_by_row_block_in_one_parcel():
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(300, 1000))  # 1.14 MiB: two blocks
+    module = nn.Sequential(nn.Linear(1500, 2000))  # 11.4 MiB: two blocks
     plain = copy.deepcopy(module)
     it = Factored(module, ["0"])
     it.buckets.form_one_by_one()
-    values = torch.randn(5, 300)
+    values = torch.randn(5, 1500)
     module(values).square().sum().backward()
     plain(values).square().sum().backward()
     assert [chunk.parcel for chunk in it.buckets.chunks] == [0, 0, 0]
@@ -129,7 +129,7 @@ def test_a_large_layer_s_gradient_is_formed_row_block_by_row_block_in_one_parcel
     for chunk in it.buckets.chunks:
         chunk.form()
         formed[chunk.slots[0].name] += [one.clone() for one in chunk.gradients]
-    torch.testing.assert_close(torch.cat(formed["0.weight"]).view(1000, 300), plain[0].weight.grad)
+    torch.testing.assert_close(torch.cat(formed["0.weight"]).view(2000, 1500), plain[0].weight.grad)
     torch.testing.assert_close(torch.cat(formed["0.bias"]), plain[0].bias.grad)
     places = {one.untyped_storage().data_ptr() for chunk in it.buckets.chunks for one in chunk.gradients}
     assert len(places) == 1, "each chunk where the one before was"
