@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from train._training import Quick, Trained, made, session, started, trained
+from train._training import Quick, Trained, looked_at, made, session, started, trained
 from volary.codec import ROOM as CODECS
 from volary.errors import SettingError
 from volary.exchange import _row_blocks, _rows
@@ -172,6 +172,32 @@ def owe_elsewhere(rank: int, world_size: int, folder: str, one: Session) -> dict
     assert it.saver.resume() is not None
     with started(it):
         return owed_by(it)
+
+
+def swap(rank: int, world_size: int, codecs: list[str]) -> tuple[list[dict[str, Tensor]], Trained]:
+    """Another codec after every third step; what was owed when one was put down, and when the next took it up."""
+    owed = []
+    for number, name in enumerate(codecs):
+        it = made(
+            rank, world_size, wide(codec=name), "swapped", disk=Quick(), until=lambda step, n=number: step == 3 * n + 3
+        )
+        it.saver.resume()
+        owed.append(owed_by(it))
+        with started(it):
+            train(it)
+        owed.append(owed_by(it))
+    return owed, looked_at(it)
+
+
+def test_any_two_codecs_can_be_swapped_between_steps_and_nothing_that_is_owed_is_lost(workers):
+    codecs = ["onebit", "topk", "none", "powersgd", "threshold"]
+    (owed, first), (_, second) = workers(2, swap, codecs)
+    for name, values in first.parameters.items():
+        assert torch.equal(values, second.parameters[name])
+    for put_down, taken_up in zip(owed[1:-1:2], owed[2::2], strict=True):
+        assert set(put_down) == {"large.weight", "back.weight"}
+        for name, values in put_down.items():
+            assert torch.equal(values, taken_up[name])
 
 
 def on_changing_links(rank: int, world_size: int, one: Session) -> Trained:
