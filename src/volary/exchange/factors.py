@@ -64,7 +64,7 @@ class SufficientFactors(Routed):
         decisions = []
         work = seen.work({})
         for layer in seen.layers:
-            best, why = as_it_is(layer, seen.links), "its gradient is no product of vectors"
+            best, why = as_it_is(layer, seen.links), "it is small, or its gradient is no product of vectors"
             if layer.products is not None:
                 factors = as_factors(layer, Factors(self.neighbours), seen.links, work)
                 why = f"{layer.products:.0f} products a worker"
