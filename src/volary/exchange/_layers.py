@@ -33,11 +33,6 @@ class Layer:
     products: float | None = None
     factor_values: int = 0
 
-    @property
-    def name(self) -> str:
-        """For people."""
-        return self.names[0]
-
     def products_bytes(self, products: float) -> float:
         """Bytes of the factors of so many products."""
         return VALUE_BYTES * self.factor_values * products
