@@ -14,7 +14,7 @@ import pytest
 
 from volary.comm.errors import ConnectionLost, KeyRefused, OtherLife
 from volary.comm.frames import encode
-from volary.comm.handshake import ClientSide, Opening
+from volary.comm.handshake import VERSION, ClientSide, Opening
 from volary.comm.server import KeyedServer
 from volary.comm.wire import Connection
 from volary.errors import BadInput
@@ -103,7 +103,7 @@ def test_a_service_that_is_not_carried_is_named(servers: Servers) -> None:
 
 def test_a_replayed_proof_opens_nothing(servers: Servers) -> None:
     server = servers.start()
-    side = ClientSide(KEY, "echo", None)
+    side = ClientSide(KEY, "echo", None, sealed=False)
     with stranger(server, side.opening()) as first:
         recorded = side.answer(_body(first))
     with stranger(server, side.opening()) as second:
@@ -152,7 +152,7 @@ def test_garbage_is_dropped_at_once_and_those_who_are_in_go_on(servers: Servers,
 
 @pytest.mark.parametrize(
     "said",
-    [b"", b"\x00\x00", encode(Opening(1, "echo", b"n" * 32, None))],
+    [b"", b"\x00\x00", encode(Opening(VERSION, "echo", b"n" * 32, None, False))],
     ids=["nothing", "half a length", "only an opening"],
 )
 def test_who_proves_nothing_in_time_is_closed(servers: Servers, said: bytes) -> None:

@@ -3,6 +3,7 @@
     errors      KeyRefused, ConnectionLost, OtherLife, BadFrame, BadMessage
     frames      length + msgpack, with the limit checked before memory is taken
     handshake   both sides prove the run's key, neither sends it
+    sealing     encryption of one direction of one connection
     wire        Connection: a client's end
     service     what a server carries: the protocol of a plain state machine
     server      KeyedServer: a run's only listening socket; peer is one connection of it
@@ -10,6 +11,7 @@
     store       KeyedStore: the board as a torch store                     (imports torch)
     gloo        a backend that binds gloo and closes its ear               (imports torch)
     group       join and leave torch's default group                       (imports torch)
+    transports  messages with tensors behind them between two processes, one file each
     filter      closes gloo's ear: packet filters on listening sockets
     topology    which ranks share a node, which nodes a sub-network; tournament measures the links
     links       from one rank to another, over torch's default group       (imports torch)

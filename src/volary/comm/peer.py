@@ -9,6 +9,7 @@ from collections import deque
 from volary.comm.errors import ConnectionLost
 from volary.comm.frames import FRAME_BYTES, HEADER_BYTES, STRANGER_FRAME_BYTES, FrameReader
 from volary.comm.handshake import ServerSide
+from volary.comm.sealing import TAG_BYTES, Seal
 
 _READ_BYTES = 64 * 2**10
 _PAUSE_BYTES = 2**20  # a peer with this much unread output is not read from until it has caught up
@@ -24,6 +25,7 @@ class Peer:
         self.opened = False  # its service knows it
         self.closing = False  # nothing more is read; closed once all output is sent
         self.waiting_bytes = 0
+        self._seals: tuple[Seal, Seal] | None = None  # of what is sent and received, once that is agreed
         self._reader = FrameReader(STRANGER_FRAME_BYTES)
         self._output: deque[memoryview] = deque()
         self._read_bytes = STRANGER_FRAME_BYTES + HEADER_BYTES
@@ -35,8 +37,11 @@ class Peer:
         return reading | (selectors.EVENT_WRITE if self._output else 0)
 
     def trust(self) -> None:
-        """The key is proved: larger frames are welcome."""
-        self._reader.limit_bytes = FRAME_BYTES
+        """The key is proved: larger frames are welcome, and encrypted from now on if the client wants that."""
+        if self.side.sealed:
+            keys = self.side.keys()
+            self._seals = Seal(keys.outgoing), Seal(keys.incoming)
+        self._reader.limit_bytes = FRAME_BYTES + (TAG_BYTES if self._seals else 0)
         self._read_bytes = _READ_BYTES
 
     def read(self) -> None:
@@ -54,10 +59,13 @@ class Peer:
 
     def take(self) -> bytes | None:
         """The next whole body, if any. Raises BadFrame."""
-        return None if self.closing else self._reader.take()
+        body = None if self.closing else self._reader.take()
+        return body if body is None or self._seals is None else self._seals[1].open_body(body)
 
     def send(self, frame: bytes, limit_bytes: int) -> None:
         """Send now what fits, keep the rest. Raises ConnectionLost if it breaks or more than `limit_bytes` wait."""
+        if self._seals is not None:
+            frame = self._seals[0].seal_frame(frame)
         self._output.append(memoryview(frame))
         self.waiting_bytes += len(frame)
         self.flush()

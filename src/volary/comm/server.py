@@ -19,6 +19,7 @@ from volary.comm.errors import BadFrame, BadMessage, ConnectionLost
 from volary.comm.frames import decode, encode
 from volary.comm.handshake import ServerSide, checked_key
 from volary.comm.peer import Peer
+from volary.comm.sealing import stays_here
 from volary.comm.service import CLOSE, Replies, Service
 
 _log = logging.getLogger(__name__)
@@ -186,7 +187,7 @@ class KeyedServer:
 
     def _admit(self, plug: socket.socket, address: str) -> None:
         self._last_number += 1
-        side = ServerSide(self._key, self.life, self._services)
+        side = ServerSide(self._key, self.life, self._services, sealed_only=not stays_here(address))
         try:
             peer = Peer(self._last_number, plug, address, side, time.monotonic() + self._limits.handshake_s)
         except OSError:  # it is gone already

@@ -12,6 +12,7 @@ from typing import Any, Self
 from volary.comm.errors import BadFrame, ConnectionLost, KeyRefused
 from volary.comm.frames import FRAME_BYTES, STRANGER_FRAME_BYTES, FrameReader, decode, encode
 from volary.comm.handshake import ClientSide
+from volary.comm.sealing import TAG_BYTES, Seal, stays_here
 
 _READ_BYTES = 64 * 2**10
 _RETRY_S = 0.05  # between attempts while the server is too busy with strangers to keep us
@@ -28,6 +29,7 @@ class Connection:
         self._peer = peer
         self._send_timeout_s = send_timeout_s
         self._reader = FrameReader(STRANGER_FRAME_BYTES)
+        self._seals: tuple[Seal, Seal] | None = None  # of what is sent and received, beyond loopback
         self._sending, self._receiving = threading.Lock(), threading.Lock()
 
     @classmethod
@@ -49,8 +51,9 @@ class Connection:
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            side = ClientSide(key, service, life)  # a nonce is for one attempt
-            connection = cls(_connect(host, port, deadline), f"{host}:{port}", timeout_s)
+            plug, address = _connect(host, port, deadline)
+            side = ClientSide(key, service, life, sealed=not stays_here(address))  # a nonce is for one attempt
+            connection = cls(plug, f"{host}:{port}", timeout_s)
             try:
                 connection._greet(side, hello, deadline)
                 return connection
@@ -89,12 +92,18 @@ class Connection:
             self._write(side.opening(), deadline)
             self._write(side.answer(self._frame(deadline)), deadline)
             self.life = side.judge(self._frame(deadline))
-            self._reader.limit_bytes = FRAME_BYTES
+            self._trust(side)
             self._write(encode(hello), deadline)
         except BadFrame as problem:
             raise KeyRefused(f"what listens at {self._peer} is not this run's server: {problem}") from None
         except TimeoutError:
             raise ConnectionLost(f"{self._peer} accepted the connection but did not finish the handshake") from None
+
+    def _trust(self, side: ClientSide) -> None:
+        if side.sealed:
+            keys = side.keys()
+            self._seals = Seal(keys.outgoing), Seal(keys.incoming)
+        self._reader.limit_bytes = FRAME_BYTES + (TAG_BYTES if self._seals else 0)
 
     def _frame(self, deadline: float) -> bytes:
         with self._receiving:
@@ -109,11 +118,11 @@ class Connection:
                 if not data:
                     raise ConnectionLost(f"{self._peer} closed the connection")
                 self._reader.feed(data)
-            return body
+            return body if self._seals is None else self._seals[1].open_body(body)
 
     def _write(self, frame: bytes, deadline: float) -> None:
-        rest = memoryview(frame)
         with self._sending:
+            rest = memoryview(frame if self._seals is None else self._seals[0].seal_frame(frame))
             while rest:
                 try:
                     rest = rest[self._plug.send(rest) :]
@@ -135,10 +144,12 @@ class Connection:
             raise TimeoutError(f"nothing from {self._peer} in time")
 
 
-def _connect(host: str, port: int, deadline: float) -> socket.socket:
+def _connect(host: str, port: int, deadline: float) -> tuple[socket.socket, str]:
+    """A connection, and the address at its other end."""
     try:
         plug = socket.create_connection((host, port), timeout=max(0.001, deadline - time.monotonic()))
+        address = str(plug.getpeername()[0])
     except OSError as problem:
         raise ConnectionLost(f"no server answers at {host}:{port}: {problem}") from None
     plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return plug
+    return plug, address

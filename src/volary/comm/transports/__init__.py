@@ -1,0 +1,5 @@
+"""How messages with tensors behind them travel between two processes. One file per transport. Guide: docs/server.md"""
+
+from volary.plugins import Room
+
+ROOM = Room(__name__, "TRANSPORT")

@@ -1,0 +1,79 @@
+"""Channels over one kind of connection, whichever transport asks: listening, connecting, and what comes of it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from volary.comm.errors import ConnectionLost
+from volary.comm.handshake import checked_key
+from volary.comm.shared_memory import machine
+from volary.comm.transports._base import Channel, Security
+from volary.comm.transports._door import Door
+from volary.comm.transports._greeting import Acquaintance, Introduction, answer, ask
+from volary.comm.transports._lending import LendingChannel
+from volary.comm.transports._plug import Plug
+from volary.comm.transports._segments import why_not
+from volary.comm.transports._tcp import TcpChannel
+
+_RETRY_S = 0.05  # between attempts while the other side is too busy with strangers to keep us
+
+
+def listen(
+    host: str,
+    key: bytes,
+    security: Security,
+    hello: dict[str, Any],
+    accepted: Callable[[Channel], None],
+    shares: bool,
+) -> Door:
+    """See `Transport.listen`. shares: offer shared memory to those of this machine. Raises OSError, BadInput."""
+    own, known_key = _introduction(hello, shares), checked_key(key)
+
+    def welcome(plug: socket.socket, address: str, deadline: float) -> Callable[[], None]:
+        channel = _channel(plug, address, own, answer(plug, known_key, security, own, deadline))
+        return lambda: accepted(channel)
+
+    return Door(host, welcome)
+
+
+def connect(
+    address: tuple[str, int], key: bytes, security: Security, hello: dict[str, Any], timeout_s: float, shares: bool
+) -> Channel:
+    """See `Transport.connect`. shares: take shared memory where the other side offers it.
+
+    Tries again within `timeout_s` if the other side lets go of us before it knows us. Raises as that says.
+    """
+    own, deadline = _introduction(hello, shares), time.monotonic() + timeout_s
+    while True:
+        plug = _plug(address, deadline)
+        try:
+            return _channel(plug, address[0], own, ask(plug, key, security, own, deadline))
+        except ConnectionLost:
+            plug.close()
+            if time.monotonic() + _RETRY_S >= deadline:
+                raise
+            time.sleep(_RETRY_S)
+        except BaseException:
+            plug.close()
+            raise
+
+
+def _introduction(hello: dict[str, Any], shares: bool) -> Introduction:
+    return Introduction(hello, machine() if shares and not why_not() else "")
+
+
+def _channel(plug: socket.socket, address: str, own: Introduction, known: Acquaintance) -> Channel:
+    plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if own.machine and own.machine == known.other.machine:
+        return LendingChannel(Plug(plug, address), known)
+    return TcpChannel(Plug(plug, address), known)
+
+
+def _plug(address: tuple[str, int], deadline: float) -> socket.socket:
+    try:
+        return socket.create_connection(address, timeout=max(0.001, deadline - time.monotonic()))
+    except OSError as problem:
+        raise ConnectionLost(f"nobody answers at {address[0]}:{address[1]}: {problem}") from None

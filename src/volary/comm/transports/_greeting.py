@@ -1,0 +1,113 @@
+"""How two ends of a new connection come to know each other: the proof of the key, then a hello from each side."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import Struct
+
+from volary.comm.errors import BadFrame, BadMessage, ConnectionLost, KeyRefused
+from volary.comm.frames import HEADER_BYTES, STRANGER_FRAME_BYTES, decode_as, encode
+from volary.comm.handshake import ClientSide, ServerSide
+from volary.comm.sealing import Seal, stays_here
+from volary.comm.transports._base import Security
+
+SERVICE = "tensors"
+
+
+class Introduction(Struct, frozen=True, forbid_unknown_fields=True):
+    """What each side says of itself. machine: where it can share memory, "" if it does not want to."""
+
+    hello: dict[str, Any]
+    machine: str
+
+
+@dataclass(frozen=True)
+class Acquaintance:
+    """Whom a handshake has made known. outgoing, incoming: go on where it ended. sealed: encrypt payloads too."""
+
+    outgoing: Seal
+    incoming: Seal
+    sealed: bool
+    other: Introduction
+
+
+def ask(plug: socket.socket, key: bytes, security: Security, own: Introduction, deadline: float) -> Acquaintance:
+    """The handshake of the side that connects, until `deadline` of the monotonic clock.
+
+    Raises KeyRefused, ConnectionLost.
+    """
+    sealed = security == "encrypted" and not stays_here(plug.getpeername()[0])
+    side = ClientSide(key, SERVICE, None, sealed)
+    line = _Line(plug, deadline)
+    try:
+        line.say(side.opening())
+        line.say(side.answer(line.hear()))
+        side.judge(line.hear())
+        keys = side.keys()
+        outgoing, incoming = Seal(keys.outgoing), Seal(keys.incoming)
+        line.say(outgoing.seal_frame(encode(own)))
+        return Acquaintance(outgoing, incoming, sealed, decode_as(incoming.open_body(line.hear()), Introduction))
+    except BadFrame as problem:
+        raise KeyRefused(f"what listens at {plug.getpeername()[0]} is not of this run: {problem}") from None
+
+
+def answer(plug: socket.socket, key: bytes, security: Security, own: Introduction, deadline: float) -> Acquaintance:
+    """The handshake of the side that listens. Raises BadFrame, BadMessage, ConnectionLost."""
+    sealed_only = security == "encrypted" and not stays_here(plug.getpeername()[0])
+    side = ServerSide(key, secrets.token_hex(8), {SERVICE}, sealed_only)
+    line = _Line(plug, deadline)
+    while side.service is None:
+        frame, refusal = side.receive(line.hear())
+        line.say(frame)
+        if refusal:
+            raise BadMessage(refusal)
+    keys = side.keys()
+    outgoing, incoming = Seal(keys.outgoing), Seal(keys.incoming)
+    other = decode_as(incoming.open_body(line.hear()), Introduction)
+    line.say(outgoing.seal_frame(encode(own)))
+    return Acquaintance(outgoing, incoming, side.sealed, other)
+
+
+class _Line:
+    """Frames over a socket until a deadline; never reads beyond the frame."""
+
+    def __init__(self, plug: socket.socket, deadline: float) -> None:
+        self._plug, self._deadline = plug, deadline
+
+    def say(self, frame: bytes) -> None:
+        with self._bounded():
+            self._plug.sendall(frame)
+
+    def hear(self) -> bytes:
+        """The next frame's body."""
+        length = int.from_bytes(self._exactly(HEADER_BYTES), "big")
+        if length > STRANGER_FRAME_BYTES:
+            raise BadFrame(f"a frame announces {length} bytes; accepted: up to {STRANGER_FRAME_BYTES}")
+        return self._exactly(length)
+
+    def _exactly(self, size: int) -> bytes:
+        found = b""
+        while len(found) < size:
+            with self._bounded():
+                data = self._plug.recv(size - len(found))
+            if not data:
+                raise ConnectionLost("the other side closed the connection before it had proved the key")
+            found += data
+        return found
+
+    @contextlib.contextmanager
+    def _bounded(self) -> Iterator[None]:
+        try:
+            self._plug.settimeout(max(0.001, self._deadline - time.monotonic()))
+            yield
+        except TimeoutError:
+            raise ConnectionLost("the other side did not prove the key in time") from None
+        except OSError as problem:
+            raise ConnectionLost(f"the connection broke before the key was proved: {problem}") from None

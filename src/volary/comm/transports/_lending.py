@@ -1,0 +1,172 @@
+"""A channel between processes of one machine: payloads in shared memory are lent, and only headers travel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import count
+from typing import Any
+
+from volary.comm.errors import BadFrame, ConnectionLost
+from volary.comm.transports._base import HEADER_BYTES, Message, Payload, Place, payload_bytes
+from volary.comm.transports._greeting import Acquaintance
+from volary.comm.transports._plug import Plug
+from volary.comm.transports._segments import Segment, attach, find, memory
+from volary.comm.transports._stream import Stream
+from volary.comm.transports._tcp import Received
+
+_LAYOUT = struct.Struct(f"<B{HEADER_BYTES}sQQQQ")
+_NOTHING = bytes(HEADER_BYTES)
+_TURN_S = 0.005  # how long a release waits for its turn to be said here; then a thread of its own says it
+
+
+class _Kind(IntEnum):
+    """BYTES: a message whose payload follows. LENT: one whose payload lies in memory: loan, segment, offset. SEGMENT:
+    memory to map: number, process, descriptor, size. RELEASED: a loan is over: its number.
+    """
+
+    BYTES = 1
+    LENT = 2
+    SEGMENT = 3
+    RELEASED = 4
+
+
+@dataclass
+class _Lent:
+    """A message whose payload is the sender's."""
+
+    header: bytes
+    payload: Payload | None
+    _release: Callable[[], None] | None = field(repr=False)
+    lent: bool = True
+
+    def release(self) -> None:
+        """See `Message`."""
+        release, self._release = self._release, None
+        if release is not None:
+            self.payload = None
+            release()
+
+
+class LendingChannel:
+    """See `volary.comm.transports._base.Channel`."""
+
+    def __init__(self, plug: Plug, known: Acquaintance) -> None:
+        self.peer: dict[str, Any] = known.other.hello
+        self._plug = plug
+        self._stream = Stream(plug, known, _LAYOUT.size)
+        self._sending = threading.Lock()
+        self._announced: set[int] = set()
+        self._theirs: dict[int, memoryview] = {}
+        self._numbers = count(1)
+        self._loans: dict[int, tuple[Payload, Callable[[], None] | None]] = {}  # payload: its memory must not go
+
+    @property
+    def sent_bytes(self) -> int:
+        """See `Channel`."""
+        return self._plug.sent_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """See `Channel`."""
+        return self._plug.received_bytes
+
+    def memory(self, size_bytes: int) -> Payload:
+        """See `Channel`."""
+        return memory(size_bytes)
+
+    def send(self, header: bytes, payload: Payload | None = None, sent: Callable[[], None] | None = None) -> None:
+        """See `Channel`."""
+        found = find(payload) if payload else None
+        with self._sending:
+            if payload is not None and found is not None:
+                self._lend(header, payload, sent, *found)
+                return
+            self._stream.send(_LAYOUT.pack(_Kind.BYTES, header, 0, 0, 0, 0), payload)
+        if sent is not None:
+            sent()
+
+    def receive(self, place: Place, timeout_s: float | None = None) -> Message:
+        """See `Channel`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            self._plug.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            try:
+                message = self._hear(place)
+            except BaseException:
+                self.close()  # what follows cannot be told from the rest of this message
+                raise
+            if message is not None:
+                return message
+
+    def close(self) -> None:
+        """See `Channel`."""
+        self._plug.close()
+        with self._sending:  # whoever is in there fails at once
+            loans, self._loans = self._loans, {}
+        for _, sent in loans.values():
+            if sent is not None:
+                sent()
+
+    def _lend(
+        self, header: bytes, payload: Payload, sent: Callable[[], None] | None, segment: Segment, offset: int
+    ) -> None:
+        if segment.number not in self._announced:
+            where = (segment.number, os.getpid(), segment.descriptor, segment.size_bytes)
+            self._stream.send(_LAYOUT.pack(_Kind.SEGMENT, _NOTHING, *where), None)
+            self._announced.add(segment.number)
+        loan = next(self._numbers)
+        self._loans[loan] = (payload, sent)
+        try:
+            self._stream.send(_LAYOUT.pack(_Kind.LENT, header, loan, segment.number, offset, 0), None)
+        except BaseException:
+            self._loans.pop(loan, None)
+            raise
+
+    def _hear(self, place: Place) -> Message | None:
+        """A message, or None if what came concerned memory alone."""
+        kind, header, first, second, third, fourth = _LAYOUT.unpack(self._stream.head())
+        match kind:
+            case _Kind.BYTES:
+                return Received(header, self._stream.payload(place(header), payload_bytes(header)))
+            case _Kind.LENT:
+                return self._borrow(header, loan=first, segment=second, offset=third)
+            case _Kind.SEGMENT:
+                self._theirs[first] = attach(second, third, fourth)
+            case _Kind.RELEASED:
+                _, sent = self._loans.pop(first, (None, None))
+                if sent is not None:
+                    sent()
+            case _:
+                raise BadFrame(f"a message of kind {kind}; accepted: {', '.join(map(str, map(int, _Kind)))}")
+        return None
+
+    def _borrow(self, header: bytes, loan: int, segment: int, offset: int) -> Message:
+        whole, size = self._theirs.get(segment, memoryview(b"")), payload_bytes(header)
+        if offset + size > len(whole):
+            raise BadFrame(f"{size} bytes are lent at {offset} of a segment of {len(whole)}")
+        return _Lent(header, whole[offset : offset + size], lambda: self._release(loan))
+
+    def _release(self, loan: int) -> None:
+        """Say that a loan is over; never wait for the other side here: it may be about to wait for us."""
+        said = _LAYOUT.pack(_Kind.RELEASED, _NOTHING, loan, 0, 0, 0)
+        if self._sending.acquire(timeout=_TURN_S):
+            try:
+                if self._plug.takes_more():
+                    self._stream.send(said, None)
+                    return
+            except ConnectionLost:
+                return  # the other side takes it back by itself
+            finally:
+                self._sending.release()
+        threading.Thread(target=self._say, args=(said,), name="volary-release", daemon=True).start()
+
+    def _say(self, head: bytes) -> None:
+        with self._sending, contextlib.suppress(ConnectionLost):
+            self._stream.send(head, None)

@@ -1,0 +1,115 @@
+"""A connected socket whose calls block in the kernel, without the interpreter's lock, and are bounded there."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+
+from volary.comm.errors import ConnectionLost
+from volary.comm.sealing import stays_here
+
+STALL_S = 60.0  # within a message: how long nothing may be taken, or given
+LOOPBACK_BUFFER_BYTES = 512 * 2**10  # what is under way stays in the cache; between machines the kernel knows best
+_TIMEVAL = struct.Struct("@ll")
+
+
+class Plug:
+    """Sends and receives whole buffers. One thread may send while another receives; any may close.
+
+    sent_bytes, received_bytes: so far. address: who is at the other end. Its calls raise ConnectionLost.
+    """
+
+    def __init__(self, connected: socket.socket, address: str) -> None:
+        bound = _TIMEVAL.pack(int(STALL_S), int(STALL_S % 1 * 1e6))
+        connected.setblocking(True)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
+        if stays_here(address):
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOOPBACK_BUFFER_BYTES)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, LOOPBACK_BUFFER_BYTES)
+        self.address = address
+        self.sent_bytes = self.received_bytes = 0
+        self._socket = connected
+        self._arrivals = select.poll()
+        self._arrivals.register(connected, select.POLLIN)
+        self._in_use = _Use(connected, address)
+
+    def send(self, *parts: bytes | bytearray | memoryview) -> None:
+        """Send all of `parts`, one after the other."""
+        with self._in_use:
+            size = sum(map(len, parts))
+            sent = self._socket.sendmsg(parts)
+            for part in parts if sent < size else ():
+                self._socket.sendall(memoryview(part)[sent:])
+                sent = max(0, sent - len(part))
+            self.sent_bytes += size
+
+    def receive_into(self, memory: memoryview) -> None:
+        """Fill `memory`."""
+        with self._in_use:
+            size, at = len(memory), 0
+            while at < size:
+                got = self._socket.recv_into(memory[at:], 0, socket.MSG_WAITALL)
+                if not got:
+                    raise ConnectionLost(f"{self.address} closed the connection")
+                at += got
+            self.received_bytes += size
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Sleep until something arrives; None: until then, or the end. Raises TimeoutError."""
+        with self._in_use:
+            found = self._arrivals.poll(None if timeout_s is None else timeout_s * 1000)
+        if not found:
+            raise TimeoutError(f"nothing from {self.address} in time")
+
+    def takes_more(self) -> bool:
+        """Whether a few hundred bytes can be sent without waiting for the other side."""
+        with self._in_use:
+            poll = select.poll()
+            poll.register(self._socket, select.POLLOUT)
+            return bool(poll.poll(0))
+
+    def close(self) -> None:
+        """End it: whoever sends, receives or waits raises ConnectionLost. Harmless when repeated."""
+        self._in_use.close()
+
+
+class _Use:
+    """Entered by whoever uses a socket: `close` shuts it down at once, and closes it when the last has left.
+
+    A descriptor that a call still uses must not be given to someone else.
+    """
+
+    def __init__(self, connected: socket.socket, address: str) -> None:
+        self._socket, self._address = connected, address
+        self._lock = threading.Lock()
+        self._users, self._closed = 0, False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._closed:
+                raise ConnectionLost(f"the connection to {self._address} was closed on this side")
+            self._users += 1
+
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, _: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._closed and not self._users:
+                self._socket.close()
+        if isinstance(problem, BlockingIOError):
+            raise ConnectionLost(f"{self._address} stopped in the middle of a message for {STALL_S:g} s") from None
+        if isinstance(problem, OSError):
+            raise ConnectionLost(f"the connection to {self._address} broke: {problem}") from None
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            if not self._users:
+                self._socket.close()

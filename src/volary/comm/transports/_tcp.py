@@ -1,0 +1,67 @@
+"""A channel whose payloads travel over a connection: sent from where they lie, received straight into place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from volary.comm.transports._base import HEADER_BYTES, Message, Payload, Place, payload_bytes
+from volary.comm.transports._greeting import Acquaintance
+from volary.comm.transports._plug import Plug
+from volary.comm.transports._stream import Stream
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message whose payload is the receiver's own."""
+
+    header: bytes
+    payload: Payload | None
+    lent: bool = False
+
+    def release(self) -> None:
+        """Nothing is lent."""
+
+
+class TcpChannel:
+    """See `volary.comm.transports._base.Channel`."""
+
+    def __init__(self, plug: Plug, known: Acquaintance) -> None:
+        self.peer: dict[str, Any] = known.other.hello
+        self._plug = plug
+        self._stream = Stream(plug, known, HEADER_BYTES)
+
+    @property
+    def sent_bytes(self) -> int:
+        """See `Channel`."""
+        return self._plug.sent_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """See `Channel`."""
+        return self._plug.received_bytes
+
+    def memory(self, size_bytes: int) -> Payload:
+        """See `Channel`."""
+        return memoryview(bytearray(size_bytes))
+
+    def send(self, header: bytes, payload: Payload | None = None, sent: Callable[[], None] | None = None) -> None:
+        """See `Channel`."""
+        self._stream.send(header, payload)
+        if sent is not None:
+            sent()
+
+    def receive(self, place: Place, timeout_s: float | None = None) -> Message:
+        """See `Channel`."""
+        self._plug.wait(timeout_s)
+        try:
+            header = self._stream.head()
+            return Received(header, self._stream.payload(place(header), payload_bytes(header)))
+        except BaseException:
+            self.close()  # what follows cannot be told from the rest of this message
+            raise
+
+    def close(self) -> None:
+        """See `Channel`."""
+        self._plug.close()

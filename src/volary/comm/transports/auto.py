@@ -1,0 +1,39 @@
+"""Shared memory between processes of one machine, TCP between machines: found out with each connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from volary.comm.transports._base import Channel, Listener, Payload, Security
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auto:
+    """What `shared` does on one machine, and `tcp` elsewhere; see `_base.Transport`. Any of the three may connect."""
+
+    def memory(self, size_bytes: int) -> Payload:
+        """See `Transport`."""
+        from volary.comm.transports._segments import memory
+
+        return memory(size_bytes)
+
+    def listen(
+        self, host: str, key: bytes, security: Security, hello: dict[str, Any], accepted: Callable[[Channel], None]
+    ) -> Listener:
+        """See `Transport`."""
+        from volary.comm.transports._connections import listen
+
+        return listen(host, key, security, hello, accepted, shares=True)
+
+    def connect(
+        self, address: tuple[str, int], key: bytes, security: Security, hello: dict[str, Any], timeout_s: float
+    ) -> Channel:
+        """See `Transport`."""
+        from volary.comm.transports._connections import connect
+
+        return connect(address, key, security, hello, timeout_s, shares=True)
+
+
+TRANSPORT = Auto

@@ -1,0 +1,47 @@
+"""Memory that the processes of one machine share: what lies in it is lent, and only headers travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from volary.comm.transports._base import Channel, Listener, Payload, Security
+from volary.errors import SettingError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """Between processes of one machine alone; see `_base.Transport`. What does not lie in `memory` is sent as bytes."""
+
+    def memory(self, size_bytes: int) -> Payload:
+        """See `Transport`."""
+        from volary.comm.transports._segments import memory
+
+        return memory(size_bytes)
+
+    def listen(
+        self, host: str, key: bytes, security: Security, hello: dict[str, Any], accepted: Callable[[Channel], None]
+    ) -> Listener:
+        """See `Transport`."""
+        from volary.comm.transports._connections import listen
+
+        return listen(host, key, security, hello, accepted, shares=True)
+
+    def connect(
+        self, address: tuple[str, int], key: bytes, security: Security, hello: dict[str, Any], timeout_s: float
+    ) -> Channel:
+        """As `_base.Transport` says; raises SettingError if the other side is not on this machine."""
+        from volary.comm.transports._connections import connect
+        from volary.comm.transports._lending import LendingChannel
+
+        channel = connect(address, key, security, hello, timeout_s, shares=True)
+        if not isinstance(channel, LendingChannel):
+            channel.close()
+            raise SettingError(
+                f"transport=shared: {address[0]}:{address[1]} does not share this machine's memory; accepted: auto, tcp"
+            )
+        return channel
+
+
+TRANSPORT = Shared

@@ -1,0 +1,37 @@
+"""Plain TCP sockets, one connection a pair of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from volary.comm.transports._base import Channel, Listener, Payload, Security
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tcp:
+    """Payloads are sent from where they lie and received straight into place; see `_base.Transport`."""
+
+    def memory(self, size_bytes: int) -> Payload:
+        """See `Transport`."""
+        return memoryview(bytearray(size_bytes))
+
+    def listen(
+        self, host: str, key: bytes, security: Security, hello: dict[str, Any], accepted: Callable[[Channel], None]
+    ) -> Listener:
+        """See `Transport`."""
+        from volary.comm.transports._connections import listen
+
+        return listen(host, key, security, hello, accepted, shares=False)
+
+    def connect(
+        self, address: tuple[str, int], key: bytes, security: Security, hello: dict[str, Any], timeout_s: float
+    ) -> Channel:
+        """See `Transport`."""
+        from volary.comm.transports._connections import connect
+
+        return connect(address, key, security, hello, timeout_s, shares=False)
+
+
+TRANSPORT = Tcp

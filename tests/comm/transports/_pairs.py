@@ -1,0 +1,80 @@
+"""Two ends of a channel for tests: over a listener, or over a wire that the test holds in its hands."""
+
+from __future__ import annotations
+
+import queue
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from volary.comm.sealing import Seal
+from volary.comm.transports import ROOM
+from volary.comm.transports._base import HEADER_BYTES, Channel, Payload, payload_bytes
+from volary.comm.transports._greeting import Acquaintance, Introduction
+from volary.comm.transports._plug import Plug
+from volary.comm.transports._tcp import TcpChannel
+
+KEY = b"the key of this test run, 32 b.."
+WITHIN_S = 10.0
+
+
+def header(length: int, mark: int = 0) -> bytes:
+    return bytes([mark]) * (HEADER_BYTES - 8) + length.to_bytes(8, "little")
+
+
+def anywhere(header: bytes) -> Payload | None:
+    """Memory for any payload."""
+    size = payload_bytes(header)
+    return memoryview(bytearray(size)) if size else None
+
+
+@contextmanager
+def joined(name: str, host: str = "127.0.0.1", other: str | None = None) -> Iterator[tuple[Channel, Channel]]:
+    """Who connects by transport `name`, and who listens by `other` (or the same)."""
+    here: queue.SimpleQueue[Channel] = queue.SimpleQueue()
+    with ExitStack() as ending:
+        door = ROOM.load(other or name)().listen(host, KEY, "encrypted", {"server": 3}, here.put)
+        ending.callback(lambda: here.empty() or here.get().close())
+        ending.callback(door.close)
+        client = ROOM.load(name)().connect(door.address, KEY, "encrypted", {"worker": 5}, WITHIN_S)
+        ending.callback(client.close)
+        server = here.get(timeout=WITHIN_S)
+        ending.callback(server.close)
+        yield client, server
+
+
+class Cut:
+    """A sender and a receiver whose wire is cut: what one says is taken by `said`, the other is told by `say`."""
+
+    def __init__(self, sealed: bool) -> None:
+        out, self._tap = socket.socketpair()
+        self._feed, into = socket.socketpair()
+        self.sender, self.receiver = (
+            TcpChannel(Plug(plug, "127.0.0.1"), Acquaintance(Seal(bytes(32)), Seal(bytes(32)), sealed, _HELLO))
+            for plug in (out, into)
+        )
+
+    def said(self, size: int = 0) -> bytes:
+        """What has been sent since the last call; waits for `size` bytes of it."""
+        found = b""
+        while True:
+            self._tap.setblocking(len(found) < size)
+            try:
+                found += self._tap.recv(2**20)
+            except BlockingIOError:
+                return found
+
+    def say(self, data: bytes, *, end: bool = True) -> None:
+        """To the receiver. end: then that side of the wire is closed."""
+        self._feed.sendall(data)
+        if end:
+            self._feed.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self.sender.close()
+        self.receiver.close()
+        self._tap.close()
+        self._feed.close()
+
+
+_HELLO = Introduction({}, "")
