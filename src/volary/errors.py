@@ -7,6 +7,7 @@ VolaryError               exit code 1
 │   └── RunError          a run that exists already, is missing, or is being written by someone else
 ├── WorkerFailed          3   a worker's own code raised
 ├── WorkerLost            4   a worker died, was stopped or hung
+├── ServerLost            4   a parameter server died or was stopped, and nobody else keeps what it kept
 ├── RanksDiffer           5   ranks (or replicas) that must be equal are not
 ├── NotFinite             6   the loss is NaN or infinite
 ├── PeerLost              4   seen inside a worker: the exchange broke because somebody else went
@@ -46,6 +47,12 @@ class WorkerFailed(VolaryError):
 
 class WorkerLost(VolaryError):
     """A worker died, was stopped or hung; the message names the rank, the host and its last step."""
+
+    exit_code = 4
+
+
+class ServerLost(VolaryError):
+    """A parameter server died or was stopped, and nobody else keeps what it kept; the message names it."""
 
     exit_code = 4
 

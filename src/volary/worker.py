@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import sys
 from pathlib import Path
 
 from volary.errors import BadInput, VolaryError
 from volary.placement import Place, find, text
+from volary.placement._parent import die_with_parent
 from volary.run.directory import RunDirectory
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
@@ -19,7 +19,7 @@ def main() -> int:
     """Be one worker until the run is over; returns the exit code."""
     try:
         place = find()
-        _die_with_parent()
+        die_with_parent()
         _stay_on_cores()
         _keep_freed_memory()
         if place.launcher == "local":
@@ -56,16 +56,6 @@ def _write_to(log: Path) -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
             os.dup2(file.fileno(), stream.fileno())
-
-
-def _die_with_parent() -> None:
-    """No worker outlives what started it, even if that is killed. Linux; elsewhere the lost connection ends it."""
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    driver = os.environ.get("VOLARY_DRIVER")
-    if driver is not None and os.getppid() != int(driver):
-        raise BadInput("what started this worker is gone")
 
 
 def _stay_on_cores() -> None:

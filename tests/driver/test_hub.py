@@ -19,6 +19,7 @@ from volary.driver.watch import Rules, Watch
 from volary.run.directory import RunDirectory
 from volary.run.journal import STEP_FIELDS, Journal
 from volary.run.reader import RunReader
+from volary.run.tallies import Tally
 from volary.run.verdict import Verdict
 
 HELLO = {"rank": 0, "pid": 12, "host": "h"}
@@ -137,3 +138,57 @@ def test_what_a_full_disk_keeps_out_of_the_record_is_said(hub, journal, caplog):
         f"{journal.fault}; training goes on",
     ]
     assert "1 records of this run were not written" in journal.fault
+
+
+def test_run_that_goes_on_hears_of_each_lost_worker_once_and_tells_it_should_it_come_back(journal, directory):
+    told: list[int] = []
+
+    def without(rank: int, reason: str, now: float) -> list[tuple[int, str]]:
+        told.append(rank)
+        return [(7, "somebody else's")]
+
+    hub = Hub(Watch(2, Rules(5, 10, 120), now=0.0), journal, without)
+    for rank in (0, 1):
+        list(hub.opened(1 + rank, HELLO | {"rank": rank}, 0.0))
+    said = []
+    for tenth in range(150):
+        said += hub.tick(tenth / 10)
+        list(hub.received(1, BEAT | {"progress": tenth}, 0.0))
+    assert told == [1]
+    assert said == [
+        (7, "somebody else's"),
+        (2, {"end": "rank 1 was given up: it has been silent for 10 s: it is stopped, or its host is gone"}),
+        (2, CLOSE),
+    ]
+    assert list(hub.closed(2, 20.0)) == []
+    assert list(hub.closed(1, 20.0)) == [(7, "somebody else's")]
+    assert told == [1, 0]
+    with RunReader(directory) as reader:
+        assert [(event.rank, event.data["reason"][:4]) for event in reader.events(kind="lost")] == [
+            (1, "has "),
+            (0, "died"),
+        ]
+
+
+def test_worker_whose_exchange_broke_is_lost_and_one_that_left_is_not(journal):
+    told: list[int] = []
+    hub = Hub(Watch(2, Rules(5, 10, 120), now=0.0), journal, lambda rank, reason, now: told.append(rank) or ())
+    for rank, outcome in ((0, "peer_lost"), (1, "left")):
+        list(hub.opened(1 + rank, HELLO | {"rank": rank}, 0.0))
+        verdict = Verdict(rank=rank, outcome=outcome, step=1, reason="no way to server 1", exit_code=4)
+        list(hub.received(1 + rank, BEAT | {"bye": asdict(verdict)}, 0.0))
+        list(hub.closed(1 + rank, 0.0))
+    assert told == [0]
+    assert [(lost.rank, lost.sentence) for lost in hub.watch.lost] == [(0, "ended: no way to server 1")]
+
+
+def test_what_is_counted_adds_up_by_kind_worker_server_and_value(hub, directory):
+    list(hub.opened(1, HELLO, 0.0))
+    for tallies in ([["staleness", 2, 3, 5], ["wait", -1, 8, 1]], [["staleness", 2, 3, 1], ["staleness", 0, 3, 1]]):
+        list(hub.received(1, BEAT | {"said": [{"tallies": tallies}]}, 0.0))
+    with RunReader(directory) as reader:
+        assert reader.tallies() == [
+            Tally("staleness", 0, 0, 3, 1),
+            Tally("staleness", 0, 2, 3, 6),
+            Tally("wait", 0, -1, 8, 1),
+        ]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import signal
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from volary.driver.judge import judge, read_verdicts
+from volary.driver.keepers import Nobody
 from volary.driver.watch import Beat, Rules, Watch
 from volary.engine._base import Exited
-from volary.errors import BadInput, NotFinite, RanksDiffer, VolaryError, WorkerFailed, WorkerLost
+from volary.errors import BadInput, NotFinite, RanksDiffer, ServerLost, VolaryError, WorkerFailed, WorkerLost
 from volary.run.directory import RunDirectory
 from volary.run.verdict import Verdict
 
@@ -199,3 +201,57 @@ def test_verdict_is_the_file_of_this_life_or_what_the_goodbye_carried(directory)
     found = read_verdicts(directory, watch, life=0)
     assert {rank: verdict.step for rank, verdict in found.items()} == {0: 8, 1: 8, 2: 3}
     assert set(read_verdicts(directory, watch, life=1)) == {1}
+
+
+@dataclass
+class Elastic(Nobody):
+    """A run that goes on without those that are lost. words: what is wrong with its servers."""
+
+    outcome: str | None = None
+    words: str = ""
+    elastic = True
+
+    def account(self) -> list[str]:
+        return [self.words] if self.words else []
+
+    def steps(self, told: int) -> int:
+        return 12  # by the roster, whatever workers have counted
+
+
+def test_elastic_run_ends_as_its_roster_says_whoever_was_lost_or_left(directory):
+    watch = watched()
+    watch.left(1)
+    verdicts = {0: said(0, "finished", step=9), 2: said(2, "left", step=3)}
+    ending = judge(directory, watch, [Exited(1, -9, 9)], verdicts, Elastic("finished"))
+    assert (ending.state, ending.step) == ("finished", 12)
+    stopped = judge(directory, watch, [], {0: said(0, "left", step=9)}, Elastic("stopped"))
+    assert stopped.state == "stopped"
+    assert stopped.message == f"stopped after step 12\ngo on: volary resume {directory.path}"
+
+
+def test_elastic_run_that_nobody_is_left_of_names_the_last_one(directory):
+    watch = watched()
+    for rank in (1, 0, 2):
+        watch.left(rank)
+        watch.dismiss(rank)
+    with pytest.raises(WorkerLost) as caught:
+        judge(directory, watch, [Exited(2, -9, 9), Exited(1, -9, 9)], {}, Elastic())
+    assert lines(caught.value)[:2] == [
+        "no worker is left",
+        "rank 2 (host h, process 102) was killed by SIGKILL; last step 7, in forward",
+    ]
+    assert lines(caught.value)[3:5] == ["  rank 1 died", "  rank 0 died"]
+
+
+def test_elastic_run_ends_with_the_error_of_a_workers_own_code(directory):
+    verdicts = {0: said(0, "finished", step=9), 1: said(1, "failed", "ValueError: boom", TRACE)}
+    with pytest.raises(WorkerFailed, match=r"rank 1 .* failed at step 8, in forward: ValueError: boom"):
+        judge(directory, watched(), [], verdicts, Elastic())
+
+
+def test_lost_server_comes_before_the_workers_that_lost_it(directory):
+    words = "server 1 (host h, process 9) was killed by SIGKILL"
+    verdicts = {rank: said(rank, "peer_lost", "no way to server 1") for rank in range(3)}
+    with pytest.raises(ServerLost) as caught:
+        judge(directory, watched(), [], verdicts, Elastic(words=words))
+    assert lines(caught.value) == [words, f"go on: volary resume {directory.path}"]

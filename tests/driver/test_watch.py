@@ -213,6 +213,33 @@ def test_place_is_given_once():
     assert play.watch.lost == []
 
 
+def test_run_that_goes_on_without_a_silent_worker_judges_those_that_are_left_as_before():
+    play = Play(world_size=3, come=3)
+    for rank in range(3):
+        play.say(rank, "forward")
+    for _ in range(12):
+        play.say(0, "forward")
+        play.say(1, "forward")
+        play.go_on(0.9, silent=(2,))
+    assert [lost.rank for lost in play.watch.lost] == [2]
+    play.watch.dismiss(2)
+    play.say(0, "exchange")
+    lost = play.go_on(11, silent=(2,))
+    assert [(one.rank, one.kind) for one in lost] == [(2, "silent"), (1, "stuck")]
+
+
+def test_worker_that_comes_back_after_it_was_given_up_is_not_heard():
+    play = Play()
+    play.say(0, "forward")
+    for _ in range(12):
+        play.say(0, "forward")
+        play.go_on(0.9, silent=(1,))
+    play.watch.dismiss(1)
+    play.watch.heard(1, Beat(9, "forward", 9))
+    assert play.watch.workers[1].step == 0
+    assert not play.watch.joined(peer=5, rank=1, pid=77, host="here")
+
+
 PHASES = ("data", "forward", "backward", "exchange", "optimizer")
 
 

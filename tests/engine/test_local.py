@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from volary.engine._base import Exited, Handle, Launch
-from volary.engine.local import Local, cores_here, memory_kills, share_of
+from volary.engine._processes import memory_kills
+from volary.engine.local import Local, cores_here, share_of
 from volary.run.directory import RunDirectory
 
 TELL = """

@@ -34,7 +34,8 @@ strategy:
   workers: {workers}
   suspect_after_s: {suspect_after_s}
   give_up_after_s: {give_up_after_s}
-  exchange: {{name: allreduce, route: {route}}}
+  consistency: {consistency}
+  exchange: {exchange}
 run: {{name: it}}
 """
 
@@ -46,9 +47,14 @@ def session(
     suspect_after_s: float = 5,
     give_up_after_s: float = 10,
     route: str = "auto",
+    consistency: str = "bsp",
+    exchange: str = "",
     **network: Any,
 ) -> str:
-    """Write a session of the network in _network.py beside its copy; returns the file's name."""
+    """Write a session of the network in _network.py beside its copy; returns the file's name.
+
+    exchange: as in a session file; without it an all-reduce over `route`.
+    """
     shutil.copy(Path(__file__).with_name("_network.py"), "net.py")
     text = SESSION.format(
         network=json.dumps(network)[1:-1],
@@ -56,7 +62,8 @@ def session(
         workers=workers,
         suspect_after_s=suspect_after_s,
         give_up_after_s=give_up_after_s,
-        route=route,
+        consistency=consistency,
+        exchange=exchange or f"{{name: allreduce, route: {route}}}",
     )
     Path("session.yaml").write_text(text)
     return "session.yaml"
@@ -153,6 +160,18 @@ def last_step(directory: RunDirectory) -> int:
         return 0
     with RunReader(directory) as reader:
         return reader.last_step()
+
+
+def learnt(run: Run, rank: int) -> bool:
+    """Whether a worker has done a step."""
+    with RunReader(run.directory) as reader:
+        return next(reader.steps(rank=rank), None) is not None
+
+
+def steps(run: Run) -> int:
+    """Updates of a run with parameter servers, as its driver counts them."""
+    with RunReader(run.directory) as reader:
+        return int(reader.info().get("steps_now", 0))
 
 
 def events(directory: RunDirectory, kind: str) -> list[Event]:

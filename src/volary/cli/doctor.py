@@ -104,4 +104,5 @@ def _pids(run: RunDirectory) -> list[int]:
     from volary.run.reader import RunReader
 
     with RunReader(run) as reader:
-        return [int(pid) for pid in json.loads(reader.info().get("pids", "[]"))]
+        info = reader.info()
+    return [int(pid) for key in ("pids", "server_pids") for pid in json.loads(info.get(key, "[]"))]

@@ -33,7 +33,13 @@ def export(run: RunDirectory, which: str | None, output: Path | None, as_json: b
     file = output or Path(f"{run.name}-step-{manifest.step}.safetensors")
     if file.exists():
         raise BadInput(f"{file} exists already; choose another with --output")
-    weights = read(Checkpoints(run.checkpoints).path(manifest.step), manifest, WEIGHTS)
+    folder = Checkpoints(run.checkpoints).path(manifest.step)
+    if WEIGHTS in manifest.files:
+        weights = read(folder, manifest, WEIGHTS)
+    else:
+        from volary.train.weights import saved_weights
+
+        weights = saved_weights(folder, manifest)
     replace_file(Disk(), file, weights)
     if as_json:
         say_json({"run": str(run.path), "step": manifest.step, "file": str(file.absolute()), "bytes": len(weights)})

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
 
 EVALUATIONS_SHOWN = 10
+MEMBERS_SHOWN = 10
 _STATES = {"lost": "lost: it was running, and its driver is gone", "new": "new: nothing has started yet"}
 
 
@@ -33,6 +34,8 @@ def show(run: RunDirectory, verify: bool, as_json: bool) -> None:
     _say_metrics(found)
     _say_times(found)
     _say_ways(found)
+    _say_counted(found)
+    _say_members(found)
     _say_checkpoints(found)
     _say_warnings(found)
     if found.digest.message:
@@ -106,6 +109,23 @@ def _say_ways(found: Account) -> None:
         return
     say(f"\nhow layers travel since step {found.ways.step}, {links(found.ways)}")
     say_table(HEADER, rows(found.ways))
+
+
+def _say_counted(found: Account) -> None:
+    from volary.monitor.counted import tables
+
+    for table in tables(found.tallies):
+        say(f"\n{table.title}")
+        say_table(table.header, table.rows)
+
+
+def _say_members(found: Account) -> None:
+    from volary.monitor.wording import membership, moment
+
+    if found.members:
+        say("\ncame and went")
+    for event in found.members[-MEMBERS_SHOWN:]:
+        say(f"{moment(event.at)}  {membership(event)}")
 
 
 def _say_checkpoints(found: Account) -> None:

@@ -2,4 +2,4 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "CONSISTENCY", planned=("backup", "ssp", "async", "local", "elastic", "gossip", "hogwild"))
+ROOM = Room(__name__, "CONSISTENCY", planned=("local", "elastic", "gossip", "hogwild"))

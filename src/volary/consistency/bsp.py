@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from volary.consistency._base import Consistency
     from volary.exchange._base import Exchange
     from volary.exchange._bucket import Chunk, Gate
+    from volary.server.closing import Closer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bsp:
     """All workers finish a step together: n workers at a global batch equal one worker at that batch."""
 
+    needs_server: ClassVar[bool] = False
+    elastic: ClassVar[bool] = False
+    steals: ClassVar[bool] = False
+    epoch_share: ClassVar[None] = None
+    push_every: ClassVar[int] = 1
+    fetch_every: ClassVar[int] = 1
+
     def build(self, exchange: Exchange) -> Consistency:
         """The model over `exchange`."""
         return _Synchronous(exchange)
+
+    def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
+        """A step is an update once everybody has computed it; it is made as contributions arrive."""
+        from volary.consistency._with_all import WithAll
+
+        return WithAll(first, early=True)
+
+    def oldest(self, clock: int) -> int:
+        """The least update that parameters read at `clock` must hold: all of them."""
+        return clock
 
 
 class _Synchronous:

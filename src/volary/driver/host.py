@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from volary.driver.drive import LEAVE_S, Drive, Meeting
+from volary.driver.drive import LEAVE_S
 from volary.driver.ending import Unwatched
-from volary.driver.start import check, create, rules_of
+from volary.driver.meeting import Meeting
+from volary.driver.start import check, create, drive_of
 from volary.engine._base import Exited
 from volary.errors import VolaryError, WorkerLost
 from volary.run.directory import RunDirectory
@@ -49,8 +50,7 @@ def main() -> int:
         directory = _directory(wish)
         session = Session.read(directory.session)
         with _locked(directory):
-            rules = rules_of(session.strategy)
-            drive = Drive(directory, session.strategy.workers, rules, Unwatched(), wish["address"])
+            drive = drive_of(directory, session, Unwatched(), wish["address"])
             threading.Thread(target=_end_with_rank_0, name="leash", daemon=True).start()
             ending = drive.run(lambda meeting: _announce(directory, meeting))
     except VolaryError as error:

@@ -7,20 +7,24 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from volary.comm.errors import BadMessage
-from volary.comm.service import CLOSE
+from volary.comm.service import CLOSE, Replies
 from volary.driver.watch import Beat, Watch
 from volary.run.journal import STEP_FIELDS, Journal, StepRow
 from volary.run.spans import Span
+from volary.run.tallies import Tally
+from volary.run.verdict import ENDED_WELL
 
 _Wanted = TypeVar("_Wanted")
 _log = logging.getLogger(__name__)
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Server = Annotated[int, msgspec.Meta(ge=-1, le=2**31)]
 
 
 class Hello(msgspec.Struct):
@@ -32,10 +36,18 @@ class Hello(msgspec.Struct):
 
 
 class Hub:
-    """The service "pulse" of a run's server (see volary.comm.service)."""
+    """The service "pulse" of a run's server (see volary.comm.service).
 
-    def __init__(self, watch: Watch, journal: Journal) -> None:
+    go_on_without: told the rank of each worker that is given up, and what happened to it, in a run that goes on then;
+    None where it does not.
+    """
+
+    def __init__(
+        self, watch: Watch, journal: Journal, go_on_without: Callable[[int, str, float], Replies] | None = None
+    ) -> None:
         self.watch = watch
+        self._go_on_without = go_on_without
+        self._dismissed = 0
         self._journal = journal
         self._finishing = False
         self._told_fault = False
@@ -45,11 +57,23 @@ class Hub:
         self._finishing = True
         return self.tell({"finish": True})
 
+    def end(self, reason: str) -> Iterator[tuple[int, Any]]:
+        """The run is over, whoever is still here."""
+        self._go_on_without = None
+        return self.tell({"end": reason})
+
     def tell(self, message: dict[str, Any]) -> Iterator[tuple[int, Any]]:
         """Say something to every worker that is here."""
         for worker in self.watch.workers.values():
             if worker.here:
                 yield worker.peer or 0, message
+
+    def fell(self, ranks: Mapping[int, str]) -> Iterator[tuple[int, Any]]:
+        """The processes of these workers have ended, each in these words, as the engine saw."""
+        for rank, words in ranks.items():
+            if not self.watch.workers[rank].goodbye:
+                self.watch.fell(rank, words)
+        yield from self._go_on(time.monotonic())
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Iterator[tuple[int, Any]]:
         """A worker has come: it is welcome, or told why not."""
@@ -60,6 +84,8 @@ class Hub:
             return
         hosts = {worker.rank: worker.host for worker in self.watch.workers.values() if worker.here}
         self._journal.note(pids=json.dumps([os.getpid(), *self._pids_here()]), hosts=json.dumps(hosts))
+        if who.rank >= self.watch.world_size:
+            self._event("joined", who.rank, 0, {"host": who.host, "pid": who.pid})
         yield peer, {"welcome": True}
         if self._finishing:
             yield peer, {"finish": True}
@@ -76,12 +102,19 @@ class Hub:
         for said in beat.said:
             self._write(worker.rank, said)
         self.watch.heard(peer, beat)
-        yield from ()
+        if (
+            self._go_on_without
+            and beat.bye
+            and not self.watch.is_cause(beat.bye)
+            and beat.bye.outcome not in ENDED_WELL
+        ):
+            self.watch.fell(worker.rank, f"ended: {beat.bye.reason}")
+        yield from self._go_on(now)
 
     def closed(self, peer: int, now: float) -> Iterator[tuple[int, Any]]:
         """A worker has gone."""
         self.watch.left(peer)
-        yield from ()
+        yield from self._go_on(now)
 
     def tick(self, now: float) -> Iterator[tuple[int, Any]]:
         """Time has passed."""
@@ -92,9 +125,24 @@ class Hub:
             reason = f"rank {suspect.rank} (host {worker.host}) {suspect.sentence}, in {worker.phase}"
             self._event("suspect", suspect.rank, worker.step, {"reason": reason})
         self.watch.suspects.clear()
+        yield from self._go_on(now)
         if self._journal.fault and not self._told_fault:
             self._told_fault = True
             _log.warning("%s; training goes on", self._journal.fault)
+
+    def _go_on(self, now: float) -> Iterator[tuple[int, Any]]:
+        """Dismiss those that are newly given up, where the run goes on: should one come back, it learns so."""
+        if self._go_on_without is None:
+            return
+        for lost in self.watch.lost[self._dismissed :]:
+            self._dismissed += 1
+            worker = self.watch.workers[lost.rank]
+            self.watch.dismiss(lost.rank)
+            self._event("lost", lost.rank, worker.step, {"reason": lost.sentence, "host": worker.host})
+            yield from self._go_on_without(lost.rank, lost.sentence, now)
+            if worker.peer is not None:
+                yield worker.peer, {"end": f"rank {lost.rank} was given up: it {lost.sentence}"}
+                yield worker.peer, CLOSE
 
     def _pids_here(self) -> list[int]:
         """Workers on this machine, whoever started them, by rank."""
@@ -109,6 +157,8 @@ class Hub:
                 self._journal.metrics(step, values)
             case {"note": dict(facts)}:
                 self._journal.note(**facts)
+            case {"tallies": list(tallies)}:
+                self._journal.tally(_tallies(rank, tallies))
             case {"spans": list(spans)}:
                 self._journal.spans(_spans(rank, spans))
             case _:
@@ -135,6 +185,11 @@ def _spans(rank: int, said: list[Any]) -> list[Span]:
     if not all(math.isfinite(span.start_s + span.end_s) for span in found):  # SQLite would make it NULL
         raise BadMessage(f"rank {rank} says a span that has no beginning or no end")
     return found
+
+
+def _tallies(rank: int, said: list[Any]) -> list[Tally]:
+    found = _converted(said, list[tuple[str, _Server, _Count, _Count]])
+    return [Tally(kind, rank, server, value, count) for kind, server, value, count in found]
 
 
 def _converted(message: Any, kind: type[_Wanted]) -> _Wanted:

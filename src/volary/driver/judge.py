@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from volary.driver.ending import Ending
+from volary.driver.keepers import Keepers, Nobody
 from volary.driver.watch import Lost, Watch
 from volary.engine._base import Exited
-from volary.errors import BadInput, NotFinite, RanksDiffer, VolaryError, WorkerFailed, WorkerLost
+from volary.errors import BadInput, NotFinite, RanksDiffer, ServerLost, VolaryError, WorkerFailed, WorkerLost
 from volary.run.directory import RunDirectory
 from volary.run.verdict import Verdict, read_verdict
 
@@ -29,14 +30,27 @@ def read_verdicts(directory: RunDirectory, watch: Watch, life: int) -> dict[int,
     return {rank: verdict for rank, verdict in found.items() if verdict is not None}
 
 
-def judge(directory: RunDirectory, watch: Watch, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]) -> Ending:
+def judge(
+    directory: RunDirectory,
+    watch: Watch,
+    exits: Sequence[Exited],
+    verdicts: Mapping[int, Verdict],
+    keepers: Keepers | None = None,
+) -> Ending:
     """How the run ended. Raises the error that the command should end with, its message to be printed last.
 
     exits: of workers that ended before the driver stopped any. The verdict decides, not the exit code: none means lost.
     """
-    own = [v for v in verdicts.values() if v.outcome in ("failed", "refused")]
+    keepers = keepers or Nobody()
+    own = [verdict for verdict in verdicts.values() if watch.is_cause(verdict)]
     if own:
         raise _own_error(directory, watch, own, verdicts)
+    if account := keepers.account():
+        also = [lost for lost in watch.lost if lost.rank not in verdicts]
+        words = [f"  rank {lost.rank} {_what_happened(lost, exits, verdicts)}" for lost in also]
+        raise ServerLost("\n".join([*account, *words, _go_on(directory)]))
+    if keepers.elastic:
+        return _of_elastic(directory, watch, exits, verdicts, keepers)
     lost = _lost(watch, exits, verdicts)
     if lost is not None:
         raise WorkerLost(_lost_message(directory, watch, lost, exits, verdicts))
@@ -44,9 +58,32 @@ def judge(directory: RunDirectory, watch: Watch, exits: Sequence[Exited], verdic
     if broken or len(verdicts) < watch.world_size:
         reason = broken[0].reason if broken else "not every worker left a verdict"
         raise WorkerLost(f"{reason}\n{_go_on(directory)}")
-    step = max(verdict.step for verdict in verdicts.values())
+    step = keepers.steps(max(verdict.step for verdict in verdicts.values()))
     if all(verdict.outcome == "finished" for verdict in verdicts.values()):
         return Ending(directory, "finished", step)
+    return _stopped(directory, step)
+
+
+def _of_elastic(
+    directory: RunDirectory,
+    watch: Watch,
+    exits: Sequence[Exited],
+    verdicts: Mapping[int, Verdict],
+    keepers: Keepers,
+) -> Ending:
+    """How an elastic run ended, whoever of its workers saw that. Raises WorkerLost if it ended for the lack of them."""
+    step = keepers.steps(max((verdict.step for verdict in verdicts.values()), default=0))
+    if keepers.outcome == "finished":
+        return Ending(directory, "finished", step)
+    if keepers.outcome == "stopped":
+        return _stopped(directory, step)
+    if not watch.lost:
+        raise WorkerLost(f"all workers have left the run\n{_go_on(directory)}")
+    last = watch.lost[-1]
+    raise WorkerLost(f"no worker is left\n{_lost_message(directory, watch, last, exits, verdicts)}")
+
+
+def _stopped(directory: RunDirectory, step: int) -> Ending:
     return Ending(directory, "stopped", step, f"stopped after step {step}\n{_go_on(directory)}")
 
 
@@ -63,7 +100,7 @@ def _own_error(
     same = [v for v in own if v is not first and v.reason == first.reason]
     lines = [
         f"rank {first.rank} (host {first.host}) failed at step {first.step + 1}, in {first.phase}: {first.reason}",
-        *_indented(first.traceback.splitlines()[-TAIL_LINES:]),
+        *indented(first.traceback.splitlines()[-TAIL_LINES:]),
         *([f"  {len(same)} other rank{'s' * (len(same) > 1)} ended with the same error"] if same else []),
         *(f"  rank {v.rank} failed too: {v.reason}" for v in own if v is not first and v not in same),
         *_consequences(watch, verdicts, {first.rank}),
@@ -89,11 +126,13 @@ def _lost_message(
     worker = watch.workers[lost.rank]
     who = f"host {worker.host}, process {worker.pid}" if worker.pid else f"host {socket.gethostname()}"
     where = f"last step {worker.step}, in {worker.phase}" if worker.pid else "before it joined the run"
-    also = [more for more in watch.lost if more.kind != "died" and more.rank != lost.rank]
-    told = worker.stack.splitlines()[-TAIL_LINES:] or _tail(directory.log(lost.rank))
+    others = [more for more in watch.lost if more.rank != lost.rank]
+    # one that died with the first is a consequence, unless the run went on without it
+    also = [more for more in others if more.kind != "died" or watch.workers[more.rank].dismissed]
+    told = worker.stack.splitlines()[-TAIL_LINES:] or tail(directory.log(lost.rank))
     lines = [
         f"rank {lost.rank} ({who}) {_what_happened(lost, exits, verdicts)}; {where}",
-        *_indented(told),
+        *indented(told),
         *(f"  rank {more.rank} {more.sentence}" for more in also),
         *_consequences(watch, verdicts, {lost.rank, *(more.rank for more in also)}),
         *_log(directory, lost.rank),
@@ -106,12 +145,16 @@ def _what_happened(lost: Lost, exits: Sequence[Exited], verdicts: Mapping[int, V
         return lost.sentence
     if lost.rank in verdicts:
         return f"ended: {verdicts[lost.rank].reason}"
-    return next((_exit_words(gone) for gone in exits if gone.rank == lost.rank), lost.sentence)
+    gone = next((gone for gone in exits if gone.rank == lost.rank), None)
+    if gone is None:
+        return lost.sentence
+    return exit_words(gone) + (" and left no verdict" if gone.signal is None else "")
 
 
-def _exit_words(gone: Exited) -> str:
+def exit_words(gone: Exited) -> str:
+    """What a process ended by, without its name."""
     if gone.signal is None:
-        return f"exited with status {gone.code} and left no verdict"
+        return f"exited with status {gone.code}"
     return f"was killed by {_signal_name(gone.signal)}{', out of memory' if gone.out_of_memory else ''}"
 
 
@@ -129,11 +172,13 @@ def _consequences(watch: Watch, verdicts: Mapping[int, Verdict], causes: set[int
     return [f"  rank {', '.join(ranks)} ended because of it"] if ranks else []
 
 
-def _indented(lines: Sequence[str]) -> list[str]:
+def indented(lines: Sequence[str]) -> list[str]:
+    """What others said, inside a message."""
     return [f"  | {line}" for line in lines]
 
 
-def _tail(log: Path, most: int = 8) -> list[str]:
+def tail(log: Path, most: int = 8) -> list[str]:
+    """The last lines that a process printed."""
     try:
         return log.read_text(errors="replace").splitlines()[-most:]
     except OSError:

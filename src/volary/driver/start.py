@@ -6,18 +6,23 @@ import sys
 from pathlib import Path
 
 from volary.data.idle import refuse_idle_workers
-from volary.driver.drive import Drive, Meeting
+from volary.driver.drive import Drive
 from volary.driver.ending import Ending, Watcher
+from volary.driver.keepers import Keepers, Nobody
+from volary.driver.meeting import Meeting
 from volary.driver.watch import Rules
 from volary.engine._base import Handle, Launch
 from volary.errors import BadInput, RunError
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk
+from volary.run.journal import Journal
 from volary.run.reader import RunReader
 from volary.session.script import Script
 from volary.session.spec import Session, Strategy
 
+WORKER = [sys.executable, "-m", "volary.worker"]
+SESSION_JOB = "volary.train.run_session:run_session"
 Task = Session | Script  # what a run is a run of
 
 
@@ -79,8 +84,7 @@ def rules_of(strategy: Strategy) -> Rules:
 def drive(directory: RunDirectory, task: Task, watcher: Watcher) -> Ending:
     """Drive one life of a run whose lock is held."""
     workers = task.strategy.workers
-    command = [sys.executable, "-m", "volary.worker"]
-    job = "volary.train.run_session:run_session"
+    command, job = WORKER, SESSION_JOB
     if isinstance(task, Script):
         # the user's file may read its arguments while it is imported
         command, job = [*command, *sys.argv[1:]], "volary.train.run_script:run_script"
@@ -90,7 +94,20 @@ def drive(directory: RunDirectory, task: Task, watcher: Watcher) -> Ending:
         handle: Handle = task.engine.launch(Launch(directory, command, job, workers, meet, meeting.life))
         return handle
 
-    return Drive(directory, workers, rules_of(task.strategy), watcher).run(launch)
+    return drive_of(directory, task, watcher).run(launch)
+
+
+def drive_of(directory: RunDirectory, task: Task, watcher: Watcher, host: str = "127.0.0.1") -> Drive:
+    """One life of the task's run, which listens on `host`."""
+
+    def kept_by(journal: Journal) -> Keepers:
+        if isinstance(task, Session) and task.strategy.exchange.served:
+            from volary.driver.served import Served
+
+            return Served(directory, task, journal, host)
+        return Nobody()
+
+    return Drive(directory, task.strategy.workers, rules_of(task.strategy), watcher, host, kept_by)
 
 
 def _stem(task: Task) -> str:

@@ -64,11 +64,13 @@ class Beat(msgspec.Struct):
 class Seen:
     """What is known of one worker. peer: its connection; None before it came and after it went.
 
-    heard_at, moved_at: when it last beat, and when its progress last grew. stepped: whether it has done a step in this
-    life. longest_s: the longest standstill that ended well, by phase.
+    expected_at: from when on it is waited for. heard_at, moved_at: when it last beat, and when its progress last grew.
+    stepped: whether it has done a step in this life. longest_s: the longest standstill that ended well, by phase.
+    dismissed: it is given up, and the run goes on without it.
     """
 
     rank: int
+    expected_at: float = 0.0
     peer: int | None = None
     pid: int = 0
     host: str = "?"
@@ -81,11 +83,17 @@ class Seen:
     longest_s: dict[str, float] = field(default_factory=dict)
     goodbye: Verdict | None = None
     stack: str = ""
+    dismissed: bool = False
 
     @property
     def here(self) -> bool:
         """Whether it has come and not gone."""
         return self.peer is not None and self.goodbye is None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is here, and the run reckons with it."""
+        return self.here and not self.dismissed
 
 
 @dataclass(frozen=True)
@@ -116,15 +124,37 @@ class Watch:
         gone = {lost.rank for lost in self.lost}
         return all(worker.goodbye or rank in gone for rank, worker in self.workers.items())
 
+    def expect(self) -> int:
+        """One more worker is to come; its rank, above all there were."""
+        rank = max(self.workers, default=-1) + 1
+        # a new dictionary: another thread may be looking through the old one
+        self.workers = self.workers | {rank: Seen(rank, expected_at=self._watched_s)}
+        return rank
+
+    def dismiss(self, rank: int) -> None:
+        """Go on without a worker that is given up: nobody waits for it any more."""
+        self.workers[rank].dismissed = True
+
+    def fell(self, rank: int, sentence: str) -> None:
+        """A worker has gone and not finished its work, by what others know of it or itself says."""
+        self._give_up(Lost(rank, "died", sentence))
+
     def joined(self, peer: int, rank: int, pid: int, host: str) -> bool:
         """A worker has connected; False if there is no such rank, or it has come before."""
         worker = self.workers.get(rank)
-        if worker is None or worker.pid:
+        if worker is None or worker.pid or worker.dismissed:
             return False
         worker.peer, worker.pid, worker.host = peer, pid, host
         worker.heard_at = worker.moved_at = self._watched_s
         self._rank_of[peer] = rank
         return True
+
+    def is_cause(self, verdict: Verdict) -> bool:
+        """Whether a worker's own account is reason enough to end any run: an error of its own, or a refusal.
+
+        One that came later and is refused before it took part ends nothing but itself.
+        """
+        return verdict.outcome == "failed" or (verdict.outcome == "refused" and verdict.rank < self.world_size)
 
     def worker_at(self, peer: int) -> Seen | None:
         """The worker behind a connection."""
@@ -134,7 +164,7 @@ class Watch:
     def heard(self, peer: int, beat: Beat) -> None:
         """A beat has come."""
         worker = self.worker_at(peer)
-        if worker is None or worker.goodbye:
+        if worker is None or worker.goodbye or worker.dismissed:
             return
         worker.heard_at = self._watched_s
         if beat.progress != worker.progress:
@@ -175,18 +205,20 @@ class Watch:
     def _absent(self) -> Iterator[_Trouble]:
         """Those who do not beat. While there are any, nobody counts as stuck: the others may wait for them."""
         for worker in self.workers.values():
-            if worker.here:
+            if worker.counts:
                 silent_s = self._watched_s - worker.heard_at
                 if silent_s > self.rules.suspect_after_s:
                     sentence = f"has been silent for {silent_s:.0f} s: it is stopped, or its host is gone"
                     yield _Trouble(Lost(worker.rank, "silent", sentence), silent_s, self.rules.give_up_after_s)
-            elif not worker.pid and self._watched_s > self.rules.startup_timeout_s:
-                sentence = f"did not come within {self.rules.startup_timeout_s:.0f} s"
-                yield _Trouble(Lost(worker.rank, "missing", sentence), self._watched_s, 0.0)
+            elif not worker.pid and not worker.dismissed:
+                missing_s = self._watched_s - worker.expected_at
+                if missing_s > self.rules.startup_timeout_s:
+                    sentence = f"did not come within {self.rules.startup_timeout_s:.0f} s"
+                    yield _Trouble(Lost(worker.rank, "missing", sentence), missing_s, 0.0)
 
     def _stuck(self) -> Iterator[_Trouble]:
         """Those who make no progress, though nobody keeps them waiting."""
-        here = [worker for worker in self.workers.values() if worker.here]
+        here = [worker for worker in self.workers.values() if worker.counts]
         working = [worker for worker in here if worker.phase != WAITING]
         for worker in working:
             still_s = self._watched_s - worker.moved_at
@@ -194,7 +226,7 @@ class Watch:
             if still_s > suspect_s:
                 sentence = f"is alive but has made no progress for {still_s:.0f} s"
                 yield _Trouble(Lost(worker.rank, "stuck", sentence), still_s, limit_s)
-        if here and not working and all(worker.pid for worker in self.workers.values()):
+        if here and not working and all(worker.pid or worker.dismissed for worker in self.workers.values()):
             yield from self._deadlocked(here)
 
     def _deadlocked(self, here: list[Seen]) -> Iterator[_Trouble]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Launch:
     """What to start. command: a worker's command line. job: what it does, as "module:function" (train/process.py).
 
-    meet: host:port of the run's server. life: of this run.
+    meet: host:port of the run's server. life: of this run. first_rank: of these workers, above those who are there.
     """
 
     directory: RunDirectory
@@ -23,6 +23,12 @@ class Launch:
     workers: int
     meet: str
     life: int
+    first_rank: int = 0
+
+    @property
+    def world_size(self) -> int:
+        """Of all workers, with those that are there already."""
+        return self.first_rank + self.workers
 
 
 @dataclass(frozen=True)

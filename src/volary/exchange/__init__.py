@@ -2,4 +2,4 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "EXCHANGE", planned=("server",))
+ROOM = Room(__name__, "EXCHANGE")

@@ -45,7 +45,7 @@ class FactorSums:
     """
 
     def __init__(self, bulletin: Bulletin, plans: Sequence[Plan]) -> None:
-        self.memory = [_memory(plan) for plan in plans]
+        self.memory = [factor_memory(plan) for plan in plans]
         self.in_flight = IN_FLIGHT
         self._plans, self._links = plans, Links(bulletin.rank, bulletin.world_size)
         others = bulletin.world_size - 1
@@ -175,7 +175,8 @@ def _filled(rows: Tensor, count: int) -> Tensor:
     return torch.cat([rows, rows.new_zeros(count - rows.shape[0], rows.shape[1])])
 
 
-def _memory(plan: Plan) -> FactorMemory:
+def factor_memory(plan: Plan) -> FactorMemory:
+    """Memory for a bucket whose gradients are formed of factors. Raises SettingError for values of other types."""
     if plan.dtype not in INDEX:
         raise SettingError(
             f"{plan.parameters[0][0]} is {str(plan.dtype).removeprefix('torch.')} and would travel as factors; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from volary.comm.routes import ROOM as ROUTES
 from volary.errors import SettingError
@@ -21,6 +21,8 @@ class Routed:
     route: str = "auto"  # the way a sum takes: shared, torch, ring, tree, linear, two_level, three_level; auto chooses
     topology: str | None = None  # a file that describes sub-networks (default: found by measuring)
     behind: bool = False  # contributions travel under all of the next step, and are applied a step late
+
+    served: ClassVar[bool] = False  # no server keeps the parameters
 
     def __post_init__(self) -> None:
         known = ["auto", "shared", *ROUTES.names()]

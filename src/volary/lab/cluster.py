@@ -113,7 +113,7 @@ class Lab:
         keep: Sequence[int] = (),
         pin: bool = False,
         grace_s: float = GRACE_S,
-        linger_s: float = 0.0,
+        linger_s: float | None = 0.0,
     ) -> Ranks:
         """Start a command as `procs` ranks on every host. For the arguments see `run`, `Job` and `Ranks`.
 

@@ -77,7 +77,7 @@ class Ranks:
     failed, to say what they saw.
     """
 
-    def __init__(self, jobs: Sequence[Job], grace_s: float, linger_s: float = 0.0) -> None:
+    def __init__(self, jobs: Sequence[Job], grace_s: float, linger_s: float | None = 0.0) -> None:
         self._jobs, self._grace_s, self._linger_s = jobs, grace_s, linger_s
         self._started = time.monotonic()
 
@@ -100,7 +100,7 @@ class Ranks:
             for change in timeline.due(elapsed_s):
                 change.make(lab)
                 (say or _nobody)(str(change))
-            if first is None and (first := self._failed()) is not None:
+            if first is None and (first := self._failed()) is not None and self._linger_s is not None:
                 until_s = min(elapsed_s + self._linger_s, until_s or float("inf"))
                 self._grace_s = min(self._grace_s, FAILED_GRACE_S)
             if until_s is not None and elapsed_s >= until_s:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from volary.driver.ending import Ending, Watcher
+from volary.driver.served import is_elastic
 from volary.driver.start import check
 from volary.errors import BadInput, NotFinite, RanksDiffer, Stopped, VolaryError, WorkerFailed, WorkerLost
 from volary.lab.board import meeting
@@ -96,7 +97,7 @@ def train(
                 keep=[place.descriptor],
                 pin=getattr(session.engine, "pin", False) if pin is None else pin,
                 grace_s=GRACE_S,
-                linger_s=LINGER_S,
+                linger_s=None if is_elastic(session.strategy) else LINGER_S,
             ) as ranks:
                 ended = ranks.follow(lab, timeline, timeout_s, view.look, say)
         except KeyboardInterrupt as error:

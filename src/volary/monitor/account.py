@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from volary.errors import RunError
 from volary.monitor.digest import Digest, Follower
-from volary.monitor.wording import trouble
+from volary.monitor.wording import MEMBERSHIP, membership, trouble
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.journal import StepRow
 from volary.run.reader import PHASES, Event, RunReader
+from volary.run.tallies import Tally
 
 RECENT_STEPS = 200
 
@@ -43,6 +44,7 @@ class Account:
     """A run: its newest digest and what only a closer look tells.
 
     metrics: rows of (step, values), oldest first. ways: the newest choice of how layers travel, if there was one.
+    tallies: what was counted. members: events of workers and servers that came or went on the way.
     """
 
     digest: Digest
@@ -52,6 +54,8 @@ class Account:
     checkpoints: list[Kept]
     logs: list[str]
     ways: Event | None = None
+    tallies: list[Tally] = field(default_factory=list)
+    members: list[Event] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything in plain values, for `--json`."""
@@ -75,6 +79,8 @@ class Account:
             "checkpoints": [asdict(kept) for kept in self.checkpoints],
             "warnings": [{"at": event.at, "text": trouble(event)} for event in digest.warnings],
             "ways": self.ways.data if self.ways else None,
+            "tallies": [asdict(tally) for tally in self.tallies],
+            "members": [{"at": event.at, "text": membership(event)} for event in self.members],
             "message": digest.message,
             "logs": self.logs,
         }
@@ -94,7 +100,8 @@ def _account(directory: RunDirectory, verify: bool) -> Account:
         digest = follower.look()
         recent = list(reader.steps(after=reader.last_step() - RECENT_STEPS))
         metrics, started = reader.metrics(), reader.info().get("started_at")
-        ways = list(reader.events(kind="ways"))
+        ways, tallies = list(reader.events(kind="ways")), reader.tallies()
+        members = [event for event in reader.events() if event.kind in MEMBERSHIP]
     follower.close()
     return Account(
         digest=digest,
@@ -104,6 +111,8 @@ def _account(directory: RunDirectory, verify: bool) -> Account:
         checkpoints=kept(Checkpoints(directory.checkpoints), verify),
         logs=[str(path) for path in sorted(directory.logs.glob("*.log"))],
         ways=ways[-1] if ways else None,
+        tallies=tallies,
+        members=members,
     )
 
 

@@ -70,6 +70,8 @@ def best_of(info: dict[str, str]) -> Measurement | None:
 
 def steps_done(info: dict[str, str], state: str, recorded: int) -> int:
     """How far the run is. recorded: the newest step with a row."""
+    if (counted := known_number(info, "steps_now")) is not None:
+        return int(counted)  # by the roster: workers count contributions of their own
     # noted when a life ends: while the next one runs the note is out of date
     noted = None if state in ("running", "lost") else known_number(info, "steps_done")
     return max(int(noted or 0), recorded)
@@ -114,7 +116,7 @@ class Follower:
             epochs_planned=known_number(info, "epochs_planned"),
             batch_size=int(batch) if batch else None,
             window=window,
-            left_s=self._left(step, planned),
+            left_s=self._left(step, planned, info),
             elapsed_s=self._elapsed(info, state),
             metric=info.get("metric", ""),
             evaluated=self._evaluated,
@@ -140,7 +142,9 @@ class Follower:
             if self._evaluated and self._evaluated.step > self._first_step:
                 self._evaluated = None
 
-    def _left(self, step: int, planned: float | None) -> float | None:
+    def _left(self, step: int, planned: float | None, info: dict[str, str]) -> float | None:
+        if "steps_now" in info:
+            return self._left_by_count(step, planned, info)
         # the pace since this life began, pauses for evaluation included: calmer than the newest steps alone
         rows = self._reader.steps(after=self._first_step)
         first = next(rows, None)
@@ -148,6 +152,12 @@ class Follower:
         if planned is None or first is None or last is None or last.step <= first.step:
             return None
         return max(0.0, planned - step) * (last.ended_at - first.ended_at) / (last.step - first.step)
+
+    def _left_by_count(self, step: int, planned: float | None, info: dict[str, str]) -> float | None:
+        first, since = known_number(info, "counted_from_step"), known_number(info, "counted_from")
+        if planned is None or first is None or since is None or step <= first:
+            return None
+        return max(0.0, planned - step) * (self._clock() - since) / (step - first)
 
     def _elapsed(self, info: dict[str, str], state: str) -> float | None:
         started, ended = known_number(info, "started_at"), known_number(info, "ended_at")

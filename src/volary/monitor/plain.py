@@ -9,7 +9,18 @@ from typing import TextIO
 from volary.monitor.closing import closing, one_line
 from volary.monitor.digest import Digest
 from volary.monitor.ways import in_lines
-from volary.monitor.wording import TROUBLE, clean, duration, hour, measured, place, training, trouble
+from volary.monitor.wording import (
+    MEMBERSHIP,
+    TROUBLE,
+    clean,
+    duration,
+    hour,
+    measured,
+    membership,
+    place,
+    training,
+    trouble,
+)
 from volary.run.reader import Event
 
 PROGRESS_EVERY_S = 10.0
@@ -93,6 +104,8 @@ def happened(event: Event, digest: Digest) -> str:
     """The line for an event; empty for those that need none."""
     if event.kind in TROUBLE:
         return f"warning: {trouble(event)}"
+    if event.kind in MEMBERSHIP:
+        return membership(event)
     if event.kind == "evaluated":
         values = {name: value for name, value in event.data.items() if isinstance(value, int | float)}
         best = ", the best so far" if digest.best and digest.best.step == event.step else ""

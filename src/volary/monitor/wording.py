@@ -10,7 +10,8 @@ from pathlib import Path
 from volary.monitor.outline import Outline
 from volary.run.reader import PHASES, Event, Window
 
-TROUBLE = ("suspect", "checkpoint_failed", "skipped", "warning")
+MEMBERSHIP = ("joined", "left", "lost", "server_lost")
+TROUBLE = ("suspect", "checkpoint_failed", "skipped", "warning", "lost", "server_lost")
 PHASE_WORDS = {phase: "optimiser" if phase == "optimizer" else phase for phase in PHASES}
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -80,11 +81,25 @@ def trouble(event: Event) -> str:
     reason = clean(event.data.get("reason", event.data.get("text", "")))
     if event.kind == "suspect":
         return at + (reason if reason.startswith("rank") else f"rank {event.rank}: {reason}")
+    if event.kind in MEMBERSHIP:
+        return at + membership(event)
     if event.kind == "checkpoint_failed":
         return f"{at}no checkpoint: {reason}"
     if event.kind == "skipped":
         return f"{at}update skipped, it was not finite{_on_ranks(event.data.get('ranks'))}"
     return f"{at}{reason}"
+
+
+def membership(event: Event) -> str:
+    """The sentence for an event of one of the kinds in MEMBERSHIP."""
+    reason = clean(event.data.get("reason", ""))
+    if event.kind == "server_lost":
+        return f"server {clean(event.data.get('server', ''))} {reason or 'is lost'}"
+    if event.kind == "joined":
+        return f"rank {event.rank} joined (host {clean(event.data.get('host', '?'))})"
+    if event.kind == "left":
+        return f"rank {event.rank} left"
+    return f"rank {event.rank} {reason}; the run goes on without it"
 
 
 def _on_ranks(ranks: object) -> str:

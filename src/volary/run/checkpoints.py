@@ -135,6 +135,24 @@ class Checkpoints:
                 warnings.append(str(error))
         return None, warnings
 
+    def newest_measured(self) -> int | None:
+        """The step of the newest checkpoint with a metric: it is given only to one that is better than all before."""
+        for step in reversed(self.steps()):
+            with contextlib.suppress(RunError):
+                if self.manifest(step).metric is not None:
+                    return step
+        return None
+
+    def set_aside_after(self, step: int) -> None:
+        """Rename damaged checkpoints: by their number they would outlive the good ones that are still to come."""
+        for damaged in self.steps():
+            if damaged > step:
+                path = self.path(damaged)
+                aside = path.with_name(f"damaged-{path.name.lstrip('.')}")
+                with contextlib.suppress(OSError):
+                    self.disk.remove(aside)
+                    self.disk.rename(path, aside)
+
     def prune(self, keep_last: int, keep: int | None) -> None:
         """Remove all but the newest `keep_last` checkpoints and that of step `keep`; one that resists stays."""
         for step in self.steps()[: -keep_last or None]:

@@ -34,6 +34,7 @@ class RunDirectory:
         self.logs = self.path / "logs"
         self.verdicts = self.path / "verdicts"
         self.results = self.path / "results"
+        self.meeting = self.path / "meeting.json"
 
     @property
     def name(self) -> str:
@@ -43,6 +44,10 @@ class RunDirectory:
     def log(self, rank: int) -> Path:
         """Where rank `rank` writes what it prints."""
         return self.logs / f"worker-{rank}.log"
+
+    def server_log(self, number: int) -> Path:
+        """Where server `number` of a run with parameter servers writes what it prints."""
+        return self.logs / f"server-{number}.log"
 
     def key(self) -> bytes:
         """The run's key, readable by its owner alone. Raises RunError if it is missing."""

@@ -1,4 +1,4 @@
-"""The run's SQLite file, written by one process: events, steps, spans and metrics. Readers may look while it grows."""
+"""The run's SQLite file, written by one process: events, steps, spans, tallies, metrics. Readers may look meanwhile."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError
-from volary.run import spans
+from volary.run import spans, tallies
 from volary.run.spans import Span
+from volary.run.tallies import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ CREATE TABLE IF NOT EXISTS events (
 CREATE TABLE IF NOT EXISTS steps ({", ".join(_COLUMNS)}, PRIMARY KEY (step, rank)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS metrics (
     step INTEGER, name TEXT, value REAL, at REAL NOT NULL, PRIMARY KEY (step, name)) WITHOUT ROWID;
-{spans.SCHEMA}"""
+{spans.SCHEMA}{tallies.SCHEMA}"""
 _INSERT_STEP = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 
@@ -97,6 +98,10 @@ class Journal:
     def spans(self, found: Iterable[Span]) -> None:
         """Record what workers did within steps, and when; of many the newest are kept."""
         self._write(spans.INSERT, [astuple(span) for span in found])
+
+    def tally(self, found: Iterable[Tally]) -> None:
+        """Add to what is counted: how often what happened, to whom."""
+        self._write(tallies.ADD, [astuple(tally) for tally in found])
 
     def metrics(self, step: int, values: dict[str, float]) -> None:
         """Record what an evaluation at `step` measured."""

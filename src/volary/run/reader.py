@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError
-from volary.run import spans
+from volary.run import spans, tallies
 from volary.run.directory import RunDirectory
 from volary.run.journal import StepRow
 from volary.run.spans import Span
+from volary.run.tallies import Tally
 
 PHASES = ("data", "forward", "backward", "exchange", "optimizer")
 
@@ -112,6 +113,11 @@ class RunReader:
     def spans(self, first: int, last: int, rank: int | None = None) -> Iterator[Span]:
         """Spans of the recorded steps `first` to `last`, both included, by when they began; of one rank or of all."""
         return (Span(*row) for row in self._rows(*spans.select(first, last, rank)))
+
+    def tallies(self) -> list[Tally]:
+        """Histograms by kind, worker and server; none in a run of an older version."""
+        there = next(self._rows(tallies.IS_THERE), None)
+        return [Tally(*row) for row in self._rows(tallies.ALL)] if there else []
 
     def window(self, steps: int = 20) -> Window | None:
         """Means over the newest `steps` steps; None before the first."""

@@ -12,16 +12,19 @@ import msgspec
 
 from volary.run.disk import Disk, replace_file
 
-Outcome = Literal["finished", "stopped", "failed", "refused", "peer_lost"]
+Outcome = Literal["finished", "stopped", "left", "failed", "refused", "peer_lost"]
+
+ENDED_WELL: tuple[Outcome, ...] = ("finished", "stopped", "left")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """A worker's own account of how it ended.
 
-    outcome: finished; stopped (asked to, with a checkpoint); failed (its code raised); refused (bad input, found
-    before the first step); peer_lost (the exchange broke because another rank went). step: steps completed.
-    phase: what it was in. reason: one sentence. exit_code: the status that the command should give for it.
+    outcome: finished; stopped (asked to, with a checkpoint); left (of its own will, the run goes on); failed (its code
+    raised); refused (bad input, found before the first step); peer_lost (the exchange broke because another rank went).
+    step: steps completed. phase: what it was in. reason: one sentence. exit_code: that the command should
+    give for it.
     """
 
     rank: int

@@ -30,6 +30,11 @@ class Script:
         settle(self)
         if not 0 <= self.seed < 2**63:
             raise SettingError(f"seed is {self.seed}; accepted: a whole number from 0 to 2**63 - 1")
+        if self.strategy.exchange.served:
+            raise SettingError(
+                "strategy.exchange is server, which hands out the samples, and a loop of your own takes its own; "
+                "accepted: allreduce, auto, factors; or volary.store in your loop"
+            )
 
     @classmethod
     def read(cls, path: Path) -> Script:

@@ -125,6 +125,25 @@ class Strategy:
             raise SettingError(f"exchange and codec do not go together: {reason}")
         longer = f"at least suspect_after_s, {self.suspect_after_s:g}"
         require(self.give_up_after_s >= self.suspect_after_s, "give_up_after_s", self.give_up_after_s, longer)
+        if self.exchange.served:
+            self._check_served()
+        elif self.consistency.needs_server:
+            raise SettingError(
+                "consistency lets workers drift apart, and exchange keeps no parameters that they could go by; "
+                "accepted: exchange=server, or consistency=bsp"
+            )
+
+    def _check_served(self) -> None:
+        """What goes with parameter servers."""
+        servers, replicas = self.exchange.count(self.workers), self.exchange.replicas
+        accepted = f"up to {servers}, as there are so many servers"
+        require(replicas <= servers, "exchange.replicas", replicas, accepted)
+        accepted = "auto, as servers and workers speak over connections of their own (exchange.transport)"
+        require(self.backend == "auto", "backend", self.backend, accepted)
+        try:
+            self.consistency.closer(self.workers)
+        except SettingError as error:
+            raise SettingError(f"consistency.{error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,9 +186,21 @@ class Session:
         fewest = self.strategy.workers * self.train.accumulate
         accepted = f"{fewest} or more, a sample for each part (strategy.workers times train.accumulate)"
         require(self.data.batch_size >= fewest, "data.batch_size", self.data.batch_size, accepted)
+        if self.strategy.exchange.served:
+            self._check_served()
         mine = replace(self.train)  # a copy, so that two sessions may share a section
         object.__setattr__(mine, "_session", self)
         object.__setattr__(self, "train", mine)
+
+    def _check_served(self) -> None:
+        """What goes with parameter servers, which update slice by slice, as contributions come."""
+        train, most = self.train, self.data.batch.largest(self.data.batch_size)
+        slices = "not with exchange=server, which updates slice by slice; nearest: train.clip_value"
+        require(train.clip_norm is None, "train.clip_norm", train.clip_norm, slices)
+        scaled = "fp32 or bf16 with exchange=server, as fp16 leaves an update out if any gradient overflowed"
+        require(train.precision != "fp16", "train.precision", train.precision, scaled)
+        fixed = "fixed with exchange=server, where portions of a batch are handed out"
+        require(most == self.data.batch_size, "data.batch", "one that grows", fixed)
 
     @classmethod
     def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> Session:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.data.feed import Feed
-from volary.run.checkpoints import Checkpoints, read
+from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.assemble import HeldBack, Model, build_model
-from volary.train.checkpoint import WEIGHTS, load_weights
+from volary.train.checkpoint import load_weights
 from volary.train.evaluation import measure
 from volary.train.recorder import Recorder
+from volary.train.weights import saved_weights
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
@@ -49,7 +50,7 @@ def load_model(directory: RunDirectory, step: int) -> Model:
     checkpoints = Checkpoints(directory.checkpoints)
     manifest = checkpoints.verify(step)
     model = build_model(Session.read(directory.session), torch.device("cpu"))
-    load_weights(model.module, read(checkpoints.path(step), manifest, WEIGHTS))
+    load_weights(model.module, saved_weights(checkpoints.path(step), manifest))
     model.module.eval()
     return model
 

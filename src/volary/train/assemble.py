@@ -170,12 +170,12 @@ def _update(session: Session, module: nn.Module, precision: Precision, feed: Fee
     trainable: list[torch.Tensor] = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trainable:
         raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
-    build, elementwise = _rule(session)
+    build, elementwise = update_rule(session)
     schedule = Paced(session.schedule, feed)
     return Update(build(trainable), schedule, session.train, precision, steps, build, elementwise)
 
 
-def _rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.optim.Optimizer], bool]:
+def update_rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.optim.Optimizer], bool]:
     """What makes the session's optimiser of given tensors, and whether its rule is elementwise."""
     settings = session.optimizer
     if not isinstance(settings, UserObject):

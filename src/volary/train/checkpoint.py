@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -109,7 +108,9 @@ class Saver:
         if self._bulletin.rank == 0:
             path = str(self._checkpoints.path(step))
             self._recorder.event("checkpoint", step=step, path=path, seconds=time.perf_counter() - started)
-            self._checkpoints.prune(self._settings.keep_last, self._best() if self._settings.keep_best else None)
+            self._checkpoints.prune(
+                self._settings.keep_last, self._checkpoints.newest_measured() if self._settings.keep_best else None
+            )
 
     def resume(self) -> Manifest | None:
         """Restore the newest whole checkpoint, if the run has one; the same on every rank. Says which were damaged.
@@ -121,7 +122,7 @@ class Saver:
             instead = "training begins anew" if manifest is None else f"the checkpoint of step {manifest.step} is used"
             for text in warnings:
                 self._recorder.event("warning", text=f"{text}; {instead}")
-            self._set_aside_after(0 if manifest is None else manifest.step)
+            self._checkpoints.set_aside_after(0 if manifest is None else manifest.step)
             self._bulletin.post("resume", None if manifest is None else manifest.step)
         step = self._bulletin.read("resume", 0)
         if step is None:
@@ -131,25 +132,6 @@ class Saver:
         self._recorder.go_on_from(step)
         self._newest, self._saved = f"step {step}", step
         return manifest
-
-    def _best(self) -> int | None:
-        """The newest checkpoint with a metric: it is given only to one that is better than all before."""
-        for step in reversed(self._checkpoints.steps()):
-            with contextlib.suppress(RunError):
-                if self._checkpoints.manifest(step).metric is not None:
-                    return step
-        return None
-
-    def _set_aside_after(self, step: int) -> None:
-        """Rename damaged checkpoints: by their number they would outlive the good ones that are still to come."""
-        disk = self._checkpoints.disk
-        for damaged in self._checkpoints.steps():
-            if damaged > step:
-                path = self._checkpoints.path(damaged)
-                aside = path.with_name(f"damaged-{path.name.lstrip('.')}")
-                with contextlib.suppress(OSError):
-                    disk.remove(aside)
-                    disk.rename(path, aside)
 
     def _write(self, step: int, topic: str, metric: float | None) -> None:
         rank = self._bulletin.rank

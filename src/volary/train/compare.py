@@ -12,23 +12,35 @@ from typing import TYPE_CHECKING
 import volary
 from volary.errors import RanksDiffer
 from volary.run.environment import versions
-from volary.session.reference import FILE, MODULE
+from volary.session.reference import FILE, MODULE, UserObject
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from volary.session.reference import UserObject
+    from volary.session.spec import Session
     from volary.train.bulletin import Bulletin
 
 Facts = dict[str, str]
+MOST = 12  # differences that are told in full
 
 
-def code_facts(user_objects: Mapping[str, UserObject]) -> Facts:
+def user_objects(session: Session) -> dict[str, UserObject]:
+    """The user's own code that a session names, by setting."""
+    named = {
+        "network": session.network,
+        "loss": session.loss,
+        "optimizer": session.optimizer,
+        "data.source": session.data.source,
+    }
+    return {setting: value for setting, value in named.items() if isinstance(value, UserObject)}
+
+
+def code_facts(own: Mapping[str, UserObject]) -> Facts:
     """Versions, and a digest of Volary's code and of each file that defines one of the user's objects."""
     facts = {f"version of {name}": version for name, version in versions().items()}
     facts["byte order"] = sys.byteorder
     facts["code of volary"] = _digest(sorted(Path(volary.__file__).parent.rglob("*.py")))
-    return facts | {f"code of {name}": _digest(_files(one)) for name, one in user_objects.items()}
+    return facts | {f"code of {name}": _digest(_files(one)) for name, one in own.items()}
 
 
 def setting_facts(resolved: Mapping[str, object]) -> Facts:
@@ -54,17 +66,31 @@ def compare(bulletin: Bulletin, topic: str, facts: Facts) -> None:
         raise RanksDiffer(_table(different, everybody))
 
 
-def _table(names: list[str], everybody: list[Facts], most: int = 12) -> str:
+def compare_with_first(first: Facts, mine: Facts, rank: int) -> None:
+    """Raise RanksDiffer, with a table, unless this rank's facts are those of a run's first worker."""
+    names = dict.fromkeys((*first, *mine))
+    different = [name for name in names if first.get(name) != mine.get(name)]
+    if different:
+        lines = [f"rank {rank} differs from the run's first worker, so it does not take part:"]
+        lines += [
+            f"  {name}: there {first.get(name, 'absent')}; here {mine.get(name, 'absent')}" for name in different[:MOST]
+        ]
+        raise RanksDiffer("\n".join([*lines, *_more(different)]))
+
+
+def _table(names: list[str], everybody: list[Facts]) -> str:
     lines = ["ranks differ, so nothing was started:"]
-    for name in names[:most]:
+    for name in names[:MOST]:
         groups: dict[str, list[str]] = {}
         for rank, facts in enumerate(everybody):
             groups.setdefault(facts.get(name, "absent"), []).append(str(rank))
         said = "; ".join(f"rank {', '.join(ranks)}: {value}" for value, ranks in groups.items())
         lines.append(f"  {name}: {said}")
-    if len(names) > most:
-        lines.append(f"  and {len(names) - most} more")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_more(names)])
+
+
+def _more(names: list[str]) -> list[str]:
+    return [f"  and {len(names) - MOST} more"] if len(names) > MOST else []
 
 
 def _files(one: UserObject) -> list[Path]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from volary.train.update import Update
     from volary.train.votes import Agreed
 
-Outcome = Literal["finished", "stopped"]
+Outcome = Literal["finished", "stopped", "left"]
 
 
 @dataclass(frozen=True, kw_only=True)

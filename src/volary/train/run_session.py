@@ -14,14 +14,14 @@ from volary.comm.store import KeyedStore
 from volary.errors import PeerLost, VolaryError
 from volary.exchange._collectives import take_all_from_first
 from volary.run.checkpoints import Checkpoints
-from volary.session.reference import UserObject
 from volary.session.spec import Session
 from volary.train.assemble import assemble, build_model, choose_device
 from volary.train.bulletin import Bulletin
-from volary.train.compare import code_facts, compare, setting_facts, shape_facts
+from volary.train.compare import code_facts, compare, setting_facts, shape_facts, user_objects
 from volary.train.first_state import messages
 from volary.train.loop import Outcome, train
 from volary.train.seeds import seed_all
+from volary.train.served.run import run_served
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,10 +38,12 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     """Train the run's session as one of its ranks. Raises what the user's code raises, and VolaryError."""
     place = member.place
     session = Session.read(member.directory.session)
+    if session.strategy.exchange.served:
+        return run_served(session, member, recorder, pulse)
     device = choose_device(session.train.device, place.local_rank, place.world_size)
     with joined(member, recorder, device, session.strategy.backend) as bulletin:
         compare(
-            bulletin, "code", code_facts(_user_objects(session)) | setting_facts((member.session or session).settings())
+            bulletin, "code", code_facts(user_objects(session)) | setting_facts((member.session or session).settings())
         )
         recorder.enter("starting")
         seed_all(session.train.seed)
@@ -114,14 +116,3 @@ def share_buffers(module: nn.Module, world_size: int) -> None:
     if world_size > 1:
         for group in messages(list(module.buffers())):
             take_all_from_first(group)
-
-
-def _user_objects(session: Session) -> dict[str, UserObject]:
-    """The user's own code that a session names, by setting."""
-    named = {
-        "network": session.network,
-        "loss": session.loss,
-        "optimizer": session.optimizer,
-        "data.source": session.data.source,
-    }
-    return {setting: value for setting, value in named.items() if isinstance(value, UserObject)}

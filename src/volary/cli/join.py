@@ -1,0 +1,29 @@
+"""Add workers to a run that is under way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from volary.cli import _arguments
+from volary.cli._output import say
+
+if TYPE_CHECKING:
+    from volary.run.directory import RunDirectory
+
+
+@click.command()
+@_arguments.run
+@click.option("--workers", "-n", type=click.IntRange(1), default=1, show_default=True, help="How many.")
+@_arguments.quiet
+def join(run: RunDirectory, workers: int, quiet: bool) -> None:
+    """Train in RUN, which somebody else has started on this machine, with more workers.
+
+    They take its current parameters and start. Ctrl-C lets them finish what they are at and leave; the run goes on.
+    """
+    from volary.driver.join import join as take_part
+
+    ranks = take_part(run, workers)
+    if not quiet:
+        say(f"rank {', '.join(map(str, ranks))} left {run.name}")

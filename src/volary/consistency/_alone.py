@@ -1,0 +1,57 @@
+"""Makes an update of each contribution alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from volary.server.closing import Step
+from volary.server.messages import Contribution
+
+
+class Alone:
+    """Every contribution is an update of its own once it is held; a `volary.server.closing.Closer`.
+
+    first: the first clock of every worker. warm_up_samples: until so many are learnt from, one worker learns alone.
+    """
+
+    def __init__(self, first: int, warm_up_samples: int = 0) -> None:
+        self._first, self._warm_up_samples = first, warm_up_samples
+        self._here: set[int] = set()
+        self._next: dict[int, int] = {}
+        self._not_finite: set[Contribution] = set()
+
+    def joined(self, worker: int, now: float) -> None:
+        """It begins when it likes; in a warm-up, once that is over."""
+        self._here.add(worker)
+
+    def left(self, worker: int, now: float) -> Sequence[Step]:
+        """Nobody waits for it."""
+        self._here.discard(worker)
+        self._not_finite = {each for each in self._not_finite if each.worker != worker}
+        return ()
+
+    def next_clock(self, worker: int, now: float) -> int | None:
+        """Each worker counts its own."""
+        if self._warm_up_samples > 0 and worker != min(self._here):
+            return None
+        clock = self._next.get(worker, self._first)
+        self._next[worker] = clock + 1
+        return clock
+
+    def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[Step]:
+        """It is not an update yet."""
+        if not finite:
+            self._not_finite.add(contribution)
+        return ()
+
+    def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[Step]:
+        """It is one, unless it has nothing to add."""
+        self._warm_up_samples -= samples
+        if samples and contribution not in self._not_finite:
+            return (Step((contribution,), whole=False),)
+        self._not_finite.discard(contribution)
+        return (Step((), left_out=(contribution,), whole=False),)
+
+    def tick(self, now: float) -> Sequence[Step]:
+        """Time alone closes nothing."""
+        return ()

@@ -1,0 +1,77 @@
+"""What has begun and is in no update yet, for models whose updates close clock after clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from volary.server.closing import Step
+from volary.server.messages import Contribution
+
+
+@dataclass
+class Begun:
+    """What is known of a contribution. useful: it has something to add, as far as that is known."""
+
+    finished: bool = False
+    useful: bool = True
+
+
+class Clocks:
+    """Who takes part, and what has begun. clock: the one that closes next; all before it are closed."""
+
+    def __init__(self, first: int) -> None:
+        self.clock = first
+        self.here: set[int] = set()
+        self._first = first
+        self._next: dict[int, int] = {}
+        self._begun: dict[Contribution, Begun] = {}
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything has begun."""
+        return bool(self._begun)
+
+    def joined(self, worker: int) -> None:
+        """A worker takes part."""
+        self.here.add(worker)
+
+    def left(self, worker: int) -> None:
+        """A worker has gone; what it had not finished is forgotten."""
+        self.here.discard(worker)
+        for contribution in [each for each in self._begun if each.worker == worker]:
+            if not self._begun[contribution].finished:
+                del self._begun[contribution]
+
+    def take(self, worker: int) -> int:
+        """The clock of the worker's next contribution: its own, or the one that closes next, if that is later."""
+        clock = max(self._next.get(worker, self._first), self.clock)
+        self._next[worker] = clock + 1
+        self._begun[Contribution(worker, clock)] = Begun()
+        return clock
+
+    def computed(self, contribution: Contribution, finite: bool) -> None:
+        """Its loss is known."""
+        self._begun[contribution].useful = finite
+
+    def finished(self, contribution: Contribution, samples: int) -> None:
+        """It can be in an update."""
+        known = self._begun[contribution]
+        known.finished, known.useful = True, known.useful and samples > 0
+
+    def begun(self) -> list[Begun]:
+        """What has begun of the clock that closes next."""
+        return [known for each, known in self._begun.items() if each.clock == self.clock]
+
+    def awaited(self) -> list[int]:
+        """Who takes part and has yet to begin its contribution to the clock that closes next."""
+        return [worker for worker in self.here if self._next.get(worker, self._first) <= self.clock]
+
+    def close(self) -> Step:
+        """Close the clock with all that is finished of it."""
+        found = {each: self._begun.pop(each) for each in sorted(self._begun) if each.clock == self.clock}
+        self.clock += 1
+        return Step(
+            tuple(each for each, known in found.items() if known.finished and known.useful),
+            dropped=tuple(each for each, known in found.items() if not known.finished),
+            left_out=tuple(each for each, known in found.items() if known.finished and not known.useful),
+        )

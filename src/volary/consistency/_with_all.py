@@ -1,0 +1,54 @@
+"""Closes a clock with the contributions of all who take part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from volary.consistency._clocks import Clocks
+from volary.server.closing import Step
+from volary.server.messages import Contribution
+
+
+class WithAll:
+    """A clock closes once everybody who takes part has finished it; a `volary.server.closing.Closer`.
+
+    early: a contribution counts as finished once it is computed, as nobody is lost without the run ending. Slices are
+    then updated as their gradients arrive, under the rest of backward.
+    """
+
+    def __init__(self, first: int, *, early: bool) -> None:
+        self._clocks, self._early = Clocks(first), early
+
+    def joined(self, worker: int, now: float) -> None:
+        """From its next clock on it is waited for."""
+        self._clocks.joined(worker)
+
+    def left(self, worker: int, now: float) -> Sequence[Step]:
+        """It is not waited for any more; what it finished counts."""
+        self._clocks.left(worker)
+        return list(self._due())
+
+    def next_clock(self, worker: int, now: float) -> int | None:
+        """One after the other; whoever joins begins with the clock that closes next."""
+        return self._clocks.take(worker)
+
+    def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[Step]:
+        """Its loss is known."""
+        self._clocks.computed(contribution, finite)
+        if self._early:
+            self._clocks.finished(contribution, samples)
+        return list(self._due())
+
+    def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[Step]:
+        """It is held."""
+        self._clocks.finished(contribution, samples)
+        return list(self._due())
+
+    def tick(self, now: float) -> Sequence[Step]:
+        """Time alone closes nothing."""
+        return ()
+
+    def _due(self) -> Iterator[Step]:
+        clocks = self._clocks
+        while clocks.pending and not clocks.awaited() and all(known.finished for known in clocks.begun()):
+            yield clocks.close()

@@ -1,0 +1,41 @@
+"""Asynchronous updates (Downpour SGD: Dean et al., NIPS 2012): nobody waits for anybody."""  # noqa: N999
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from volary.consistency._alone import Alone
+from volary.errors import SettingError
+
+if TYPE_CHECKING:
+    from volary.server.closing import Closer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Async:
+    """Each contribution is an update of its own; workers push and fetch at intervals of their own."""
+
+    push_every: int = 1  # portions of a batch whose gradients are pushed as one
+    fetch_every: int = 1  # contributions that are computed with the same parameters
+    warm_up_samples: int = 0  # samples that one worker learns from alone before the others begin
+    needs_server: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
+    steals: ClassVar[bool] = True
+    epoch_share: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("push_every", 1), ("fetch_every", 1), ("warm_up_samples", 0)):
+            if getattr(self, name) < least:
+                raise SettingError(f"{name} is {getattr(self, name)}; accepted: a whole number, {least} or more")
+
+    def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
+        """Each contribution is an update once it is held."""
+        return Alone(first, self.warm_up_samples - samples)
+
+    def oldest(self, clock: int) -> int:
+        """Parameters of any age may be read."""
+        return 0
+
+
+CONSISTENCY = Async

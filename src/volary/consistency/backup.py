@@ -1,0 +1,67 @@
+"""Backup workers (Chen et al., arXiv:1604.00981): a step waits for the first k workers and goes on without the others.
+
+With `epoch` as in Project Adam (Chilimbi et al., OSDI 2014): an epoch ends once that share of workers has finished it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from volary.consistency._alone import Alone
+from volary.consistency._first import FirstIn
+from volary.errors import SettingError
+
+if TYPE_CHECKING:
+    from volary.server.closing import Closer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backup:
+    """Nobody waits for the slowest. What comes too late is dropped and counted, and its samples are learnt again."""
+
+    k: int | None = None  # contributions that close a step (default: of all workers but one)
+    deadline: Literal["auto"] | float | None = None  # seconds after which fewer do; auto: 1.5 times what k usually take
+    epoch: float | None = None  # the other form: an epoch ends once this share of workers has finished its part
+    needs_server: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
+    push_every: ClassVar[int] = 1
+    fetch_every: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if self.k is not None and self.k < 1:
+            raise SettingError(f"k is {self.k}; accepted: 1 up to the number of workers")
+        if isinstance(self.deadline, float) and self.deadline <= 0:
+            raise SettingError(f"deadline is {self.deadline:g}; accepted: 'auto', or seconds above 0")
+        if self.epoch is not None and not 0 < self.epoch <= 1:
+            raise SettingError(f"epoch is {self.epoch:g}; accepted: a share of the workers, above 0, up to 1")
+        if self.epoch is not None and (self.k is not None or self.deadline is not None):
+            raise SettingError(
+                "epoch is given with k or deadline, which are about steps; accepted: one form or the other"
+            )
+
+    @property
+    def steals(self) -> bool:
+        """In the epoch form each worker has a part of its own."""
+        return self.epoch is None
+
+    @property
+    def epoch_share(self) -> float | None:
+        """Of the workers, that ends an epoch."""
+        return self.epoch
+
+    def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
+        """A step is an update once enough contributions to it are held. Raises SettingError if k is above `workers`."""
+        if self.k is not None and self.k > workers:
+            raise SettingError(f"k is {self.k}; accepted: 1 to {workers}, the number of workers")
+        if self.epoch is not None:
+            return Alone(first)
+        seconds = self.deadline if isinstance(self.deadline, float) else None
+        return FirstIn(first, self.k, seconds, measured=self.deadline == "auto")
+
+    def oldest(self, clock: int) -> int:
+        """The least update that parameters read at `clock` must hold."""
+        return clock if self.epoch is None else 0
+
+
+CONSISTENCY = Backup

@@ -1,0 +1,44 @@
+"""Stale synchronous parallel (Ho et al., NIPS 2013): a worker may run ahead of the others, but not far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from volary.consistency._with_all import WithAll
+from volary.errors import SettingError
+
+if TYPE_CHECKING:
+    from volary.server.closing import Closer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ssp:
+    """Whoever reads sees all updates that are older than `staleness` steps, and waits only for those."""
+
+    staleness: int = 3  # steps by which the fastest worker may lead the slowest; 0 equals bsp
+    needs_server: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
+    epoch_share: ClassVar[None] = None
+    push_every: ClassVar[int] = 1
+    fetch_every: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if self.staleness < 0:
+            raise SettingError(f"staleness is {self.staleness}; accepted: a whole number of steps, 0 or more")
+
+    @property
+    def steals(self) -> bool:
+        """With no staleness all keep step: nobody has time to spare."""
+        return self.staleness > 0
+
+    def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
+        """A step is an update once everybody's contribution to it is held."""
+        return WithAll(first, early=False)
+
+    def oldest(self, clock: int) -> int:
+        """The least update that parameters read at `clock` must hold."""
+        return max(0, clock - self.staleness)
+
+
+CONSISTENCY = Ssp

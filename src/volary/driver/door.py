@@ -1,0 +1,52 @@
+"""Who may join a run that is under way: `volary join` asks here for places, then starts workers that take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import msgspec
+
+from volary.comm.errors import BadMessage
+from volary.comm.service import CLOSE
+from volary.driver.watch import Watch
+
+MOST_AT_ONCE = 1024
+
+
+class Wish(msgspec.Struct, forbid_unknown_fields=True):
+    """workers: how many places are asked for."""
+
+    workers: Annotated[int, msgspec.Meta(ge=1, le=MOST_AT_ONCE)]
+
+
+class Door:
+    """The service "door" of a run's server (see volary.comm.service).
+
+    why_closed: a sentence why nobody can join (any more), or an empty one.
+    """
+
+    def __init__(self, watch: Watch, why_closed: Callable[[], str]) -> None:
+        self._watch, self._why_closed = watch, why_closed
+
+    def opened(self, peer: int, hello: dict[str, Any], now: float) -> Iterator[tuple[int, Any]]:
+        """Somebody asks for places: it hears their ranks, or why there are none."""
+        try:
+            wish = msgspec.convert(hello, Wish)
+        except msgspec.ValidationError as error:
+            raise BadMessage(str(error)) from None
+        reason = self._why_closed()
+        yield peer, {"refused": reason} if reason else {"ranks": [self._watch.expect() for _ in range(wish.workers)]}
+        yield peer, CLOSE
+
+    def received(self, peer: int, message: Any, now: float) -> Iterator[tuple[int, Any]]:
+        """All has been said with the hello."""
+        raise BadMessage("the door takes no messages")
+
+    def closed(self, peer: int, now: float) -> Iterator[tuple[int, Any]]:
+        """Places that were given wait for their workers as long as the first ones do."""
+        yield from ()
+
+    def tick(self, now: float) -> Iterator[tuple[int, Any]]:
+        """Nothing is due."""
+        yield from ()

@@ -1,0 +1,40 @@
+"""How a user, a terminal or a scheduler asks: once to end in order, twice to end now."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Self
+
+
+class Interrupts:
+    """Counts Ctrl-C, terminations and hang-ups while it is open. Only the main thread can hear them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._wake = threading.Event()
+        self._before: dict[int, Callable[..., Any] | int | None] = {}
+
+    def wait(self, at_most_s: float) -> None:
+        """Wait so long, or until the next one comes."""
+        self._wake.wait(at_most_s)
+        self._wake.clear()
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        asking = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else it was started by nohup
+            asking.append(signal.SIGHUP)
+        self._before = {number: signal.signal(number, self._asked) for number in asking}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _asked(self, _number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+        self._wake.set()

@@ -1,0 +1,44 @@
+"""Where a run meets: told to the workers that it starts, and left in its directory for those who come later."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import msgspec
+
+from volary.errors import RunError
+from volary.run.directory import RunDirectory
+from volary.run.disk import Disk, replace_file
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the workers of one life of a run meet its server. server_life: what the server proves to be."""
+
+    host: str
+    port: int
+    life: int
+    server_life: str
+
+    @property
+    def address(self) -> str:
+        """As host:port."""
+        return f"{self.host}:{self.port}"
+
+
+def announce(directory: RunDirectory, meeting: Meeting) -> None:
+    """Let those who may read the run's key find its server. Raises RunError if that cannot be written."""
+    try:
+        replace_file(Disk(), directory.meeting, msgspec.json.encode(asdict(meeting)), mode=0o600)
+    except OSError as error:
+        raise RunError(f"{directory.meeting}: cannot be written: {error.strerror}") from None
+
+
+def found(directory: RunDirectory) -> Meeting:
+    """Where a live run meets. Raises RunError if nobody runs it."""
+    if not directory.is_live():
+        raise RunError(f"nobody runs {directory.path} at this moment; go on with it: volary resume {directory.path}")
+    try:
+        return msgspec.json.decode(directory.meeting.read_bytes(), type=Meeting)
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise RunError(f"{directory.meeting}: cannot be read, the run may be starting or ending: {error}") from None

@@ -1,0 +1,73 @@
+"""What a run with parameter servers counts: how old parameters were when used, waits, what came late or was dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from volary.monitor.wording import number
+from volary.run.tallies import Tally
+
+HISTOGRAMS = {
+    "staleness": "staleness: updates between the parameters a contribution was computed with and its own",
+    "wait": "waits for parameters, in milliseconds up to",
+}
+COUNTS = ("late", "dropped", "stolen", "refused")
+_SHOWN = 8  # bars of a histogram
+_HISTOGRAM_HEADER = ("", "count", "mean", "most", "value: share")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a title. header: names of the columns."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def tables(tallies: Iterable[Tally]) -> list[Table]:
+    """All that there is to tell: a table for each histogram, by worker and by server, and one of the plain counts."""
+    found = list(tallies)
+    made = [_histogram(kind, [tally for tally in found if tally.kind == kind]) for kind in HISTOGRAMS]
+    made.append(_counts([tally for tally in found if tally.kind in COUNTS]))
+    return [table for table in made if table.rows]
+
+
+def _histogram(kind: str, tallies: Sequence[Tally]) -> Table:
+    by_worker = _grouped([(tally.rank, tally) for tally in tallies if tally.rank >= 0])
+    by_server = _grouped([(tally.server, tally) for tally in tallies if tally.server >= 0])
+    rows = [_bars(f"rank {rank}", group) for rank, group in by_worker]
+    rows += [_bars(f"server {server}", group) for server, group in by_server]
+    return Table(HISTOGRAMS[kind], _HISTOGRAM_HEADER, rows)
+
+
+def _bars(name: str, tallies: Sequence[Tally]) -> tuple[str, ...]:
+    counts: dict[int, int] = {}
+    for tally in tallies:
+        counts[tally.value] = counts.get(tally.value, 0) + tally.count
+    total = sum(counts.values())
+    mean = sum(value * count for value, count in counts.items()) / total
+    often = sorted(sorted(counts, key=lambda value: -counts[value])[:_SHOWN])
+    bars = "  ".join(f"{value}: {counts[value] / total:.0%}" for value in often)
+    return name, str(total), number(mean), str(max(counts)), bars + ("  ..." if len(counts) > _SHOWN else "")
+
+
+def _counts(tallies: Sequence[Tally]) -> Table:
+    rows = []
+    for rank, group in _grouped([(tally.rank, tally) for tally in tallies if tally.rank >= 0]):
+        rows.append((f"rank {rank}", *(str(_total(group, kind)) for kind in COUNTS)))
+    for server, group in _grouped([(tally.server, tally) for tally in tallies if tally.rank < 0]):
+        rows.append((f"server {server}", *(str(_total(group, kind)) for kind in COUNTS)))
+    return Table("contributions that went another way", ("", *COUNTS), rows)
+
+
+def _total(tallies: Sequence[Tally], kind: str) -> int:
+    return sum(tally.count for tally in tallies if tally.kind == kind)
+
+
+def _grouped(pairs: Sequence[tuple[int, Tally]]) -> list[tuple[int, list[Tally]]]:
+    groups: dict[int, list[Tally]] = {}
+    for of, tally in pairs:
+        groups.setdefault(of, []).append(tally)
+    return sorted(groups.items())

@@ -1,0 +1,114 @@
+"""Kept states of a run, each as of one update: what is measured of them, and how they become checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import Struct
+
+from volary.comm.errors import BadMessage
+from volary.server.messages import Evaluate, Evaluated
+
+
+class Best(Struct):
+    """The best evaluation of a run so far. waited: evaluations since then."""
+
+    value: float | None = None
+    step: int = 0
+    waited: int = 0
+
+    def judge(self, value: float, step: int, *, higher_is_better: bool) -> bool:
+        """Take note of an evaluation; whether it is the best so far."""
+        sign = 1 if higher_is_better else -1
+        better = not math.isnan(value) and (self.value is None or sign * value > sign * self.value)
+        if better:
+            self.value, self.step, self.waited = value, step, 0
+        else:
+            self.waited += 1
+        return better
+
+
+@dataclass
+class Measuring:
+    """The evaluation of a cut, in pieces. free: pieces that nobody has; at: who has which; asked: who is to say what
+    the totals mean.
+    """
+
+    bounds: list[tuple[int, int]]
+    free: deque[int] = field(init=False)
+    at: dict[int, int] = field(default_factory=dict)
+    totals: dict[int, list[float]] = field(default_factory=dict)
+    asked: int | None = None
+
+    def __post_init__(self) -> None:
+        self.free = deque(range(len(self.bounds)))
+
+    @property
+    def whole(self) -> bool:
+        """Whether all pieces are measured."""
+        return len(self.totals) == len(self.bounds)
+
+    def give(self, cut: int, worker: int) -> Evaluate | None:
+        """A piece for the worker, if one is free."""
+        if not self.free:
+            return None
+        piece = self.free.popleft()
+        self.at[piece] = worker
+        return Evaluate(cut, piece, *self.bounds[piece])
+
+    def take(self, worker: int, said: Evaluated) -> None:
+        """A piece is measured. Raises BadMessage if it is not the worker's, or not like the others."""
+        if self.at.get(said.piece) != worker:
+            raise BadMessage(f"rank {worker} measured piece {said.piece} of cut {said.cut}, which it was not given")
+        if any(len(known) != len(said.totals) for known in self.totals.values()):
+            raise BadMessage(f"rank {worker} measured {len(said.totals)} totals, and others another number")
+        del self.at[said.piece]
+        self.totals[said.piece] = said.totals
+
+    def summed(self) -> list[float]:
+        """The totals of all pieces, in an order that does not depend on who was first."""
+        rows = [self.totals[piece] for piece in sorted(self.totals)]
+        return [math.fsum(column) for column in zip(*rows, strict=True)]
+
+    def left(self, worker: int) -> None:
+        """A worker has gone: what it had is free again."""
+        for piece in [piece for piece, other in self.at.items() if other == worker]:
+            del self.at[piece]
+            self.free.append(piece)
+        if self.asked == worker:
+            self.asked = None
+
+
+@dataclass
+class Cut:
+    """The state as of update `number`. state: of the roster then. save: it is to become a checkpoint.
+
+    kept: servers that hold it. metric: of its evaluation, if that was the best so far.
+    """
+
+    cut: int
+    number: int
+    step: int
+    state: dict[str, Any]
+    measuring: Measuring | None
+    save: bool
+    kept: set[int] = field(default_factory=set)
+    metric: float | None = None
+
+
+@dataclass
+class Saving:
+    """A checkpoint in the making. waiting: by server, shards that it is yet to write, as it was asked."""
+
+    cut: Cut
+    waiting: dict[int, list[list[int]]]
+    files: dict[str, str] = field(default_factory=dict)
+
+
+def cut_evenly(samples: int, pieces: int) -> list[tuple[int, int]]:
+    """Bounds of even pieces of so many samples, none of them empty."""
+    pieces = min(samples, pieces)
+    return [(samples * n // pieces, samples * (n + 1) // pieces) for n in range(pieces)]

@@ -1,0 +1,203 @@
+"""Kept states from their beginning to their end: measured piece by piece, then a checkpoint, if they are to be."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from msgspec import to_builtins
+
+from volary.comm.errors import BadMessage
+from volary.server._cuts import Best, Cut, Measuring, Saving, cut_evenly
+from volary.server._replicas import Replicas
+from volary.server._voice import Voice
+from volary.server.messages import Evaluate, Evaluated, Figure, Figures, Keep, Release, Save, Saved
+
+
+class Keeping(Protocol):
+    """Where checkpoints go. Both raise OSError."""
+
+    def begin(self, step: int) -> None:
+        """Make an empty draft, which servers write their files to."""
+        ...
+
+    def commit(self, step: int, files: dict[str, str], state: dict[str, Any], metric: float | None) -> None:
+        """Make it a checkpoint. files: checksum by name. state: of the roster, for `restored`. metric: if the best."""
+        ...
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is evaluated: so many samples, in how many pieces. metric: what is best. keep_best: the best is saved."""
+
+    held_back: int
+    pieces: int
+    metric: str
+    higher_is_better: bool
+    keep_best: bool
+
+
+class Cuts:
+    """All states that are kept now. best: of all evaluations so far."""
+
+    def __init__(self, voice: Voice, replicas: Replicas, keeping: Keeping, measure: Measure, best: Best) -> None:
+        self.best = best
+        self._voice, self._replicas, self._keeping, self._measure = voice, replicas, keeping, measure
+        self._open: dict[int, Cut] = {}
+        self._numbers = 0
+        self._to_save: deque[Cut] = deque()
+        self._saving: Saving | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether anything is still to come of a kept state."""
+        return bool(self._open)
+
+    def begin(self, number: int, step: int, state: dict[str, Any], *, evaluate: bool, save: bool) -> None:
+        """Keep the state as of update `number`, the newest that was announced."""
+        self._numbers += 1
+        measure = self._measure
+        pieces = cut_evenly(measure.held_back, measure.pieces) if evaluate else []
+        cut = Cut(self._numbers, number, step, state, Measuring(pieces) if pieces else None, save)
+        self._open[cut.cut] = cut
+        self._voice.to_servers(Keep(cut.cut, number))
+
+    def kept(self, server: int, cut: int) -> None:
+        """A server holds it. Raises BadMessage for a cut that never was."""
+        if not 0 < cut <= self._numbers:
+            raise BadMessage(f"server {server} has kept cut {cut}, which nobody asked for")
+        if cut in self._open:
+            self._open[cut].kept.add(server)
+        self.go_on()
+
+    def task(self, worker: int) -> Evaluate | Figure | None:
+        """Something to measure, for a worker that asks."""
+        for cut in self._open.values():
+            if cut.measuring is None or not self._is_kept(cut):
+                continue
+            if cut.measuring.whole and cut.measuring.asked is None:
+                cut.measuring.asked = worker
+                return Figure(cut.cut, cut.measuring.summed(), self._measure.held_back)
+            if piece := cut.measuring.give(cut.cut, worker):
+                return piece
+        return None
+
+    def evaluated(self, worker: int, said: Evaluated) -> None:
+        """A piece is measured. Raises BadMessage if it was not asked for."""
+        self._measured(worker, said.cut).take(worker, said)
+
+    def figures(self, worker: int, said: Figures) -> None:
+        """What an evaluation means. Raises BadMessage if it was not asked for."""
+        if self._measured(worker, said.cut).asked != worker:
+            raise BadMessage(f"rank {worker} tells the figures of cut {said.cut}, which it was not asked for")
+        cut = self._open[said.cut]
+        cut.measuring = None
+        better = self.best.judge(said.value, cut.step, higher_is_better=self._measure.higher_is_better)
+        if better:
+            cut.metric = said.value
+            cut.save = cut.save or self._measure.keep_best
+        self._voice.said(
+            "evaluated",
+            None,
+            {"step": cut.step, "figures": said.figures, "metric": self._measure.metric, "best": better},
+        )
+        self.go_on()
+
+    def left(self, worker: int) -> None:
+        """A worker has gone; others measure what it has not."""
+        for cut in self._open.values():
+            if cut.measuring is not None:
+                cut.measuring.left(worker)
+
+    def server_gone(self) -> None:
+        """A server has gone; its partner writes what it has not."""
+        if self._saving is not None:
+            here = {server.number for server in self._replicas}
+            gone = [number for number in self._saving.waiting if number not in here]
+            duties = [duty for number in gone for duty in self._saving.waiting.pop(number)]
+            self._ask_for(self._saving, [shard for duty in duties for shard in duty])
+        self.go_on()
+
+    def saved(self, server: int, said: Saved) -> None:
+        """A server has written its part. Raises BadMessage if it was not asked to."""
+        saving = self._saving
+        if saving is None or saving.cut.cut != said.cut:
+            if not 0 < said.cut <= self._numbers:
+                raise BadMessage(f"server {server} has saved cut {said.cut}, which nobody asked for")
+            return  # of a save that has failed meanwhile
+        if server not in saving.waiting:
+            raise BadMessage(f"server {server} has saved cut {said.cut} twice")
+        if said.problem:
+            self._give_up(saving, f"server {server}: {said.problem}")
+        else:
+            saving.waiting[server].pop(0)
+            if not saving.waiting[server]:
+                del saving.waiting[server]
+            saving.files.update(said.files)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Do what has become possible."""
+        while True:
+            for cut in list(self._open.values()):
+                if cut.measuring is None and self._is_kept(cut) and cut not in self._to_save:
+                    if not cut.save:
+                        self._release(cut)
+                    elif (self._saving is None or self._saving.cut is not cut) and not self._has_to_wait(cut):
+                        self._to_save.append(cut)
+            if self._saving is None and self._to_save:
+                self._begin_saving(self._to_save.popleft())
+            elif self._saving is not None and not self._saving.waiting:
+                self._commit(self._saving)
+            else:
+                return
+
+    def _has_to_wait(self, cut: Cut) -> bool:
+        """An older state of the same step, whose checkpoint would replace this one's, has to be done with before."""
+        return any(other.step == cut.step and other.cut < cut.cut for other in self._open.values())
+
+    def _is_kept(self, cut: Cut) -> bool:
+        return all(server.number in cut.kept for server in self._replicas)
+
+    def _measured(self, worker: int, number: int) -> Measuring:
+        cut = self._open.get(number)
+        if cut is None or cut.measuring is None:
+            raise BadMessage(f"rank {worker} tells of cut {number}, which is not being measured")
+        return cut.measuring
+
+    def _begin_saving(self, cut: Cut) -> None:
+        self._saving = Saving(cut, {})
+        try:
+            self._keeping.begin(cut.step)
+        except OSError as problem:
+            self._give_up(self._saving, str(problem))
+        else:
+            self._ask_for(self._saving, list(self._replicas.shards))
+
+    def _ask_for(self, saving: Saving, shards: list[int]) -> None:
+        for number, duty in self._replicas.duties(shards).items():
+            saving.waiting.setdefault(number, []).append(duty)
+            self._voice.to_server(number, Save(saving.cut.cut, saving.cut.step, duty))
+
+    def _commit(self, saving: Saving) -> None:
+        cut = saving.cut
+        state = cut.state | {"best": to_builtins(self.best)}
+        try:
+            self._keeping.commit(cut.step, saving.files, state, cut.metric)
+        except OSError as problem:
+            self._give_up(saving, str(problem))
+            return
+        self._saving = None
+        self._voice.said("checkpoint", None, {"step": cut.step})
+        self._release(cut)
+
+    def _give_up(self, saving: Saving, problem: str) -> None:
+        self._saving = None
+        reason = f"{problem}; training goes on, older checkpoints stay"
+        self._voice.said("checkpoint_failed", None, {"step": saving.cut.step, "reason": reason})
+        self._release(saving.cut)
+
+    def _release(self, cut: Cut) -> None:
+        del self._open[cut.cut]
+        self._voice.to_servers(Release(cut.cut))

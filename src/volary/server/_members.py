@@ -1,0 +1,71 @@
+"""The workers of a run, as its roster knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MOST_ASKS = 16  # of one worker, unanswered
+
+
+@dataclass
+class Member:
+    """A worker that is here. asks: how many are not answered; asked_at: since when."""
+
+    rank: int
+    peer: int
+    asks: int = 0
+    asked_at: float = 0.0
+
+
+class Members:
+    """Who is here, and who was. expected: workers that the run begins with."""
+
+    def __init__(self, expected: int) -> None:
+        self._awaited = set(range(expected))
+        self._at: dict[int, Member] = {}
+        self._by_rank: dict[int, Member] = {}
+        self._used: set[int] = set()
+
+    @property
+    def awaited(self) -> list[int]:
+        """Ranks that the run begins with and that have not come, nor been given up."""
+        return sorted(self._awaited)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(list(self._at.values()))
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def came(self, peer: int, rank: int) -> None:
+        """A worker takes its place, which nobody had before."""
+        self._used.add(rank)
+        self._awaited.discard(rank)
+        self._at[peer] = self._by_rank[rank] = Member(rank, peer)
+
+    def was_here(self, rank: int) -> bool:
+        """Whether the place is, or was, somebody's."""
+        return rank in self._used
+
+    def at(self, peer: int) -> Member | None:
+        """The worker behind a connection."""
+        return self._at.get(peer)
+
+    def of(self, rank: int) -> Member | None:
+        """The worker of this rank, if it is here."""
+        return self._by_rank.get(rank)
+
+    def gone(self, rank: int) -> bool:
+        """It is not here any more, and its place is not free again. False if it was neither here nor awaited."""
+        mattered = rank in self._awaited or rank in self._by_rank
+        self._used.add(rank)
+        self._awaited.discard(rank)
+        member = self._by_rank.pop(rank, None)
+        if member is not None:
+            del self._at[member.peer]
+        return mattered
+
+    def asking(self) -> list[Member]:
+        """Who waits for something to do, longest first."""
+        return sorted((each for each in self._at.values() if each.asks), key=lambda each: each.asked_at)

@@ -1,0 +1,171 @@
+"""Contributions from their beginning to the update that they are in: what was given to whom, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from volary.comm.errors import BadMessage
+from volary.server.closing import Closer, Step
+from volary.server.messages import Closing, Contribution, Learn, Portion
+from volary.server.portions import Portions
+
+
+@dataclass
+class Task:
+    """A contribution that has begun and is in no update yet. stolen_from: whose portions they were to be."""
+
+    contribution: Contribution
+    portions: list[Portion]
+    stolen_from: list[int]
+    computed: bool = False
+    done: bool = False
+
+    @property
+    def samples(self) -> int:
+        """That it learns from."""
+        return sum(portion.end - portion.start for portion in self.portions)
+
+
+@dataclass(frozen=True)
+class Closed:
+    """An update, and what it means: tasks that came too late for it, and the samples of those that are in it."""
+
+    closing: Closing
+    late: Sequence[Task]
+
+
+class Work:
+    """Gives out contributions and closes updates. number, samples: of the newest update, and learnt from so far.
+
+    Updates are made one by one as they are read from what a method returns, so that in between everything is as of the
+    one before; they must be read to the end before the next call.
+    """
+
+    def __init__(self, portions: Portions, closer: Closer, push_every: int, number: int = 0, samples: int = 0) -> None:
+        self.portions, self.number, self.samples = portions, number, samples
+        self._closer, self._push_every = closer, push_every
+        self._tasks: dict[Contribution, Task] = {}
+        self._next: dict[int, int] = {}  # by worker, the least clock that has not been given to it
+        self._active: set[int] = set()
+
+    @property
+    def open(self) -> bool:
+        """Whether a contribution has begun and is in no update yet."""
+        return bool(self._tasks)
+
+    def tasks(self, worker: int) -> list[Task]:
+        """The worker's, oldest first."""
+        return [task for task in self._tasks.values() if task.contribution.worker == worker]
+
+    def join(self, worker: int) -> None:
+        """The worker has a part of the next epoch."""
+        self.portions.join(worker)
+
+    def take_part(self, worker: int, now: float) -> None:
+        """From now on updates may have to wait for this worker."""
+        if worker not in self._active:
+            self._active.add(worker)
+            self._closer.joined(worker, now)
+
+    def rest(self, worker: int, now: float) -> Iterator[Closed]:
+        """There is nothing to do for the worker: no update is to wait for it."""
+        if worker not in self._active or any(not task.done for task in self.tasks(worker)):
+            return iter(())
+        self._active.discard(worker)
+        return self._close(self._closer.left(worker, now))
+
+    def leave(self, worker: int, now: float) -> Iterator[Closed]:
+        """The worker has gone. What is done of it counts; all else comes again."""
+        for task in self.tasks(worker):
+            if not task.done:
+                self._again(task)
+        self.portions.leave(worker)
+        if worker not in self._active:
+            return iter(())
+        self._active.discard(worker)
+        return self._close(self._closer.left(worker, now))
+
+    def behind(self, worker: int) -> bool:
+        """Whether workers keep step, and others have begun a step that this one has not."""
+        return self.portions.plan.in_step and self._next.get(worker, 0) < max(self._next.values(), default=0)
+
+    def begin(self, worker: int, now: float) -> Learn | None:
+        """The worker's next contribution; None if there is none for it now."""
+        if not self.portions.offers(worker):
+            return None
+        self.take_part(worker, now)
+        clock = self._closer.next_clock(worker, now)
+        if clock is None:
+            return None
+        taken = [taken for _ in range(self._push_every) if (taken := self.portions.take(worker))]
+        portions = [each.portion for each in taken]
+        victims = [each.victim for each in taken if each.victim is not None]
+        contribution = Contribution(worker, clock)
+        self._tasks[contribution] = Task(contribution, portions, victims)
+        self._next[worker] = clock + 1
+        return Learn(clock, portions, self.samples)
+
+    def stolen(self, worker: int, clock: int) -> list[int]:
+        """From whom the contribution's portions were taken over."""
+        task = self._tasks.get(Contribution(worker, clock))
+        return task.stolen_from if task else []
+
+    def computed(self, worker: int, clock: int, finite: bool, now: float) -> Iterator[Closed]:
+        """Forward is over. Raises BadMessage for a contribution that was never begun, or is told twice."""
+        task = self._task(worker, clock)
+        if task is None:
+            return iter(())
+        if task.computed:
+            raise BadMessage(f"rank {worker} computed its contribution {clock} twice")
+        task.computed = True
+        return self._close(self._closer.computed(task.contribution, task.samples, finite, now))
+
+    def done(self, worker: int, clock: int, now: float) -> Iterator[Closed]:
+        """All of it is held. Raises BadMessage for a contribution that was never begun, or is told twice."""
+        task = self._task(worker, clock)
+        if task is None:
+            return iter(())
+        if task.done:
+            raise BadMessage(f"rank {worker} finished its contribution {clock} twice")
+        if task.samples and not task.computed:
+            raise BadMessage(f"rank {worker} finished its contribution {clock} before it was computed")
+        task.done = True
+        return self._close(self._closer.done(task.contribution, task.samples, now))
+
+    def tick(self, now: float) -> Iterator[Closed]:
+        """Time has passed."""
+        return self._close(self._closer.tick(now))
+
+    def _task(self, worker: int, clock: int) -> Task | None:
+        """None: it is in an update already, or in none for ever."""
+        if not 0 <= clock < self._next.get(worker, 0):
+            raise BadMessage(f"rank {worker} tells of its contribution {clock}, which it has not been given")
+        return self._tasks.get(Contribution(worker, clock))
+
+    def _close(self, steps: Sequence[Step]) -> Iterator[Closed]:
+        return map(self._close_one, steps)
+
+    def _close_one(self, step: Step) -> Closed:
+        used = self._settled(step.contributions)
+        self._settled(step.left_out)
+        late = [self._tasks[contribution] for contribution in step.dropped]
+        for task in late:
+            self._again(task)
+        scale = self.portions.plan.batch_size / used if step.whole and used else 1.0
+        self.number += 1
+        without = (*step.dropped, *step.left_out)
+        return Closed(Closing(self.number, step.contributions, scale, self.samples, without), late)
+
+    def _settled(self, contributions: Iterable[Contribution]) -> int:
+        """Their samples are learnt from; returns how many."""
+        tasks = [self._tasks.pop(contribution) for contribution in contributions]
+        samples = sum(task.samples for task in tasks)
+        for task in tasks:
+            self.portions.used(task.portions)
+        self.samples += samples
+        return samples
+
+    def _again(self, task: Task) -> None:
+        del self._tasks[task.contribution]
+        self.portions.again(task.portions)

@@ -1,0 +1,128 @@
+"""How a session's network is cut for servers: buckets, chunks and slices, the same in every process of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.errors import SettingError
+from volary.exchange._plan import Plan, in_memory_order, plan, row_values
+from volary.exchange._way import EXACT, Encoded, Factors, Way
+from volary.server.slices import Part, Slice, cut
+from volary.train.assemble import update_rule
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from volary.session.spec import Session
+
+WHOLE_MB = 2.0**40  # more than any parameter: none is cut
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What travels together, and who keeps what.
+
+    plans: the buckets of gradients. chunk_mb: at which their large parameters are cut. tensors: by a part's number:
+    trained parameters, bucket by bucket, and from `first_buffer` on buffers of floats, whose update is a mean. chunks:
+    of all buckets, one after the other, then of buffers. ways: in which each chunk is pushed.
+    """
+
+    plans: list[Plan]
+    chunk_mb: float
+    tensors: list[tuple[str, Tensor]]
+    first_buffer: int
+    chunks: list[tuple[Part, ...]]
+    ways: list[Way]
+    slices: list[Slice]
+
+    def columns(self, part: Part) -> int:
+        """Values of a row of the parameter that a part is of."""
+        return row_values(self.tensors[part.parameter][1])
+
+    def values(self, part: Part) -> Tensor:
+        """The network's own values of a part, (end - start,); a view."""
+        return in_memory_order(self.tensors[part.parameter][1].detach())[part.start : part.end]
+
+    @property
+    def buffer_chunks(self) -> list[int]:
+        """The chunks that are of buffers: those after all chunks of gradients."""
+        return [number for number, chunk in enumerate(self.chunks) if chunk[0].parameter >= self.first_buffer]
+
+    def is_mean(self, one: Slice) -> bool:
+        """Whether a slice is of buffers."""
+        return one.parts[0].parameter >= self.first_buffer
+
+
+def lay_out(session: Session, module: nn.Module, servers: int) -> Layout:
+    """Cut the network for so many servers.
+
+    Raises SettingError for a tensor that does not lie densely in memory, and for an update rule that servers cannot do.
+    """
+    trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    strategy = session.strategy
+    build, elementwise = update_rule(session)
+    if isinstance(build([torch.zeros(1)]), torch.optim.LBFGS):
+        raise SettingError("optimizer LBFGS evaluates the loss several times a step; accepted with servers: any other")
+    chunk_mb = strategy.bucket_mb if elementwise else WHOLE_MB
+    plans = plan(trained, strategy.bucket_mb, _ways(session, module, dict(trained), servers))
+    buffers = kept_buffers(module)
+    tensors = [*((name, parameter) for one in plans for name, parameter in one.parameters), *buffers]
+    _require_dense(tensors)
+    first_buffer = len(tensors) - len(buffers)
+    pairs = [*_chunks(plans, chunk_mb), *((part, EXACT) for part in _buffer_chunks(buffers, first_buffer))]
+    chunks, ways = [chunk for chunk, _ in pairs], [way for _, way in pairs]
+    rows = _rows(chunks, ways, [tensor for _, tensor in tensors])
+    slices = cut(chunks, rows, servers, whole=not elementwise)
+    return Layout(plans, chunk_mb, tensors, first_buffer, chunks, ways, slices)
+
+
+def _ways(session: Session, module: nn.Module, trained: Mapping[str, nn.Parameter], servers: int) -> Mapping[str, Way]:
+    strategy = session.strategy
+    samples = -(-session.data.batch_size // strategy.workers) * strategy.consistency.push_every
+    factored = strategy.exchange.factored(module, samples, servers)
+    ways: dict[str, Way] = strategy.exchange.ways(strategy.codec, trained) | factored
+    return ways
+
+
+def kept_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """The buffers that contributions carry: those of floats that are saved with the network, which layers change."""
+    saved = module.state_dict(keep_vars=True)
+    return [(name, one) for name, one in module.named_buffers() if one.is_floating_point() and name in saved]
+
+
+def _chunks(plans: Sequence[Plan], chunk_mb: float) -> Iterator[tuple[tuple[Part, ...], Way]]:
+    first = 0
+    for one in plans:
+        for piece in one.cuts(chunk_mb):
+            yield tuple(Part(first + part.parameter, part.start, part.end) for part in piece.parts), one.way
+        first += len(one.parameters)
+
+
+def _buffer_chunks(buffers: Sequence[tuple[str, Tensor]], first: int) -> Iterator[tuple[Part, ...]]:
+    numbered = [(first + number, one) for number, (_, one) in enumerate(buffers)]
+    for _, group in groupby(numbered, key=lambda pair: pair[1].dtype):
+        yield tuple(Part(number, 0, one.numel()) for number, one in group)
+
+
+def _rows(chunks: Sequence[Sequence[Part]], ways: Sequence[Way], tensors: Sequence[Tensor]) -> Mapping[int, int]:
+    """Values of a row of what must not be cut inside one."""
+    return {
+        part.parameter: row_values(tensors[part.parameter])
+        for chunk, way in zip(chunks, ways, strict=True)
+        for part in chunk
+        if isinstance(way, Factors) or (isinstance(way, Encoded) and way.codec.by_rows)
+    }
+
+
+def _require_dense(tensors: Sequence[tuple[str, Tensor]]) -> None:
+    for name, tensor in tensors:
+        if torch.empty_like(tensor, device="meta").stride() != tensor.stride():
+            raise SettingError(
+                f"{name} does not lie densely in memory, and servers keep runs of memory; accepted: a contiguous one, "
+                "or exchange=allreduce"
+            )

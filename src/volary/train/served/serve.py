@@ -1,0 +1,165 @@
+"""What a server process does: build the session's network, keep its slices, update them as the roster says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.codec import ROOM as CODECS
+from volary.comm.transports import ROOM as TRANSPORTS
+from volary.comm.wire import Connection
+from volary.data.stream import Stream
+from volary.errors import PeerLost, SettingError
+from volary.run.checkpoints import Checkpoints
+from volary.server._forms import Forms, Shape, try_out
+from volary.server.host import Host
+from volary.server.messages import Kept, ServerHello, ServerWelcome
+from volary.server.orders import Orders, Reports, heard, spoken
+from volary.server.shard import Shard
+from volary.server.vault import Rule, Vault
+from volary.session.spec import Session
+from volary.train.assemble import Model, build_model
+from volary.train.seeds import seed_all
+from volary.train.served.layout import Layout, lay_out
+from volary.train.served.rule import Clock, MeanRule, OptimizerRule
+from volary.train.served.shards import Shards, Writer
+
+if TYPE_CHECKING:
+    from volary.codec._base import Codec
+    from volary.comm.transports._base import Channel, Listener
+    from volary.run.directory import RunDirectory
+    from volary.server._memory import Take
+    from volary.server.slices import Slice
+
+CONNECT_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 600.0  # workers that connect early wait for a checkpoint to be read, however large
+
+
+def serve(directory: RunDirectory, number: int, meet: tuple[str, int], address: str) -> None:
+    """Be server `number` of the run whose server is at `meet`, until the run ends; listen for workers on `address`.
+
+    Raises PeerLost if the run's server goes away, SettingError, and what the user's code raises.
+    """
+    torch.set_num_threads(1)  # as many threads as there are connections work at once
+    session = Session.read(directory.session)
+    seed_all(session.train.seed)  # as the workers do: all begin with the same values
+    model = build_model(session, torch.device("cpu"))
+    servers = session.strategy.exchange.count(session.strategy.workers)
+    layout = lay_out(session, model.module, servers)
+    shards = {number, (number - 1) % servers} if session.strategy.exchange.replicas > 1 else {number}
+    slices = [one for one in layout.slices if one.shard in shards]
+    pulls = _pulls(session)
+    for codec in (session.strategy.codec, pulls):
+        if codec is not None:
+            try_out(codec)
+    with _Door(session, directory.key(), number, address) as door, _joined(directory, number, meet, door) as connection:
+        reports = Reports(connection)
+        try:
+            welcome = heard(connection.receive(READY_TIMEOUT_S))
+            if not isinstance(welcome, ServerWelcome):
+                raise PeerLost(f"the run's server has no place for server {number}: {welcome}")
+            checkpoints = Checkpoints(directory.checkpoints)
+            vault = filled(session, model, layout, slices, checkpoints, welcome, door.transport.memory)
+            shard = Shard({one: vault.forms.shapes[one].size_bytes for one in vault.numbers}, welcome.applied)
+            host = Host(shard, vault, pulls=pulls, kept=lambda cut: reports.say(Kept(cut)))
+            writer = Writer(number, layout, model.module, checkpoints)
+            door.open(host)
+            try:
+                Orders(connection, reports, host, lambda *what: writer.write(vault, *what)).follow()
+            finally:
+                host.close()
+        finally:
+            reports.close()
+
+
+class _Door:
+    """Where workers connect; those who come before the host is there wait for it."""
+
+    def __init__(self, session: Session, key: bytes, number: int, address: str) -> None:
+        exchange = session.strategy.exchange
+        self.transport = TRANSPORTS.load(exchange.transport)()
+        self._host: Host | None = None
+        self._opened = threading.Event()
+        self._listener: Listener = self.transport.listen(
+            address, key, exchange.security, {"server": number}, self._accepted
+        )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self._listener.address
+
+    def open(self, host: Host) -> None:
+        """Let them in."""
+        self._host = host
+        self._opened.set()
+
+    def __enter__(self) -> _Door:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        self._opened.set()
+
+    def _accepted(self, channel: Channel) -> None:
+        if self._opened.wait(READY_TIMEOUT_S) and self._host is not None:
+            self._host.accepted(channel)
+        else:
+            channel.close()
+
+
+@contextlib.contextmanager
+def _joined(directory: RunDirectory, number: int, meet: tuple[str, int], door: _Door) -> Iterator[Connection]:
+    """Be known to the roster for a while."""
+    hello = spoken(ServerHello(number, *door.address, os.getpid()))
+    connection = Connection.open(*meet, directory.key(), "roster", hello, timeout_s=CONNECT_TIMEOUT_S)
+    with connection:
+        yield connection
+
+
+def filled(
+    session: Session,
+    model: Model,
+    layout: Layout,
+    slices: Sequence[Slice],
+    checkpoints: Checkpoints,
+    welcome: ServerWelcome,
+    memory: Take | None = None,
+) -> Vault:
+    """The slices as the network begins, or as a checkpoint has them."""
+    if isinstance(model.samples, Stream):
+        raise SettingError("data.source is a stream, of which no part can be handed out; nearest: exchange=allreduce")
+    own, means = [one for one in slices if not layout.is_mean(one)], [one for one in slices if layout.is_mean(one)]
+    rule = OptimizerRule(session, layout, own, Clock.of(session, model.samples))
+    rules = dict[int, Rule](dict.fromkeys((one.number for one in own), rule))
+    rules |= dict.fromkeys((one.number for one in means), MeanRule(means))
+    if welcome.restore is not None:
+        manifest = checkpoints.manifest(welcome.restore)
+        _restore(Shards.read(checkpoints.path(welcome.restore), manifest), layout, slices, rules)
+    values = {one.number: torch.cat([layout.values(part) for part in one.parts]) for one in slices}
+    forms = Forms({one.number: _shape(layout, one) for one in slices}, session.strategy.codec)
+    return Vault(forms, values, rules.__getitem__, welcome.applied, memory)
+
+
+def _restore(shards: Shards, layout: Layout, slices: Sequence[Slice], rules: Mapping[int, Rule]) -> None:
+    for one in slices:
+        places = [(layout.tensors[part.parameter][0], part.start, part.end) for part in one.parts]
+        for part, place in zip(one.parts, places, strict=True):
+            layout.values(part).copy_(shards.values(*place))
+        rules[one.number].restore(one.number, [shards.state(*place) for place in places])
+
+
+def _shape(layout: Layout, one: Slice) -> Shape:
+    lengths, widths = [part.size for part in one.parts], [layout.columns(part) for part in one.parts]
+    return Shape(tuple(lengths), tuple(widths), layout.values(one.parts[0]).dtype)
+
+
+def _pulls(session: Session) -> Codec | None:
+    name = session.strategy.exchange.pulls
+    codec: Codec | None = None if name == "none" else CODECS.load(name)()
+    return codec

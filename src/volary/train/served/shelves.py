@@ -1,0 +1,113 @@
+"""What a worker has of each slice: where its contribution lies, and where its values go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.exchange._pulled import Pulled
+from volary.exchange._pushed import Exact
+from volary.exchange._pushed_factors import BiasRows, Rows, WeightRows
+from volary.exchange._served import Shelf
+from volary.exchange._way import Encoded, Factors
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from volary.codec._base import Codec
+    from volary.exchange._buckets import Buckets
+    from volary.exchange._encoding import Encoding
+    from volary.exchange._served import Pushed
+    from volary.server.slices import Slice
+    from volary.train.served.layout import Layout
+
+
+class Statistics:
+    """The buffers of one chunk side by side, as they are pushed: batch norm's statistics, and others of floats."""
+
+    def __init__(self, layout: Layout, chunk: int) -> None:
+        self.chunk = chunk
+        self._network = [layout.values(part) for part in layout.chunks[chunk]]
+        self.values = torch.cat([values.flatten() for values in self._network])
+
+    def take(self) -> None:
+        """Copy what the network has now."""
+        torch.cat(self._network, out=self.values)
+
+
+class Shelves:
+    """Of all slices, in the order in which forward uses them; the buffers' first.
+
+    factors: of the buckets that travel so, by number. statistics: of each chunk of buffers. codec: of differences in
+    pulls.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        module: nn.Module,
+        buckets: Buckets,
+        statistics: Sequence[Statistics],
+        encoding: Encoding,
+        codec: Codec | None,
+    ) -> None:
+        self._layout, self._buckets, self._encoding, self._codec = layout, buckets, encoding, codec
+        self._statistics = {one.chunk: one for one in statistics}
+        counts = [len(plan.parameters) for plan in layout.plans]
+        payloads = [bucket.payload for bucket in buckets.all]
+        self.factors = {number: Rows(payload) for number, payload in enumerate(payloads) if payload is not None}
+        self._places = [(bucket, number) for bucket, count in enumerate(counts) for number in range(count)]
+        order = {id(one): place for place, one in enumerate(module.parameters())}
+        self.all = [self._shelf(one) for one in sorted(layout.slices, key=lambda one: self._use(one, order))]
+        self.buffers = [one.slice.number for one in self.all if layout.is_mean(one.slice)]
+
+    def behind(self) -> dict[int, list[int]]:
+        """The slices that a parameter's values lie in, by the parameter's id."""
+        found: dict[int, list[int]] = {}
+        for shelf in self.all:
+            for part in shelf.slice.parts:
+                found.setdefault(id(self._layout.tensors[part.parameter][1]), []).append(shelf.slice.number)
+        return found
+
+    def _use(self, one: Slice, order: dict[int, int]) -> int:
+        return min(order.get(id(self._layout.tensors[part.parameter][1]), -1) for part in one.parts)
+
+    def _shelf(self, one: Slice) -> Shelf:
+        network = [self._layout.values(part) for part in one.parts]
+        codec = self._codec if network[0].dtype == torch.float32 else None
+        return Shelf(one, self._pushed(one), Pulled(network, codec))
+
+    def _pushed(self, one: Slice) -> Pushed:
+        if self._layout.is_mean(one):
+            return Exact(self._statistics[one.chunk].values[self._run(one)])
+        bucket_number, first = self._places[one.parts[0].parameter]
+        bucket, plan = self._buckets.all[bucket_number], self._layout.plans[bucket_number]
+        start = plan.head + sum(p.numel() for _, p in plan.parameters[:first]) + one.parts[0].start
+        values, users = bucket.contribution[start : start + one.size], bucket.used[first : first + len(one.parts)]
+        way = self._layout.ways[one.chunk]
+        if isinstance(way, Factors):
+            return self._factored(one, bucket_number, values)
+        if not isinstance(way, Encoded):
+            return Exact(values, users)
+        parts = [(self._places[part.parameter][1], part.end - part.start) for part in one.parts]
+        return self._encoding.slice(bucket_number, start, parts, values, users)
+
+    def _factored(self, one: Slice, bucket: int, values: Tensor) -> Pushed:
+        (part,) = one.parts
+        rows = self.factors[bucket]
+        width = self._layout.columns(part)
+        if self._layout.tensors[part.parameter][1].dim() == 1:
+            return BiasRows(rows, part.start, part.end, values)
+        return WeightRows(rows, part.start // width, part.end // width, values)
+
+    def _run(self, one: Slice) -> slice:
+        """Where a slice lies among the values of its chunk."""
+        chunk = self._layout.chunks[one.chunk]
+        ends = [0, *accumulate(part.end - part.start for part in chunk)]
+        first = one.parts[0]
+        place = next(n for n, part in enumerate(chunk) if part.parameter == first.parameter)
+        start = ends[place] + first.start - chunk[place].start
+        return slice(start, start + one.size)

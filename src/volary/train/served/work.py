@@ -1,0 +1,178 @@
+"""What a worker hears from the roster of its run, and says to it: what to do next, who serves, what is done."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from volary.comm.errors import ConnectionLost
+from volary.errors import PeerLost, VolaryError
+from volary.server.messages import (
+    Ask,
+    Computed,
+    Done,
+    Dropped,
+    End,
+    Evaluate,
+    Evaluated,
+    Figure,
+    Figures,
+    Learn,
+    Leave,
+    ToMember,
+    Unreachable,
+    View,
+    Welcome,
+)
+
+if TYPE_CHECKING:
+    from volary.comm.wire import Connection
+    from volary.server.messages import FromMember
+    from volary.train.loop import Outcome
+
+Task = Learn | Evaluate | Figure | Leave
+WELCOME_WITHIN_S = 60.0
+LEAVE_S = 10.0  # for the thread to end
+LOOK_S = 0.25  # how often it is looked whether this worker is to end
+
+
+class Work:
+    """Over `connection`, whose hello has been said. leaving: whether this worker was asked to go.
+
+    Iterating gives tasks until the run is over for this worker; one is asked for ahead. Leave among them: it was asked
+    to go. outcome: how it ended.
+    """
+
+    def __init__(self, connection: Connection, leaving: Callable[[], bool]) -> None:
+        self.outcome: Outcome = "finished"
+        self._connection, self._leaving = connection, leaving
+        self._told = self._going = False
+        self._tasks: queue.Queue[Task | End | Exception] = queue.Queue()
+        self._ended = threading.Event()
+        self._view: Callable[[View], None] = lambda _: None
+        self._failed: Callable[[Exception], None] = lambda _: None
+        self._thread = threading.Thread(target=self._listen, name="roster", daemon=True)
+
+    def welcome(self) -> Welcome:
+        """The roster's first word. Raises PeerLost if there is none, or if it wants nothing of us."""
+        try:
+            said = _read(self._connection.receive(WELCOME_WITHIN_S))
+        except TimeoutError:
+            raise PeerLost(f"the run's roster did not answer within {WELCOME_WITHIN_S:.0f} s") from None
+        if isinstance(said, End):
+            raise PeerLost(said.outcome)
+        if not isinstance(said, Welcome):
+            raise PeerLost(f"the run's roster began with {type(said).__name__}")
+        return said
+
+    def start(self, view: Callable[[View], None], failed: Callable[[Exception], None]) -> None:
+        """Listen, and ask for the first task. view: told who serves. failed: told what ends this worker."""
+        self._view, self._failed = view, failed
+        self._thread.start()
+        self._say(Ask())
+
+    def __iter__(self) -> Iterator[Task]:
+        while True:
+            task = self._next()
+            if isinstance(task, Exception):
+                raise task
+            if isinstance(task, End):
+                self.outcome = self._meant(task.outcome)
+                return
+            if not isinstance(task, Leave):
+                self._say(Ask())  # ahead: the next is here when this one is done
+            if not (self._going and isinstance(task, Learn)):
+                yield task
+
+    def _next(self) -> Task | End | Exception:
+        """What has come, or the wish to go."""
+        while self._told or not self._leaving():
+            try:
+                return self._tasks.get(timeout=LOOK_S)
+            except queue.Empty:
+                continue
+        self._told = True
+        return Leave()
+
+    def _meant(self, outcome: str) -> Outcome:
+        if self._going:
+            return "left"
+        if outcome not in ("finished", "stopped"):
+            raise PeerLost(outcome)
+        return "finished" if outcome == "finished" else "stopped"
+
+    def computed(self, clock: int, loss: float, *, finite: bool) -> None:
+        """Forward of a contribution is over."""
+        self._say(Computed(clock, loss if finite else 0.0, finite))
+
+    def done(self, clock: int, waited_s: float = 0.0) -> None:
+        """A contribution is held, or there is none. waited_s: for parameters, before it. From any thread."""
+        self._say(Done(clock, round(1000 * waited_s)))
+
+    def evaluated(self, task: Evaluate, totals: list[float]) -> None:
+        """A piece of an evaluation."""
+        self._say(Evaluated(task.cut, task.piece, totals))
+
+    def figures(self, cut: int, figures: dict[str, float], value: float) -> None:
+        """What an evaluation's totals mean."""
+        self._say(Figures(cut, figures, value))
+
+    def unreachable(self, server: int) -> None:
+        """No connection can be had to a server. From any thread."""
+        self._say(Unreachable(server))
+
+    def leave(self, *, alone: bool) -> None:
+        """Go. alone: the others go on, and what is not done is theirs; else the run ends as it can."""
+        self._going = alone
+        self._say(Leave())
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._ended.set()
+        self._connection.close()
+        if self._thread.is_alive():
+            self._thread.join(LEAVE_S)
+
+    def _say(self, message: FromMember) -> None:
+        try:
+            self._connection.send(msgspec.to_builtins(message))
+        except ConnectionLost as problem:
+            self._fail(problem)
+
+    def _listen(self) -> None:
+        try:
+            while not self._ended.is_set():
+                try:
+                    said = _read(self._connection.receive(LOOK_S))
+                except TimeoutError:
+                    continue
+                self._hear(said)
+        except VolaryError as problem:
+            self._fail(problem)
+
+    def _hear(self, said: ToMember) -> None:
+        if isinstance(said, View):
+            self._view(said)
+        elif isinstance(said, Learn | Evaluate | Figure | End):
+            self._tasks.put(said)
+        elif not isinstance(said, Dropped):
+            raise PeerLost(f"the run's roster told a worker {type(said).__name__}")
+
+    def _fail(self, problem: Exception) -> None:
+        if self._ended.is_set():
+            return
+        lost = PeerLost(f"the run's roster is gone: {problem}") if isinstance(problem, ConnectionLost) else problem
+        self._tasks.put(lost)
+        self._failed(lost)
+
+
+def _read(message: Any) -> ToMember:
+    try:
+        said: ToMember = msgspec.convert(message, ToMember)
+    except msgspec.ValidationError as problem:
+        raise PeerLost(f"the run's roster says what cannot be understood: {problem}") from None
+    return said

@@ -1,0 +1,376 @@
+"""A server over real sockets: what is pushed is added once, what is read stands still, garbage harms nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+
+from volary.codec import ROOM as CODECS
+from volary.comm.errors import ConnectionLost
+from volary.comm.transports import ROOM as TRANSPORTS
+from volary.server._forms import Forms, Shape
+from volary.server.header import Form, Header, Kind
+from volary.server.host import Host
+from volary.server.local import AllOf, EachAlone
+from volary.server.messages import Closing, Contribution
+from volary.server.sections import frames_bytes, sections
+from volary.server.shard import LocalRule, Shard
+from volary.server.vault import Update, Vault
+
+SIZE = 1000  # values of a slice
+LARGE = 2**18  # of one that no socket's buffers hold
+WITHIN_S = 10.0
+
+
+class Adds:
+    """Adds what comes, and remembers how often."""
+
+    changes_total = False
+
+    def __init__(self) -> None:
+        self.often: dict[int, int] = {}
+
+    def apply(self, number, values, update: Update) -> None:
+        self.often[number] = self.often.get(number, 0) + 1
+        values.add_(update.total, alpha=update.scale)
+
+    def state(self, number: int) -> int:
+        return self.often.get(number, 0)
+
+    def restore(self, number: int, state: int) -> None:
+        self.often[number] = state
+
+
+@dataclass
+class Serving:
+    """A host of `SIZE` zeros for each of some slices, and where it listens."""
+
+    host: Host
+    address: tuple[str, int]
+    key: bytes
+    transport: Any
+    kept: list[int] = field(default_factory=list)
+
+    def worker(self, number: int) -> Worker:
+        channel = self.transport.connect(self.address, self.key, "encrypted", {"worker": number}, WITHIN_S)
+        return Worker(number, channel)
+
+
+@contextmanager
+def serving(
+    transport: str = "tcp",
+    local: LocalRule | None = None,
+    *,
+    shapes: dict[int, Shape] | None = None,
+    codec: Any = None,
+    pulls: Any = None,
+) -> Iterator[Serving]:
+    """With a local rule slices come with their first values."""
+    carrier, rule, kept = TRANSPORTS.load(transport)(), Adds(), list[int]()
+    shapes = shapes or {number: Shape((SIZE,), (SIZE,)) for number in range(4)}
+    here = {} if local else shapes
+    values = {number: torch.zeros(shape.size, dtype=shape.dtype) for number, shape in here.items()}
+    vault = Vault(Forms(shapes, codec), values, lambda number: rule, memory=carrier.memory)
+    shard = Shard({number: shape.size_bytes for number, shape in here.items()}, local=local)
+    host = Host(shard, vault, pulls=pulls, kept=kept.append)
+    key = secrets.token_bytes(32)
+    listener = carrier.listen("127.0.0.1", key, "encrypted", {"server": 0}, host.accepted)
+    try:
+        yield Serving(host, listener.address, key, carrier, kept)
+    finally:
+        listener.close()
+        host.close()
+        host.check()
+
+
+class Worker:
+    """One worker's end, without any cleverness: it says a thing and waits for the answer."""
+
+    def __init__(self, number: int, channel: Any) -> None:
+        self.number, self.channel, self.requests = number, channel, 0
+
+    def say(self, kind: Kind, number: int, payload: torch.Tensor | None = None, **more: Any) -> None:
+        raw = None if payload is None else payload.flatten().view(torch.uint8).numpy().data
+        header = Header(kind, number, more.pop("worker", self.number), length=0 if raw is None else len(raw), **more)
+        self.channel.send(header.pack(), raw)
+
+    def hear(self) -> tuple[Header, bytes]:
+        memory = list[bytearray]()
+
+        def place(packed: bytes) -> memoryview | None:
+            memory.append(bytearray(Header.unpack(packed).length))
+            return memoryview(memory[0]) if memory[0] else None
+
+        message = self.channel.receive(place, WITHIN_S)
+        payload = b"" if message.payload is None else bytes(message.payload)
+        message.release()
+        return Header.unpack(message.header), payload
+
+    def push(self, number: int, values: torch.Tensor, clock: int, **more: Any) -> Header:
+        self.say(Kind.PUSH, number, values, clock=clock, **more)
+        return self.hear()[0]
+
+    def first(self, number: int, values: torch.Tensor) -> None:
+        self.say(Kind.SET, number, values)
+        assert self.hear()[0].kind is Kind.HELD
+
+    def pull(self, number: int, at_least: int = 0, cut: int = 0) -> tuple[Header, torch.Tensor]:
+        self.requests += 1
+        self.say(Kind.PULL, number, version=at_least, clock=self.requests, cut=cut)
+        header, payload = self.hear()
+        exact = header.kind is Kind.VALUES and header.form is Form.EXACT
+        return header, torch.frombuffer(bytearray(payload), dtype=torch.float32 if exact else torch.uint8)
+
+
+def ones(scale: float = 1.0) -> torch.Tensor:
+    return torch.full((SIZE,), float(scale))
+
+
+def closing(number: int, *names: tuple[int, int], scale: float = 1.0) -> Closing:
+    return Closing(number, tuple(Contribution(*name) for name in names), scale, number)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shared"])
+def test_what_processes_push_is_added_exactly_once(workers: Any, transport: str) -> None:
+    server, *others = workers(4, push_and_pull, transport)
+    expected = float(sum(range(1, 4)) * ROUNDS)
+    assert server == {number: [expected] for number in range(SLICES)}
+    assert others == [[True] * ROUNDS] * 3
+
+
+ROUNDS, SLICES = 5, 3
+
+
+def push_and_pull(rank: int, world_size: int, transport: str) -> Any:
+    """Rank 0 serves; each other adds its rank to all slices, again and again, and looks at what it reads."""
+    where: list[Any] = [None]
+    if rank == 0:
+        with serving(transport, EachAlone()) as server:
+            first = server.worker(0)
+            for number in range(SLICES):
+                first.first(number, ones(0))
+            where[0] = (server.address, server.key)
+            distributed.broadcast_object_list(where, 0)
+            distributed.barrier()
+            first.channel.close()
+            return {number: server.host.vault.read(number).tensor.unique().tolist() for number in range(SLICES)}
+    distributed.broadcast_object_list(where, 0)
+    address, key = where[0]
+    channel = TRANSPORTS.load(transport)().connect(address, key, "encrypted", {"worker": rank}, WITHIN_S)
+    worker, sound = Worker(rank, channel), []
+    for clock in range(ROUNDS):
+        for number in range(SLICES):
+            assert worker.push(number, ones(rank), clock).kind is Kind.HELD
+        read = [worker.pull(number)[1] for number in range(SLICES)]
+        sound.append(all(len(values.unique()) == 1 and values[0] >= rank * (clock + 1) for values in read))
+    distributed.barrier()
+    channel.close()
+    return sound
+
+
+def test_an_update_is_the_scaled_sum_of_what_its_closing_names() -> None:
+    with serving() as server, closed(server.worker(0)) as one, closed(server.worker(1)) as other:
+        for worker, scale in ((one, 1.0), (other, 10.0)):
+            worker.push(0, ones(scale), 0)
+            worker.push(0, ones(100), 1)
+        server.host.order(lambda: server.host.shard.close(closing(1, (0, 0), (1, 0), scale=0.5)))
+        header, values = one.pull(0, at_least=1)
+        assert (header.version, values.unique().tolist()) == (1, [5.5])
+
+
+def test_a_part_that_nobody_used_is_not_told_as_used() -> None:
+    with serving() as server, closed(server.worker(0)) as worker:
+        worker.push(0, ones(), 0, used=0)
+        server.host.order(lambda: server.host.shard.close(closing(1, (0, 0))))
+        header, values = worker.pull(0, at_least=1)
+        assert (header.version, values.unique().tolist()) == (1, [0.0])
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shared"])
+def test_a_slow_reader_holds_up_nobody_and_reads_whole_versions(transport: str) -> None:
+    shapes = {number: Shape((LARGE,), (LARGE,)) for number in range(8)}
+    with (
+        serving(transport, shapes=shapes) as server,
+        closed(server.worker(0)) as slow,
+        closed(server.worker(1)) as quick,
+    ):
+        for number in shapes:
+            slow.say(Kind.PULL, number, clock=number)
+        for clock in range(3):
+            for number in shapes:
+                quick.push(number, torch.ones(LARGE), clock)
+            server.host.order(lambda clock=clock: server.host.shard.close(closing(clock + 1, (1, clock))))
+            for number in shapes:
+                assert quick.pull(number, at_least=clock + 1)[1].unique().tolist() == [clock + 1]
+        for _ in shapes:
+            header, payload = slow.hear()
+            values = torch.frombuffer(bytearray(payload), dtype=torch.float32)
+            assert values.unique().tolist() == [header.version]
+
+
+def test_a_cut_stays_as_it_was_while_updates_go_on() -> None:
+    with serving() as server, closed(server.worker(0)) as worker:
+        host = server.host
+        for clock in range(4):
+            if clock == 2:
+                host.order(lambda: host.shard.keep(7, 2))
+            for number in range(4):
+                worker.push(number, ones(), clock)
+            host.order(lambda clock=clock: host.shard.close(closing(clock + 1, (0, clock))))
+        for number in range(4):
+            assert worker.pull(number, at_least=4)[1].unique().tolist() == [4.0]
+            header, values = worker.pull(number, cut=7)
+            assert (header.version, header.cut, values.unique().tolist()) == (2, 7, [2.0])
+            assert host.vault.kept_state(number, 7) == 2
+        assert server.kept == [7]
+        host.order(lambda: host.shard.release(7))
+        assert worker.pull(0, cut=7)[0].kind is Kind.REFUSED
+
+
+def test_lent_memory_is_given_back_before_the_update_is_due() -> None:
+    with serving("shared", AllOf(2)) as server, closed(server.worker(0)) as one, closed(server.worker(1)) as other:
+        one.first(0, ones(0))
+        memory, returned = one.channel.memory(4 * SIZE), threading.Event()
+        mine = torch.frombuffer(memory, dtype=torch.float32).copy_(ones(3))
+        one.channel.send(Header(Kind.PUSH, 0, 0, length=4 * SIZE).pack(), memory, returned.set)
+        assert one.hear()[0].kind is Kind.HELD
+        one.say(Kind.PULL, 0, version=1, clock=1)  # whoever receives hears that it was given back
+        heard = threading.Thread(target=one.hear)
+        heard.start()
+        assert returned.wait(WITHIN_S)
+        mine.fill_(99)
+        other.push(0, ones(4), 0)
+        heard.join(WITHIN_S)
+        assert other.pull(0, at_least=1)[1].unique().tolist() == [7.0]
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16", "int8"])
+def test_pulled_differences_come_to_what_the_server_has(name: str) -> None:
+    codec = CODECS.load(name)()
+    shapes = {0: Shape((SIZE,), (SIZE,)), 1: Shape((SIZE,), (SIZE,), torch.float64)}
+    with serving(shapes=shapes, pulls=codec) as server, closed(server.worker(0)) as worker:
+        header, has = worker.pull(0)
+        assert header.form is Form.EXACT
+        change = torch.randn(SIZE)
+        for clock in range(12):
+            worker.push(0, change if clock == 0 else ones(0), clock)
+            worker.push(1, change.double(), clock)
+            server.host.order(lambda clock=clock: server.host.shard.close(closing(clock + 1, (0, clock))))
+            header, frame = worker.pull(0, at_least=clock + 1)
+            assert header.form is Form.DIFFERENCE
+            assert header.length <= 2 * SIZE
+            codec.add(frame, has.view(1, -1))
+        torch.testing.assert_close(has, change, rtol=0, atol=1e-6)  # what a frame lost came with the next
+        assert worker.pull(1)[0].form is Form.EXACT
+
+
+@pytest.mark.parametrize("name", ["int8", "onebit", "topk", "powersgd", "threshold"])
+def test_encoded_contributions_are_summed(name: str) -> None:
+    codec, shape = CODECS.load(name)(), Shape((600, 400), (60, 20))
+    found = sections(shape.lengths, shape.widths, codec)
+    expected, frames = torch.zeros(SIZE), []
+    for _ in range(2):
+        values, frame = torch.randn(SIZE), torch.zeros(frames_bytes(found), dtype=torch.uint8)
+        for one in found:
+            part = slice(one.start, one.start + one.rows * one.columns)
+            own = frame[one.offset : one.offset + one.frame_bytes]
+            matrix = values[part].view(one.rows, one.columns)
+            assert codec.encode(matrix, own, torch.zeros(codec.memory_values(one.rows, one.columns)))
+            codec.add(own, expected[part].view(one.rows, one.columns))
+        frames.append(frame)
+    with serving(shapes={0: shape}, codec=codec) as server, closed(server.worker(0)) as worker:
+        for clock, frame in enumerate(frames):
+            assert worker.push(0, frame, clock, form=Form.ENCODED).kind is Kind.HELD
+        server.host.order(lambda: server.host.shard.close(closing(1, (0, 0), (0, 1))))
+        torch.testing.assert_close(worker.pull(0, at_least=1)[1], expected)
+
+
+def test_factors_are_multiplied_on_the_server() -> None:
+    rows, columns, batch = 6, 50, 3
+    errors, inputs, dense = torch.randn(batch, rows), torch.randn(batch, columns), torch.randn(rows * columns)
+    with serving(shapes={0: Shape((rows * columns,), (columns,))}) as server, closed(server.worker(0)) as worker:
+        worker.push(0, torch.cat([errors, inputs], 1), 0, form=Form.FACTORS)
+        worker.push(0, dense, 1)
+        server.host.order(lambda: server.host.shard.close(closing(1, (0, 0), (0, 1))))
+        torch.testing.assert_close(worker.pull(0, at_least=1)[1], (errors.T @ inputs).flatten() + dense)
+
+
+def test_garbage_from_one_worker_is_refused_and_harms_no_other() -> None:
+    chance = random.Random(5)
+    with serving() as server, closed(server.worker(1)) as sound:
+        for clock in range(40):
+            with closed(server.worker(0)) as wild:
+                length = chance.choice([0, 1, 100, 4 * SIZE, 4 * SIZE + 1, 2**40])
+                header = Header(
+                    chance.choice(list(Kind)),
+                    chance.choice([0, 3, 4, 2**32 - 1]),
+                    chance.choice([0, 1, 7]),
+                    chance.choice([0, 2**64 - 1]),
+                    chance.choice([0, 2**64 - 1]),
+                    chance.choice(list(Form)),
+                    chance.choice([0, 1, 2**32 - 1]),
+                    length=length,
+                )
+                packed = bytearray(header.pack())
+                if clock % 4 == 0:
+                    packed[:40] = chance.randbytes(40)
+                with contextlib.suppress(ConnectionLost):
+                    wild.channel.send(bytes(packed), memoryview(bytes(min(length, 5000))) if length < 5000 else None)
+            sound.push(0, ones(), clock)
+        server.host.order(lambda: server.host.shard.close(closing(1, *((1, clock) for clock in range(40)))))
+        assert sound.pull(0, at_least=1)[1].unique().tolist() == [40.0]
+        assert server.host.beat().refused["worker 0"] > 5
+
+
+def test_a_worker_that_connects_again_takes_the_place_of_its_old_connection() -> None:
+    with serving() as server:
+        before = server.worker(0)
+        before.push(0, ones(), 0)
+        with closed(server.worker(0)) as again:
+            assert again.push(0, ones(), 0).kind is Kind.HELD  # it was held already, and counts once
+            server.host.order(lambda: server.host.shard.close(closing(1, (0, 0))))
+            assert again.pull(0, at_least=1)[1].unique().tolist() == [1.0]
+        with pytest.raises(ConnectionLost):
+            before.hear()
+        before.channel.close()
+
+
+def test_what_a_rule_raises_ends_the_server_and_is_told() -> None:
+    class Broken(Adds):
+        def apply(self, number: int, values: Any, update: Update) -> None:
+            raise ZeroDivisionError("the rule's own")
+
+    shape = Shape((SIZE,), (SIZE,))
+    broken = Broken()
+    vault = Vault(Forms({0: shape}), {0: torch.zeros(SIZE)}, lambda number: broken)
+    host = Host(Shard({0: shape.size_bytes}), vault)
+    carrier, key = TRANSPORTS.load("tcp")(), secrets.token_bytes(32)
+    listener = carrier.listen("127.0.0.1", key, "encrypted", {"server": 0}, host.accepted)
+    worker = Worker(0, carrier.connect(listener.address, key, "encrypted", {"worker": 0}, WITHIN_S))
+    worker.push(0, ones(), 0)
+    host.order(lambda: host.shard.close(closing(1, (0, 0))))
+    with pytest.raises(ConnectionLost):
+        worker.pull(0, at_least=1)
+    with pytest.raises(ZeroDivisionError):
+        host.check()
+    worker.channel.close()
+    listener.close()
+    host.close()
+
+
+@contextmanager
+def closed(worker: Worker) -> Iterator[Worker]:
+    try:
+        yield worker
+    finally:
+        worker.channel.close()

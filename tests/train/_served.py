@@ -1,0 +1,144 @@
+"""A session with parameter servers, trained by the ranks of a test: the first are workers, the others servers.
+
+Rank 0 hosts the roster beside its work, as a run's driver does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed.distributed_c10d import _get_default_store
+
+from train._training import Quick
+from volary.comm.server import KeyedServer
+from volary.driver.keeping import Keeping, restored
+from volary.driver.served import terms_of
+from volary.placement import Place
+from volary.run.checkpoints import Checkpoints
+from volary.run.directory import RunDirectory
+from volary.run.journal import Journal
+from volary.server.roster import Roster
+from volary.session import Session
+from volary.train.afterwards import load_model
+from volary.train.process import Membership
+from volary.train.recorder import Recorder
+from volary.train.served.run import run_served
+from volary.train.served.serve import serve
+
+
+@dataclass
+class Kept:
+    """What the servers kept at the end, as rank 0 finds it in the last checkpoint.
+
+    said: of the roster, by kind. rows: of this rank.
+    """
+
+    outcome: str
+    rows: list[Any]
+    worker_said: list[dict[str, Any]]
+    said: list[tuple[str, int | None, dict[str, Any]]] = field(default_factory=list)
+    run_outcome: str | None = None
+    parameters: dict[str, Tensor] = field(default_factory=dict)
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+    steps: list[int] = field(default_factory=list)
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        """All that the roster said of a kind."""
+        return [data for one, _, data in self.said if one == kind]
+
+    @property
+    def losses(self) -> list[float]:
+        """Of every step of this rank."""
+        return [row.loss for row in self.rows]
+
+
+class Until:
+    """What a worker asks its pulse: whether it was asked to end, which it is after so many steps."""
+
+    def __init__(self, recorder: Recorder, steps: int | None) -> None:
+        self._recorder, self._steps = recorder, steps
+
+    @property
+    def asked_to_end(self) -> bool:
+        return self._steps is not None and self._recorder.step >= self._steps
+
+
+def served(
+    rank: int, world_size: int, session: Session, name: str = "it", until: dict[int, int] | None = None
+) -> Kept | None:
+    """Train a session from its beginning, or from the newest checkpoint in the run `name`; None on servers.
+
+    until: by rank, steps after which it is asked to end.
+    """
+    workers = session.strategy.workers
+    store = _get_default_store()
+    found: Kept | None = None
+    if rank == 0:
+        path = Path("runs") / name
+        directory = (
+            RunDirectory(path)
+            if path.exists()
+            else RunDirectory.create(Path("runs"), name, "it", session.to_yaml(), Quick())
+        )
+        with _hosted(directory, session) as (server, roster, said):
+            store.set(f"meet {name}", json.dumps(server.address))
+            found = _work(rank, session, directory, server.address, until)
+            distributed.barrier()
+        found.said, found.steps = said, Checkpoints(directory.checkpoints).steps()
+        found.run_outcome = roster.outcome
+        module = load_model(directory, found.steps[-1]).module
+        found.parameters = {one: tensor.detach().clone() for one, tensor in module.named_parameters()}
+        found.buffers = {one: tensor.clone() for one, tensor in module.named_buffers()}
+    else:
+        address = tuple(json.loads(store.get(f"meet {name}")))
+        directory = RunDirectory(Path("runs") / name)
+        if rank < workers:
+            found = _work(rank, session, directory, address, until)
+        else:
+            serve(directory, rank - workers, address, "127.0.0.1")
+        distributed.barrier()
+    store.delete_key(f"meet {name}")
+    distributed.barrier()
+    return found
+
+
+def _work(
+    rank: int, session: Session, directory: RunDirectory, address: tuple[str, int], until: dict[int, int] | None
+) -> Kept:
+    host, port = address
+    place = Place(
+        launcher="test",
+        rank=rank,
+        world_size=session.strategy.workers,
+        local_rank=rank,
+        node=0,
+        life=1,
+        meet=f"{host}:{port}",
+    )
+    member = Membership(place=place, directory=directory, host=host, port=port, connection=None)
+    recorder = Recorder(rank)
+    torch.set_num_threads(1)
+    outcome = run_served(session, member, recorder, Until(recorder, (until or {}).get(rank)))
+    return Kept(outcome, list(recorder.rows), list(recorder.said))
+
+
+@contextmanager
+def _hosted(directory: RunDirectory, session: Session) -> Iterator[tuple[KeyedServer, Roster, list[Any]]]:
+    checkpoints, said = Checkpoints(directory.checkpoints, Quick()), []
+    journal = Journal(directory.database)
+    strategy = session.strategy
+    keeping = Keeping(checkpoints, session.checkpoint, strategy.exchange.count(strategy.workers))
+    found = restored(checkpoints, journal)
+    roster = Roster(terms_of(session), strategy.consistency, keeping, lambda *what: said.append(what), found)
+    try:
+        with KeyedServer(directory.key(), {"roster": roster}) as server:
+            yield server, roster, said
+    finally:
+        journal.close()

@@ -1,0 +1,174 @@
+"""Training over parameter servers, on real processes over loopback."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from train._served import Kept, served
+from train._training import CODE, Trained, session, trained
+from train.test_equal_workers import ROUNDING, RULES
+from volary.session import Session
+from volary.session.spec import Strategy
+
+QUICK = ("not contiguous", "measured", "as factors")
+
+
+def over(one: Session, workers: int, servers: int | str, consistency: Any = "bsp", **more: Any) -> Session:
+    """The same session over servers."""
+    codec = more.pop("codec", "none")
+    exchange = {"name": "server", "servers": servers, **more}
+    strategy = Strategy(workers=workers, consistency=consistency, exchange=exchange, codec=codec, bucket_mb=4e-4)
+    return replace(one, strategy=strategy)
+
+
+def equal_ones() -> dict[str, Session]:
+    # 41 samples: 10 of them a step are divided by 2 and 3 unevenly, and the epoch's last one is for one worker alone
+    found = {name: session("Exact", optimizer=rule) for name, rule in RULES.items()}
+    found["accumulated"] = session("Exact", optimizer=RULES["sgd"], train={"steps": 20, "accumulate": 2})
+    found["clipped by value"] = session("Exact", optimizer=RULES["sgd"], train={"steps": 20, "clip_value": 0.01})
+    found["scheduled"] = session("Exact", schedule={"name": "step", "every": 5})
+    found["not contiguous"] = session("Pictures", optimizer=RULES["adam"])
+    found["shared"] = session("Tied64")
+    found["of whole parameters"] = session("Exact", optimizer={"name": f"{CODE}:OwnRule", "lr": 0.2})
+    found["as factors"] = session("Wide", batch_size=8)
+    found["measured"] = session("Exact", evaluate={"every": "5 steps"})
+    return found
+
+
+def over_servers(rank: int, world_size: int, workers: int, names: Sequence[str]) -> dict[str, Kept | None]:
+    found, servers = {}, world_size - workers
+    for name in names:
+        one = over(equal_ones()[name], workers, servers, factors=name == "as factors")
+        found[name] = served(rank, world_size, one, name.replace(" ", "-"))
+    return found
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Trained]:
+    """The same session on one device."""
+    monkeypatch.chdir(tmp_path)
+    return cache(lambda name: trained(0, 1, equal_ones()[name], name))
+
+
+def assert_equal(parameters: dict[str, torch.Tensor], expected: Trained, where: str) -> None:
+    for name, values in expected.parameters.items():
+        torch.testing.assert_close(
+            parameters[name], values, rtol=0, atol=ROUNDING, msg=lambda text, name=name: f"{where}, {name}: {text}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("count", "servers", "names"),
+    [
+        (2, 2, QUICK),
+        pytest.param(2, 1, tuple(equal_ones()), marks=pytest.mark.slow),  # a process each, and two cores
+        pytest.param(3, 3, tuple(equal_ones()), marks=pytest.mark.slow),
+    ],
+)
+def test_workers_over_servers_equal_one_device_over_20_steps(workers, alone, count, servers, names):
+    kept = workers(count + servers, over_servers, count, names, at_most_s=120)[0]
+    for name in names:
+        assert kept[name].outcome == kept[name].run_outcome == "finished"
+        assert_equal(kept[name].parameters, alone(name), name)
+    dense_bytes = sum(8 * values.numel() for values in alone("as factors").parameters.values())
+    assert max(row.sent_bytes for row in kept["as factors"].rows) < 0.7 * dense_bytes
+    figures = [event["figures"] for event in kept["measured"].told("evaluated")]
+    assert figures == [pytest.approx(figures) for _, figures in alone("measured").metrics]
+
+
+LOOSE = {
+    "async": {"consistency": "async"},
+    "async at intervals": {"consistency": {"name": "async", "push_every": 2, "fetch_every": 3}},
+    "ssp": {"consistency": {"name": "ssp", "staleness": 2}},
+    "backup": {"consistency": {"name": "backup", "k": 1}},
+    "backup by epochs": {"consistency": {"name": "backup", "epoch": 0.75}},
+    "encoded": {"consistency": "bsp", "codec": {"name": "topk", "ratio": 0.25}, "pulls": "int8"},
+    "halved": {"consistency": "ssp", "codec": "fp16", "pulls": "fp16"},
+    "replicated": {"consistency": "async", "replicas": 2},
+}
+
+
+def learn_loosely(rank: int, world_size: int, names: Sequence[str]) -> dict[str, Kept | None]:
+    source = {"name": "points", "samples": 100}
+    one = session("Wide", of={"bits": 32}, train={"steps": 60}, optimizer={"name": "sgd", "lr": 0.2}, source=source)
+    return {name: served(rank, world_size, over(one, 2, 2, **LOOSE[name]), name.replace(" ", "-")) for name in names}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("async at intervals", "encoded"), pytest.param(tuple(LOOSE), marks=pytest.mark.slow)],  # a run of each
+)
+def test_every_model_and_codecs_learn(workers, names):
+    first, second, *_ = workers(4, learn_loosely, names, at_most_s=120)
+    for name in names:
+        assert first[name].run_outcome == "finished", name
+        rows = sorted(first[name].rows + second[name].rows, key=lambda row: row.ended_at)
+        assert all(math.isfinite(row.loss) for row in rows), name
+        assert sum(row.loss for row in rows[-10:]) < 0.7 * sum(row.loss for row in rows[:10]), name
+
+
+def stop_and_go_on(rank: int, world_size: int) -> list[Kept | None]:
+    one = over(session("Exact", optimizer=RULES["adam"]), 2, 2)
+    return [served(rank, world_size, one, until={1: 8}), served(rank, world_size, one)]
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not_been(workers, alone):
+    stopped, finished = workers(4, stop_and_go_on)[0]
+    assert (stopped.outcome, finished.outcome) == ("stopped", "finished")
+    assert 8 <= stopped.steps[-1] < 20
+    assert finished.steps[-1] == 20
+    assert_equal(finished.parameters, alone("adam"), "resumed")
+
+
+def leave_alone(rank: int, world_size: int) -> Kept | None:
+    return served(rank, world_size, over(session("Exact"), 2, 1, "ssp"), until={1: 3})
+
+
+def test_a_worker_that_is_asked_to_go_leaves_and_the_others_finish(workers):
+    first, second, _ = workers(3, leave_alone)
+    assert (first.outcome, second.outcome) == ("finished", "left")
+    assert first.steps[-1] == 20
+
+
+def meet_a_spoilt_sample(rank: int, world_size: int, policy: str) -> Kept | None:
+    source = {"name": "spoilt_points", "spoilt": [3]}
+    one = session("Exact", source=source, train={"steps": 20, "on_nonfinite": policy})
+    return served(rank, world_size, over(one, 2, 1))
+
+
+def test_losses_that_are_not_finite_are_left_out_of_the_update(workers):
+    first, second, _ = workers(3, meet_a_spoilt_sample, "skip")
+    skipped = [one for kept in (first, second) for one in kept.worker_said if one.get("event") == "skipped"]
+    assert len(skipped) == 4  # the sample comes once an epoch
+    assert all(bool(values.isfinite().all()) for values in first.parameters.values())
+    assert first.steps[-1] == 20
+
+
+def normalise(rank: int, world_size: int) -> Kept | None:
+    return served(rank, world_size, over(session("Dropping", source={"name": "points", "samples": 40}), 2, 1))
+
+
+def test_statistics_of_batch_norm_are_the_mean_of_the_workers(workers):
+    kept = workers(3, normalise)[0]
+    running = kept.buffers["layers.1.running_var"]
+    assert bool(running.isfinite().all())
+    assert not torch.equal(running, torch.ones_like(running))
+
+
+def train_colocated(rank: int, world_size: int) -> Kept | None:
+    return served(rank, world_size, over(session("Exact", optimizer=RULES["sgd"]), 2, "colocated"))
+
+
+@pytest.mark.slow
+def test_servers_beside_workers_equal_one_device(workers, alone):
+    """Slow: they are processes that the workers start, and import torch."""
+    kept = workers(2, train_colocated, at_most_s=120)[0]
+    assert_equal(kept.parameters, alone("sgd"), "colocated")
