@@ -1,0 +1,95 @@
+"""A simulated driver: the run's roster behind a keyed server, and a watch over processes."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from simulation._history import History
+from simulation._network import Port
+from simulation._processes import Process
+from simulation._world import World
+from volary.comm.service import CLOSE, Replies
+from volary.server.messages import Close, Contribution, Dropped, Keep, Learn, Welcome
+from volary.server.roster import Roster
+
+TICK_S = 0.1
+
+
+class Driver:
+    """Carries messages to and from a roster, as `volary.comm.server.KeyedServer` does.
+
+    finished: by rank of all workers that are here, the first clock that the roster has not heard to be finished.
+    """
+
+    def __init__(self, world: World, history: History) -> None:
+        self.process = Process(world, "driver")
+        self.finished: dict[int, int] = {}
+        self._world, self._history = world, history
+        self._roster: Roster
+        self._ports: dict[int, Port] = {}
+        self._ranks: dict[int, int] = {}
+        self._outbox: deque[tuple[int, Any]] = deque()
+
+    def begin(self, roster: Roster) -> None:
+        """Serve."""
+        self._roster = roster
+        self._tick()
+
+    def accept(self, port: Port) -> None:
+        """Somebody has connected; what comes first is its hello."""
+        port.received, port.closed = partial(self._greet, port), lambda: None
+
+    def say(self, replies: Replies) -> None:
+        """Send what the roster has to say."""
+        self._outbox.extend(replies)
+        while self._outbox:
+            peer, message = self._outbox.popleft()
+            port = self._ports[peer]
+            if port.open and message is CLOSE:
+                port.end()
+                self._gone(peer)
+            elif port.open:
+                self._note(peer, message)
+                port.send(msgspec.msgpack.encode(message))
+
+    def _greet(self, port: Port, data: bytes) -> None:
+        peer = len(self._ports) + 1
+        self._ports[peer] = port
+        port.received, port.closed = partial(self._hear, peer), partial(self._gone, peer)
+        self.say(self._roster.opened(peer, msgspec.msgpack.decode(data), self._world.now))
+
+    def _hear(self, peer: int, data: bytes) -> None:
+        message = msgspec.msgpack.decode(data)
+        if message["say"] == "done":
+            self.finished[self._ranks[peer]] = message["clock"] + 1
+        self.say(self._roster.received(peer, message, self._world.now))
+
+    def _gone(self, peer: int) -> None:
+        if peer in self._ranks:
+            self.finished.pop(self._ranks[peer], None)
+        self.say(self._roster.closed(peer, self._world.now))
+
+    def _tick(self) -> None:
+        self.say(self._roster.tick(self._world.now))
+        self.process.after(TICK_S, self._tick)
+
+    def _note(self, peer: int, message: Any) -> None:
+        history = self._history
+        match message:
+            case Welcome(rank=rank):
+                self._ranks[peer], self.finished[rank] = rank, self._history.newest
+            case Learn(clock=clock, portions=portions):
+                contribution = Contribution(self._ranks[peer], clock)
+                assert contribution not in history.learnt, "a clock is given twice"
+                history.learnt[contribution] = tuple(portions)
+            case Dropped(clock=clock):
+                history.dropped.add(Contribution(self._ranks[peer], clock))
+            case Close(closing=closing):
+                if closing.number > history.newest:
+                    history.closings.append(closing)
+            case Keep(cut=cut, number=number):
+                history.numbers[cut] = number

@@ -1,0 +1,25 @@
+"""Where a simulated run's checkpoints go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simulation._history import History, Saved
+from simulation._server import Disk
+
+
+class Checkpoints:
+    """What is committed is checked by nobody but promises. files: of each draft, by slice; servers write there."""
+
+    def __init__(self, history: History, disk: Disk) -> None:
+        self._history, self._disk = history, disk
+
+    def begin(self, step: int) -> None:
+        """An empty draft."""
+        for place in [place for place in self._disk if place[0] == step]:
+            del self._disk[place]
+
+    def commit(self, step: int, files: dict[str, str], state: dict[str, Any], metric: float | None) -> None:
+        """It counts."""
+        written = {number: value for (of, number), value in self._disk.items() if of == step}
+        self._history.saved.append(Saved(step, state, written))

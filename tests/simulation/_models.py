@@ -1,0 +1,99 @@
+"""Each consistency model as a seed may set it, what befalls its runs, and what they promise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from importlib import import_module
+from random import Random
+from typing import TypeAlias
+
+from simulation import _promises as promise
+from simulation._faults import Faults
+from simulation._run import Case, Run
+from volary.consistency.backup import Backup
+from volary.consistency.bsp import Bsp
+from volary.consistency.ssp import Ssp
+
+Async = import_module("volary.consistency.async").Async
+
+Keeps: TypeAlias = Callable[[Run], None]  # raises AssertionError
+
+
+def bsp(random: Random) -> tuple[Case, Keeps]:
+    """Workers stay; connections and one of two replicas do not."""
+    case = Case(model=Bsp(), befall=_troubled, replicas=random.choice((1, 2)), share_not_finite=0.1)
+    return case, lambda run: promise.reads_see(run.history, 0, exactly=True)
+
+
+def ssp(random: Random) -> tuple[Case, Keeps]:
+    """All may happen."""
+    staleness = random.randrange(4)
+    case = Case(model=Ssp(staleness=staleness), befall=_deadly, replicas=random.choice((1, 2)))
+
+    def keeps(run: Run) -> None:
+        promise.reads_see(run.history, staleness, exactly=staleness == 0)
+        promise.waits_only_beyond(run.history, staleness)
+
+    return case, keeps
+
+
+def backup(random: Random) -> tuple[Case, Keeps]:
+    """All may happen, to both forms."""
+    replicas = random.choice((1, 2))
+    if random.random() < 0.3:
+        model = Backup(epoch=random.choice((0.5, 0.75, 1.0)))
+        return Case(model=model, befall=_deadly, replicas=replicas), lambda run: None
+    workers = random.randint(2, 3)
+    k = random.randint(1, workers)
+    model = Backup(k=k, deadline=random.choice((None, "auto", 0.05)))
+
+    def keeps(run: Run) -> None:
+        promise.closes_with(run.history, k)
+        promise.dropped_are_counted(run.history)
+        promise.reads_see(run.history, 0)
+
+    return Case(model=model, workers=workers, befall=_deadly, replicas=replicas), keeps
+
+
+def asynchronous(random: Random) -> tuple[Case, Keeps]:
+    """All may happen."""
+    push_every, warm_up = random.randint(1, 3), random.choice((0, 6))
+    model = Async(push_every=push_every, fetch_every=random.randint(1, 3), warm_up_samples=warm_up)
+
+    def keeps(run: Run) -> None:
+        promise.contributions_are(run.history, push_every)
+        promise.one_learns_until(run.history, warm_up)
+
+    return Case(model=model, befall=_deadly, replicas=random.choice((1, 2))), keeps
+
+
+MODELS = {"bsp": bsp, "backup": backup, "ssp": ssp, "async": asynchronous}
+
+
+def keeps_what_all_promise(run: Run, learnt_before: Counter[tuple[int, int]] | None = None) -> None:
+    """To be asked after a run that has finished. learnt_before: what it was resumed with."""
+    history = run.history
+    assert run.roster.outcome == "finished", run.roster.failure
+    promise.one_sequence(history)
+    promise.nothing_acknowledged_is_lost(history)
+    promise.each_sample_once(history.samples() + (learnt_before or Counter()), run.samples, run.case.epochs)
+    promise.checkpoints_are_whole(history, len(run.slices))
+    promise.replicas_agree(history, run.final())
+    promise.the_end_is_saved(history)
+
+
+def _troubled(faults: Faults) -> None:
+    faults.connections_break(4)
+    faults.partitions(2)
+    faults.pauses(2, 0.6)
+    if faults.replicated:
+        faults.a_server_dies()
+
+
+def _deadly(faults: Faults) -> None:
+    _troubled(faults)
+    faults.pauses(1, 3.0)
+    faults.workers_die(2)
+    faults.workers_leave(1)
+    faults.workers_join(2)

@@ -1,0 +1,117 @@
+"""What every run, and every run of a model, has to keep: each takes a history and fails with what was broken."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from simulation._history import History, Value
+
+
+class Broken(AssertionError):
+    """A promise was."""
+
+
+def _keep(kept: bool, promise: str) -> None:
+    if not kept:
+        raise Broken(promise)
+
+
+def one_sequence(history: History) -> None:
+    """All slices, wherever and by whomever they are seen, are the sum of the announced updates, in order, once each."""
+    values = history.as_of()
+    for read in history.reads:
+        for number, (version, value) in read.slices.items():
+            expected = values[version - history.first]
+            _keep(value == expected, f"{read} has slice {number} not as of update {version}: {expected}")
+    for cut, seen in history.cuts.items():
+        expected = values[history.numbers[cut] - history.first]
+        _keep(all(value == expected for _, value in seen), f"cut {cut} is not as of one update: {seen}, not {expected}")
+
+
+def checkpoints_are_whole(history: History, slices: int) -> None:
+    """Each has all slices, as of the update that its roster's state speaks of."""
+    values = history.as_of()
+    for saved in history.saved:
+        expected = values[saved.state["closings"] - history.first]
+        _keep(len(saved.values) == slices, f"checkpoint {saved.step} has only slices {sorted(saved.values)}")
+        _keep(all(value == expected for value in saved.values.values()), f"{saved} is not as of its update: {expected}")
+
+
+def the_end_is_saved(history: History) -> None:
+    """What a run has come to can be gone on from."""
+    if history.closings:
+        closings = history.newest_checkpoint.state["closings"]
+        _keep(closings == history.newest, f"the last checkpoint is as of {closings}, not {history.newest}")
+
+
+def nothing_acknowledged_is_lost(history: History) -> None:
+    """What a live worker knows to be held is in an update, unless it was too late or has nothing to add."""
+    used = Counter(history.used())
+    _keep(all(often == 1 for often in used.values()), f"used more than once: {used}")
+    lost = {
+        each
+        for each in history.acknowledged - used.keys() - history.dropped - history.not_finite
+        if each.worker in history.stayed
+    }
+    _keep(not lost, f"acknowledged, and in no update: {lost}")
+
+
+def each_sample_once(often: Counter[tuple[int, int]], samples: int, epochs: int) -> None:
+    """Over finished epochs each sample is learnt from in exactly one update. often: see `History.samples`."""
+    every = {(epoch, sample) for epoch in range(epochs) for sample in range(samples)}
+    _keep(often.keys() <= every, f"samples that there are not: {often.keys() - every}")
+    _keep(every <= often.keys(), f"never learnt from: {sorted(every - often.keys())}")
+    _keep(max(often.values()) == 1, f"learnt from more than once: {often.most_common(5)}")
+
+
+def reads_see(history: History, staleness: int, *, exactly: bool = False) -> None:
+    """A read at a clock sees every update's contributions of `staleness` clocks before; exactly: and no others."""
+    used = sorted(history.used(), key=lambda each: each.clock)
+    for read in history.reads:
+        must = {each for each in used if each.clock < read.clock - staleness}
+        for number, (_, value) in read.slices.items():
+            seen = {*value[len(history.began) :]}
+            _keep(must <= seen, f"{read} does not see {must - seen} in slice {number}")
+            _keep(not exactly or must == seen, f"{read} sees more than it may: {seen - must}")
+
+
+def waits_only_beyond(history: History, staleness: int) -> None:
+    """Whoever waits does so for an update that is on its way, or somebody is more than `staleness` clocks behind it."""
+    for wait in history.waits:
+        on_its_way = wait.closed >= wait.needed
+        _keep(on_its_way or wait.clock - wait.behind > staleness, f"{wait}, and nobody is that far behind")
+
+
+def closes_with(history: History, k: int) -> None:
+    """No update has more contributions than it waits for, and all of one clock."""
+    sizes = [len(closing.contributions) for closing in history.closings]
+    _keep(max(sizes, default=0) <= k, f"updates of {sizes} contributions, where {k} are enough")
+    clocks = [{each.clock for each in closing.contributions} for closing in history.closings]
+    _keep(all(len(each) <= 1 for each in clocks), f"an update is of more than one clock: {clocks}")
+
+
+def dropped_are_counted(history: History) -> None:
+    """Whoever looks at the run sees how many there were."""
+    counted, told = history.tallies["dropped"], len(history.dropped)
+    _keep(counted == told, f"{counted} are counted as dropped, workers were told of {told}")
+
+
+def one_learns_until(history: History, samples: int) -> None:
+    """Before so many samples are learnt from, all that is learnt is one worker's."""
+    warm: set[int] = set()
+    for closing in history.closings:
+        if closing.samples <= samples:
+            warm |= {each.worker for each in closing.contributions}
+    _keep(len(warm) <= 1, f"in the warm-up learnt workers {warm}")
+
+
+def contributions_are(history: History, push_every: int) -> None:
+    """None is of more portions."""
+    _keep(max(map(len, history.learnt.values()), default=0) <= push_every, "more portions than that were pushed as one")
+
+
+def replicas_agree(history: History, servers: list[dict[int, Value]]) -> None:
+    """All that each server has at the end is as of the last update."""
+    expected = history.as_of()[-1]
+    for values in servers:
+        _keep(all(value == expected for value in values.values()), f"at the end {values}, not {expected}")

@@ -1,0 +1,299 @@
+"""A simulated worker: the smallest training loop over the client's state machine and its connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import msgspec
+
+from simulation._history import History, Read, Value, Wait
+from simulation._network import Network, Port
+from simulation._processes import Process
+from simulation._server import VALUE_BYTES, Server
+from volary.server.client import Action, Client, HeldAll, Installed, Refused, Send
+from volary.server.header import Form, Header, Kind
+from volary.server.messages import (
+    Ask,
+    Computed,
+    Contribution,
+    Done,
+    End,
+    Evaluate,
+    Evaluated,
+    Figure,
+    Figures,
+    Learn,
+    Leave,
+    ToMember,
+    Unreachable,
+    View,
+    Welcome,
+    WorkerHello,
+)
+from volary.server.slices import Slice
+
+AGAIN_S = 0.1  # between two attempts to connect
+GIVE_UP_S = 5.0  # of attempts, after which the roster is told
+ALL_USED = 2**64 - 1
+_FROM_ROSTER = msgspec.msgpack.Decoder(ToMember)
+
+Task: TypeAlias = Learn | Evaluate | Figure
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What workers of one run have in common. oldest: the version that may be read at a clock; fetch_every: steps.
+
+    hello: but for the rank. compute_s: the mean of forward, and of backward.
+    """
+
+    slices: Sequence[Slice]
+    oldest: Callable[[int], int]
+    hello: WorkerHello
+    fetch_every: int = 1
+    compute_s: float = 0.01
+    share_not_finite: float = 0.0
+    client: type[Client] = Client
+
+
+class Worker:
+    """One worker of a run, `slow` times slower than others. servers: all that there are, by number."""
+
+    def __init__(self, network: Network, rank: int, habits: Habits, servers: dict[int, Server], history: History):
+        self.process = Process(network.world, f"worker {rank}")
+        self.rank, self.outcome, self.slow = rank, "", 1.0
+        self.standing: Callable[[], tuple[int, int]]
+        self._network, self._habits, self._servers, self._history = network, habits, servers, history
+        self._world = network.world
+        self._roster: Port
+        self._client: Client
+        self._view = View(number=-1, shards=[], addresses={})
+        self.ports: dict[int, Port] = {}
+        self._tasks: list[Task] = []
+        self._busy = self._leaving = False
+        self._waits_for = -1  # the clock at which a wait has been told
+        self._came: dict[int, tuple[int, Value]] = {}  # by slice, what is to be used next
+        self._used: dict[int, tuple[int, Value]] = {}  # by slice, what is used
+        self._memory: Value = ()  # of the contribution that is sent
+        self._pushed = -1  # its clock
+        self._ready: Learn | None = None  # whose contribution waits for that memory
+        self._cut: dict[int, Value] = {}
+        self._fetched_at = 0
+        self._steps = 0
+
+    def begin(self, driver: Process) -> Port:
+        """Introduce itself; returns the driver's end of the connection."""
+        self._roster, other = self._network.connect(self.process, driver)
+        self._roster.received = lambda data: self._hear(_FROM_ROSTER.decode(data))
+        self._roster.closed = partial(self._end, "the driver has gone")
+        self._say(msgspec.structs.replace(self._habits.hello, rank=self.rank))
+        return other
+
+    def leave(self) -> None:
+        """Go, of its own will."""
+        if not self._leaving and not self.outcome:
+            self._leaving = True
+            self._say(Leave())
+
+    # What the roster says
+
+    def _hear(self, message: ToMember) -> None:
+        match message:
+            case Welcome(rank=rank):
+                self._client = self._habits.client(self._habits.slices, rank)
+                self._pull(0)
+                self._say(Ask())
+            case View():
+                self._look(message)
+            case Learn() | Evaluate() | Figure():
+                self._tasks.append(message)
+                self._go_on()
+            case End(outcome=outcome):
+                self._end(outcome)
+
+    def _go_on(self) -> None:
+        """Begin with the next task, if it can begin."""
+        if self._busy or not self._tasks or self.outcome:
+            return
+        match self._tasks[0]:
+            case Learn(clock=clock) as learn:
+                if self._may_begin(clock):
+                    self._tasks.pop(0)
+                    self._begin(learn)
+            case Evaluate(cut=cut):
+                self._busy = True
+                self._cut = {}
+                for one in self._habits.slices:
+                    self._do(self._client.pull(one.number, 0, cut))
+            case Figure(cut=cut, totals=totals, samples=samples):
+                self._tasks.pop(0)
+                assert totals == [samples], "a piece of an evaluation is counted twice, or not"
+                self._say(Figures(cut=cut, figures={"loss": 1.0}, value=1.0))
+                self._say(Ask())
+                self._go_on()
+
+    # Learning
+
+    def _may_begin(self, clock: int) -> bool:
+        oldest = self._habits.oldest(clock)
+        if all(self._client.version(one.number) >= oldest for one in self._habits.slices):
+            return True
+        if self._waits_for < clock:
+            self._waits_for = clock
+            self._pull(oldest)
+            self._history.waits.append(Wait(self.rank, clock, oldest, *self.standing()))
+        return False
+
+    def _begin(self, learn: Learn) -> None:
+        self._used.update(self._came)
+        self._came.clear()
+        self._history.reads.append(Read(self.rank, learn.clock, dict(self._used)))
+        self._say(Ask())
+        if not any(portion.end > portion.start for portion in learn.portions):
+            self._say(Done(clock=learn.clock))
+            self._finish(learn)
+            return
+        self._busy = True
+        self.process.after(self._compute_s(), self._forward_is_over, learn)
+
+    def _forward_is_over(self, learn: Learn) -> None:
+        finite = self._world.random.random() >= self._habits.share_not_finite
+        if not finite:
+            self._history.not_finite.add(Contribution(self.rank, learn.clock))
+        self._say(Computed(clock=learn.clock, loss=1.0, finite=finite))
+        self.process.after(self._compute_s(), self._backward_is_over, learn)
+
+    def _backward_is_over(self, learn: Learn) -> None:
+        """The memory of the last contribution has to be free for this one."""
+        self._ready = learn
+        if self._pushed < 0:
+            self._push()
+
+    def _push(self) -> None:
+        learn, self._ready = self._ready, None
+        assert learn is not None
+        self._pushed = learn.clock
+        self._memory = (Contribution(self.rank, learn.clock),)
+        for one in self._world.random.sample(self._habits.slices, len(self._habits.slices)):
+            version = self._used[one.number][0]
+            self._do(self._client.push(one.number, learn.clock, version, ALL_USED, Form.EXACT, VALUE_BYTES))
+        self._busy = False
+        self._finish(learn)
+
+    def _finish(self, learn: Learn) -> None:
+        self._steps += 1
+        if self._steps % self._habits.fetch_every == 0:
+            self._pull(self._habits.oldest(learn.clock + 1))
+        self._go_on()
+
+    def _pull(self, at_least: int) -> None:
+        for one in self._habits.slices:
+            self._do(self._client.pull(one.number, at_least))
+
+    def _compute_s(self) -> float:
+        return self.slow * self._world.about(self._habits.compute_s)
+
+    # Servers
+
+    def _look(self, view: View) -> None:
+        self._view = view
+        self._do(self._client.view(view))
+        for number in [number for number in self.ports if number not in view.addresses]:
+            self.ports[number].end()
+            self._lost(number)
+        for number in view.addresses:
+            if number not in self.ports:
+                self._connect(number, self._world.now)
+
+    def _connect(self, number: int, since_s: float) -> None:
+        """Have a connection, now or later, for as long as the server is in the view."""
+        if self.outcome or number in self.ports or number not in self._view.addresses:
+            return
+        server = self._servers[number]
+        if not server.welcomed or not self._network.reaches(self.process, server.process):
+            if since_s <= self._world.now - GIVE_UP_S:
+                self._say(Unreachable(server=number))
+                since_s = self._world.now
+            self.process.after(AGAIN_S, self._connect, number, since_s)
+            return
+        self.ports[number], other = self._network.connect(self.process, server.process)
+        self.ports[number].received = partial(self._received, number)
+        self.ports[number].closed = partial(self._lost, number)
+        server.accept(other, self.rank)
+        self._do(self._client.connected(number))
+
+    def _lost(self, number: int) -> None:
+        if self.ports.pop(number, None) is not None:
+            self._do(self._client.lost(number))
+            self._connect_soon(number)
+
+    def _connect_soon(self, number: int) -> None:
+        self.process.after(AGAIN_S, self._connect, number, self._world.now)
+
+    def _received(self, number: int, message: tuple[Header, Value]) -> None:
+        header, payload = message
+        assert header.kind != Kind.REFUSED or header.cut, "what makes sense was refused"
+        if self._client.awaits(number, header):
+            if header.cut:
+                self._cut[header.slice] = payload
+            else:
+                self._came[header.slice] = (header.version, payload)
+        self._do(self._client.received(number, header))
+        self._go_on()
+
+    def _do(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send(number, header):
+                    self._send(self.ports.get(number), header)
+                case HeldAll(clock):
+                    self._held(clock)
+                case Installed(cut=cut) if cut and len(self._cut) == len(self._habits.slices):
+                    self._evaluate()
+                case Refused():
+                    self._evaluate()
+
+    def _send(self, port: Port | None, header: Header) -> None:
+        """Now, or a little later: what is more urgent may go first."""
+        if port is None:
+            return
+        if self._world.random.random() < 0.2:
+            self.process.after(self._world.about(self._network.delay_s), self._put, port, header)
+        else:
+            self._put(port, header)
+
+    def _put(self, port: Port, header: Header) -> None:
+        port.send((header, self._memory if header.kind == Kind.PUSH else ()))
+
+    def _held(self, clock: int) -> None:
+        assert clock == self._pushed
+        self._pushed = -1
+        self._history.acknowledged.add(Contribution(self.rank, clock))
+        self._say(Done(clock=clock))
+        if self._ready is not None:
+            self._push()
+
+    def _evaluate(self) -> None:
+        """All of a cut is here, or it is not kept any more."""
+        task = self._tasks[0] if self._busy and self._tasks else None
+        if not isinstance(task, Evaluate):
+            return
+        self._tasks.pop(0)
+        self._busy = False
+        if len(self._cut) == len(self._habits.slices):
+            self._history.cuts.setdefault(task.cut, set()).update(self._cut.items())
+            self._say(Evaluated(cut=task.cut, piece=task.piece, totals=[task.end - task.start]))
+        self._say(Ask())
+        self._go_on()
+
+    def _say(self, message: msgspec.Struct) -> None:
+        self._roster.send(msgspec.msgpack.encode(message))
+
+    def _end(self, outcome: str) -> None:
+        self.outcome = self.outcome or outcome
+        for port in [self._roster, *self.ports.values()]:
+            port.end()
+        self.ports.clear()

@@ -1,0 +1,166 @@
+"""The simulation is worth something: each of these mistakes breaks a promise in some schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+import msgspec
+import pytest
+
+from simulation._models import MODELS, keeps_what_all_promise
+from simulation._run import Run
+from volary.consistency._with_all import WithAll
+from volary.consistency.bsp import Bsp
+from volary.consistency.ssp import Ssp
+from volary.server.client import Client
+from volary.server.header import Kind
+from volary.server.messages import Contribution
+from volary.server.roster import Roster
+from volary.server.shard import Apply, Shard
+
+WITHIN = 200  # schedules
+
+
+class SspReadsTooOld(Ssp):
+    def oldest(self, clock):
+        return max(0, clock - self.staleness - 1)
+
+
+class BspReadsTooOld(Bsp):
+    def oldest(self, clock):
+        return max(0, clock - 1)
+
+
+class ClosesBeforeHeld(Ssp):
+    def closer(self, workers, first=0, samples=0):
+        return WithAll(first, early=True)
+
+
+class HeldByOne(Client):
+    def _settle(self, push):
+        if push.heard:
+            push.heard.update(self._servers(push.header.slice))
+        return super()._settle(push)
+
+
+class ForgetsWhatWasOnItsWay(Client):
+    def connected(self, server):
+        pushes, self._pushes = self._pushes, {}
+        actions = super().connected(server)
+        self._pushes = pushes
+        return actions
+
+
+class AppliesTwice(Shard):
+    def close(self, closing):
+        return [doubled(action) for action in super().close(closing)]
+
+
+class AppliesDuplicates(Shard):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.again = set()
+
+    def arrived(self, peer, header):
+        if header.kind == Kind.PUSH and not self.wants(peer, header):
+            self.again.add(Contribution(header.worker, header.clock))
+        return self.noticed(super().arrived(peer, header))
+
+    def close(self, closing):
+        return self.noticed(super().close(closing))
+
+    def noticed(self, actions):
+        return [doubled(one) if self.again & {*getattr(one, "contributions", ())} else one for one in actions]
+
+
+class DoesNotWait(Shard):
+    def close(self, closing):
+        here = [each for each in closing.contributions if all(each in one.held for one in self._slices.values())]
+        return super().close(msgspec.structs.replace(closing, contributions=tuple(here)))
+
+
+class Overtakes(Shard):
+    """An update that comes while another is applied lets the next one pass, if it comes in time."""
+
+    waits = None
+
+    def close(self, closing):
+        if self.waits is None:
+            if not any(one.busy for one in self._slices.values()):
+                return super().close(closing)
+            self.waits = closing
+            return []
+        before, self.waits = self.waits, None
+        numbered = msgspec.structs.replace
+        passes = super().close(numbered(closing, number=before.number))
+        return [*passes, *super().close(numbered(before, number=closing.number))]
+
+    def applied(self, number, update):
+        actions = super().applied(number, update)
+        if self.waits is not None and not any(one.busy for one in self._slices.values()):
+            closing, self.waits = self.waits, None
+            actions += super().close(closing)
+        return actions
+
+
+class KeepsTooLate(Shard):
+    def keep(self, cut, number):
+        return super().keep(cut, number + (self.oldest < number))
+
+
+class ForgetsLeases(Roster):
+    def _worker_gone(self, rank, kind, reason, now):
+        if self._course is not None:
+            for task in self._course.work.tasks(rank):
+                self._course.work.portions.used(task.portions)
+        super()._worker_gone(rank, kind, reason, now)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    model: str
+    change: dict
+
+    def applied_to(self, case):
+        change = dict(self.change)
+        if kind := change.pop("kind", None):
+            settings = {"staleness": case.model.staleness} if issubclass(kind, Ssp) else {}
+            change["model"] = kind(**settings)
+        return replace(case, **change)
+
+
+MISTAKES = {
+    "ssp reads a step too old": Mistake("ssp", {"kind": SspReadsTooOld}),
+    "bsp reads a step too old": Mistake("bsp", {"kind": BspReadsTooOld}),
+    "an update is announced before it is held": Mistake("ssp", {"kind": ClosesBeforeHeld}),
+    "held once the first replica says so": Mistake("async", {"client": HeldByOne}),
+    "pushes are not repeated over a new connection": Mistake("async", {"client": ForgetsWhatWasOnItsWay}),
+    "a closing is applied twice": Mistake("ssp", {"shard": AppliesTwice}),
+    "a push that is repeated counts twice": Mistake("ssp", {"shard": AppliesDuplicates}),
+    "a closing is applied without what is not here": Mistake("bsp", {"shard": DoesNotWait}),
+    "a closing overtakes one that waits": Mistake("async", {"shard": Overtakes}),
+    "a cut is kept an update too late": Mistake("async", {"shard": KeepsTooLate}),
+    "what a dead worker had begun is forgotten": Mistake("async", {"roster": ForgetsLeases}),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(mistake):
+    assert any(is_found(MISTAKES[mistake], seed) for seed in range(WITHIN)), f"not in {WITHIN} schedules"
+
+
+def is_found(mistake, seed):
+    case, keeps = MODELS[mistake.model](Random(seed))
+    run = Run(mistake.applied_to(case), seed)
+    try:
+        run.play()
+        keeps_what_all_promise(run)
+        keeps(run)
+    except (AssertionError, KeyError):
+        return True
+    return False
+
+
+def doubled(action):
+    return replace(action, contributions=2 * action.contributions) if isinstance(action, Apply) else action

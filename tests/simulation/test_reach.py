@@ -1,0 +1,63 @@
+"""The schedules come to where promises are at stake: what models allow does happen, and so does what befalls them."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from simulation._models import MODELS
+from simulation._run import Run
+
+
+def test_readers_run_ahead_as_far_as_ssp_lets_them():
+    def furthest(run):
+        staleness = run.case.model.staleness
+        versions = [(read.clock - version) for read in run.history.reads for version, _ in read.slices.values()]
+        return staleness > 1 and max(versions) == staleness
+
+    some("ssp", furthest)
+
+
+def test_readers_wait_for_others():
+    some("ssp", lambda run: any(wait.closed < wait.needed for wait in run.history.waits))
+
+
+def test_shards_of_async_are_at_clocks_of_their_own():
+    def apart(run):
+        return any(len({version for version, _ in read.slices.values()}) > 1 for read in run.history.reads)
+
+    some("async", apart)
+
+
+def test_contributions_come_too_late():
+    some("backup", lambda run: run.history.dropped)
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS if model != "bsp"])
+def test_workers_die_and_others_join_and_the_run_goes_on(model):
+    def survived(run):
+        died = [rank for rank, worker in run.workers.items() if not worker.process.up]
+        joined = {each.worker for each in run.history.used() if each.worker >= run.workers_count}
+        return died and joined and run.roster.outcome == "finished"
+
+    some(model, survived)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_servers_die_and_their_partners_go_on(model):
+    def survived(run):
+        return any(not server.process.up for server in run.servers.values()) and run.roster.outcome == "finished"
+
+    some(model, survived)
+
+
+def some(model, comes_to):
+    """In one of the first schedules, at least."""
+    for seed in range(100):
+        case, _ = MODELS[model](Random(seed))
+        run = Run(case, seed)
+        run.play()
+        if comes_to(run):
+            return
+    pytest.fail("in none of 100 schedules")
