@@ -5,12 +5,14 @@ result = Session(network="lenet", data={"source": "digits"}, strategy={"workers"
 
 import volary
 volary.launch(train, workers=2)         # a loop of your own; see docs/own-loop.md
+volary.store.serve(workers=2)           # tensors by key, for those who want only that; see docs/store.md
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from volary import store as store
     from volary.api import Result as Result
     from volary.api import launch as launch
     from volary.session.spec import Session as Session
@@ -24,11 +26,13 @@ _HOME = {
     "Result": "volary.api",
     "Worker": "volary.train.own_loop",
 }
-__all__ = ["Result", "Session", "Worker", "launch"]
+__all__ = ["Result", "Session", "Worker", "launch", "store"]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: the command line stays quick."""
+    if name == "store":
+        return import_module("volary.store")
     if name not in _HOME:
         raise AttributeError(f"module 'volary' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

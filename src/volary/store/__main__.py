@@ -1,0 +1,48 @@
+"""`python -m volary.store`: one server process, started by `volary.store.serve`, with which it ends."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from volary.comm.wire import Connection
+from volary.errors import VolaryError
+from volary.store.messages import ServerHello
+from volary.store.settings import Settings
+
+START_TIMEOUT_S = 30.0
+
+
+class Order(msgspec.Struct, frozen=True):
+    """Where the register is, what proves us to it, and what to be."""
+
+    host: str
+    port: int
+    key_file: str
+    number: int
+    settings: Settings
+
+
+def main(order: str) -> int:
+    """Be a server until the register has gone; returns the exit code."""
+    from volary.placement._parent import die_with_parent
+
+    try:
+        die_with_parent()
+        told = msgspec.json.decode(order, type=Order)
+        key = bytes.fromhex(Path(told.key_file).read_text())
+        hello = msgspec.to_builtins(ServerHello(told.number))
+        with Connection.open(told.host, told.port, key, "store", hello, timeout_s=START_TIMEOUT_S) as connection:
+            from volary.store.process import run  # imports torch: the register knows of us by now
+
+            run(told.settings, connection, told.host, key)
+    except VolaryError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,124 @@
+"""A worker's connection to a store's register: how it is admitted, asks for keys, and hears of others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from volary.comm.errors import BadFrame, BadMessage, ConnectionLost
+from volary.comm.wire import Connection
+from volary.errors import ServerLost, SettingError
+from volary.server.link import Link
+from volary.store._base import Key
+from volary.store.messages import (
+    Declare,
+    Filled,
+    Find,
+    Goodbye,
+    Known,
+    Left,
+    Lost,
+    Refused,
+    ToWorker,
+    Welcome,
+    WorkerHello,
+    heard,
+)
+
+CONNECT_TIMEOUT_S = 10.0
+LISTEN_S = 3600.0  # then it is listened again
+
+
+class Admission(NamedTuple):
+    """host: of the register and of all servers."""
+
+    connection: Connection
+    welcome: Welcome
+    host: str
+    key: bytes
+
+
+def admitted(address: str, key_file: Path, worker: int) -> Admission:
+    """Be known to the register at "host:port". Raises SettingError, ConnectionLost, KeyRefused."""
+    if isinstance(worker, bool) or not isinstance(worker, int):
+        raise SettingError(f"worker is {worker!r}; accepted: a number from 0")
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise SettingError(f"address is {address!r}; accepted: host:port, as the store says it")
+    try:
+        key = bytes.fromhex(key_file.read_text())
+    except (OSError, ValueError) as problem:
+        raise SettingError(f"key_file {key_file} cannot be read: {problem}; accepted: what the store wrote") from None
+    hello = msgspec.to_builtins(WorkerHello(worker))
+    connection = Connection.open(host, int(port), key, "store", hello, timeout_s=CONNECT_TIMEOUT_S)
+    try:
+        welcome = heard(connection.receive(CONNECT_TIMEOUT_S), ToWorker)
+    except TimeoutError:
+        connection.close()
+        raise ConnectionLost(f"the store at {address} does not answer") from None
+    if not isinstance(welcome, Welcome):
+        connection.close()
+        raise SettingError(welcome.why if isinstance(welcome, Refused) else f"the store says {welcome}")
+    return Admission(connection, welcome, host, key)
+
+
+class Control:
+    """Asks one thing at a time. told: of others who go, in a thread of its own."""
+
+    def __init__(self, connection: Connection, link: Link, told: Callable[[Left | Lost], None]) -> None:
+        self._connection, self._link, self._told = connection, link, told
+        self._answers: dict[Key | None, Known | Refused] = {}
+        self._ending = False
+        self._thread = threading.Thread(target=self._listen, name="store-control", daemon=True)
+        self._thread.start()
+
+    def ask(self, question: Declare | Find) -> Known:
+        """Where a key is. Raises SettingError if it is refused, and what has gone wrong."""
+        key = question.key
+        self.say(question)
+        self._link.wait_for(lambda: key in self._answers, lambda: f"the first values of key {key!r}")
+        answer = self._answers.pop(key)
+        if isinstance(answer, Refused):
+            raise SettingError(answer.why)
+        return answer
+
+    def say(self, message: Declare | Find | Filled | Goodbye) -> None:
+        """Raises ServerLost."""
+        try:
+            self._connection.send(message)
+        except ConnectionLost:
+            raise _gone() from None
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._ending = True
+        self._connection.close()
+        self._thread.join()
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                self._hear()
+        except (ConnectionLost, BadFrame, BadMessage):
+            if not self._ending:
+                self._link.fail(_gone())
+
+    def _hear(self) -> None:
+        try:
+            message = heard(self._connection.receive(LISTEN_S), ToWorker)
+        except TimeoutError:
+            return
+        with self._link.changed:
+            if isinstance(message, Known | Refused):
+                self._answers[message.key] = message
+            elif isinstance(message, Left | Lost):
+                self._told(message)
+            self._link.changed.notify_all()
+
+
+def _gone() -> ServerLost:
+    return ServerLost("the process that serves the store has ended, and the store with it")

@@ -1,0 +1,173 @@
+"""What a store's register hears and says: small plain messages over the keyed server. Tensors travel elsewhere.
+
+The first message of a connection is its hello: a `WorkerHello` or `ServerHello`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct
+
+from volary.comm.errors import BadMessage
+from volary.comm.transports._base import Security
+from volary.store.kinds import Count, Kind
+from volary.store.settings import Mode
+
+KEY_LETTERS = 512
+
+Name: TypeAlias = Annotated[str, Meta(max_length=KEY_LETTERS)] | Count
+
+
+class _Said(Struct, frozen=True, forbid_unknown_fields=True, tag_field="say", tag=str.lower):
+    pass
+
+
+class Cut(Struct, frozen=True, array_like=True):
+    """Values `start` to `end` of a tensor, in its order: slice `number` of the store, kept by `server`."""
+
+    number: int
+    server: int
+    start: int
+    end: int
+
+
+# How one introduces itself
+
+
+class WorkerHello(Struct, frozen=True, tag_field="is", tag="worker"):
+    """worker: which of the store's workers."""
+
+    worker: int
+
+
+class ServerHello(Struct, frozen=True, tag_field="is", tag="server"):
+    """number: of the store's servers."""
+
+    number: int
+
+
+# A worker to the register
+
+
+class Declare(_Said, frozen=True):
+    """I have first values for `key`. Answered by Known, once others' are there if they came first, or Refused."""
+
+    key: Name
+    kind: Kind
+
+
+class Filled(_Said, frozen=True):
+    """The first values of `key` are held, as Known asked for."""
+
+    key: Name
+
+
+class Find(_Said, frozen=True):
+    """Where is `key`? Answered by Known or Refused."""
+
+    key: Name
+
+
+class Goodbye(_Said, frozen=True):
+    """I leave, and all that I pushed is held. pushes: how often, by the first slice of each key."""
+
+    pushes: dict[int, Count]
+
+
+# The register to a worker
+
+
+class Welcome(_Said, frozen=True):
+    """number: of this worker in messages with tensors; never used twice. ports: of the servers, in their order."""
+
+    number: int
+    ports: list[int]
+    mode: Mode
+    workers: int
+    security: Security
+
+
+class Known(_Said, frozen=True):
+    """Where `key` is. fill: send its first values."""
+
+    key: Name
+    kind: Kind
+    cuts: list[Cut]
+    fill: bool
+
+
+class Refused(_Said, frozen=True):
+    """Why not. key: None: the worker is not admitted, and the connection ends."""
+
+    key: Name | None
+    why: str
+
+
+class Left(_Said, frozen=True):
+    """A worker has gone. pushes: as in its Goodbye; None: it said none."""
+
+    worker: int
+    pushes: dict[int, Count] | None
+
+
+class Lost(_Said, frozen=True):
+    """A server has gone, with all it kept."""
+
+    why: str
+
+
+# The register to a server
+
+
+class Add(_Said, frozen=True):
+    """Expect the first values of these slices of `key`. Answered by Added. serial: of the key."""
+
+    serial: int
+    key: Name
+    kind: Kind
+    cuts: list[Cut]
+
+
+class Drop(_Said, frozen=True):
+    """Forget slices that nobody has pushed to."""
+
+    numbers: list[int]
+
+
+# A server to the register
+
+
+class Ready(_Said, frozen=True):
+    """port: where it listens for workers."""
+
+    port: int
+
+
+class Added(_Said, frozen=True):
+    """why: empty, or why it cannot be."""
+
+    serial: int
+    why: str
+
+
+class Failed(_Said, frozen=True):
+    """The server ends. bad_input: something that the user can mend is wrong."""
+
+    why: str
+    bad_input: bool
+
+
+FromWorker: TypeAlias = Declare | Filled | Find | Goodbye
+ToWorker: TypeAlias = Welcome | Known | Refused | Left | Lost
+ToServer: TypeAlias = Add | Drop
+FromServer: TypeAlias = Ready | Added | Failed
+
+
+def heard(message: Any, kinds: Any) -> Any:
+    """A message as one of `kinds`. Raises BadMessage."""
+    try:
+        return msgspec.convert(message, kinds)
+    except msgspec.ValidationError as problem:
+        raise BadMessage(f"a store does not understand {str(message)[:80]!r}: {problem}") from None
