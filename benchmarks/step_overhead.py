@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from _report import Options, Paired, Row, arguments, report
-from volary.driver.drive import Drive, Meeting
+from volary.driver.drive import Drive
 from volary.driver.ending import Unwatched
+from volary.driver.meeting import Meeting
 from volary.driver.start import create, rules_of
 from volary.engine._base import Handle, Launch
 from volary.session.spec import Session

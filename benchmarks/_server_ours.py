@@ -1,0 +1,164 @@
+"""Our parameter server as a side of _server_ranks.py: host, shard and vault at the server, a link at each worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from volary.bench.meeting import Ranks
+from volary.comm.transports import ROOM
+from volary.comm.transports._base import Channel, Payload, Security, Transport
+from volary.server._forms import Forms, Shape
+from volary.server.client import Client, HeldAll, Installed, Refused
+from volary.server.header import Form, Header
+from volary.server.host import Host
+from volary.server.link import Link
+from volary.server.local import EachAlone
+from volary.server.messages import View
+from volary.server.shard import Shard
+from volary.server.slices import Part, Slice
+from volary.server.vault import Update, Vault
+
+SERVER = 0
+VALUE_BYTES = 4
+CONNECT_S = 20.0
+
+
+class Add:
+    """A rule: what is pushed is added."""
+
+    changes_total = False
+
+    def apply(self, number: int, values: Tensor, update: Update) -> None:
+        values.add_(update.total, alpha=update.scale)
+
+    def state(self, number: int) -> None:
+        return None
+
+    def restore(self, number: int, state: None) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is measured: so many values in slices of so many, over a transport."""
+
+    size: int
+    slice_size: int
+    transport: Literal["tcp", "shared"]
+    security: Security
+
+    @property
+    def slices(self) -> list[Slice]:
+        """All of one shard."""
+        starts = range(0, self.size, self.slice_size)
+        return [Slice(n, 0, n, (Part(0, at, min(at + self.slice_size, self.size)),)) for n, at in enumerate(starts)]
+
+
+class Server:
+    """Each push is an update of its own."""
+
+    def __init__(self, ranks: Ranks, address: str, setup: Setup) -> None:
+        sizes = {one.number: one.size for one in setup.slices}
+        forms = Forms({number: Shape((count,), (count,)) for number, count in sizes.items()})
+        way: Transport = ROOM.load(setup.transport)()
+        values = {number: torch.zeros(count) for number, count in sizes.items()}
+        self.vault = Vault(forms, values, lambda number: Add(), memory=None if setup.transport == "tcp" else way.memory)
+        shard = Shard({number: VALUE_BYTES * count for number, count in sizes.items()}, local=EachAlone())
+        self.host = Host(shard, self.vault)
+        self.workers = ranks.world_size - 1
+        key = torch.randint(256, (32,), dtype=torch.uint8).numpy().tobytes()
+        self.door = way.listen(address, key, setup.security, {"server": SERVER}, self.host.accepted)
+        ranks.bulletin().share("where", [self.door.address, key.hex()])
+
+    def turn(self) -> None:
+        """Its threads work by themselves."""
+        self.host.check()
+
+    def check(self, rounds: int) -> None:
+        """Raise RuntimeError unless all pushes are in."""
+        for number in self.vault.numbers:
+            reading = self.vault.read(number)
+            if not bool((reading.tensor == rounds * self.workers).all()):
+                raise RuntimeError(f"ours: the server has {reading.tensor} after {rounds} rounds")
+            reading.close()
+
+    def close(self) -> None:
+        """End it."""
+        self.door.close()
+        self.host.close()
+
+
+class Worker:
+    """Pushes ones, and pulls what has at least one more update than what it has."""
+
+    def __init__(self, ranks: Ranks, setup: Setup) -> None:
+        self.rank, self.workers = ranks.rank, ranks.world_size - 1
+        self.slices, self.clock, self.left = setup.slices, -1, 0
+        self.values = torch.zeros(setup.size)
+        way: Transport = ROOM.load(setup.transport)()
+        self.pushed = torch.frombuffer(way.memory(VALUE_BYTES * setup.size), dtype=torch.float32).fill_(1)
+        (host, port), key = ranks.bulletin().share("where", None)[SERVER]
+
+        def connect(address: tuple[str, int]) -> Channel:
+            return way.connect(address, bytes.fromhex(key), setup.security, {"worker": self.rank}, CONNECT_S)
+
+        self.client = Client(self.slices, self.rank)
+        self.link = Link(self.client, connect, unreachable=lambda server: None)
+        self.link.start(self, {one.number: one.number for one in self.slices})
+        self.link.view(View(1, [[SERVER]], {SERVER: (host, port)}))
+
+    def turn(self) -> None:
+        """One round."""
+        self.clock += 1
+        self.left = len(self.slices)
+        for one in self.slices:
+            version = max(0, self.client.version(one.number))
+            self.link.push(one.number, self.clock, version, 1, Form.EXACT, VALUE_BYTES * one.size)
+            self.link.pull(one.number, version + 1)
+        self.link.wait_for(lambda: not self.left and self.link.is_free(self.clock), lambda: "a round")
+
+    def check(self, rounds: int) -> None:
+        """Raise RuntimeError unless values have updates enough, and none that nobody made."""
+        low, high = float(self.values.min()), float(self.values.max())
+        if not rounds <= low <= high <= rounds * self.workers:
+            raise RuntimeError(f"ours: pulled {low:g} to {high:g} after {rounds} rounds")
+
+    def close(self) -> None:
+        """End it."""
+        self.link.close()
+
+    # See `volary.server.link.Desk`
+
+    def leave(self, header: Header) -> tuple[Header, Payload]:
+        """What is pushed."""
+        return header, self.part(self.pushed, header).numpy().data.cast("B")
+
+    def place(self, header: Header) -> Payload | None:
+        """Where it is pulled to."""
+        return self.part(self.values, header).numpy().data.cast("B")
+
+    def landed(self, header: Header, payload: Payload) -> None:
+        """Lent values are copied."""
+        place = self.part(self.values, header)
+        came = torch.frombuffer(payload, dtype=torch.float32)
+        if came.data_ptr() != place.data_ptr():
+            place.copy_(came)
+
+    def happened(self, event: HeldAll | Installed | Refused) -> None:
+        """Counted."""
+        if isinstance(event, Installed) and not self.client.pulling(event.slice):
+            self.left -= 1
+
+    def part(self, tensor: Tensor, header: Header) -> Tensor:
+        """Of a slice."""
+        part = self.slices[header.slice].parts[0]
+        return tensor[part.start : part.end]
+
+
+def side(ranks: Ranks, address: str, setup: Setup) -> Server | Worker:
+    """This rank's part."""
+    return Server(ranks, address, setup) if ranks.rank == SERVER else Worker(ranks, setup)
