@@ -85,11 +85,6 @@ class Served:
         """Since the start."""
         return self._link.traffic[1]
 
-    @property
-    def version(self) -> int:
-        """The oldest update that the network's parameters have."""
-        return min(shelf.pulled.installed for shelf in self.shelves.values())
-
     # Pushing
 
     def await_memory(self) -> None:

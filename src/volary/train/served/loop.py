@@ -84,6 +84,9 @@ def _learn(it: Served, task: Learn) -> None:
         share += loss.item() * part.weight
         if last or not math.isfinite(share):
             it.work.computed(task.clock, share * part.total / _count(portions), finite=math.isfinite(share))
+        if it.work.is_dropped(task.clock):
+            it.replica.leave_out()
+            return
         if not math.isfinite(share):
             _leave_out(it, task)
             break

@@ -52,6 +52,7 @@ class Work:
         self._connection, self._leaving = connection, leaving
         self._told = self._going = False
         self._tasks: queue.Queue[Task | End | Exception] = queue.Queue()
+        self._dropped = -1  # the newest contribution that was
         self._ended = threading.Event()
         self._view: Callable[[View], None] = lambda _: None
         self._failed: Callable[[Exception], None] = lambda _: None
@@ -85,7 +86,7 @@ class Work:
                 return
             if not isinstance(task, Leave):
                 self._say(Ask())  # ahead: the next is here when this one is done
-            if not (self._going and isinstance(task, Learn)):
+            if not (isinstance(task, Learn) and (self._going or self.is_dropped(task.clock))):
                 yield task
 
     def _next(self) -> Task | End | Exception:
@@ -104,6 +105,10 @@ class Work:
         if outcome not in ("finished", "stopped"):
             raise PeerLost(outcome)
         return "finished" if outcome == "finished" else "stopped"
+
+    def is_dropped(self, clock: int) -> bool:
+        """Of a contribution that is not done: whether others have gone on without it. They are dropped in order."""
+        return clock <= self._dropped
 
     def computed(self, clock: int, loss: float, *, finite: bool) -> None:
         """Forward of a contribution is over."""
@@ -159,7 +164,9 @@ class Work:
             self._view(said)
         elif isinstance(said, Learn | Evaluate | Figure | End):
             self._tasks.put(said)
-        elif not isinstance(said, Dropped):
+        elif isinstance(said, Dropped):
+            self._dropped = max(self._dropped, said.clock)
+        else:
             raise PeerLost(f"the run's roster told a worker {type(said).__name__}")
 
     def _fail(self, problem: Exception) -> None:
