@@ -16,14 +16,17 @@ def small(classes: int, pause_s: float = 0.0, slow: int | None = None, chance: f
     """
     rank = int(os.environ.get("RANK", "0"))
     network = nn.Sequential(
-        nn.Conv2d(1, 16, 5),
+        nn.Conv2d(1, 16, 5, bias=False),
         nn.MaxPool2d(2),
+        nn.GroupNorm(4, 16),
         nn.ReLU(),
-        nn.Conv2d(16, 32, 5),
+        nn.Conv2d(16, 32, 5, bias=False),
         nn.MaxPool2d(2),
+        nn.GroupNorm(8, 32),
         nn.ReLU(),
         nn.Flatten(),
-        nn.Linear(32 * 4 * 4, 128),
+        nn.Linear(32 * 4 * 4, 128, bias=False),
+        nn.LayerNorm(128),
         nn.ReLU(),
         nn.Linear(128, classes),
         _Pauses(pause_s, 1.0 if rank == slow else chance, random.Random(f"{seed} {rank}")),
@@ -31,7 +34,6 @@ def small(classes: int, pause_s: float = 0.0, slow: int | None = None, chance: f
     for layer in network:
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
     return network
 
 

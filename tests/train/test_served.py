@@ -135,6 +135,18 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(workers, alone):
     assert_equal(finished.parameters, alone("adam"), "resumed")
 
 
+def drop_out(rank: int, world_size: int) -> tuple[Kept | None, Kept | None]:
+    one = over(session("Dropping", source={"name": "points", "samples": 40}), 2, 1)
+    served(rank, world_size, one, "in-two", until={0: 7})
+    return served(rank, world_size, one, "in-two"), served(rank, world_size, one, "in-one")
+
+
+@pytest.mark.slow  # three runs
+def test_a_stopped_run_draws_what_an_uninterrupted_one_draws(workers):
+    resumed, uninterrupted = workers(3, drop_out)[0]
+    assert_equal(resumed.parameters, uninterrupted, "resumed")
+
+
 def leave_alone(rank: int, world_size: int) -> Kept | None:
     return served(rank, world_size, over(session("Exact"), 2, 1, "ssp"), until={1: 3})
 

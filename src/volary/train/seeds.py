@@ -8,12 +8,19 @@ from typing import Any
 import numpy as np
 import torch
 
+_STRIDE = 2**20 + 7  # prime
+
 
 def seed_all(seed: int) -> None:
     """Seed Python's, NumPy's and torch's generators (CPU and CUDA)."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+def seed_contribution(seed: int, worker: int, clock: int) -> None:
+    """Seed them for one contribution of a worker: a resumed run draws what an uninterrupted one would."""
+    seed_all(((seed * _STRIDE + worker + 1) * _STRIDE + clock) % 2**63)
 
 
 def generators_state() -> dict[str, Any]:

@@ -13,6 +13,7 @@ from volary.data.batch import Batch
 from volary.data.order import epoch_order
 from volary.errors import NotFinite
 from volary.server.messages import Evaluate, Figure, Learn, Leave
+from volary.train.seeds import seed_contribution
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,6 +77,7 @@ def _learn(it: Served, task: Learn) -> None:
     it.recorder.go_on_from(task.clock)
     it.recorder.begin_step()
     it.replica.begin(task)
+    seed_contribution(it.session.train.seed, it.recorder.rank, task.clock)
     share = 0.0
     for part, last in it.samples.parts(it, portions):
         it.recorder.enter("forward")
