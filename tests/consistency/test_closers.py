@@ -18,6 +18,9 @@ def model(name: str, **settings_of_it):
     return ROOM.load(name)(**settings_of_it)
 
 
+BY_STEPS = {"bsp": {}, "ssp": {"staleness": 0}, "backup": {}}  # an update is a step's
+
+
 class Workers:
     """All of one run, each with 8 samples a contribution. steps: what the closer said is due.
 
@@ -76,7 +79,7 @@ def test_bsp_waits_for_who_has_not_even_begun():
 
 @pytest.mark.parametrize("name", ["bsp", "ssp"])
 def test_a_step_without_any_useful_contribution_closes_empty_so_that_numbers_stay_in_step(name):
-    run = Workers(model(name).closer(2), 2)
+    run = Workers(model(name, **BY_STEPS[name]).closer(2), 2)
     a, b = run.begin(0, 1)
     run.computed(a, finite=False)
     run.done(a)
@@ -85,21 +88,40 @@ def test_a_step_without_any_useful_contribution_closes_empty_so_that_numbers_sta
     assert run.steps[0].left_out == (a, b)
 
 
-def test_ssp_closes_a_step_once_all_hold_it_and_keeps_apart_what_fast_workers_have_done_since():
+def test_ssp_makes_an_update_of_each_contribution_once_it_is_held():
     run = Workers(model("ssp", staleness=2).closer(2), 2)
+    (mine,) = run.begin(0)
+    run.computed(mine)
+    assert run.steps == []
+    run.done(mine)
+    assert run.sums == [[0]]
+
+
+def test_ssp_lets_nobody_begin_who_leads_by_more_than_the_staleness():
+    run = Workers(model("ssp", staleness=2).closer(2), 2)
+    (slow,) = run.begin(1)
     for _ in range(3):
         run.learn(*run.begin(0))
-    assert run.steps == []
-    (slow,) = run.begin(1)
-    run.computed(slow)
-    assert run.steps == []
-    run.done(slow)
-    assert [step.contributions for step in run.steps] == [(Contribution(0, 0), Contribution(1, 0))]
+    assert run.closer.next_clock(0, 0.0) is None
+    run.learn(slow)
+    assert run.closer.next_clock(0, 0.0) == 3
+    assert run.closer.oldest(3) == 4  # the slow one's, which came last
+
+
+def test_ssp_waits_for_nobody_who_has_gone_or_rests():
+    run = Workers(model("ssp", staleness=1).closer(2), 2)
+    for _ in range(2):
+        run.learn(*run.begin(0))
+    assert run.closer.next_clock(0, 0.0) is None
+    run.closer.left(1, 0.0)
+    run.learn(*run.begin(0))
+    run.closer.joined(1, 0.0)
+    assert run.begin(1) == [Contribution(1, 3)]
 
 
 @pytest.mark.parametrize("name", ["bsp", "ssp"])
 def test_nobody_waits_for_a_worker_that_has_gone_and_what_it_finished_counts(name):
-    run = Workers(model(name).closer(2), 2)
+    run = Workers(model(name, **BY_STEPS[name]).closer(2), 2)
     mine, its = run.begin(0, 1)
     run.learn(its)
     run.begin(1)
@@ -110,7 +132,7 @@ def test_nobody_waits_for_a_worker_that_has_gone_and_what_it_finished_counts(nam
 
 
 def test_a_worker_that_joins_begins_with_the_step_that_closes_next():
-    run = Workers(model("ssp").closer(1), 1)
+    run = Workers(model("ssp", staleness=0).closer(1), 1)
     for _ in range(3):
         run.learn(*run.begin(0))
     run.closer.joined(1, 0.0)
@@ -223,16 +245,22 @@ def test_if_the_one_that_warms_up_goes_another_takes_its_place():
 @pytest.mark.parametrize(
     ("name", "settings_of_it", "oldest"),
     [
-        ("bsp", {}, [0, 5, 11]),
-        ("backup", {}, [0, 5, 11]),
-        ("backup", {"epoch": 0.75}, [0, 0, 0]),
-        ("ssp", {"staleness": 3}, [0, 2, 8]),
-        ("ssp", {"staleness": 0}, [0, 5, 11]),
-        ("async", {}, [0, 0, 0]),
+        ("bsp", {}, [0, 1, 2, 3, 4, 5]),
+        ("backup", {}, [0, 1, 2, 3, 4, 5]),
+        ("backup", {"epoch": 0.75}, [0, 0, 0, 0, 0, 0]),
+        ("ssp", {"staleness": 3}, [0, 0, 0, 0, 2, 4]),  # two updates a clock
+        ("ssp", {"staleness": 0}, [0, 1, 2, 3, 4, 5]),
+        ("async", {}, [0, 0, 0, 0, 0, 0]),
     ],
 )
 def test_what_may_be_read_at_a_clock(name, settings_of_it, oldest):
-    assert [model(name, **settings_of_it).oldest(clock) for clock in (0, 5, 11)] == oldest
+    run = Workers(model(name, **settings_of_it).closer(2), 2)
+    found = []
+    for clock in range(6):
+        begun = run.begin(0, 1)
+        found.append(run.closer.oldest(clock))
+        run.learn(*begun)
+    assert found == oldest
 
 
 @pytest.mark.parametrize("name", ["bsp", "ssp", "backup"])
@@ -240,7 +268,7 @@ def test_what_may_be_read_at_a_clock(name, settings_of_it, oldest):
 @given(order=st.lists(st.integers(0, 3), max_size=60), workers=st.integers(1, 4))
 def test_every_clock_closes_in_order_and_every_contribution_ends_once(name, order, workers):
     """Workers take turns in any order, one contribution each at a time; at last all finish and rest."""
-    run = Workers(model(name).closer(workers, first=5), workers)
+    run = Workers(model(name, **BY_STEPS[name]).closer(workers, first=5), workers)
     begun: dict[int, Contribution] = {}
     all_begun = []
 

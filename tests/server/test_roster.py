@@ -222,7 +222,7 @@ def test_what_a_dead_worker_had_begun_comes_first_and_what_it_had_finished_count
 
 
 def test_servers_forget_a_dead_worker_once_all_that_it_finished_is_in_an_update():
-    play = Play("ssp", workers=2, samples=64)
+    play = Play("ssp", workers=2, samples=64, model={"staleness": 0})
     play.ask(1)
     play.turn(1)
     play.cut_off(1)
@@ -618,7 +618,7 @@ def test_a_server_that_tells_of_what_it_was_never_asked_is_dropped(message):
 
 
 def test_a_worker_that_finishes_twice_or_before_it_computed_is_dropped():
-    play = Play("ssp", workers=2)
+    play = Play("ssp", workers=2, model={"staleness": 0})
     play.ask(0)
     with pytest.raises(BadMessage, match="before it was computed"):
         play.say(0, Done(0))

@@ -89,7 +89,6 @@ class Run:
         self.driver.begin(self.roster)
         self.habits = Habits(
             slices=self.slices,
-            oldest=case.model.oldest,
             hello=WorkerHello(0, {}, self.samples, 5, "loss", False),
             fetch_every=getattr(case.model, "fetch_every", 1),
             share_not_finite=case.share_not_finite,

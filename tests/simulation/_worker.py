@@ -45,13 +45,12 @@ Task: TypeAlias = Learn | Evaluate | Figure
 
 @dataclass(frozen=True)
 class Habits:
-    """What workers of one run have in common. oldest: the version that may be read at a clock; fetch_every: steps.
+    """What workers of one run have in common. fetch_every: steps.
 
     hello: but for the rank. compute_s: the mean of forward, and of backward.
     """
 
     slices: Sequence[Slice]
-    oldest: Callable[[int], int]
     hello: WorkerHello
     fetch_every: int = 1
     compute_s: float = 0.01
@@ -119,8 +118,8 @@ class Worker:
         if self._busy or not self._tasks or self.outcome:
             return
         match self._tasks[0]:
-            case Learn(clock=clock) as learn:
-                if self._may_begin(clock):
+            case Learn() as learn:
+                if self._may_begin(learn.clock, learn.oldest):
                     self._tasks.pop(0)
                     self._begin(learn)
             case Evaluate(cut=cut):
@@ -137,8 +136,7 @@ class Worker:
 
     # Learning
 
-    def _may_begin(self, clock: int) -> bool:
-        oldest = self._habits.oldest(clock)
+    def _may_begin(self, clock: int, oldest: int) -> bool:
         if all(self._client.version(one.number) >= oldest for one in self._habits.slices):
             return True
         if self._waits_for < clock:
@@ -186,7 +184,8 @@ class Worker:
     def _finish(self, learn: Learn) -> None:
         self._steps += 1
         if self._steps % self._habits.fetch_every == 0:
-            self._pull(self._habits.oldest(learn.clock + 1))
+            ahead = [task.oldest for task in self._tasks if isinstance(task, Learn)]
+            self._pull(max(ahead, default=0))
         self._go_on()
 
     def _pull(self, at_least: int) -> None:

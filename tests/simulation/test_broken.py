@@ -10,6 +10,7 @@ import pytest
 
 from simulation._models import MODELS, keeps_what_all_promise
 from simulation._run import Run
+from volary.consistency._bounded import Bounded
 from volary.consistency._with_all import WithAll
 from volary.consistency.bsp import Bsp
 from volary.consistency.ssp import Ssp
@@ -22,14 +23,29 @@ from volary.server.shard import Apply, Shard
 WITHIN = 200  # schedules
 
 
-class SspReadsTooOld(Ssp):
+class SspLeadsTooFar(Ssp):
+    def closer(self, workers, first=0, samples=0):
+        return Bounded(first, self.staleness + 1)
+
+
+class OneOlder(WithAll):
     def oldest(self, clock):
-        return max(0, clock - self.staleness - 1)
+        return max(0, clock - 1)
 
 
 class BspReadsTooOld(Bsp):
+    def closer(self, workers, first=0, samples=0):
+        return OneOlder(first, early=True)
+
+
+class WhateverIsThere(Bounded):
     def oldest(self, clock):
-        return max(0, clock - 1)
+        return 0
+
+
+class SspReadsWhateverIsThere(Ssp):
+    def closer(self, workers, first=0, samples=0):
+        return WhateverIsThere(first, self.staleness) if self.staleness else super().closer(workers, first, samples)
 
 
 class ClosesBeforeHeld(Ssp):
@@ -131,7 +147,8 @@ class Mistake:
 
 
 MISTAKES = {
-    "ssp reads a step too old": Mistake("ssp", {"kind": SspReadsTooOld}),
+    "ssp lets workers lead by a step too many": Mistake("ssp", {"kind": SspLeadsTooFar}),
+    "ssp reads whatever is there": Mistake("ssp", {"kind": SspReadsWhateverIsThere}),
     "bsp reads a step too old": Mistake("bsp", {"kind": BspReadsTooOld}),
     "an update is announced before it is held": Mistake("ssp", {"kind": ClosesBeforeHeld}),
     "held once the first replica says so": Mistake("async", {"client": HeldByOne}),

@@ -12,9 +12,14 @@ from simulation._run import Run
 
 def test_readers_run_ahead_as_far_as_ssp_lets_them():
     def furthest(run):
-        staleness = run.case.model.staleness
-        versions = [(read.clock - version) for read in run.history.reads for version, _ in read.slices.values()]
-        return staleness > 1 and max(versions) == staleness
+        staleness, used = run.case.model.staleness, {*run.history.used()}
+        unseen = [
+            read.clock - each.clock
+            for read in run.history.reads
+            for _, value in read.slices.values()
+            for each in used.difference(value)
+        ]
+        return staleness > 1 and max(unseen) == staleness
 
     some("ssp", furthest)
 

@@ -38,6 +38,10 @@ class Alone:
         self._next[worker] = clock + 1
         return clock
 
+    def oldest(self, clock: int) -> int:
+        """Parameters of any age may be read."""
+        return 0
+
     def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[Step]:
         """It is not an update yet."""
         if not finite:

@@ -51,6 +51,10 @@ class FirstIn:
             self._began_at = now
         return clock
 
+    def oldest(self, clock: int) -> int:
+        """All of those before: each clock is one."""
+        return clock
+
     def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[Step]:
         """Its loss is known."""
         self._clocks.computed(contribution, finite)

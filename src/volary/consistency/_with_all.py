@@ -32,6 +32,10 @@ class WithAll:
         """One after the other; whoever joins begins with the clock that closes next."""
         return self._clocks.take(worker)
 
+    def oldest(self, clock: int) -> int:
+        """All of those before: each clock is one."""
+        return clock
+
     def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[Step]:
         """Its loss is known."""
         self._clocks.computed(contribution, finite)

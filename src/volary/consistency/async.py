@@ -33,9 +33,5 @@ class Async:
         """Each contribution is an update once it is held."""
         return Alone(first, self.warm_up_samples - samples)
 
-    def oldest(self, clock: int) -> int:
-        """Parameters of any age may be read."""
-        return 0
-
 
 CONSISTENCY = Async

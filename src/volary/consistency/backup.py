@@ -59,9 +59,5 @@ class Backup:
         seconds = self.deadline if isinstance(self.deadline, float) else None
         return FirstIn(first, self.k, seconds, measured=self.deadline == "auto")
 
-    def oldest(self, clock: int) -> int:
-        """The least update that parameters read at `clock` must hold."""
-        return clock if self.epoch is None else 0
-
 
 CONSISTENCY = Backup

@@ -33,10 +33,6 @@ class Bsp:
 
         return WithAll(first, early=True)
 
-    def oldest(self, clock: int) -> int:
-        """The least update that parameters read at `clock` must hold: all of them."""
-        return clock
-
 
 class _Synchronous:
     def __init__(self, exchange: Exchange) -> None:

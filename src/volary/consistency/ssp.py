@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from volary.consistency._bounded import Bounded
 from volary.consistency._with_all import WithAll
 from volary.errors import SettingError
 
@@ -33,12 +34,8 @@ class Ssp:
         return self.staleness > 0
 
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
-        """A step is an update once everybody's contribution to it is held."""
-        return WithAll(first, early=False)
-
-    def oldest(self, clock: int) -> int:
-        """The least update that parameters read at `clock` must hold."""
-        return max(0, clock - self.staleness)
+        """Each contribution is an update once it is held; with no staleness a step's are one, once all are held."""
+        return Bounded(first, self.staleness) if self.staleness else WithAll(first, early=False)
 
 
 CONSISTENCY = Ssp

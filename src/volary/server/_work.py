@@ -104,7 +104,7 @@ class Work:
         contribution = Contribution(worker, clock)
         self._tasks[contribution] = Task(contribution, portions, victims)
         self._next[worker] = clock + 1
-        return Learn(clock, portions, self.samples)
+        return Learn(clock, portions, self.samples, self._closer.oldest(clock))
 
     def stolen(self, worker: int, clock: int) -> list[int]:
         """From whom the contribution's portions were taken over."""

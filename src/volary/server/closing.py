@@ -44,6 +44,10 @@ class Closer(Protocol):
         """Take the clock of the worker's next contribution; None if it has to wait (ask again after any other call)."""
         ...
 
+    def oldest(self, clock: int) -> int:
+        """The least update that parameters must hold which a worker reads at this clock, the last that it was given."""
+        ...
+
     def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[Step]:
         """Its forward is over; a contribution that is not finite must be in no update. Told once, or not at all."""
         ...

@@ -174,11 +174,15 @@ class View(_Said, frozen=True):
 
 
 class Learn(_Said, frozen=True):
-    """Learn from `portions`, which are pushed as one, the contribution `clock`. samples: learnt from so far."""
+    """Learn from `portions`, which are pushed as one, the contribution `clock`. samples: learnt from so far.
+
+    oldest: the least update that the parameters must hold that it is computed with.
+    """
 
     clock: int
     portions: list[Portion]
     samples: int
+    oldest: int
 
 
 class Evaluate(_Said, frozen=True):

@@ -87,7 +87,7 @@ def _learn(it: Served, task: Learn) -> None:
         if last or not math.isfinite(share):
             it.work.computed(task.clock, share * part.total / _count(portions), finite=math.isfinite(share))
         if it.work.is_dropped(task.clock):
-            it.replica.leave_out()
+            it.replica.leave_out(it.work.oldest_ahead)
             return
         if not math.isfinite(share):
             _leave_out(it, task)
@@ -96,7 +96,7 @@ def _learn(it: Served, task: Learn) -> None:
         it.recorder.enter("backward")
         it.precision.backward(loss, part.weight)  # a chunk leaves the moment its gradients exist
     else:
-        it.replica.step()
+        it.replica.step(it.work.oldest_ahead)
     _end_step(it, task, portions, share * it.session.data.batch_size / _count(portions))
 
 
@@ -104,7 +104,7 @@ def _leave_out(it: Served, task: Learn) -> None:
     step, rank = it.recorder.step + 1, it.recorder.rank
     if it.session.train.on_nonfinite == "stop":
         raise NotFinite(f"the loss of rank {rank} is NaN or infinite at its step {step}; go on: volary resume")
-    it.replica.leave_out()
+    it.replica.leave_out(it.work.oldest_ahead)
     it.work.done(task.clock)
     it.recorder.event("skipped", ranks=[rank])
 

@@ -52,7 +52,7 @@ class Replica:
         held: Callable[[int, float], None],
     ) -> None:
         strategy, self._recorder = session.strategy, recorder
-        self._consistency, self._fetch_every = strategy.consistency, strategy.consistency.fetch_every
+        self._fetch_every = strategy.consistency.fetch_every
         memory = [_memory(plan, transport) for plan in layout.plans]
         self._buckets = Buckets(
             layout.plans,
@@ -98,7 +98,7 @@ class Replica:
         """A contribution begins: from now on parameters are read that are as new as the model wants."""
         self._clock, self._cut = task.clock, (0, {})
         self._encoding.at(task.samples)
-        self._exchange.need(self._consistency.oldest(task.clock))
+        self._exchange.need(task.oldest)
         self._wait(lambda: self._exchange.pull_rest(self._shelves.buffers))
         if self._scripted:  # it reads its parameters where nobody can wait for them
             for slot in self._buckets.slots:
@@ -112,20 +112,23 @@ class Replica:
             one.take()
             self._exchange.push(one.chunk, self._clock)
 
-    def step(self) -> None:
-        """Backward is over: the contribution is complete, and what the next is computed with is on its way."""
+    def step(self, oldest: int) -> None:
+        """Backward is over: the contribution is complete, and what the next is computed with is on its way.
+
+        oldest: the least update that it will need, as far as that is known.
+        """
         self._name_missing(self._buckets.close())
         self._learnt += 1
         if self._learnt % self._fetch_every == 0:
-            self._exchange.refresh(self._consistency.oldest(self._clock + 1))
+            self._exchange.refresh(oldest)
 
-    def leave_out(self) -> None:
+    def leave_out(self, oldest: int) -> None:
         """There is no contribution: what was computed of it is forgotten."""
         self._wait(self._exchange.await_memory)
         self._pushing = False
         self._buckets.close()
         self._pushing = True
-        self._exchange.refresh(self._consistency.oldest(self._clock + 1))
+        self._exchange.refresh(oldest)
 
     def settle(self) -> None:
         """Wait until all that was pushed is held."""

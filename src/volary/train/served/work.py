@@ -53,6 +53,7 @@ class Work:
         self._told = self._going = False
         self._tasks: queue.Queue[Task | End | Exception] = queue.Queue()
         self._dropped = -1  # the newest contribution that was
+        self._oldest_ahead = 0
         self._ended = threading.Event()
         self._view: Callable[[View], None] = lambda _: None
         self._failed: Callable[[Exception], None] = lambda _: None
@@ -105,6 +106,11 @@ class Work:
         if outcome not in ("finished", "stopped"):
             raise PeerLost(outcome)
         return "finished" if outcome == "finished" else "stopped"
+
+    @property
+    def oldest_ahead(self) -> int:
+        """The least update that the next contribution's parameters must hold, as far as it is known."""
+        return self._oldest_ahead
 
     def is_dropped(self, clock: int) -> bool:
         """Of a contribution that is not done: whether others have gone on without it. They are dropped in order."""
@@ -163,6 +169,7 @@ class Work:
         if isinstance(said, View):
             self._view(said)
         elif isinstance(said, Learn | Evaluate | Figure | End):
+            self._oldest_ahead = said.oldest if isinstance(said, Learn) else self._oldest_ahead
             self._tasks.put(said)
         elif isinstance(said, Dropped):
             self._dropped = max(self._dropped, said.clock)

@@ -1,0 +1,59 @@
+"""Makes an update of each contribution alone, and lets nobody run far ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from volary.consistency._alone import Alone
+from volary.server.closing import Step
+from volary.server.messages import Contribution
+
+
+class Bounded(Alone):
+    """A worker may begin a clock once all who take part have finished those that are more than `staleness` before it.
+
+    A `volary.server.closing.Closer`. first: the first clock of every worker, and the updates that there were before.
+    """
+
+    def __init__(self, first: int, staleness: int) -> None:
+        super().__init__(first)
+        self._staleness = staleness
+        self._finished: dict[int, int] = {}  # by worker that takes part, the clock up to which all of its are
+        self._updates = first
+        self._newest: dict[int, int] = {}  # by clock, the newest update that is of a contribution to it
+        self._needed = (first, first)  # of all clocks before the first of these, the newest update is the second
+
+    def joined(self, worker: int, now: float) -> None:
+        """It begins where the slowest is: nobody waits for what it has not taken part in."""
+        slowest = min(self._finished.values(), default=max(self._next.values(), default=self._first))
+        clock = max(self._next.get(worker, self._first), slowest)
+        super().joined(worker, now)
+        self._next[worker] = self._finished[worker] = clock
+
+    def left(self, worker: int, now: float) -> Sequence[Step]:
+        """Nobody waits for it."""
+        self._finished.pop(worker, None)
+        return super().left(worker, now)
+
+    def next_clock(self, worker: int, now: float) -> int | None:
+        """The worker's own, unless somebody is too far behind."""
+        if min(self._finished.values()) < self._next[worker] - self._staleness:
+            return None
+        return super().next_clock(worker, now)
+
+    def oldest(self, clock: int) -> int:
+        """The newest update of a clock that is more than `staleness` before: all of those are made."""
+        before, number = self._needed
+        while before < clock - self._staleness:
+            number = max(number, self._newest.pop(before, 0))
+            before += 1
+        self._needed = before, number
+        return number
+
+    def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[Step]:
+        """It is an update, unless it has nothing to add."""
+        self._updates += 1
+        self._newest[contribution.clock] = self._updates
+        if contribution.worker in self._finished:
+            self._finished[contribution.worker] = contribution.clock + 1
+        return super().done(contribution, samples, now)
