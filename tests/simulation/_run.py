@@ -27,7 +27,8 @@ LIMIT_S = 120.0  # simulated; a run takes one or two
 class Case:
     """What is simulated. model: a consistency plug-in. befall: what happens to the run besides its work.
 
-    workers: None: the seed's choice, like other sizes. roster, client, shard: or broken ones.
+    workers, sizes (samples of an epoch and of a batch): None: the seed's choice, like others. compute_s: of forward and
+    of backward. roster, client, shard: or broken ones.
     """
 
     model: Any
@@ -35,7 +36,9 @@ class Case:
     workers: int | None = None
     replicas: int = 1
     epochs: int = 2
+    sizes: tuple[int, int] | None = None
     share_not_finite: float = 0.0
+    compute_s: float = 0.01
     roster: type[Roster] = Roster
     client: type[Client] = Client
     shard: type[Shard] = Shard
@@ -53,8 +56,8 @@ class Run:
         self.case = case
         self.network = Network(self.world, delay_s=random.choice((0.0005, 0.003, 0.02)))
         self.survivor = 0
-        self.samples = before.samples if before else random.randint(4, 12)
-        self.batch_size = before.batch_size if before else random.randint(2, 4)
+        sizes = case.sizes or (random.randint(4, 12), random.randint(2, 4))
+        self.samples, self.batch_size = (before.samples, before.batch_size) if before else sizes
         self.servers_count = random.randint(case.replicas, 3)
         self.workers_count = case.workers or random.randint(1, 3)
         self.disk: Disk = {}
@@ -92,6 +95,7 @@ class Run:
             hello=WorkerHello(0, {}, self.samples, 5, "loss", False),
             fetch_every=getattr(case.model, "fetch_every", 1),
             share_not_finite=case.share_not_finite,
+            compute_s=case.compute_s,
             client=case.client,
         )
         self.servers = {number: self._server(number) for number in range(self.servers_count)}

@@ -164,6 +164,7 @@ def meet_a_spoilt_sample(rank: int, world_size: int, policy: str) -> Kept | None
     return served(rank, world_size, over(one, 2, 1))
 
 
+@pytest.mark.slow
 def test_losses_that_are_not_finite_are_left_out_of_the_update(workers):
     first, second, _ = workers(3, meet_a_spoilt_sample, "skip")
     skipped = [one for kept in (first, second) for one in kept.worker_said if one.get("event") == "skipped"]
@@ -176,6 +177,7 @@ def normalise(rank: int, world_size: int) -> Kept | None:
     return served(rank, world_size, over(session("Dropping", source={"name": "points", "samples": 40}), 2, 1))
 
 
+@pytest.mark.slow
 def test_statistics_of_batch_norm_are_the_mean_of_the_workers(workers):
     kept = workers(3, normalise)[0]
     running = kept.buffers["layers.1.running_var"]
