@@ -62,10 +62,11 @@ class Peer:
         self._steps, self._every = session.train.steps, session.evaluate.every
         self._evaluating, self._held_back = model.flow("evaluate"), HeldBack(session, rank, world_size)
         self._module = DistributedDataParallel(model.module, **TUNED)
-        self._optimizer = torch.optim.SGD(self._module.parameters(), lr=rule.lr, momentum=rule.momentum, **FUSED)
+        self._optimizer = torch.optim.SGD(self._module.parameters(), lr=rule.lr, **FUSED)
         self._feed = Feed(
             model.samples, session.data.batch_size, rank=rank, world_size=world_size, seed=session.train.seed
         )
+        self._schedule, self._lr = session.schedule, rule.lr
         self._recorder, self._world_size = recorder, world_size
 
     def evaluations(self, wanted: float) -> Iterator[tuple[float, int, float]]:
@@ -74,6 +75,7 @@ class Peer:
         started = time.perf_counter()
         self._feed.limit(self._steps)
         for number, batch in enumerate(self._feed, start=1):
+            self._optimizer.param_groups[0]["lr"] = self._lr * self._schedule.factor(number - 1, self._steps)
             self._learn(batch)
             if number == self._steps or self._every.ends(number, self._steps):
                 figures = measure(self._evaluating, self._held_back(), CPU, self._world_size, self._recorder.enter)

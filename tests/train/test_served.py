@@ -109,13 +109,10 @@ def learn_loosely(rank: int, world_size: int, names: Sequence[str]) -> dict[str,
     return {name: served(rank, world_size, over(one, 2, 2, **LOOSE[name]), name.replace(" ", "-")) for name in names}
 
 
-@pytest.mark.parametrize(
-    "names",
-    [("async at intervals",), pytest.param(tuple(LOOSE), marks=pytest.mark.slow)],  # a run of each
-)
-def test_every_model_and_codecs_learn(workers, names):
-    first, second, *_ = workers(4, learn_loosely, names, at_most_s=120)
-    for name in names:
+@pytest.mark.slow  # a run of each
+def test_every_model_and_codecs_learn(workers):
+    first, second, *_ = workers(4, learn_loosely, tuple(LOOSE), at_most_s=120)
+    for name in LOOSE:
         assert first[name].run_outcome == "finished", name
         rows = sorted(first[name].rows + second[name].rows, key=lambda row: row.ended_at)
         assert all(math.isfinite(row.loss) for row in rows), name

@@ -1,6 +1,6 @@
 """Draws models.svg from models.json: accuracy over time by model, and what each cost.
 
-python benchmarks/plot_models.py
+python benchmarks/_models_plot.py
 """
 
 from __future__ import annotations
