@@ -154,6 +154,16 @@ def test_backup_closes_with_the_first_k_and_drops_the_others():
     assert run.begin(1) == [Contribution(1, 1)]
 
 
+def test_backup_gives_a_step_of_fewer_no_more_weight_than_its_samples_have():
+    run = Workers(model("backup", k=2).closer(2), 2)
+    a, b = run.begin(0, 1)
+    run.learn(a, b)
+    (c,) = run.begin(0)
+    run.steps += run.closer.left(1, 0.0)
+    run.learn(c)
+    assert [step.whole for step in run.steps] == [True, False]
+
+
 def test_backup_by_default_waits_for_all_but_one():
     run = Workers(model("backup").closer(4), 4)
     begun = run.begin(0, 1, 2, 3)

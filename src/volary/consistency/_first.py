@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 
 from volary.consistency._clocks import Clocks
@@ -34,6 +35,11 @@ class FirstIn:
         if self._measured and len(self._took_s) >= FEWEST:
             return ROOM * median(self._took_s)
         return self._deadline_s
+
+    @property
+    def _enough(self) -> int:
+        """Contributions that close a clock."""
+        return max(1, len(self._clocks.here) - 1) if self._k is None else self._k
 
     def joined(self, worker: int, now: float) -> None:
         """It may be among the first from its next clock on."""
@@ -74,6 +80,8 @@ class FirstIn:
             if self._began_at is not None:
                 self._took_s.append(now - self._began_at)
             step = self._clocks.close()
+            if len(step.contributions) < self._enough:  # at the end of a run, or a deadline: it weighs what it is of
+                step = replace(step, whole=False)
             self._began_at = now if self._clocks.begun() else None
             yield step
 
@@ -81,8 +89,7 @@ class FirstIn:
         begun = self._clocks.begun()
         inside = sum(known.finished and known.useful for known in begun)
         may_come = sum(not known.finished for known in begun) + len(self._clocks.awaited())
-        enough = max(1, len(self._clocks.here) - 1) if self._k is None else self._k
-        if inside >= min(enough, inside + may_come):
+        if inside >= min(self._enough, inside + may_come):
             return True
         late = self.deadline_s is not None and self._began_at is not None and now - self._began_at >= self.deadline_s
         return late and inside > 0
