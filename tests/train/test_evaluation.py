@@ -10,7 +10,6 @@ import torch
 from train._training import Trained, made, session, trained
 from volary.data.feed import one_pass
 from volary.train.assemble import open_data
-from volary.train.evaluation import Best
 
 # 40 held-back samples in batches of 9: the last has 4, which 3 workers share unevenly
 SOURCE = {"name": "points", "samples": 121}
@@ -89,16 +88,3 @@ def stop_early(rank: int, world_size: int) -> Trained:
     rule = {"name": "sgd", "lr": 1e-30}
     one = session("Exact", optimizer=rule, evaluate={"every": "2 steps", "patience": 2}, train={"steps": 50})
     return trained(rank, world_size, one)
-
-
-def test_best_takes_note_of_what_is_better_and_never_of_a_nan():
-    best = Best("accuracy", higher_is_better=True)
-    assert [best.judge(value, step) for step, value in enumerate((float("nan"), 0.5, 0.5, float("nan"), 0.6))] == [
-        False, True, False, False, True,
-    ]  # fmt: skip
-    assert (best.value, best.step, best.waited) == (0.6, 4, 0)
-    least = Best("loss", higher_is_better=False)
-    assert [least.judge(value, step) for step, value in enumerate((2.0, 3.0, 1.0))] == [True, False, True]
-    other = Best("loss", higher_is_better=False)
-    other.restore(least.state())
-    assert other == least

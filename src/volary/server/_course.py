@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from msgspec import Struct, field, to_builtins
-from msgspec.structs import replace
 
-from volary.server._cuts import Best
+from volary.run.best import Best
 from volary.server._keeping import Cuts, Keeping, Measure
 from volary.server._members import Member
 from volary.server._replicas import Replicas

@@ -7,28 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec import Struct
-
 from volary.comm.errors import BadMessage
 from volary.server.messages import Evaluate, Evaluated
-
-
-class Best(Struct):
-    """The best evaluation of a run so far. waited: evaluations since then."""
-
-    value: float | None = None
-    step: int = 0
-    waited: int = 0
-
-    def judge(self, value: float, step: int, *, higher_is_better: bool) -> bool:
-        """Take note of an evaluation; whether it is the best so far."""
-        sign = 1 if higher_is_better else -1
-        better = not math.isnan(value) and (self.value is None or sign * value > sign * self.value)
-        if better:
-            self.value, self.step, self.waited = value, step, 0
-        else:
-            self.waited += 1
-        return better
 
 
 @dataclass

@@ -6,10 +6,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from msgspec import to_builtins
-
 from volary.comm.errors import BadMessage
-from volary.server._cuts import Best, Cut, Measuring, Saving, cut_evenly
+from volary.run.best import Best
+from volary.server._cuts import Cut, Measuring, Saving, cut_evenly
 from volary.server._replicas import Replicas
 from volary.server._voice import Voice
 from volary.server.messages import Evaluate, Evaluated, Figure, Figures, Keep, Release, Save, Saved
@@ -182,7 +181,7 @@ class Cuts:
 
     def _commit(self, saving: Saving) -> None:
         cut = saving.cut
-        state = cut.state | {"best": to_builtins(self.best)}
+        state = cut.state | {"best": self.best.state()}
         try:
             self._keeping.commit(cut.step, saving.files, state, cut.metric)
         except OSError as problem:

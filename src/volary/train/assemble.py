@@ -14,10 +14,10 @@ from volary.data.own import OwnSource
 from volary.errors import SettingError
 from volary.network import build, build_loss
 from volary.network.flow import Flow
+from volary.run.best import Best
 from volary.session.reference import UserObject
 from volary.train.carried import Carried
 from volary.train.checkpoint import Saver, Stateful
-from volary.train.evaluation import Best
 from volary.train.loop import Training
 from volary.train.precision import Precision
 from volary.train.schedules._paced import Paced
@@ -105,7 +105,7 @@ def assemble(
     recorder.spans.follow(session.train.trace, feed.steps_per_epoch or steps)
     precision = Precision(session.train.precision, device)
     update = _update(session, model.module, precision, feed, steps)
-    best = Best(model.criterion.metric, model.criterion.higher_is_better)
+    best = Best()
     growth = data.batch.build(feed, recorder)
     carried = Carried()
     parts: dict[str, Stateful] = {"update": update, "feed": feed, "best": best, "ways": carried}

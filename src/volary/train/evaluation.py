@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from volary.exchange._collectives import add_up, take_all_from_first
 from volary.train.first_state import messages
@@ -16,37 +14,10 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.data.batch import Batch
+    from volary.network._criterion import Criterion
     from volary.network.flow import Flow
+    from volary.run.best import Best
     from volary.train.recorder import Recorder
-
-
-@dataclass
-class Best:
-    """The best evaluation so far. waited: evaluations since then."""
-
-    metric: str
-    higher_is_better: bool
-    value: float | None = None
-    step: int = 0
-    waited: int = 0
-
-    def judge(self, value: float, step: int) -> bool:
-        """Take note of an evaluation; whether it is the best so far."""
-        sign = 1 if self.higher_is_better else -1
-        better = not math.isnan(value) and (self.value is None or sign * value > sign * self.value)
-        if better:
-            self.value, self.step, self.waited = value, step, 0
-        else:
-            self.waited += 1
-        return better
-
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        return {"value": self.value, "step": self.step, "waited": self.waited}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint's state."""
-        self.value, self.step, self.waited = state["value"], state["step"], state["waited"]
 
 
 def measure(
@@ -82,13 +53,15 @@ def buffers_of_first(module: nn.Module, world_size: int) -> Iterator[None]:
             buffer.copy_(kept)
 
 
-def record(recorder: Recorder, best: Best, figures: dict[str, float], *, first_rank: bool) -> bool:
-    """Write an evaluation down; whether it is the best so far."""
-    better = best.judge(figures[best.metric], recorder.step)
+def record(
+    recorder: Recorder, best: Best, criterion: Criterion, figures: dict[str, float], *, first_rank: bool
+) -> bool:
+    """Write an evaluation down; whether it is the best so far, by the criterion's metric."""
+    better = best.judge(figures[criterion.metric], recorder.step, higher_is_better=criterion.higher_is_better)
     if first_rank:
         recorder.metrics(figures)
         recorder.event("evaluated", **figures)
         if better:
             recorder.note(best=best.value, best_step=best.step)
-            recorder.event("best", metric=best.metric, value=best.value)
+            recorder.event("best", metric=criterion.metric, value=best.value)
     return better

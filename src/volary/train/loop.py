@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from volary.train.evaluation import Best, measure, record
+from volary.train.evaluation import measure, record
 from volary.train.moment import Moment
 from volary.train.replicas import compare_replicas
 from volary.train.votes import check_finite
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from volary.data.batch import Batch
     from volary.data.feed import Feed
     from volary.network.flow import Flow
+    from volary.run.best import Best
     from volary.session.period import Period
     from volary.session.spec import Session
     from volary.train.checkpoint import Owing, Saver
@@ -173,4 +174,4 @@ def _grow(it: Training) -> bool:
 def _evaluate(it: Training) -> bool:
     it.strategy.settle()
     figures = measure(it.evaluating, it.held_back(), it.device, it.world_size, it.recorder.enter)
-    return record(it.recorder, it.best, figures, first_rank=it.rank == 0)
+    return record(it.recorder, it.best, it.evaluating.criterion, figures, first_rank=it.rank == 0)

@@ -66,12 +66,11 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         )
         resumed = training.saver.resume()
         if place.rank == 0:
-            best = training.best
             recorder.note(
                 steps_planned=recorder.step + training.feed.batches_ahead,
                 steps_per_epoch=training.steps_per_epoch,
-                metric=best.metric,
-                higher_is_better=best.higher_is_better,
+                metric=model.criterion.metric,
+                higher_is_better=model.criterion.higher_is_better,
                 device=device,
                 parameters=sum(p.numel() for p in model.module.parameters()),
             )

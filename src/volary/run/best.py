@@ -1,0 +1,34 @@
+"""The best evaluation of a run so far: what checkpoints keep of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass
+class Best:
+    """Its value and its step. waited: evaluations since then."""
+
+    value: float | None = None
+    step: int = 0
+    waited: int = 0
+
+    def judge(self, value: float, step: int, *, higher_is_better: bool) -> bool:
+        """Take note of an evaluation; whether it is the best so far."""
+        sign = 1 if higher_is_better else -1
+        better = not math.isnan(value) and (self.value is None or sign * value > sign * self.value)
+        if better:
+            self.value, self.step, self.waited = value, step, 0
+        else:
+            self.waited += 1
+        return better
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return asdict(self)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint's state."""
+        self.value, self.step, self.waited = state["value"], state["step"], state["waited"]
