@@ -15,8 +15,12 @@ import torch
 from train._served import Kept, served
 from train._training import CODE, Trained, session, trained
 from train.test_equal_workers import ROUNDING, RULES
+from volary.driver.ending import Unwatched
+from volary.driver.start import start
+from volary.errors import BadInput, SettingError
 from volary.session import Session
 from volary.session.spec import Strategy
+from volary.train.afterwards import check_session
 
 QUICK = ("not contiguous", "measured", "as factors")
 
@@ -191,3 +195,20 @@ def test_servers_beside_workers_equal_one_device(workers, alone):
     """Slow: they are processes that the workers start, and import torch."""
     kept = workers(2, train_colocated, at_most_s=120)[0]
     assert_equal(kept.parameters, alone("sgd"), "colocated")
+
+
+def test_a_stream_is_refused_when_it_is_checked():
+    sentence = (
+        "is a stream, whose samples have no position that servers could hand out; accepted: samples that are read"
+    )
+    with pytest.raises(SettingError, match=sentence):
+        check_session(over(session("Exact", source={"name": "Streamed"}), 2, 1))
+
+
+@pytest.mark.slow
+def test_what_servers_refuse_is_told_in_their_words_though_no_worker_has_spoken(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    waiting = {"name": "Streamed", "after": str(tmp_path / "never")}
+    with pytest.raises(BadInput, match=r"^data\.source: .* is a stream.*$"):
+        start(over(session("Exact", source=waiting), 2, 1), Unwatched())
+    assert not list(tmp_path.glob("runs/*"))

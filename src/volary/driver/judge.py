@@ -45,6 +45,8 @@ def judge(
     own = [verdict for verdict in verdicts.values() if watch.is_cause(verdict)]
     if own:
         raise _own_error(directory, watch, own, verdicts)
+    if keepers.refusal:
+        raise BadInput(keepers.refusal)
     if account := keepers.account():
         also = [lost for lost in watch.lost if lost.rank not in verdicts]
         words = [f"  rank {lost.rank} {_what_happened(lost, exits, verdicts)}" for lost in also]

@@ -47,6 +47,11 @@ class Keepers(Protocol):
         ...
 
     @property
+    def refusal(self) -> str:
+        """What one of them said that would not begin, as the user can mend it; empty if none did."""
+        ...
+
+    @property
     def outcome(self) -> Literal["finished", "stopped"] | None:
         """How the run has ended, where it is theirs to say; None: it has not, or the workers say it."""
         ...
@@ -74,7 +79,7 @@ class Nobody:
 
     elastic = False
     ending = False
-    failure = ""
+    failure = refusal = ""
     outcome = None
     services: Mapping[str, Service] = {}
 

@@ -16,6 +16,7 @@ from volary.driver.meeting import Meeting, announce
 from volary.engine._base import Exited
 from volary.engine._processes import Processes
 from volary.engine.local import cores_here
+from volary.errors import BadInput
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk
@@ -85,6 +86,14 @@ class Served:
     def failure(self) -> str:
         """Why the run cannot go on; empty while it can."""
         return self._roster.failure or next(iter(self.account()), "")
+
+    @property
+    def refusal(self) -> str:
+        """The words of a server that has ended with BadInput, before it came."""
+        for number, gone in self._exits.items():
+            if gone.code == BadInput.exit_code and f"server {number}" in self._roster.awaited:
+                return "\n".join(tail(self._directory.server_log(number)))
+        return ""
 
     @property
     def outcome(self) -> Literal["finished", "stopped"] | None:

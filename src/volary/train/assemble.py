@@ -11,6 +11,7 @@ from torch import nn
 
 from volary.data.feed import Feed, one_pass
 from volary.data.own import OwnSource
+from volary.data.stream import Stream
 from volary.errors import SettingError
 from volary.network import build, build_loss
 from volary.network.flow import Flow
@@ -27,7 +28,6 @@ from volary.train.update import Update
 if TYPE_CHECKING:
     from volary.data._base import Samples, Split
     from volary.data.batch import Batch
-    from volary.data.stream import Stream
     from volary.network._criterion import Criterion
     from volary.run.checkpoints import Checkpoints
     from volary.session.spec import Session
@@ -61,11 +61,16 @@ def choose_device(kind: str, local_rank: int, local_workers: int) -> torch.devic
 
 
 def open_data(session: Session, split: Split) -> Samples | Stream:
-    """The samples of `split`. Raises DataError."""
+    """The samples of `split`. Raises DataError, and SettingError for a stream where servers hand out portions."""
     source = session.data.source
     if isinstance(source, UserObject):
         source = OwnSource(reference=source.reference, load=source.load, arguments=source.arguments)
     opened: Samples | Stream = source.open(split)
+    if session.strategy.exchange.served and isinstance(opened, Stream):
+        raise SettingError(
+            f"data.source: {opened.name} is a stream, whose samples have no position that servers could hand out; "
+            "accepted: samples that are read by index, or strategy.exchange=allreduce"
+        )
     return opened
 
 

@@ -13,7 +13,6 @@ from volary.comm.transports import ROOM as TRANSPORTS
 from volary.comm.wire import Connection
 from volary.data.feed import Feed
 from volary.data.stream import Stream
-from volary.errors import SettingError
 from volary.exchange.server import COLOCATED
 from volary.server.client import Client
 from volary.server.link import Link
@@ -138,11 +137,7 @@ def _connect(session: Session, member: Membership, transport: Transport) -> Call
 
 def _indexed(session: Session, split: Split) -> Samples:
     samples = open_data(session, split)
-    if isinstance(samples, Stream):
-        raise SettingError(
-            f"data.source {samples.name} is a stream, of which servers cannot hand out parts; accepted: samples that "
-            "are read by index, or strategy.exchange=allreduce"
-        )
+    assert not isinstance(samples, Stream)  # open_data refuses it
     return samples
 
 

@@ -14,7 +14,7 @@ from volary.codec import ROOM as CODECS
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.comm.wire import Connection
 from volary.data.stream import Stream
-from volary.errors import PeerLost, SettingError
+from volary.errors import PeerLost
 from volary.run.checkpoints import Checkpoints
 from volary.server._forms import Forms, Shape, try_out
 from volary.server.host import Host
@@ -132,8 +132,7 @@ def filled(
     memory: Take | None = None,
 ) -> Vault:
     """The slices as the network begins, or as a checkpoint has them."""
-    if isinstance(model.samples, Stream):
-        raise SettingError("data.source is a stream, of which no part can be handed out; nearest: exchange=allreduce")
+    assert not isinstance(model.samples, Stream)  # open_data refuses it
     own, means = [one for one in slices if not layout.is_mean(one)], [one for one in slices if layout.is_mean(one)]
     rule = OptimizerRule(session, layout, own, Clock.of(session, model.samples))
     rules = dict[int, Rule](dict.fromkeys((one.number for one in own), rule))
