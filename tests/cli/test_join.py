@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +71,19 @@ def test_workers_that_joined_leave_with_ctrl_c_and_the_run_goes_on_without_them(
     elastic.process.send_signal(signal.SIGINT)
     assert elastic.ended().status == 130
     assert events(elastic.directory, "lost") == []
+
+
+@pytest.mark.slow
+def test_worker_that_is_ready_only_when_the_run_has_ended_says_so_and_is_no_loss():
+    text = session(workers=1, pace_s=0.02, after="go", consistency="async", exchange="{name: server, servers: 1}")
+    with running(*VOLARY, "train", text) as run:
+        run.wait_for_step(3)
+        with running(*VOLARY, "join", "it") as joining:
+            run.wait_until(lambda: events(run.directory, "joined"))
+            run.process.send_signal(signal.SIGINT)
+            run.wait_until(lambda: list(run.directory.verdicts.glob("rank-0.json")))
+            Path("go").touch()
+            ended = joining.ended()
+        assert run.ended().status == 130, run.text()
+    assert (ended.status, ended.out) == (0, "rank 1 left it, which has ended\n")
+    assert events(run.directory, "lost") == []

@@ -17,7 +17,7 @@ RANK = int(os.environ.get("VOLARY_RANK", os.environ.get("RANK", "0")))
 class Net(nn.Module):
     """pace_s: a step takes at least so long. fault: what goes wrong in training step `at` on `ranks`, if anything.
 
-    ballast: numbers beside the parameters that a checkpoint carries too.
+    ballast: numbers beside the parameters that a checkpoint carries too. after: a file that `ranks` wait for first.
     """
 
     def __init__(
@@ -28,8 +28,12 @@ class Net(nn.Module):
         at: int = 5,
         ranks: tuple[int, ...] = (1,),
         ballast: int = 0,
+        after: str = "",
     ) -> None:
         super().__init__()
+        until = time.monotonic() + 30
+        while after and RANK in ranks and not Path(after).exists() and time.monotonic() < until:
+            time.sleep(0.01)
         # dropout draws random numbers, batch norm has buffers: a resumed run must go on with both
         self.layers = nn.Sequential(
             nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Dropout(0.2), nn.ReLU(), nn.Linear(32, classes)

@@ -199,6 +199,15 @@ def test_a_place_is_never_taken_twice():
     assert play.heard(8, End) == [End("rank 1 was here before")]
 
 
+def test_a_worker_that_comes_when_the_run_is_over_is_told_how_it_ended():
+    play = Play("async", workers=1, samples=8)
+    play.unanswered = {End}
+    play.to_the_end()
+    play.join(1)
+    assert play.heard(1, End) == [End("finished")]
+    assert 1 in play.gone
+
+
 def test_a_run_whose_workers_are_fixed_takes_no_others():
     play = Play("bsp", workers=2)
     play.join(2)

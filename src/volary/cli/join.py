@@ -24,6 +24,6 @@ def join(run: RunDirectory, workers: int, quiet: bool) -> None:
     """
     from volary.driver.join import join as take_part
 
-    ranks = take_part(run, workers)
+    ranks, ended = take_part(run, workers)
     if not quiet:
-        say(f"rank {', '.join(map(str, ranks))} left {run.name}")
+        say(f"rank {', '.join(map(str, ranks))} left {run.name}{', which has ended' if ended else ''}")

@@ -103,7 +103,7 @@ class Drive:
     def _why_closed(self) -> str:
         if not self._keepers.elastic:
             return "its workers are fixed: the consistency model needs each of them"
-        return "it is ending" if self._interrupts.count else ""
+        return "it is ending" if self._interrupts.count or self._keepers.outcome else ""
 
     def _look_until_over(self, server: KeyedServer, hub: Hub, handle: Handle) -> None:
         shown, asked = 0.0, False

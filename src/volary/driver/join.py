@@ -25,8 +25,8 @@ ANSWER_TIMEOUT_S = 10.0
 LOOK_S = 0.1
 
 
-def join(directory: RunDirectory, workers: int) -> list[int]:
-    """Be the parent of `workers` more workers of the run until they have ended; their ranks.
+def join(directory: RunDirectory, workers: int) -> tuple[list[int], bool]:
+    """Be the parent of `workers` more workers of the run until they have ended; their ranks, and whether it has, too.
 
     Ctrl-C lets them leave, and the run goes on; twice ends them at once. Raises RunError if nobody can join the run,
     and WorkerFailed or WorkerLost if one of them did not end well.
@@ -41,8 +41,7 @@ def join(directory: RunDirectory, workers: int) -> list[int]:
         exits = _wait(processes, workers)
     finally:
         processes.stop(0.0)
-    _conclude(directory, meeting.life, exits)
-    return ranks
+    return ranks, _conclude(directory, meeting.life, exits)
 
 
 def _refuse(directory: RunDirectory, strategy: Strategy) -> None:
@@ -86,8 +85,9 @@ def _wait(processes: Processes, workers: int) -> list[Exited]:
     return exits
 
 
-def _conclude(directory: RunDirectory, life: int, exits: Sequence[Exited]) -> None:
-    """Raise what became of the first of them that did not end well, if there is one."""
+def _conclude(directory: RunDirectory, life: int, exits: Sequence[Exited]) -> bool:
+    """Whether the run has ended. Raises what became of the first of them that did not end well, if there is one."""
+    ended = False
     for gone in exits:
         if gone.signal == signal.SIGTERM:
             continue  # asked to leave before it had begun
@@ -99,3 +99,5 @@ def _conclude(directory: RunDirectory, life: int, exits: Sequence[Exited]) -> No
             raise WorkerLost(f"rank {gone.rank}: {verdict.reason}\n{log}")
         if verdict.outcome not in ENDED_WELL:
             raise WorkerFailed(f"rank {gone.rank} failed: {verdict.reason}\n{log}")
+        ended = ended or verdict.outcome != "left"
+    return ended

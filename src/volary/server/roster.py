@@ -172,9 +172,9 @@ class Roster:
             self._voice.to(peer, self._replicas.view())
 
     def _why_not(self, rank: int) -> str:
-        """Why a worker cannot come."""
+        """Why a worker cannot come; how the run has ended, if it has."""
         if self.outcome is not None:
-            return "the run is over"
+            return self.outcome
         if rank >= self._terms.workers and not self._model.elastic:
             return f"there is no place for a rank {rank} in this run"
         return f"rank {rank} was here before" if self._members.was_here(rank) else ""

@@ -59,7 +59,10 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
         facts = _facts(member, session, model, layout)
         recorder.enter("exchange")
         with _admitted(member, _hello(member, model, facts, samples, held_back), lambda: pulse.asked_to_end) as work:
-            compare_with_first(work.welcome().facts, facts, place.rank)
+            welcome = work.welcome()
+            if welcome is None:
+                return work.outcome
+            compare_with_first(welcome.facts, facts, place.rank)
             return _train(session, member, recorder, device, model, layout, samples, held_back, work)
 
 

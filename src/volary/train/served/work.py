@@ -59,14 +59,18 @@ class Work:
         self._failed: Callable[[Exception], None] = lambda _: None
         self._thread = threading.Thread(target=self._listen, name="roster", daemon=True)
 
-    def welcome(self) -> Welcome:
-        """The roster's first word. Raises PeerLost if there is none, or if it wants nothing of us."""
+    def welcome(self) -> Welcome | None:
+        """The roster's first word; None if the run is over already: `outcome` says how.
+
+        Raises PeerLost if there is none, or if it wants nothing of us.
+        """
         try:
             said = _read(self._connection.receive(WELCOME_WITHIN_S))
         except TimeoutError:
             raise PeerLost(f"the run's roster did not answer within {WELCOME_WITHIN_S:.0f} s") from None
         if isinstance(said, End):
-            raise PeerLost(said.outcome)
+            self.outcome = self._meant(said.outcome)
+            return None
         if not isinstance(said, Welcome):
             raise PeerLost(f"the run's roster began with {type(said).__name__}")
         return said
