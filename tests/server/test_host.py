@@ -363,6 +363,10 @@ def test_what_a_rule_raises_ends_the_server_and_is_told() -> None:
         worker.pull(0, at_least=1)
     with pytest.raises(ZeroDivisionError):
         host.check()
+    again = Worker(1, carrier.connect(listener.address, key, "encrypted", {"worker": 1}, WITHIN_S))
+    with pytest.raises(ConnectionLost):
+        again.push(0, ones(), 0)
+    again.channel.close()
     worker.channel.close()
     listener.close()
     host.close()

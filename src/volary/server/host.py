@@ -190,6 +190,8 @@ class Host:
             before.ended.wait(JOIN_S)
         with self._lock:
             self._connections[connection.worker] = connection
+            if self._closed or self._failed is not None:
+                connection.channel.close()
 
     def _leave(self, connection: _Connection) -> None:
         def leave() -> list[Action]:
