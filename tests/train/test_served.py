@@ -179,11 +179,12 @@ def normalise(rank: int, world_size: int) -> Kept | None:
 
 
 @pytest.mark.slow
-def test_statistics_of_batch_norm_are_the_mean_of_the_workers(workers):
+def test_statistics_of_batch_norm_are_the_mean_of_the_workers_and_its_counter_counts_steps(workers):
     kept = workers(3, normalise)[0]
     running = kept.buffers["layers.1.running_var"]
     assert bool(running.isfinite().all())
     assert not torch.equal(running, torch.ones_like(running))
+    assert kept.buffers["layers.1.num_batches_tracked"].item() == 20  # of steps, as each worker counts them
 
 
 def train_colocated(rank: int, world_size: int) -> Kept | None:

@@ -184,7 +184,7 @@ def test_the_network_is_put_together_from_what_servers_wrote(tmp_path: Path) -> 
     of = served("Dropping")
     servers = Servers(of, 3, tmp_path)
     given = gradients(0, servers.start) | {
-        name: torch.full((one.numel(),), 5.0) for name, one in servers.start.named_buffers() if one.is_floating_point()
+        name: torch.full((one.numel(),), 4, dtype=one.dtype) for name, one in servers.start.named_buffers()
     }
     servers.update(1, given, 10)
     servers.keep(1)
@@ -196,7 +196,19 @@ def test_the_network_is_put_together_from_what_servers_wrote(tmp_path: Path) -> 
     found = dict(fresh.state_dict())
     for name, values in servers.values().items():
         assert torch.equal(found[name].as_strided((found[name].numel(),), (1,)), values)
-    assert found["layers.1.running_mean"].unique().tolist() == [2.5]  # of two contributions that sum up to 5
+    assert found["layers.1.running_mean"].unique().tolist() == [2.0]  # the mean of two contributions, 1 and 3
+    assert found["layers.1.num_batches_tracked"].item() == 1  # what one of them carries
+    again = Servers(of, 2, tmp_path, restore=1, applied=1).values()
+    assert all(torch.equal(again[name], values) for name, values in servers.values().items())
+
+
+def test_an_index_that_is_expanded_stays_beside_what_travels() -> None:
+    of = served("Dropping")
+    module = build_model(of, torch.device("cpu")).module
+    module.register_buffer("index", torch.arange(3).expand(2, 3))
+    names = [name for name, _ in lay_out(of, module, 2).tensors]
+    assert "index" not in names
+    assert "layers.1.num_batches_tracked" in names
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:

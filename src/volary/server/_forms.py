@@ -21,11 +21,15 @@ BLOCK_VALUES = 2**16  # that are added up at once: they stay in the cache from o
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a slice's values: how many each part has, in rows of which width, and of what type all are."""
+    """Of a slice's values: how many each part has, in rows of which width, and of what type all are.
+
+    added: contributions are added up; else one of them stands for all.
+    """
 
     lengths: tuple[int, ...]
     widths: tuple[int, ...]
     dtype: torch.dtype = torch.float32
+    added: bool = True
 
     @property
     def size(self) -> int:
@@ -72,6 +76,8 @@ class Forms:
 
     def total(self, number: int, pushed: Sequence[Pushed], out: Tensor) -> Tensor:
         """The sum of contributions, in their order, (size,): written to `out`, but for a single one that is exact."""
+        if not self.shapes[number].added:
+            pushed = pushed[:1]
         exact = [one.view(out.dtype) for form, one in pushed if form is Form.EXACT]
         if len(exact) == len(pushed):
             return exact[0] if len(exact) == 1 else _added(exact, out)

@@ -28,8 +28,8 @@ class Layout:
     """What travels together, and who keeps what.
 
     plans: the buckets of gradients. chunk_mb: at which their large parameters are cut. tensors: by a part's number:
-    trained parameters, bucket by bucket, and from `first_buffer` on buffers of floats, whose update is a mean. chunks:
-    of all buckets, one after the other, then of buffers. ways: in which each chunk is pushed.
+    trained parameters, bucket by bucket, and from `first_buffer` on buffers, which have a rule of their own. chunks: of
+    all buckets, one after the other, then of buffers. ways: in which each chunk is pushed.
     """
 
     plans: list[Plan]
@@ -53,7 +53,7 @@ class Layout:
         """The chunks that are of buffers: those after all chunks of gradients."""
         return [number for number, chunk in enumerate(self.chunks) if chunk[0].parameter >= self.first_buffer]
 
-    def is_mean(self, one: Slice) -> bool:
+    def is_of_buffers(self, one: Slice) -> bool:
         """Whether a slice is of buffers."""
         return one.parts[0].parameter >= self.first_buffer
 
@@ -90,9 +90,13 @@ def _ways(session: Session, module: nn.Module, trained: Mapping[str, nn.Paramete
 
 
 def kept_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """The buffers that contributions carry: those of floats that are saved with the network, which layers change."""
+    """The buffers that contributions carry: those that are saved with the network, as layers may change them.
+
+    What is not of floats and does not lie densely, as an index that is expanded, stays as it is.
+    """
     saved = module.state_dict(keep_vars=True)
-    return [(name, one) for name, one in module.named_buffers() if one.is_floating_point() and name in saved]
+    named = [(name, one) for name, one in module.named_buffers() if name in saved]
+    return [(name, one) for name, one in named if one.is_floating_point() or _is_dense(one)]
 
 
 def _chunks(plans: Sequence[Plan], chunk_mb: float) -> Iterator[tuple[tuple[Part, ...], Way]]:
@@ -121,8 +125,12 @@ def _rows(chunks: Sequence[Sequence[Part]], ways: Sequence[Way], tensors: Sequen
 
 def _require_dense(tensors: Sequence[tuple[str, Tensor]]) -> None:
     for name, tensor in tensors:
-        if torch.empty_like(tensor, device="meta").stride() != tensor.stride():
+        if not _is_dense(tensor):
             raise SettingError(
                 f"{name} does not lie densely in memory, and servers keep runs of memory; accepted: a contiguous one, "
                 "or exchange=allreduce"
             )
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    return torch.empty_like(tensor, device="meta").stride() == tensor.stride()

@@ -111,8 +111,11 @@ class OptimizerRule:
                 piece.optimizer.state[tensor] = {key: _copy(entry) for key, entry in entries.items()}
 
 
-class MeanRule:
-    """Of buffers, as batch norm's statistics: they become the mean of the contributions that carry them."""
+class BufferRule:
+    """Of buffers: floats, as batch norm's statistics, become the mean of the contributions that carry them.
+
+    Of anything else, as counters and masks, no mean can be had: it becomes what one contribution carries.
+    """
 
     changes_total = False
 
@@ -123,10 +126,12 @@ class MeanRule:
         }
 
     def apply(self, number: int, values: Tensor, update: Update) -> None:
-        """Take the mean, of the parts that somebody used."""
+        """Take what was carried, of the parts that somebody used."""
         for place, (start, end) in enumerate(self._bounds[number]):
-            if update.used >> place & 1:
+            if update.used >> place & 1 and values.is_floating_point():
                 torch.div(update.total[start:end], update.count, out=values[start:end])
+            elif update.used >> place & 1:
+                values[start:end] = update.total[start:end]
 
     def state(self, number: int) -> State:
         """Nothing."""

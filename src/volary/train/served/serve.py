@@ -26,7 +26,7 @@ from volary.session.spec import Session
 from volary.train.assemble import Model, build_model
 from volary.train.seeds import seed_all
 from volary.train.served.layout import Layout, lay_out
-from volary.train.served.rule import Clock, MeanRule, OptimizerRule
+from volary.train.served.rule import BufferRule, Clock, OptimizerRule
 from volary.train.served.shards import Shards, Writer
 
 if TYPE_CHECKING:
@@ -133,10 +133,11 @@ def filled(
 ) -> Vault:
     """The slices as the network begins, or as a checkpoint has them."""
     assert not isinstance(model.samples, Stream)  # open_data refuses it
-    own, means = [one for one in slices if not layout.is_mean(one)], [one for one in slices if layout.is_mean(one)]
+    own = [one for one in slices if not layout.is_of_buffers(one)]
+    buffers = [one for one in slices if layout.is_of_buffers(one)]
     rule = OptimizerRule(session, layout, own, Clock.of(session, model.samples))
     rules = dict[int, Rule](dict.fromkeys((one.number for one in own), rule))
-    rules |= dict.fromkeys((one.number for one in means), MeanRule(means))
+    rules |= dict.fromkeys((one.number for one in buffers), BufferRule(buffers))
     if welcome.restore is not None:
         manifest = checkpoints.manifest(welcome.restore)
         _restore(Shards.read(checkpoints.path(welcome.restore), manifest), layout, slices, rules)
@@ -155,7 +156,8 @@ def _restore(shards: Shards, layout: Layout, slices: Sequence[Slice], rules: Map
 
 def _shape(layout: Layout, one: Slice) -> Shape:
     lengths, widths = [part.size for part in one.parts], [layout.columns(part) for part in one.parts]
-    return Shape(tuple(lengths), tuple(widths), layout.values(one.parts[0]).dtype)
+    dtype = layout.values(one.parts[0]).dtype
+    return Shape(tuple(lengths), tuple(widths), dtype, added=dtype.is_floating_point)
 
 
 def _pulls(session: Session) -> Codec | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Statistics:
-    """The buffers of one chunk side by side, as they are pushed: batch norm's statistics, and others of floats."""
+    """The buffers of one chunk side by side, as they are pushed: batch norm's statistics, counters, and others."""
 
     def __init__(self, layout: Layout, chunk: int) -> None:
         self.chunk = chunk
@@ -62,7 +62,7 @@ class Shelves:
         self._places = [(bucket, number) for bucket, count in enumerate(counts) for number in range(count)]
         order = {id(one): place for place, one in enumerate(module.parameters())}
         self.all = [self._shelf(one) for one in sorted(layout.slices, key=lambda one: self._use(one, order))]
-        self.buffers = [one.slice.number for one in self.all if layout.is_mean(one.slice)]
+        self.buffers = [one.slice.number for one in self.all if layout.is_of_buffers(one.slice)]
 
     def behind(self) -> dict[int, list[int]]:
         """The slices that a parameter's values lie in, by the parameter's id."""
@@ -81,7 +81,7 @@ class Shelves:
         return Shelf(one, self._pushed(one), Pulled(network, codec))
 
     def _pushed(self, one: Slice) -> Pushed:
-        if self._layout.is_mean(one):
+        if self._layout.is_of_buffers(one):
             return Exact(self._statistics[one.chunk].values[self._run(one)])
         bucket_number, first = self._places[one.parts[0].parameter]
         bucket, plan = self._buckets.all[bucket_number], self._layout.plans[bucket_number]
