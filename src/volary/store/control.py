@@ -51,8 +51,10 @@ def admitted(address: str, key_file: Path, worker: int) -> Admission:
         raise SettingError(f"address is {address!r}; accepted: host:port, as the store says it")
     try:
         key = bytes.fromhex(key_file.read_text())
-    except (OSError, ValueError) as problem:
-        raise SettingError(f"key_file {key_file} cannot be read: {problem}; accepted: what the store wrote") from None
+    except OSError as problem:
+        raise SettingError(f"key_file {key_file} cannot be read: {problem.strerror}") from None
+    except ValueError:
+        raise SettingError(f"key_file {key_file} holds no key; accepted: what the store wrote") from None
     hello = msgspec.to_builtins(WorkerHello(worker))
     connection = Connection.open(host, int(port), key, "store", hello, timeout_s=CONNECT_TIMEOUT_S)
     try:
