@@ -199,6 +199,24 @@ def test_the_network_is_put_together_from_what_servers_wrote(tmp_path: Path) -> 
     assert found["layers.1.running_mean"].unique().tolist() == [2.5]  # of two contributions that sum up to 5
 
 
+def test_what_a_server_writes_for_one_that_was_lost_stands_beside_its_own(tmp_path: Path) -> None:
+    servers = Servers(served(), 1, tmp_path)
+    servers.layout = lay_out(served(), servers.model.module, 2)
+    vault = filled(
+        served(), servers.model, servers.layout, servers.layout.slices, servers.checkpoints, ServerWelcome(None, 0)
+    )
+    for number in vault.numbers:
+        vault.keep(number, 1)
+    writer = Writer(0, servers.layout, servers.model.module, servers.checkpoints)
+    servers.checkpoints.begin(1)
+    sums = writer.write(vault, 1, 1, [0]) | writer.write(vault, 1, 1, [1])
+    servers.checkpoints.commit(1, 2, sums, None)
+    manifest = servers.checkpoints.verify(1)
+    whole = Shards.read(servers.checkpoints.path(1), manifest).whole()
+    for name, values in servers.start.state_dict().items():
+        assert torch.equal(whole[name], values)
+
+
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     servers = Servers(served("Dropping"), 2, tmp_path)
     servers.keep(1)

@@ -7,7 +7,7 @@ values and what the optimiser remembers of each; how these tensors lie; and one 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 _FIRST_SHARD = 0  # beside which lies what no server keeps
 
 
-def file_of(number: int) -> str:
-    """The file of server `number`."""
-    return f"server-{number}.pt"
+def file_of(number: int, shards: Sequence[int]) -> str:
+    """The file that server `number` writes of these shards; it may have others to write for one that was lost."""
+    return f"server-{number}-shard-{'-'.join(map(str, shards))}.pt"
 
 
 def is_served(manifest: Manifest) -> bool:
@@ -68,7 +68,7 @@ class Writer:
         }
         buffer = io.BytesIO()
         torch.save(content, buffer)
-        name = file_of(self._number)
+        name = file_of(self._number, shards)
         return {name: self._checkpoints.write(step, name, buffer.getvalue())}
 
     def _described(self, vault: Vault, one: Slice, cut: int) -> dict[str, Any]:
