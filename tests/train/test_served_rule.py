@@ -13,20 +13,19 @@ from torch import Tensor, nn
 from train._training import Quick, session
 from volary.comm.transports._tcp import Received
 from volary.errors import RunError, SettingError
-from volary.run.checkpoints import Checkpoints
+from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.server._memory import Offer
 from volary.server.header import Form
 from volary.server.messages import Contribution, ServerWelcome
 from volary.server.vault import Held, Vault
 from volary.session.spec import Session
 from volary.train.assemble import Model, build_model, update_rule
-from volary.train.checkpoint import load_weights
 from volary.train.seeds import seed_all
 from volary.train.served.layout import Layout, lay_out
 from volary.train.served.rule import Clock
 from volary.train.served.serve import filled
 from volary.train.served.shards import Shards, Writer
-from volary.train.weights import saved_weights
+from volary.train.weights import load_weights, saved_weights
 
 RULES = Path(__file__).with_name("_own_rules.py")
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -93,9 +92,9 @@ class Servers:
             for number in vault.numbers:
                 vault.keep(number, cut)
 
-    def save(self, step: int, cut: int) -> None:
+    def save(self, step: int, cut: int, progress: bytes = b"{}") -> None:
         self.checkpoints.begin(step)
-        sums: dict[str, str] = {}
+        sums = {ROSTER: self.checkpoints.write(step, ROSTER, progress)}
         for shard, vault in enumerate(self.vaults):
             writer = Writer(shard, self.layout, self.model.module, self.checkpoints)
             sums |= writer.write(vault, cut, step, [shard])
