@@ -183,3 +183,11 @@ def test_a_database_that_is_none_is_refused_in_a_sentence(tmp_path):
     path.write_bytes(b"no database " * 100)
     with pytest.raises(RunError, match=r"run.sqlite: cannot be written: file is not a database"):
         Journal(path)
+
+
+def test_what_servers_counted_in_one_life_says_nothing_of_the_next(run, journal):
+    journal.start_life(0)
+    journal.note(steps_now=3, counted_from=1.5, counted_from_step=1, best=0.5)
+    journal.start_life(3)
+    with RunReader(run) as reader:
+        assert reader.info() == {"best": "0.5", "life": "1"}

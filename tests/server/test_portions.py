@@ -192,3 +192,12 @@ def test_what_a_checkpoint_keeps_is_short():
     given_out = [dealt(portions, worker) for worker in (0, 1) for _ in range(50)]
     portions.used(given_out)
     assert portions.left() == Left(1, [(0, 500, 100_000)])
+
+
+def test_what_is_left_of_an_epoch_is_dealt_up_to_the_runs_limit():
+    portions = Portions(Plan(samples=40, batch_size=10, limit=65), Left(2, [(1, 20, 40)]))
+    portions.join(0)
+    first = dealt(portions, 0)
+    assert (first.epoch, first.start, first.end) == (1, 20, 25)
+    assert portions.exhausted
+    assert Portions(Plan(samples=40, batch_size=10, limit=60), Left(2, [(1, 20, 40)])).exhausted

@@ -12,9 +12,9 @@ import safetensors.torch
 import torch
 
 from train._training import OVERLAPPED, Quick, Trained, looked_at, made, session, started, trained
-from volary.run.checkpoints import MANIFEST, Checkpoints
-from volary.train.checkpoint import SHARED, WEIGHTS
+from volary.run.checkpoints import MANIFEST, ROSTER, Checkpoints
 from volary.train.loop import train
+from volary.train.weights import SHARED, WEIGHTS
 
 
 class Full(Quick):
@@ -74,7 +74,7 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(worke
             assert torch.equal(parameter, resumed.parameters[name])
     folder = workers.folder / "1"
     whole, resumed = (Checkpoints(folder / name).verify(12).files for name in ("whole", "stopped"))
-    assert sorted(whole) == [WEIGHTS, *(f"rank-{rank}.pt" for rank in range(world_size)), SHARED]
+    assert sorted(whole) == [WEIGHTS, *(f"rank-{rank}.pt" for rank in range(world_size)), ROSTER, SHARED]
     states = [torch.load(folder / name / "step-00000012" / SHARED) for name in ("whole", "stopped")]
     assert flat(states[0]) == flat(states[1]), "optimiser, and the position in the data"
     # its bytes depend on which of its words were the same object

@@ -13,20 +13,19 @@ from torch import Tensor, nn
 from train._training import Quick, session
 from volary.comm.transports._tcp import Received
 from volary.errors import RunError, SettingError
-from volary.run.checkpoints import Checkpoints
+from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.server._memory import Offer
 from volary.server.header import Form
 from volary.server.messages import Contribution, ServerWelcome
 from volary.server.vault import Held, Vault
 from volary.session.spec import Session
 from volary.train.assemble import Model, build_model, update_rule
-from volary.train.checkpoint import load_weights
 from volary.train.seeds import seed_all
 from volary.train.served.layout import Layout, lay_out
 from volary.train.served.rule import Clock
 from volary.train.served.serve import filled
 from volary.train.served.shards import Shards, Writer
-from volary.train.weights import saved_weights
+from volary.train.weights import load_weights, saved_weights
 
 RULES = Path(__file__).with_name("_own_rules.py")
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -93,9 +92,9 @@ class Servers:
             for number in vault.numbers:
                 vault.keep(number, cut)
 
-    def save(self, step: int, cut: int) -> None:
+    def save(self, step: int, cut: int, progress: bytes = b"{}") -> None:
         self.checkpoints.begin(step)
-        sums: dict[str, str] = {}
+        sums = {ROSTER: self.checkpoints.write(step, ROSTER, progress)}
         for shard, vault in enumerate(self.vaults):
             writer = Writer(shard, self.layout, self.model.module, self.checkpoints)
             sums |= writer.write(vault, cut, step, [shard])
@@ -209,6 +208,24 @@ def test_an_index_that_is_expanded_stays_beside_what_travels() -> None:
     names = [name for name, _ in lay_out(of, module, 2).tensors]
     assert "index" not in names
     assert "layers.1.num_batches_tracked" in names
+
+
+def test_what_a_server_writes_for_one_that_was_lost_stands_beside_its_own(tmp_path: Path) -> None:
+    servers = Servers(served(), 1, tmp_path)
+    servers.layout = lay_out(served(), servers.model.module, 2)
+    vault = filled(
+        served(), servers.model, servers.layout, servers.layout.slices, servers.checkpoints, ServerWelcome(None, 0)
+    )
+    for number in vault.numbers:
+        vault.keep(number, 1)
+    writer = Writer(0, servers.layout, servers.model.module, servers.checkpoints)
+    servers.checkpoints.begin(1)
+    sums = writer.write(vault, 1, 1, [0]) | writer.write(vault, 1, 1, [1])
+    servers.checkpoints.commit(1, 2, sums, None)
+    manifest = servers.checkpoints.verify(1)
+    whole = Shards.read(servers.checkpoints.path(1), manifest).whole()
+    for name, values in servers.start.state_dict().items():
+        assert torch.equal(whole[name], values)
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:

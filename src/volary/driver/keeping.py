@@ -8,11 +8,9 @@ from typing import Any
 
 import msgspec
 
-from volary.run.checkpoints import Checkpoints, read
+from volary.run.checkpoints import ROSTER, Checkpoints, read
 from volary.run.journal import Journal
 from volary.session.spec import Checkpoint as Settings
-
-ROSTER = "roster.json"
 
 
 class Keeping:

@@ -40,6 +40,10 @@ class Served:
         self._count = strategy.exchange.count(strategy.workers)
         self._keeping = Keeping(checkpoints, session.checkpoint, self._count)
         found = restored(checkpoints, journal)
+        if found is not None and strategy.codec.feedback:
+            journal.event(
+                "warning", text="what the codec left out of gradients so far is lost: workers begin without it"
+            )
         self._roster = Roster(terms_of(session), strategy.consistency, self._keeping, self._said, found)
         self._processes = Processes()
         self._exits: dict[int, Exited] = {}

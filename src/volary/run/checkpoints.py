@@ -16,6 +16,7 @@ from volary.errors import RunError
 from volary.run.disk import Disk
 
 MANIFEST = "checkpoint.json"
+ROSTER = "roster.json"  # how far the run is, in the words of volary.server.roster
 _CHUNK_BYTES = 1 << 20
 _NAME = re.compile(r"step-(\d{8,})|\.step-(\d{8,})-old")
 

@@ -145,6 +145,8 @@ def _start_life(database: sqlite3.Connection, step: int) -> int:
     database.execute("DELETE FROM steps WHERE step > ?", (step,))
     database.execute("DELETE FROM metrics WHERE step > ?", (step,))
     database.execute(spans.TAKE_BACK, (step,))
+    # in this life workers may count themselves
+    database.execute("DELETE FROM info WHERE key IN ('steps_now', 'counted_from', 'counted_from_step')")
     database.execute("INSERT OR REPLACE INTO info VALUES ('life', ?)", (str(life),))
     database.execute("COMMIT")
     return life

@@ -67,7 +67,8 @@ class Portions:
         self.plan = plan
         self.left_over = 0
         self._epoch = left.epoch if left else 0
-        self._undealt = list(left.ranges) if left else []
+        ranges = [(epoch, start, min(end, self._dealable(epoch))) for epoch, start, end in left.ranges] if left else []
+        self._undealt = [(epoch, start, end) for epoch, start, end in ranges if start < end]
         self._numbers = 0
         self._again: deque[Portion] = deque()
         self._queues: dict[int, deque[Portion]] = {}

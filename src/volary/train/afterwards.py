@@ -11,10 +11,9 @@ from volary.data.feed import Feed
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.assemble import HeldBack, Model, build_model
-from volary.train.checkpoint import load_weights
 from volary.train.evaluation import measure
 from volary.train.recorder import Recorder
-from volary.train.weights import saved_weights
+from volary.train.weights import load_weights, saved_weights
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory

@@ -19,6 +19,7 @@ from volary.run.best import Best
 from volary.session.reference import UserObject
 from volary.train.carried import Carried
 from volary.train.checkpoint import Saver, Stateful
+from volary.train.crossing import shared_of
 from volary.train.loop import Training
 from volary.train.precision import Precision
 from volary.train.schedules._paced import Paced
@@ -26,10 +27,12 @@ from volary.train.strategy import build_strategy
 from volary.train.update import Update
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from volary.data._base import Samples, Split
     from volary.data.batch import Batch
     from volary.network._criterion import Criterion
-    from volary.run.checkpoints import Checkpoints
+    from volary.run.checkpoints import Checkpoints, Manifest
     from volary.session.spec import Session
     from volary.train.bulletin import Bulletin
     from volary.train.recorder import Recorder
@@ -122,6 +125,7 @@ def assemble(
         parts | ({"growth": growth} if growth else {}),
         carried,
         session.checkpoint,
+        _from_servers(session, model.module, update, feed, recorder),
     )
     strategy = build_strategy(
         session.strategy,
@@ -178,6 +182,22 @@ def _update(session: Session, module: nn.Module, precision: Precision, feed: Fee
     build, elementwise = update_rule(session)
     schedule = Paced(session.schedule, feed)
     return Update(build(trainable), schedule, session.train, precision, steps, build, elementwise)
+
+
+def _from_servers(
+    session: Session, module: nn.Module, update: Update, feed: Feed, recorder: Recorder
+) -> Callable[[Path, Manifest], dict[str, Any]]:
+    """Reads what all ranks hold alike from a checkpoint that servers wrote, and says what is not in it."""
+
+    def told(text: str) -> None:
+        recorder.event("warning", text=text)
+
+    def state(path: Path, manifest: Manifest) -> dict[str, Any]:
+        if session.strategy.codec.feedback:
+            told("what the codec left out of gradients so far is lost: servers' checkpoints do not hold it")
+        return shared_of(path, manifest, module, update, feed, told)
+
+    return state
 
 
 def update_rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.optim.Optimizer], bool]:

@@ -6,27 +6,27 @@ import io
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 import torch
-from safetensors.torch import load as load_safetensors
-from safetensors.torch import save as save_safetensors
+from safetensors.torch import save
 
-from volary.errors import RunError
-from volary.run.checkpoints import Checkpoints, Manifest, read
+from volary.run.checkpoints import ROSTER, Checkpoints, Manifest, read
+from volary.train.crossing import roster_state
 from volary.train.first_state import Late
 from volary.train.seeds import generators_state, restore_generators
+from volary.train.served.shards import is_served
 from volary.train.skeleton import blank, put_together, taken_apart
+from volary.train.weights import SHARED, WEIGHTS, load_buffers, load_weights, saved_weights, weights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from torch import Tensor, nn
 
     from volary.session.spec import Checkpoint as Settings
     from volary.train.bulletin import Bulletin
     from volary.train.recorder import Recorder
-
-WEIGHTS = "model.safetensors"
-SHARED = "state.pt"
 
 
 class Stateful(Protocol):
@@ -57,8 +57,9 @@ class Saver:
     """Writes and reads the checkpoints of one run, all ranks together.
 
     parts: what all ranks hold alike (update, feed, best, ways), saved by rank 0. Each rank adds its random generators,
-    the network's buffers and what it owes, which differ between ranks. late: of a resumed state, what rank 0 has yet to
-    send to the others besides the parameters.
+    the network's buffers and what it owes, which differ between ranks. from_servers: reads what all
+    hold alike from a checkpoint that servers wrote. late: of a resumed state, what rank 0 has yet to send to the others
+    besides the parameters.
     """
 
     def __init__(
@@ -70,9 +71,11 @@ class Saver:
         parts: dict[str, Stateful],
         owing: Owing,
         settings: Settings,
+        from_servers: Callable[[Path, Manifest], dict[str, Any]],
     ) -> None:
         self._checkpoints, self._bulletin, self._recorder = checkpoints, bulletin, recorder
         self._module, self._parts, self._owing, self._settings = module, parts, owing, settings
+        self._from_servers = from_servers
         self.late = Late()
         self._newest = "none yet"
         self._saved = 0
@@ -141,8 +144,9 @@ class Saver:
             raise OSError(refusal)
         files = {_own(rank): _packed(self._own_state())}
         if rank == 0:
-            files[WEIGHTS] = save_safetensors(_apart(_weights(self._module)))
-            files[SHARED] = _packed({name: part.state() for name, part in self._parts.items()})
+            files[WEIGHTS] = save(_apart(weights_of(self._module)))
+            shared = {name: part.state() for name, part in self._parts.items()}
+            files |= {SHARED: _packed(shared), ROSTER: msgspec.json.encode(roster_state(step, shared))}
         sums = {name: self._checkpoints.write(step, name, data) for name, data in files.items()}
         if rank != 0:
             self._bulletin.post(topic, {"files": sums})
@@ -177,9 +181,10 @@ class Saver:
     def _restore(self, manifest: Manifest) -> None:
         path, rank = self._checkpoints.path(manifest.step), self._bulletin.rank
         if rank == 0:
-            load_weights(self._module, read(path, manifest, WEIGHTS))
-            shared = _unpacked(read(path, manifest, SHARED))
-            apart = {name: taken_apart(shared[name]) for name in self._parts}
+            load_weights(self._module, saved_weights(path, manifest))
+            served = is_served(manifest)
+            shared = self._from_servers(path, manifest) if served else _unpacked(read(path, manifest, SHARED))
+            apart = {name: taken_apart(shared[name]) for name in self._parts if name in shared}
             self._bulletin.post("resumed-state", {name: plain for name, (plain, _) in apart.items()})
         else:
             posted = self._bulletin.read("resumed-state", 0)
@@ -198,8 +203,8 @@ class Saver:
 
     def _restore_own(self, manifest: Manifest) -> None:
         path, rank = self._checkpoints.path(manifest.step), self._bulletin.rank
-        if rank >= manifest.world_size:  # the run had fewer workers
-            load_buffers(self._module, read(path, manifest, WEIGHTS))
+        if rank >= manifest.world_size or is_served(manifest):  # the run had fewer workers, or servers
+            load_buffers(self._module, saved_weights(path, manifest))
             return
         state = _unpacked(read(path, manifest, _own(rank)))
         for name, buffer in self._module.named_buffers():
@@ -213,38 +218,6 @@ class Saver:
 def _own(rank: int) -> str:
     """The file of what is a rank's own."""
     return f"rank-{rank}.pt"
-
-
-def load_buffers(module: nn.Module, data: bytes) -> None:
-    """Set the module's buffers, of those that are saved with a network."""
-    tensors = load_safetensors(data)
-    for name, buffer in module.named_buffers():
-        if name in tensors:
-            buffer.copy_(tensors[name])
-
-
-def load_weights(module: nn.Module, data: bytes) -> None:
-    """Set the module's parameters and buffers. Raises RunError, naming the first tensor that does not fit."""
-    tensors = load_safetensors(data)
-    own = _weights(module)
-    for name, tensor in own.items():
-        if name not in tensors or tensors[name].shape != tensor.shape:
-            found = tuple(tensors[name].shape) if name in tensors else "missing"
-            raise RunError(f"the checkpoint's {name} is {found}; the network's is {tuple(tensor.shape)}")
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(tensors[name])
-
-
-def _weights(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by name; one that is shared stands once, under its first name."""
-    fleeting = {
-        f"{prefix}.{name}".lstrip(".")
-        for prefix, part in module.named_modules()
-        for name in part._non_persistent_buffers_set
-    }
-    named = [*module.named_parameters(), *module.named_buffers()]
-    return {name: tensor.detach() for name, tensor in named if name not in fleeting}
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -36,7 +36,7 @@ class Update:
         self.optimizer = optimizer
         self.lr = 0.0
         self._schedule, self._settings, self._precision, self._steps = schedule, settings, precision, steps
-        self._build, self._elementwise = build, elementwise
+        self._build, self.elementwise = build, elementwise
         # torch's own rules leave gradients as they are; of others nobody knows
         self._foreign = not type(optimizer).__module__.startswith("torch.optim.")
         self._base = [float(group["lr"]) for group in optimizer.param_groups]
@@ -55,7 +55,7 @@ class Update:
             return "train.clip_norm needs the norm of all gradients"
         if self._precision.scales:
             return "fp16 leaves an update out if any gradient overflowed"
-        if not self._elementwise:
+        if not self.elementwise:
             return f"nothing says that {type(self.optimizer).__name__} updates each value on its own"
         return ""
 

@@ -23,11 +23,12 @@ from volary.server.orders import Orders, Reports, heard, spoken
 from volary.server.shard import Shard
 from volary.server.vault import Rule, Vault
 from volary.session.spec import Session
-from volary.train.assemble import Model, build_model
+from volary.train.assemble import Model, build_model, update_rule
+from volary.train.crossing import shards_of
 from volary.train.seeds import seed_all
 from volary.train.served.layout import Layout, lay_out
 from volary.train.served.rule import BufferRule, Clock, OptimizerRule
-from volary.train.served.shards import Shards, Writer
+from volary.train.served.shards import Writer
 
 if TYPE_CHECKING:
     from volary.codec._base import Codec
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
     from volary.server._memory import Take
     from volary.server.slices import Slice
+    from volary.train.served.shards import Shards
 
 CONNECT_TIMEOUT_S = 30.0
 READY_TIMEOUT_S = 600.0  # workers that connect early wait for a checkpoint to be read, however large
@@ -139,8 +141,10 @@ def filled(
     rules = dict[int, Rule](dict.fromkeys((one.number for one in own), rule))
     rules |= dict.fromkeys((one.number for one in buffers), BufferRule(buffers))
     if welcome.restore is not None:
-        manifest = checkpoints.manifest(welcome.restore)
-        _restore(Shards.read(checkpoints.path(welcome.restore), manifest), layout, slices, rules)
+        build, elementwise = update_rule(session)
+        whole = build([one for one in model.module.parameters() if one.requires_grad])
+        path, manifest = checkpoints.path(welcome.restore), checkpoints.manifest(welcome.restore)
+        _restore(shards_of(path, manifest, model.module, layout.tensors, whole, elementwise), layout, slices, rules)
     values = {one.number: torch.cat([layout.values(part) for part in one.parts]) for one in slices}
     forms = Forms({one.number: _shape(layout, one) for one in slices}, session.strategy.codec)
     return Vault(forms, values, rules.__getitem__, welcome.applied, memory)

@@ -1,13 +1,14 @@
 """What servers leave in a checkpoint: by the parameters' names, so that any number of servers goes on from it.
 
-Each server writes one file: slices as (name, start, end) of parameters and buffers in their order in memory, with their
-values and what the optimiser remembers of each; how these tensors lie; and one of them what no server keeps.
+A server writes a file of the shards that it is asked for: slices as (name, start, end) of parameters and buffers in
+their order in memory, with their values and what the optimiser remembers of each; how these tensors lie; and beside the
+first shard what no server keeps.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 _FIRST_SHARD = 0  # beside which lies what no server keeps
 
 
-def file_of(number: int) -> str:
-    """The file of server `number`."""
-    return f"server-{number}.pt"
+def file_of(number: int, shards: Sequence[int]) -> str:
+    """The file that server `number` writes of these shards; it may have others to write for one that was lost."""
+    return f"server-{number}-shard-{'-'.join(map(str, shards))}.pt"
 
 
 def is_served(manifest: Manifest) -> bool:
@@ -68,7 +69,7 @@ class Writer:
         }
         buffer = io.BytesIO()
         torch.save(content, buffer)
-        name = file_of(self._number)
+        name = file_of(self._number, shards)
         return {name: self._checkpoints.write(step, name, buffer.getvalue())}
 
     def _described(self, vault: Vault, one: Slice, cut: int) -> dict[str, Any]:
@@ -138,14 +139,17 @@ class Shards:
             found[name] = one
         return found
 
+    def add(self, name: str, start: int, values: Tensor, state: Mapping[str, Any]) -> None:
+        """Values of a tensor from `start` on, in its order in memory, and what the optimiser remembers of them."""
+        self.pieces.setdefault(name, []).append(_Piece(start, start + len(values), values, state))
+
     def _add(self, content: Mapping[str, Any]) -> None:
         self.tensors |= content["tensors"]
         self.rest |= content["rest"]
         for one in content["slices"]:
             at = 0
             for (name, start, end), state in zip(one["parts"], one["state"], strict=True):
-                values = one["values"][at : at + end - start]
-                self.pieces.setdefault(name, []).append(_Piece(start, end, values, state))
+                self.add(name, start, one["values"][at : at + end - start], state)
                 at += end - start
 
     def _between(self, name: str, start: int, end: int) -> Iterator[tuple[_Piece, slice]]:

@@ -1,0 +1,31 @@
+"""What the driver of a run over servers says of the checkpoint that it goes on from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from volary.driver.served import Served
+from volary.run.checkpoints import ROSTER, Checkpoints
+from volary.run.directory import RunDirectory
+from volary.run.journal import Journal
+from volary.run.reader import RunReader
+from volary.session import Session
+
+
+@pytest.mark.parametrize(("codec", "told"), [("none", []), ("fp16", []), ("topk", ["resumed", "warning"])])
+def test_what_a_codec_had_left_out_is_told_to_be_lost(codec: str, told: list[str]) -> None:
+    data = {"source": {"name": "synthetic", "shape": [4], "samples": 20}, "batch_size": 4}
+    one = Session(network="softmax", data=data, strategy={"exchange": "server", "codec": codec})
+    directory = RunDirectory.create(Path("runs"), "it", "it", one.to_yaml())
+    checkpoints = Checkpoints(directory.checkpoints)
+    checkpoints.begin(3)
+    checkpoints.commit(3, 1, {ROSTER: checkpoints.write(3, ROSTER, b'{"closings": 3, "samples": 12}')}, None)
+    journal = Journal(directory.database)
+    served = Served(directory, one, journal, "127.0.0.1")
+    journal.close()
+    assert served.steps(0) == 3
+    with RunReader(directory) as reader:
+        assert [event.kind for event in reader.events()] == (told or ["resumed"])
+        assert all("left out of gradients so far is lost" in one.data["text"] for one in reader.events(kind="warning"))
