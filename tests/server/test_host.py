@@ -124,9 +124,9 @@ class Worker:
         self.say(Kind.SET, number, values)
         assert self.hear()[0].kind is Kind.HELD
 
-    def pull(self, number: int, at_least: int = 0, cut: int = 0) -> tuple[Header, torch.Tensor]:
+    def pull(self, number: int, at_least: int = 0, **more: Any) -> tuple[Header, torch.Tensor]:
         self.requests += 1
-        self.say(Kind.PULL, number, version=at_least, clock=self.requests, cut=cut)
+        self.say(Kind.PULL, number, version=at_least, clock=self.requests, **more)
         header, payload = self.hear()
         exact = header.kind is Kind.VALUES and header.form is Form.EXACT
         return header, torch.frombuffer(bytearray(payload), dtype=torch.float32 if exact else torch.uint8)
@@ -259,19 +259,23 @@ def test_pulled_differences_come_to_what_the_server_has(name: str) -> None:
     codec = CODECS.load(name)()
     shapes = {0: Shape((SIZE,), (SIZE,)), 1: Shape((SIZE,), (SIZE,), torch.float64)}
     with serving(shapes=shapes, pulls=codec) as server, closed(server.worker(0)) as worker:
-        header, has = worker.pull(0)
+        header, has = worker.pull(0, form=Form.DIFFERENCE)
         assert header.form is Form.EXACT
         change = torch.randn(SIZE)
         for clock in range(12):
             worker.push(0, change if clock == 0 else ones(0), clock)
             worker.push(1, change.double(), clock)
             server.host.order(lambda clock=clock: server.host.shard.close(closing(clock + 1, (0, clock))))
-            header, frame = worker.pull(0, at_least=clock + 1)
+            header, frame = worker.pull(0, at_least=clock + 1, form=Form.DIFFERENCE)
             assert header.form is Form.DIFFERENCE
             assert header.length <= 2 * SIZE
             codec.add(frame, has.view(1, -1))
         torch.testing.assert_close(has, change, rtol=0, atol=1e-6)  # what a frame lost came with the next
-        assert worker.pull(1)[0].form is Form.EXACT
+        assert worker.pull(1, form=Form.DIFFERENCE)[0].form is Form.EXACT
+        header, has = worker.pull(0)  # as of one who has had values of another server since
+        assert header.form is Form.EXACT
+        codec.add(worker.pull(0, form=Form.DIFFERENCE)[1], has.view(1, -1))
+        torch.testing.assert_close(has, change)
 
 
 @pytest.mark.parametrize("name", ["int8", "onebit", "topk", "powersgd", "threshold"])
