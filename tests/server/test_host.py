@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import random
 import secrets
 import threading
@@ -74,9 +75,10 @@ def serving(
     shapes: dict[int, Shape] | None = None,
     codec: Any = None,
     pulls: Any = None,
+    rule: Adds | None = None,
 ) -> Iterator[Serving]:
     """With a local rule slices come with their first values."""
-    carrier, rule, kept = TRANSPORTS.load(transport)(), Adds(), list[int]()
+    carrier, rule, kept = TRANSPORTS.load(transport)(), rule or Adds(), list[int]()
     shapes = shapes or {number: Shape((SIZE,), (SIZE,)) for number in range(4)}
     here = {} if local else shapes
     values = {number: torch.zeros(shape.size, dtype=shape.dtype) for number, shape in here.items()}
@@ -347,6 +349,48 @@ def test_a_worker_that_connects_again_takes_the_place_of_its_old_connection() ->
         with pytest.raises(ConnectionLost):
             before.hear()
         before.channel.close()
+
+
+def test_of_connections_that_take_a_worker_s_place_at_once_one_has_it_and_the_other_ends() -> None:
+    applying, go_on = threading.Event(), threading.Event()
+
+    class Waits(Adds):
+        def apply(self, number: int, values: Any, update: Update) -> None:
+            applying.set()
+            assert go_on.wait(WITHIN_S)
+
+    with serving(rule=Waits()) as server:
+        server.host.order(lambda: server.host.shard.close(closing(1, (0, 0))))
+        before = server.worker(0)
+        before.say(Kind.PUSH, 0, ones(), clock=0)
+        assert applying.wait(WITHIN_S)  # in the thread of the old connection, which so cannot end
+        new = [server.worker(0), server.worker(0)]
+        for one in new:
+            one.say(Kind.PUSH, 1, ones(), clock=1)
+        with pytest.raises(ConnectionLost):  # somebody wants its place
+            [before.hear() for _ in range(2)]
+        answered, ended = queue.SimpleQueue[tuple[Worker, int]](), queue.SimpleQueue[Worker]()
+        ears = [threading.Thread(target=listen, args=(one, answered, ended)) for one in new]
+        for ear in ears:
+            ear.start()
+        go_on.set()
+        gone = ended.get(timeout=WITHIN_S)
+        (stays,) = [one for one in new if one is not gone]
+        stays.say(Kind.PUSH, 1, ones(), clock=2)
+        while answered.get(timeout=WITHIN_S) != (stays, 2):
+            pass
+        for each in [before, *new]:
+            each.channel.close()
+        for ear in ears:
+            ear.join(WITHIN_S)
+
+
+def listen(one: Worker, answered: queue.SimpleQueue[tuple[Worker, int]], ended: queue.SimpleQueue[Worker]) -> None:
+    """Until the connection ends; tells which clocks are answered."""
+    with contextlib.suppress(ConnectionLost):
+        while True:
+            answered.put((one, one.hear()[0].clock))
+    ended.put(one)
 
 
 def test_what_a_rule_raises_ends_the_server_and_is_told() -> None:
