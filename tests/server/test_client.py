@@ -286,6 +286,25 @@ def test_values_never_go_back_even_when_a_replica_is_behind(served):
     assert not served.awaits(1, values(0, asked, 8))
 
 
+def test_differences_are_taken_only_to_what_the_same_connection_brought_last(served):
+    def asked_next(actions):
+        (asked,) = actions
+        return asked, (asked.server, asked.header.form)
+
+    asked, first = asked_next(served.pull(0, at_least=0))
+    served.received(0, values(0, asked, 1))
+    asked, second = asked_next(served.pull(0, at_least=2))
+    assert (first, second) == ((0, Form.EXACT), (0, Form.DIFFERENCE))
+
+    asked, elsewhere = asked_next(served.lost(0))
+    served.received(1, values(0, asked, 2))
+    served.connected(0)
+    asked, again = asked_next(served.pull(0, at_least=3))
+    assert (elsewhere, again) == ((1, Form.EXACT), (0, Form.EXACT))
+    asked, torn = asked_next(served.lost(0))  # half of its answer lies over what server 1 gave
+    assert torn == (1, Form.EXACT)
+
+
 def test_kept_values_are_asked_for_beside_the_newest_and_change_no_version(served):
     served.pull(0, at_least=0)
     (asked,) = served.pull(0, at_least=0, cut=4)

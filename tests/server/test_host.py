@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import random
 import secrets
 import threading
@@ -74,9 +75,10 @@ def serving(
     shapes: dict[int, Shape] | None = None,
     codec: Any = None,
     pulls: Any = None,
+    rule: Adds | None = None,
 ) -> Iterator[Serving]:
     """With a local rule slices come with their first values."""
-    carrier, rule, kept = TRANSPORTS.load(transport)(), Adds(), list[int]()
+    carrier, rule, kept = TRANSPORTS.load(transport)(), rule or Adds(), list[int]()
     shapes = shapes or {number: Shape((SIZE,), (SIZE,)) for number in range(4)}
     here = {} if local else shapes
     values = {number: torch.zeros(shape.size, dtype=shape.dtype) for number, shape in here.items()}
@@ -124,9 +126,9 @@ class Worker:
         self.say(Kind.SET, number, values)
         assert self.hear()[0].kind is Kind.HELD
 
-    def pull(self, number: int, at_least: int = 0, cut: int = 0) -> tuple[Header, torch.Tensor]:
+    def pull(self, number: int, at_least: int = 0, **more: Any) -> tuple[Header, torch.Tensor]:
         self.requests += 1
-        self.say(Kind.PULL, number, version=at_least, clock=self.requests, cut=cut)
+        self.say(Kind.PULL, number, version=at_least, clock=self.requests, **more)
         header, payload = self.hear()
         exact = header.kind is Kind.VALUES and header.form is Form.EXACT
         return header, torch.frombuffer(bytearray(payload), dtype=torch.float32 if exact else torch.uint8)
@@ -259,19 +261,23 @@ def test_pulled_differences_come_to_what_the_server_has(name: str) -> None:
     codec = CODECS.load(name)()
     shapes = {0: Shape((SIZE,), (SIZE,)), 1: Shape((SIZE,), (SIZE,), torch.float64)}
     with serving(shapes=shapes, pulls=codec) as server, closed(server.worker(0)) as worker:
-        header, has = worker.pull(0)
+        header, has = worker.pull(0, form=Form.DIFFERENCE)
         assert header.form is Form.EXACT
         change = torch.randn(SIZE)
         for clock in range(12):
             worker.push(0, change if clock == 0 else ones(0), clock)
             worker.push(1, change.double(), clock)
             server.host.order(lambda clock=clock: server.host.shard.close(closing(clock + 1, (0, clock))))
-            header, frame = worker.pull(0, at_least=clock + 1)
+            header, frame = worker.pull(0, at_least=clock + 1, form=Form.DIFFERENCE)
             assert header.form is Form.DIFFERENCE
             assert header.length <= 2 * SIZE
             codec.add(frame, has.view(1, -1))
         torch.testing.assert_close(has, change, rtol=0, atol=1e-6)  # what a frame lost came with the next
-        assert worker.pull(1)[0].form is Form.EXACT
+        assert worker.pull(1, form=Form.DIFFERENCE)[0].form is Form.EXACT
+        header, has = worker.pull(0)  # as of one who has had values of another server since
+        assert header.form is Form.EXACT
+        codec.add(worker.pull(0, form=Form.DIFFERENCE)[1], has.view(1, -1))
+        torch.testing.assert_close(has, change)
 
 
 @pytest.mark.parametrize("name", ["int8", "onebit", "topk", "powersgd", "threshold"])
@@ -343,6 +349,48 @@ def test_a_worker_that_connects_again_takes_the_place_of_its_old_connection() ->
         with pytest.raises(ConnectionLost):
             before.hear()
         before.channel.close()
+
+
+def test_of_connections_that_take_a_worker_s_place_at_once_one_has_it_and_the_other_ends() -> None:
+    applying, go_on = threading.Event(), threading.Event()
+
+    class Waits(Adds):
+        def apply(self, number: int, values: Any, update: Update) -> None:
+            applying.set()
+            assert go_on.wait(WITHIN_S)
+
+    with serving(rule=Waits()) as server:
+        server.host.order(lambda: server.host.shard.close(closing(1, (0, 0))))
+        before = server.worker(0)
+        before.say(Kind.PUSH, 0, ones(), clock=0)
+        assert applying.wait(WITHIN_S)  # in the thread of the old connection, which so cannot end
+        new = [server.worker(0), server.worker(0)]
+        for one in new:
+            one.say(Kind.PUSH, 1, ones(), clock=1)
+        with pytest.raises(ConnectionLost):  # somebody wants its place
+            [before.hear() for _ in range(2)]
+        answered, ended = queue.SimpleQueue[tuple[Worker, int]](), queue.SimpleQueue[Worker]()
+        ears = [threading.Thread(target=listen, args=(one, answered, ended)) for one in new]
+        for ear in ears:
+            ear.start()
+        go_on.set()
+        gone = ended.get(timeout=WITHIN_S)
+        (stays,) = [one for one in new if one is not gone]
+        stays.say(Kind.PUSH, 1, ones(), clock=2)
+        while answered.get(timeout=WITHIN_S) != (stays, 2):
+            pass
+        for each in [before, *new]:
+            each.channel.close()
+        for ear in ears:
+            ear.join(WITHIN_S)
+
+
+def listen(one: Worker, answered: queue.SimpleQueue[tuple[Worker, int]], ended: queue.SimpleQueue[Worker]) -> None:
+    """Until the connection ends; tells which clocks are answered."""
+    with contextlib.suppress(ConnectionLost):
+        while True:
+            answered.put((one, one.hear()[0].clock))
+    ended.put(one)
 
 
 def test_what_a_rule_raises_ends_the_server_and_is_told() -> None:

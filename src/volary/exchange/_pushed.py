@@ -89,7 +89,7 @@ class Encoded:
     def leave(self, header: Header) -> tuple[Header, Payload]:
         """What travels. Raises NotFinite."""
         with self._encoding:
-            if self._clock != header.clock:
+            if self._clock < header.clock:  # an older one is for a connection that has ended meanwhile
                 self._clock, self._nothing = header.clock, not self._encode()
         return (header._replace(used=0) if self._nothing else header), self._payload
 

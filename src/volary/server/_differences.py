@@ -23,11 +23,11 @@ class Differences:
         self._codec, self._pool = codec, pool
         self._has: dict[int, tuple[Tensor, Tensor]] = {}  # values (1, size), and the codec's memory
 
-    def frame(self, number: int, values: Tensor) -> Room | None:
-        """The frame of the difference to `values` (size,); None if they are to be sent in full."""
+    def frame(self, number: int, values: Tensor, *, anew: bool) -> Room | None:
+        """The frame of the difference to `values` (size,); None if they are to be sent in full: `anew`, or at first."""
         if values.dtype != torch.float32:
             return None
-        if number not in self._has:
+        if anew or number not in self._has:
             memory = torch.zeros(self._codec.memory_values(1, values.numel()))
             self._has[number] = values.clone().view(1, -1), memory
             return None

@@ -91,7 +91,7 @@ class Outbox:
         reading = kept or self._vault.read(header.slice)
         version = max(header.version, reading.version)  # an update of nothing changes only what the shard counts
         if self._differences is not None and kept is None:
-            frame = self._differences.frame(header.slice, reading.tensor)
+            frame = self._differences.frame(header.slice, reading.tensor, anew=header.form is Form.EXACT)
             if frame is not None:
                 reading.close()
                 header = header._replace(form=Form.DIFFERENCE, version=version, length=len(frame.payload))

@@ -78,10 +78,11 @@ class Plug:
         return (sent, received) if channel is None else (sent + channel.sent_bytes, received + channel.received_bytes)
 
     def say(self, urgency: tuple[int, int], header: Header) -> None:
-        """Send a message when its turn comes: the smallest urgency first."""
+        """Send a message when its turn comes, the smallest urgency first; forgotten where there is no connection."""
         with self._wake:
-            heapq.heappush(self._queue, (urgency, next(self._order), header))
-            self._wake.notify_all()
+            if self._channel is not None:  # else `lost` is being told: what the next connection carries is said anew
+                heapq.heappush(self._queue, (urgency, next(self._order), header))
+                self._wake.notify_all()
 
     def end(self) -> None:
         """Let go of the connection; returns at once."""

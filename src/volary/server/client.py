@@ -102,6 +102,7 @@ class Client:
         self._missing: dict[int, int] = {}  # slices that are not held, by clock
         self._pulls: dict[tuple[int, int], _Pull] = {}  # by slice and cut
         self._told: dict[int, int] = {}
+        self._giver: dict[int, int] = {}  # by slice, whose values are here, over the connection that stands
         self._requests = 0
 
     def add(self, slices: Sequence[Slice]) -> None:
@@ -180,6 +181,7 @@ class Client:
     def lost(self, server: int) -> list[Action]:
         """The connection has ended, and nothing more is received from it."""
         self._connected.discard(server)
+        self._giver = {number: other for number, other in self._giver.items() if other != server}
         for push in self._pushes.values():
             push.sent.discard(server)
         for pull in self._pulls.values():
@@ -241,8 +243,16 @@ class Client:
             return []
         self._requests += 1
         pull.server = server
-        pull.asked = Header(Kind.PULL, pull.slice, self._worker, self._requests, pull.wanted, cut=pull.cut, length=0)
+        clock, form = self._requests, Form.EXACT if pull.cut else self._form(pull.slice, server)
+        pull.asked = Header(Kind.PULL, pull.slice, self._worker, clock, pull.wanted, form, pull.cut, length=0)
         return [Send(server, pull.asked)]
+
+    def _form(self, number: int, server: int) -> Form:
+        """Differences are to what this server gave last, which nobody else's values must have come over."""
+        if self._giver.get(number) == server:
+            return Form.DIFFERENCE
+        self._giver.pop(number, None)
+        return Form.EXACT
 
     def _ask_open(self) -> list[Action]:
         return [action for pull in self._pulls.values() if pull.asked is None for action in self._ask(pull)]
@@ -250,7 +260,7 @@ class Client:
     def _came(self, pull: _Pull, header: Header) -> list[Action]:
         installed = Installed(header.slice, header.version, header.cut)
         if not header.cut:
-            self._versions[header.slice] = header.version
+            self._versions[header.slice], self._giver[header.slice] = header.version, pull.server
         if pull.wanted > header.version:
             return [installed, *self._ask(pull)]
         del self._pulls[header.slice, header.cut]

@@ -33,7 +33,7 @@ class Form(IntEnum):
     """How the values behind a header are written.
 
     EXACT: as they are. ENCODED: a codec's frame. FACTORS: what multiplies to them. DIFFERENCE: the frame of what they
-    differ by from what the worker has.
+    differ by from what this connection brought last; of PULL: the worker still has that, else it wants them EXACT.
     """
 
     EXACT = 0

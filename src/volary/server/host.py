@@ -75,8 +75,8 @@ class Host:
             return
         differences = Differences(self._pulls, self.vault.pool) if self._pulls is not None else None
         connection = _Connection(self, worker, channel, Outbox(channel, self.vault, differences, self._fail))
-        self._enter(connection)
         try:
+            self._enter(connection)
             connection.receive()
         except (ConnectionLost, BadFrame) as problem:
             if isinstance(problem, BadFrame):
@@ -183,20 +183,23 @@ class Host:
                 connection.channel.close()
 
     def _enter(self, connection: _Connection) -> None:
-        with self._lock:
-            before = self._connections.get(connection.worker)
-        if before is not None:
+        """Take the worker's place, once whoever has it has left. Raises ConnectionLost if it does not leave."""
+        while True:
+            with self._lock:
+                before = self._connections.setdefault(connection.worker, connection)
+                if before is connection:
+                    if self._closed or self._failed is not None:
+                        connection.channel.close()
+                    return
             before.channel.close()
-            before.ended.wait(JOIN_S)
-        with self._lock:
-            self._connections[connection.worker] = connection
-            if self._closed or self._failed is not None:
-                connection.channel.close()
+            if not before.ended.wait(JOIN_S):
+                raise ConnectionLost(f"an older connection of worker {connection.worker} did not end in {JOIN_S:g} s")
 
     def _leave(self, connection: _Connection) -> None:
         def leave() -> list[Action]:
-            if self._connections.get(connection.worker) is connection:
-                del self._connections[connection.worker]
+            if self._connections.get(connection.worker) is not connection:
+                return []
+            del self._connections[connection.worker]
             return self.shard.left(connection.worker)
 
         self.decide(leave)

@@ -304,7 +304,7 @@ class Shard:
             version = self._due(one, header)
             if version is not None:
                 del one.pulls[place]
-                answer = Header(Kind.VALUES, number, header.worker, header.clock, version, cut=header.cut)
+                answer = Header(Kind.VALUES, number, header.worker, header.clock, version, header.form, header.cut)
                 actions.append(Give(header.worker, answer))
         return actions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -25,6 +26,21 @@ pytestmark = pytest.mark.skipif(bool(_segments.why_not()), reason=_segments.why_
 
 def unasked(header: bytes) -> Payload | None:
     raise AssertionError("what is lent has a place")
+
+
+def test_memory_may_be_collected_while_other_memory_is_looked_for() -> None:
+    def collect() -> None:
+        circle: list[object] = [_segments.memory(SIZE)]
+        circle.append(circle)
+        with _segments._ours._lock:
+            del circle
+            gc.collect()
+
+    looking = threading.Thread(target=collect, daemon=True)
+    looking.start()
+    looking.join(WITHIN_S)
+    assert not looking.is_alive()
+    assert _segments.find(_segments.memory(SIZE)) is not None
 
 
 def test_what_lies_in_memory_is_lent_and_no_bytes_travel() -> None:

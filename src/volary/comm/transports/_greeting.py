@@ -43,9 +43,10 @@ def ask(plug: socket.socket, key: bytes, security: Security, own: Introduction, 
 
     Raises KeyRefused, ConnectionLost.
     """
-    sealed = security == "encrypted" and not stays_here(plug.getpeername()[0])
-    side = ClientSide(key, SERVICE, None, sealed)
     line = _Line(plug, deadline)
+    address = line.address()
+    sealed = security == "encrypted" and not stays_here(address)
+    side = ClientSide(key, SERVICE, None, sealed)
     try:
         line.say(side.opening())
         line.say(side.answer(line.hear()))
@@ -55,14 +56,14 @@ def ask(plug: socket.socket, key: bytes, security: Security, own: Introduction, 
         line.say(outgoing.seal_frame(encode(own)))
         return Acquaintance(outgoing, incoming, sealed, decode_as(incoming.open_body(line.hear()), Introduction))
     except BadFrame as problem:
-        raise KeyRefused(f"what listens at {plug.getpeername()[0]} is not of this run: {problem}") from None
+        raise KeyRefused(f"what listens at {address} is not of this run: {problem}") from None
 
 
 def answer(plug: socket.socket, key: bytes, security: Security, own: Introduction, deadline: float) -> Acquaintance:
     """The handshake of the side that listens. Raises BadFrame, BadMessage, ConnectionLost."""
-    sealed_only = security == "encrypted" and not stays_here(plug.getpeername()[0])
-    side = ServerSide(key, secrets.token_hex(8), {SERVICE}, sealed_only)
     line = _Line(plug, deadline)
+    sealed_only = security == "encrypted" and not stays_here(line.address())
+    side = ServerSide(key, secrets.token_hex(8), {SERVICE}, sealed_only)
     while side.service is None:
         frame, refusal = side.receive(line.hear())
         line.say(frame)
@@ -80,6 +81,11 @@ class _Line:
 
     def __init__(self, plug: socket.socket, deadline: float) -> None:
         self._plug, self._deadline = plug, deadline
+
+    def address(self) -> str:
+        """Of the other side; there is none any more where that died before it took the connection."""
+        with self._bounded():
+            return str(self._plug.getpeername()[0])
 
     def say(self, frame: bytes) -> None:
         with self._bounded():

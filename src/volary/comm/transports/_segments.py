@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import weakref
+from collections import deque
 from typing import NamedTuple
 
 from volary.comm.errors import ConnectionLost
@@ -42,6 +43,7 @@ class _Segments:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: list[Segment] = []
+        self._gone: deque[Segment] = deque()
         self._last = 0
 
     def create(self, size_bytes: int) -> memoryview:
@@ -53,10 +55,11 @@ class _Segments:
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
         mapped = mmap.mmap(descriptor, max(1, size_bytes))
         with self._lock:
+            self._forget_gone()
             self._last += 1
             segment = Segment(self._last, _address(memoryview(mapped)), len(mapped), descriptor)
             bisect.insort(self._known, segment, key=lambda one: one.start)
-        weakref.finalize(mapped, self._forget, segment)
+        weakref.finalize(mapped, self._let_go, segment)
         return memoryview(mapped)[:size_bytes]
 
     def find(self, payload: memoryview) -> tuple[Segment, int] | None:
@@ -64,16 +67,20 @@ class _Segments:
             return None
         address = _address(payload)
         with self._lock:
+            self._forget_gone()
             at = bisect.bisect_right(self._known, address, key=lambda one: one.start) - 1
             segment = self._known[at] if at >= 0 else None
         if segment is None or address + payload.nbytes > segment.start + segment.size_bytes:
             return None
         return segment, address - segment.start
 
-    def _forget(self, segment: Segment) -> None:
-        with self._lock:
-            self._known.remove(segment)
+    def _let_go(self, segment: Segment) -> None:
+        self._gone.append(segment)  # without the lock: memory may be collected in a thread that holds it
         os.close(segment.descriptor)
+
+    def _forget_gone(self) -> None:
+        while self._gone:
+            self._known.remove(self._gone.popleft())
 
 
 _ours = _Segments()
