@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,12 +32,12 @@ class Shape:
     dtype: torch.dtype = torch.float32
     added: bool = True
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Values."""
         return sum(self.lengths)
 
-    @property
+    @cached_property
     def size_bytes(self) -> int:
         """Bytes of the values as they are."""
         return self.size * self.dtype.itemsize

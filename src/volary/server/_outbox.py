@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from volary.comm.errors import ConnectionLost
+from volary.server._bell import Bell
 from volary.server.header import Form, Header
 
 if TYPE_CHECKING:
@@ -36,30 +37,33 @@ class Outbox:
         self._answers: deque[tuple[Header, str]] = deque()
         self._values: dict[tuple[int, int], tuple[Header, Reading | None]] = {}  # by slice and cut, in order
         self._lent: set[Reading] = set()
-        self._changed, self._closed = threading.Condition(), False
+        self._lock, self._bell, self._closed = threading.Lock(), Bell(), False
         self._thread = threading.Thread(target=self._run, name="server-outbox", daemon=True)
         self._thread.start()
 
     def answer(self, header: Header, sentence: str) -> None:
-        """Send a header, and the sentence behind it."""
-        with self._changed:
-            self._answers.append((header, sentence))
-            self._changed.notify()
+        """Send a header, and the sentence behind it, at the next `stir`."""
+        self._answers.append((header, sentence))
 
     def give(self, header: Header, kept: Reading | None) -> None:
-        """Send values behind a header: those that are kept, or else the newest. It answers earlier ones, too."""
-        with self._changed:
+        """Send values behind a header, at the next `stir`: those that are kept, or else the newest.
+
+        It answers earlier ones, too.
+        """
+        with self._lock:
             _, before = self._values.pop((header.slice, header.cut), (header, None))
             if before is not None:
                 before.close()
             self._values[header.slice, header.cut] = header, kept
-            self._changed.notify()
+
+    def stir(self) -> None:
+        """Send what there is."""
+        self._bell.ring()
 
     def close(self) -> None:
         """Send no more; the channel must have been closed."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
+        self._closed = True
+        self._bell.ring()
         self._thread.join(JOIN_S)
         for reading in [kept for _, kept in self._values.values() if kept is not None]:
             reading.close()
@@ -73,7 +77,7 @@ class Outbox:
                     header, sentence = self._answers.popleft()
                     self._channel.send(header.pack(), memoryview(sentence.encode()) if sentence else None)
                 else:
-                    with self._changed:
+                    with self._lock:
                         header, kept = self._values.pop(next(iter(self._values)))
                     self._send_values(header, kept)
         except ConnectionLost:
@@ -83,9 +87,11 @@ class Outbox:
 
     def _awaited(self) -> bool:
         """Whether there is something to be sent; False: nothing ever will."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._answers or self._values)
-            return not self._closed
+        while not self._closed:
+            if self._answers or self._values:
+                return True
+            self._bell.wait()
+        return False
 
     def _send_values(self, header: Header, kept: Reading | None) -> None:
         reading = kept or self._vault.read(header.slice)
@@ -102,7 +108,7 @@ class Outbox:
         self._channel.send(header.pack(), reading.payload, lambda: self._returned(reading))
 
     def _returned(self, reading: Reading) -> None:
-        with self._changed:
+        with self._lock:
             if reading in self._lent:
                 self._lent.remove(reading)
                 reading.close()

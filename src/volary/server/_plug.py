@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from volary.comm.errors import BadFrame, ConnectionLost, KeyRefused
+from volary.server._bell import Bell
 from volary.server.header import Header
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ class Plug:
         self._past = (0, 0)
         self._queue: list[tuple[tuple[int, int], int, Header]] = []
         self._order = itertools.count()
-        self._wake = threading.Condition()
-        self._ended = False
+        self._lock, self._bell = threading.Lock(), Bell()  # of the queue, for the thread that sends
+        self._ended = threading.Event()
         name = f"server-{number}"
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._receive,), name=f"{name}-receives", daemon=True),
@@ -79,17 +80,17 @@ class Plug:
 
     def say(self, urgency: tuple[int, int], header: Header) -> None:
         """Send a message when its turn comes, the smallest urgency first; forgotten where there is no connection."""
-        with self._wake:
+        with self._lock:
             if self._channel is not None:  # else `lost` is being told: what the next connection carries is said anew
                 heapq.heappush(self._queue, (urgency, next(self._order), header))
-                self._wake.notify_all()
+        self._bell.ring()
 
     def end(self) -> None:
         """Let go of the connection; returns at once."""
-        with self._wake:
-            self._ended = True
+        with self._lock:
+            self._ended.set()
             channel = self._channel
-            self._wake.notify_all()
+        self._bell.ring()
         if channel is not None:
             channel.close()
 
@@ -115,31 +116,30 @@ class Plug:
     def _opened(self) -> Channel | None:
         """A connection; None if it is not wanted any more."""
         since, told = time.monotonic(), False
-        while not self._ended:
+        while not self._ended.is_set():
             try:
                 return self._open()
             except (ConnectionLost, KeyRefused):
                 if not told and time.monotonic() - since > GIVE_UP_S:
                     told = True
                     self._to.unreachable(self._number)
-                with self._wake:
-                    self._wake.wait_for(lambda: self._ended, AGAIN_S)
+                self._ended.wait(AGAIN_S)
         return None
 
     def _open(self) -> Channel:
         channel = self._connect(self._address)
-        with self._wake:
-            if self._ended:
+        with self._lock:
+            if self._ended.is_set():
                 channel.close()
                 raise ConnectionLost("the connection is not wanted any more")
             self._channel = channel
-            self._wake.notify_all()
+        self._bell.ring()
         self._to.opened(self._number)
         return channel
 
     def _close(self, channel: Channel) -> None:
         channel.close()
-        with self._wake:
+        with self._lock:
             self._past = self.traffic
             self._channel = None
             self._queue.clear()
@@ -168,8 +168,9 @@ class Plug:
                     read()
 
     def _next(self) -> tuple[Channel, Header] | None:
-        with self._wake:
-            self._wake.wait_for(lambda: self._ended or (self._channel is not None and bool(self._queue)))
-            if self._ended or self._channel is None:
-                return None
-            return self._channel, heapq.heappop(self._queue)[2]
+        while not self._ended.is_set():
+            with self._lock:
+                if self._channel is not None and self._queue:
+                    return self._channel, heapq.heappop(self._queue)[2]
+            self._bell.wait()
+        return None

@@ -42,6 +42,10 @@ class Form(IntEnum):
     DIFFERENCE = 3
 
 
+_KINDS = {int(kind): kind for kind in Kind}
+_FORMS = {int(form): form for form in Form}
+
+
 class Header(NamedTuple):
     """What a message is about.
 
@@ -84,6 +88,6 @@ class Header(NamedTuple):
             magic, kind, form, worker, number, cut, clock, version, used, length = _LAYOUT.unpack(data)
             if magic != MAGIC:
                 raise BadFrame("a message does not begin as ours do")
-            return cls(Kind(kind), number, worker, clock, version, Form(form), cut, used, length)
-        except (struct.error, ValueError) as problem:
+            return cls(_KINDS[kind], number, worker, clock, version, _FORMS[form], cut, used, length)
+        except (struct.error, KeyError) as problem:
             raise BadFrame(f"a header is not readable: {problem}") from None

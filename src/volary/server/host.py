@@ -61,6 +61,7 @@ class Host:
         self._most_bytes = most_bytes or vault.forms.most_bytes
         self._lock = threading.Lock()  # of the shard, and of the order in which its decisions are carried out
         self._connections: dict[int, _Connection] = {}
+        self._speaking: set[Outbox] = set()  # that have something to send
         self._due: list[tuple[int, Apply]] = []
         self._changed, self._closed = threading.Condition(), False
         self._failed: BaseException | None = None
@@ -91,7 +92,7 @@ class Host:
     def decide(self, step: Step, offer: Offer | None = None, header: Header | None = None) -> list[Apply]:
         """Let the shard take a step and carry out what it decides, but for the updates that are due: they are returned.
 
-        offer: what came behind `header`.
+        offer: what came behind `header`. What is to be said before an update is said with what comes of it.
         """
         with self._lock:
             due = list[Apply]()
@@ -100,6 +101,9 @@ class Host:
                     due.append(action)
                 else:
                     self._carry_out(action, offer, header)
+            if not due:
+                while self._speaking:
+                    self._speaking.pop().stir()
             return due
 
     def wants(self, worker: int, header: Header) -> bool:
@@ -224,10 +228,12 @@ class Host:
             case Answer(peer, answer, sentence):
                 if connection := self._connections.get(peer):
                     connection.outbox.answer(answer, sentence)
+                    self._speaking.add(connection.outbox)
             case Give(peer, answer):
                 if connection := self._connections.get(peer):
                     kept = vault.read_kept(answer.slice, answer.cut) if answer.cut else None
                     connection.outbox.give(answer, kept)
+                    self._speaking.add(connection.outbox)
             case Hold(number, contribution):
                 assert offer is not None and header is not None
                 offer.kept = True

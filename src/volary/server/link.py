@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -67,6 +68,7 @@ class Link:
         self._urgency: Mapping[int, int] = {}
         self._plugs: dict[int, Plug] = {}
         self._failure: Exception | None = None
+        self._awaited: list[Callable[[], bool]] = []
         self._past = [0, 0]
         self._turns = itertools.count()
         self._reading: dict[int, set[tuple[int, int]]] = {}  # by server, pushes that a channel still reads, by clock
@@ -129,12 +131,25 @@ class Link:
         Raises PeerLost, or whatever went wrong meanwhile.
         """
         deadline = time.monotonic() + WAIT_S
-        with self.changed:
+        with self.changed, self._awaiting(done):
             while not done():
                 if self._failure is not None:
                     raise self._failure
                 if not self.changed.wait(max(0.0, deadline - time.monotonic())):
                     raise PeerLost(f"{what()} did not come within {WAIT_S:.0f} s")
+
+    @contextlib.contextmanager
+    def _awaiting(self, done: Callable[[], bool]) -> Iterator[None]:
+        self._awaited.append(done)
+        try:
+            yield
+        finally:
+            self._awaited.remove(done)
+
+    def _tell(self) -> None:
+        """Wake whoever waits, if it is for nothing else: being woken costs more than this look."""
+        if any(done() for done in self._awaited):
+            self.changed.notify_all()
 
     def fail(self, failure: Exception) -> None:
         """Whoever waits raises `failure`."""
@@ -211,7 +226,7 @@ class Link:
                     plug.say(self._turn(action.header), action.header)
             elif isinstance(action, HeldAll | Installed | Refused):  # whoever waits, waits for one of these
                 self._desk.happened(action)
-                self.changed.notify_all()
+                self._tell()
 
     def _turn(self, header: Header) -> tuple[int, int]:
         return (header.clock, self._urgency[header.slice]) if header.kind in CARRYING else NOW
@@ -222,4 +237,4 @@ class Link:
             reading = self._reading.get(server, set())
             reading.discard(turn)
             if all(clock != turn[0] for clock, _ in reading):
-                self.changed.notify_all()
+                self._tell()

@@ -96,7 +96,8 @@ class LendingChannel:
         """See `Channel`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            self._plug.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            if deadline is not None:
+                self._plug.wait(max(0.0, deadline - time.monotonic()))
             try:
                 message = self._hear(place)
             except BaseException:

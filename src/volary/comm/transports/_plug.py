@@ -48,8 +48,18 @@ class Plug:
                 sent = max(0, sent - len(part))
             self.sent_bytes += size
 
+    def receive_next(self, memory: memoryview) -> None:
+        """Fill `memory` with what begins a message, whenever that comes."""
+        with self._in_use:
+            at = 0
+            while not at:
+                with contextlib.suppress(BlockingIOError):  # nothing for as long as within a message would be too long
+                    at = self._some(memory)
+            self._fill(memory[at:])
+            self.received_bytes += len(memory)
+
     def receive_into(self, memory: memoryview) -> None:
-        """Fill `memory`."""
+        """Fill `memory` with what is on its way."""
         with self._in_use:
             first = max(0, len(memory) - WAKE_BYTES)
             if first:
@@ -62,15 +72,18 @@ class Plug:
     def _fill(self, memory: memoryview) -> None:
         at = 0
         while at < len(memory):
-            got = self._socket.recv_into(memory[at:], 0, socket.MSG_WAITALL)
-            if not got:
-                raise ConnectionLost(f"{self.address} closed the connection")
-            at += got
+            at += self._some(memory[at:])
 
-    def wait(self, timeout_s: float | None) -> None:
-        """Sleep until something arrives; None: until then, or the end. Raises TimeoutError."""
+    def _some(self, memory: memoryview) -> int:
+        got = self._socket.recv_into(memory, 0, socket.MSG_WAITALL)
+        if not got:
+            raise ConnectionLost(f"{self.address} closed the connection")
+        return got
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until something arrives. Raises TimeoutError."""
         with self._in_use:
-            found = self._arrivals.poll(None if timeout_s is None else timeout_s * 1000)
+            found = self._arrivals.poll(timeout_s * 1000)
         if not found:
             raise TimeoutError(f"nothing from {self.address} in time")
 

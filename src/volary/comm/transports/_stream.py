@@ -44,7 +44,7 @@ class Stream:
 
     def head(self) -> bytes:
         """The next head."""
-        self.plug.receive_into(self._head)
+        self.plug.receive_next(self._head)
         return self._incoming.open(self._head)
 
     def payload(self, memory: memoryview | None, size_bytes: int) -> memoryview | None:

@@ -54,7 +54,8 @@ class TcpChannel:
 
     def receive(self, place: Place, timeout_s: float | None = None) -> Message:
         """See `Channel`."""
-        self._plug.wait(timeout_s)
+        if timeout_s is not None:
+            self._plug.wait(timeout_s)
         try:
             header = self._stream.head()
             return Received(header, self._stream.payload(place(header), payload_bytes(header)))
