@@ -27,6 +27,7 @@ SESSION = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(SOAK_S + 300)
 def test_async_run_with_random_kills_and_joins_keeps_its_clocks_consistent_and_its_memory_flat(launch):
     draw, until = random.Random(1), time.monotonic() + SOAK_S
     run = launch("train", session(**SESSION))
