@@ -13,14 +13,22 @@ _STRIDE = 2**20 + 7  # prime
 
 def seed_all(seed: int) -> None:
     """Seed Python's, NumPy's and torch's generators (CPU and CUDA)."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
+    _seed_beside_torch(seed)
     torch.manual_seed(seed)
 
 
 def seed_contribution(seed: int, worker: int, clock: int) -> None:
     """Seed them for one contribution of a worker: a resumed run draws what an uninterrupted one would."""
-    seed_all(((seed * _STRIDE + worker + 1) * _STRIDE + clock) % 2**63)
+    mixed = ((seed * _STRIDE + worker + 1) * _STRIDE + clock) % 2**63
+    _seed_beside_torch(mixed)
+    torch.default_generator.manual_seed(mixed)
+    if torch.cuda.is_initialized():  # else torch writes down who asked, which takes as long as a small layer
+        torch.cuda.manual_seed_all(mixed)
+
+
+def _seed_beside_torch(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
 
 
 def generators_state() -> dict[str, Any]:
