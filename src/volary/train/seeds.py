@@ -22,7 +22,9 @@ def seed_contribution(seed: int, worker: int, clock: int) -> None:
     mixed = ((seed * _STRIDE + worker + 1) * _STRIDE + clock) % 2**63
     _seed_beside_torch(mixed)
     torch.default_generator.manual_seed(mixed)
-    if torch.cuda.is_initialized():  # else torch writes down who asked, which takes as long as a small layer
+    if (
+        torch.cuda.is_available()
+    ):  # where it is not, torch would write down who asked, which takes as long as a small layer
         torch.cuda.manual_seed_all(mixed)
 
 
