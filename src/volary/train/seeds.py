@@ -24,7 +24,7 @@ def seed_contribution(seed: int, worker: int, clock: int) -> None:
     torch.default_generator.manual_seed(mixed)
     if (
         torch.cuda.is_available()
-    ):  # where it is not, torch would write down who asked, which takes as long as a small layer
+    ):  # else torch writes down who asked, at length
         torch.cuda.manual_seed_all(mixed)
 
 
