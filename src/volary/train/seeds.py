@@ -22,9 +22,7 @@ def seed_contribution(seed: int, worker: int, clock: int) -> None:
     mixed = ((seed * _STRIDE + worker + 1) * _STRIDE + clock) % 2**63
     _seed_beside_torch(mixed)
     torch.default_generator.manual_seed(mixed)
-    if (
-        torch.cuda.is_available()
-    ):  # else torch writes down who asked, at length
+    if torch.cuda.is_available():  # else torch writes down who asked, at length
         torch.cuda.manual_seed_all(mixed)
 
 
