@@ -1,6 +1,6 @@
 """Trainings with workers that pause, ours by model and the peer's: MNIST, 4 hosts at 1 Gbit/s, in the lab.
 
-A network of 60 thousand parameters, 64 samples a worker and step, SGD without momentum after a warm-up; all held-back
+A network of 60 thousand parameters, 96 samples a worker and step, SGD without momentum after a warm-up; all held-back
 images are measured twice an epoch. A pause lasts twice as long as a step computes, all workers at once without pauses,
 which is measured first. The peer is DistributedDataParallel over gloo with the same values, batches, pauses and
 evaluations; it ends when it is as good as wanted. Seconds count from the first step on, with evaluations; between the
@@ -22,7 +22,7 @@ from volary.run.directory import RunDirectory
 from volary.run.reader import RunReader
 from volary.session.spec import Session
 
-WORKERS, RATE, SHARE = 4, "1gbit", 64
+WORKERS, RATE, SHARE = 4, "1gbit", 96
 BATCH = WORKERS * SHARE
 PER_EPOCH = -(-_mnist.TRAINING_SAMPLES // BATCH)
 EVERY = PER_EPOCH // 2
