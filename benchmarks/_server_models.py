@@ -1,6 +1,6 @@
 """Trainings with workers that pause, ours by model and the peer's: MNIST, 4 hosts at 1 Gbit/s, in the lab.
 
-A network of 60 thousand parameters, 96 samples a worker and step, SGD without momentum after a warm-up; all held-back
+A network of 60 thousand parameters, 80 samples a worker and step, SGD without momentum after a warm-up; all held-back
 images are measured twice an epoch. A pause lasts twice as long as a step computes, all workers at once without pauses,
 which is measured first. The peer is DistributedDataParallel over gloo with the same values, batches, pauses and
 evaluations; it ends when it is as good as wanted. Seconds count from the first step on, with evaluations; between the
@@ -22,7 +22,7 @@ from volary.run.directory import RunDirectory
 from volary.run.reader import RunReader
 from volary.session.spec import Session
 
-WORKERS, RATE, SHARE = 4, "1gbit", 96
+WORKERS, RATE, SHARE = 4, "1gbit", 80
 BATCH = WORKERS * SHARE
 PER_EPOCH = -(-_mnist.TRAINING_SAMPLES // BATCH)
 EVERY = PER_EPOCH // 2
@@ -42,12 +42,9 @@ MODELS: dict[str, Any] = {
     "backup-3": {"consistency": {"name": "backup", "k": 3}, "exchange": SERVER},
     "backup-deadline": {"consistency": {"name": "backup", "k": 4, "deadline": "auto"}, "exchange": SERVER},
     "backup-epoch": {"consistency": {"name": "backup", "epoch": 0.75}, "exchange": SERVER},
-    "ssp-1": {"consistency": {"name": "ssp", "staleness": 1}, "exchange": SERVER},
     "ssp-3": {"consistency": {"name": "ssp", "staleness": 3}, "exchange": SERVER},
     "ssp-8": {"consistency": {"name": "ssp", "staleness": 8}, "exchange": SERVER},
     "async": {"consistency": "async", "exchange": SERVER},
-    "async-push-2": {"consistency": {"name": "async", "push_every": 2}, "exchange": SERVER},
-    "async-fetch-4": {"consistency": {"name": "async", "fetch_every": 4}, "exchange": SERVER},
 }
 
 
@@ -154,7 +151,7 @@ def _session(strategy: Mapping[str, Any], network: Mapping[str, Any], epochs: fl
     settings: dict[str, Any] = {
         "network": {"name": f"{_in_lab.HERE / '_pauses.py'}:small", **network},
         "data": {"source": _mnist.SOURCE, "batch_size": BATCH},
-        "optimizer": {"name": "sgd", "lr": 0.1},
+        "optimizer": {"name": "sgd", "lr": 0.125},
         "schedule": {"name": "constant", "warmup": EVERY // 2},
         "train": {"steps": round(epochs * PER_EPOCH), "seed": seed, "device": "cpu", "compare_replicas": "never"},
         "evaluate": {"every": f"{EVERY} steps"},
