@@ -65,11 +65,11 @@ def _step_s(strategy: Mapping[str, Any]) -> float:
     return statistics.median(after - before for before, after in itertools.pairwise(times))
 
 
-def _paused(name: str, model: str, pauses: Mapping[str, Any], wanted: str, options: Options) -> Row:
+def _paused(name: str, model: str, pauses: Mapping[str, Any], wanted: str, lr: float, options: Options) -> Row:
     """How much sooner a model is at 98 % than the peer, by seed. Raises LabError, DataError."""
     sides: dict[str, Callable[[int], models.Trained]] = {
-        model: lambda seed: models.ours(models.MODELS[model], pauses, EPOCHS, seed),
-        models.PEER: lambda seed: models.theirs(pauses, EPOCHS, seed),
+        model: lambda seed: models.ours(models.MODELS[model], pauses, EPOCHS, seed, lr),
+        models.PEER: lambda seed: models.theirs(pauses, EPOCHS, seed, lr),
     }
     found: dict[str, list[float]] = {side: [] for side in sides}
     _print_pace(name)
@@ -107,9 +107,9 @@ def _said(trained: models.Trained) -> str:
 
 
 PAUSED = {
-    "slow-worker-backup": ("backup-3", models.SLOW, FASTER),
-    "slow-worker-async": ("async", models.SLOW, FASTER),
-    "random-pauses-ssp": ("ssp-8", models.RANDOM, "at least 1.35"),
+    "slow-worker-backup": ("backup-3", models.SLOW, FASTER, models.LR),
+    "slow-worker-async": ("async", models.SLOW, FASTER, models.LR),
+    "random-pauses-ssp": ("ssp-8", models.RANDOM, "at least 1.35", 0.1),  # at more, old gradients let it swing
 }
 ROWS: dict[str, Callable[[Options], Row]] = {
     "fc-step-server": _fc_step,

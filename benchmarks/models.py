@@ -58,13 +58,16 @@ def _row(name: str, ours: Found, theirs: Found) -> Row:
         unit="s",
         peer=PEER,
         peer_value=statistics.median(map(models.reached_or_never_s, theirs)),
-        ratio=statistics.median(
-            models.reached_or_never_s(other) / models.reached_or_never_s(one)
-            for one, other in zip(ours, theirs, strict=True)
-        ),
+        ratio=statistics.median(_times_sooner(one, other) for one, other in zip(ours, theirs, strict=True)),
         wanted="above 1",
         better="higher",
     )
+
+
+def _times_sooner(one: models.Trained, other: models.Trained) -> float:
+    """1 where neither was as good as wanted."""
+    one_s, other_s = models.reached_or_never_s(one), models.reached_or_never_s(other)
+    return 1.0 if one_s == other_s else other_s / one_s
 
 
 def _said(one: models.Trained) -> str:
