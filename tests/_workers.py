@@ -28,6 +28,8 @@ from volary.errors import PeerLost
 OTHERS_WITHIN_S = 5.0  # once one worker failed, the others get this long to say what they saw
 COLLECTIVE_WITHIN_S = 30.0
 STACK_WITHIN_S = 3.0
+# which takes seconds: once, not in each worker; torch._dynamo is what optimisers import
+PRELOADED = ["torch.distributed", "torch._dynamo", "numba", "train._training"]
 _PR_SET_PDEATHSIG = 1
 
 
@@ -150,7 +152,7 @@ def _context() -> BaseContext:
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed"])  # else every worker spends seconds on importing it
+    context.set_forkserver_preload(PRELOADED)
     return context
 
 

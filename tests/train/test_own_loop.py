@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 from train import _own_loops
 from train._training import OVERLAPPED
 from volary.errors import SettingError, Stopped
-from volary.exchange import _rows
+from volary.exchange import _row_blocks
 from volary.session.script import Script
 from volary.train.bulletin import Bulletin
 from volary.train.own_loop import Worker
@@ -49,7 +49,7 @@ def call(
 
 
 def call_all(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, Any]:
-    _rows.LARGE_BYTES = 0  # of this worker's process: all layers may travel as factors
+    _row_blocks.LARGE_BYTES = 0  # of this worker's process: all layers may travel as factors
     found = {}
     for life, name in enumerate(STEPS):
         value, recorder = call(getattr(_own_loops, name), rank, world_size, life, strategy=strategy)
@@ -62,7 +62,7 @@ def call_all(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, 
     [(2, {}), pytest.param(3, {}, marks=pytest.mark.slow), (2, OVERLAPPED), (2, {"exchange": "factors"})],
 )
 def test_n_workers_equal_one_on_the_same_global_batches_over_more_than_20_steps(workers, world_size, strategy):
-    alone = call_all(0, 1, {})
+    (alone,) = workers(1, call_all, {})
     everyone = workers(world_size, call_all, strategy)
     for found in everyone:
         for name, steps in STEPS.items():

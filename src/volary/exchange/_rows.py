@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from volary.exchange import _row_blocks
 from volary.exchange._outer import outer_layers
-from volary.exchange._row_blocks import LARGE_BYTES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +26,7 @@ class Rows:
         self._counters: dict[str, _Counter] = {}
         self._hooks: list[RemovableHandle] = []
         for layer, weight in outer_layers(module):
-            if type(layer) is nn.Linear and weight.numel() * weight.element_size() < LARGE_BYTES:
+            if type(layer) is nn.Linear and weight.numel() * weight.element_size() < _row_blocks.LARGE_BYTES:
                 continue
             counter = _Counter(weight.shape[1] if type(layer) is nn.Embedding else weight.shape[0])
             self._counters[names[id(weight)]] = counter
