@@ -320,6 +320,22 @@ def test_settings_that_mean_nothing_are_refused(name, given, sentence):
     assert sentence in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "ahead"),
+    [
+        ("bsp", {}, False),
+        ("backup", {}, False),
+        ("backup", {"epoch": 0.75}, True),
+        ("ssp", {"staleness": 0}, False),
+        ("ssp", {"staleness": 1}, True),
+        ("async", {"push_every": 4}, True),
+        ("async", {"fetch_every": 2}, False),
+    ],
+)
+def test_parameters_are_asked_for_ahead_where_a_read_is_of_whatever_is_there(name, given, ahead):
+    assert model(name, **given).asks_ahead is ahead
+
+
 def test_more_backups_than_workers_are_refused():
     with pytest.raises(SettingError, match="k is 5; accepted: 1 to 4"):
         model("backup", k=5).closer(4)

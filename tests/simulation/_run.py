@@ -94,6 +94,7 @@ class Run:
             slices=self.slices,
             hello=WorkerHello(0, {}, self.samples, 5, "loss", False),
             fetch_every=getattr(case.model, "fetch_every", 1),
+            asks_ahead=case.model.asks_ahead,
             share_not_finite=case.share_not_finite,
             compute_s=case.compute_s,
             client=case.client,

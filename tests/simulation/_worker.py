@@ -45,7 +45,7 @@ Task: TypeAlias = Learn | Evaluate | Figure
 
 @dataclass(frozen=True)
 class Habits:
-    """What workers of one run have in common. fetch_every: steps.
+    """What workers of one run have in common. fetch_every: steps. asks_ahead: when backward begins, too.
 
     hello: but for the rank. compute_s: the mean of forward, and of backward.
     """
@@ -53,6 +53,7 @@ class Habits:
     slices: Sequence[Slice]
     hello: WorkerHello
     fetch_every: int = 1
+    asks_ahead: bool = False
     compute_s: float = 0.01
     share_not_finite: float = 0.0
     client: type[Client] = Client
@@ -162,6 +163,8 @@ class Worker:
         if not finite:
             self._history.not_finite.add(Contribution(self.rank, learn.clock))
         self._say(Computed(clock=learn.clock, loss=1.0, finite=finite))
+        if self._habits.asks_ahead:
+            self._pull(0)
         self.process.after(self._compute_s(), self._backward_is_over, learn)
 
     def _backward_is_over(self, learn: Learn) -> None:

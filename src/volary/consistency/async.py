@@ -29,6 +29,11 @@ class Async:
             if getattr(self, name) < least:
                 raise SettingError(f"{name} is {getattr(self, name)}; accepted: a whole number, {least} or more")
 
+    @property
+    def asks_ahead(self) -> bool:
+        """The next read is of whatever is there, unless it comes between two fetches."""
+        return self.fetch_every == 1
+
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
         """Each contribution is an update once it is held."""
         return Alone(first, self.warm_up_samples - samples)

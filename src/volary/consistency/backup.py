@@ -50,6 +50,11 @@ class Backup:
         """Of the workers, that ends an epoch."""
         return self.epoch
 
+    @property
+    def asks_ahead(self) -> bool:
+        """The next read is of one update, which is not made yet; in the epoch form it is of whatever is there."""
+        return self.epoch is not None
+
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
         """A step is an update once enough contributions to it are held. Raises SettingError if k is above `workers`."""
         if self.k is not None and self.k > workers:

@@ -22,6 +22,7 @@ class Bsp:
     epoch_share: ClassVar[None] = None
     push_every: ClassVar[int] = 1
     fetch_every: ClassVar[int] = 1
+    asks_ahead: ClassVar[bool] = False
 
     def build(self, exchange: Exchange) -> Consistency:
         """The model over `exchange`."""

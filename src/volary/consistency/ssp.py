@@ -33,6 +33,11 @@ class Ssp:
         """With no staleness all keep step: nobody has time to spare."""
         return self.staleness > 0
 
+    @property
+    def asks_ahead(self) -> bool:
+        """With no staleness the next read is of one update, which is not made yet while backward runs."""
+        return self.staleness > 0
+
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
         """Each contribution is an update once it is held; with no staleness a step's are one, once all are held."""
         return Bounded(first, self.staleness) if self.staleness else WithAll(first, early=False)

@@ -103,6 +103,11 @@ class Served:
 
     # Pulling
 
+    def ask_ahead(self) -> None:
+        """Backward begins: ask for all slices, so that something newer is here when it ends; what is read stays."""
+        for number in self.shelves:
+            self._link.pull(number, self._needed)
+
     def refresh(self, at_least: int) -> None:
         """Backward is over: ask for all slices, of at least this version, before they are read again."""
         self._needed = max(self._needed, at_least)

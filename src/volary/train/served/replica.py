@@ -53,6 +53,7 @@ class Replica:
     ) -> None:
         strategy, self._recorder = session.strategy, recorder
         self._fetch_every = strategy.consistency.fetch_every
+        self._asks_ahead = strategy.consistency.asks_ahead
         memory = [_memory(plan, transport) for plan in layout.plans]
         self._buckets = Buckets(
             layout.plans,
@@ -108,6 +109,8 @@ class Replica:
         """Wait until buckets may change. last: of the contribution's passes, in which its gradients leave."""
         self._wait(self._exchange.await_memory)
         self._buckets.in_backward = last
+        if last and self._asks_ahead:
+            self._exchange.ask_ahead()
         for one in self._statistics if last else ():
             one.take()
             self._exchange.push(one.chunk, self._clock)

@@ -1,0 +1,133 @@
+"""A worker that asks ahead: newer values come under backward, what is read stays, and nobody waits for more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from server.test_host import SIZE, WITHIN_S, Serving, closed, closing, serving
+from volary.codec import ROOM as CODECS
+from volary.comm.errors import ConnectionLost
+from volary.exchange._bucket import Gate
+from volary.exchange._pulled import Pulled
+from volary.exchange._pushed import Exact
+from volary.exchange._served import Served, Shelf
+from volary.server.client import Client
+from volary.server.header import Header, Kind
+from volary.server.link import Link
+from volary.server.messages import View
+from volary.server.slices import Part, Slice
+
+SLICES = [Slice(number, 0, number, (Part(number, 0, SIZE),)) for number in range(4)]
+
+
+class Learner:
+    """Worker 0 of a server, with a gate before each slice; it pushes the same gradient again and again."""
+
+    def __init__(self, connect: Callable[[tuple[str, int]], Any], codec: Any) -> None:
+        self.gradient = torch.randn(SIZE, generator=torch.Generator().manual_seed(0))
+        self.network = [torch.zeros(SIZE) for _ in SLICES]
+        self.pulled = [Pulled([values], codec) for values in self.network]
+        self.gates = [Gate(f"slice {one.number}") for one in SLICES]
+        self.link = Link(Client(SLICES, 0), connect, lambda server: None)
+        shelves = [Shelf(one, Exact(self.gradient), pulled) for one, pulled in zip(SLICES, self.pulled, strict=True)]
+        gates = {id(gate): (gate, [number]) for number, gate in enumerate(self.gates)}
+        self.exchange = Served(self.link, shelves, gates, lambda clock: None)
+
+    def contribute(self, clock: int) -> None:
+        for one in SLICES:
+            self.exchange.push(one.chunk, clock)
+        self.exchange.await_memory()
+
+    def await_version(self, version: int) -> None:
+        self.link.wait_for(lambda: all(one.version == version for one in self.pulled), lambda: f"version {version}")
+
+    def read(self, needed: int) -> None:
+        self.exchange.need(needed)
+        for gate in self.gates:
+            self.exchange.pull(gate)
+
+
+@contextmanager
+def learning(server: Serving, wrap: Callable[[Any], Any] = lambda channel: channel, codec: Any = None) -> Iterator[Any]:
+    def connect(address: tuple[str, int]) -> Any:
+        return wrap(server.transport.connect(address, server.key, "encrypted", {"worker": 0}, WITHIN_S))
+
+    one = Learner(connect, codec)
+    one.link.view(View(0, [[0]], {0: server.address}))
+    try:
+        yield one
+    finally:
+        one.link.close()
+
+
+def update(server: Serving, number: int) -> None:
+    """Apply worker 0's contribution, and wait until that is done."""
+    server.host.order(lambda: server.host.shard.close(closing(number, (0, number - 1))))
+    with closed(server.worker(1)) as other:
+        for one in SLICES:
+            other.pull(one.number, at_least=number)
+
+
+@pytest.mark.parametrize("pulls", ["none", "fp16"])
+def test_what_is_asked_for_when_backward_begins_is_read_after_it(pulls):
+    codec = None if pulls == "none" else CODECS.load(pulls)()
+    with serving(pulls=codec) as server, learning(server, codec=codec) as one:
+        one.read(0)
+        for number in range(1, 4):
+            one.contribute(number - 1)
+            update(server, number)
+            before = [values.clone() for values in one.network]
+            one.exchange.ask_ahead()
+            one.await_version(number)
+            assert all(map(torch.equal, one.network, before))
+            one.read(0)
+            for values in one.network:
+                torch.testing.assert_close(values, number * one.gradient, rtol=0, atol=0.01)
+
+
+class Torn:
+    """A channel that breaks where values of a version have begun to arrive. slice: whose they were."""
+
+    def __init__(self, channel: Any, version: int) -> None:
+        self._channel, self._version = channel, version
+        self.slice: int | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    def receive(self, place: Callable[[bytes], Any]) -> Any:
+        def torn(packed: bytes) -> Any:
+            room, header = place(packed), Header.unpack(packed)
+            if header.kind is Kind.VALUES and header.version == self._version:
+                self.slice = header.slice
+                raise ConnectionLost("as the test wants it")
+            return room
+
+        return self._channel.receive(torn)
+
+
+def test_values_that_were_new_enough_and_are_torn_by_a_broken_connection_come_again():
+    channels: list[Any] = []
+
+    def breaks_once(channel: Any) -> Any:
+        channels.append(channel if channels else Torn(channel, version=2))
+        return channels[-1]
+
+    with serving() as server, learning(server, breaks_once) as one:
+        one.contribute(0)
+        update(server, 1)
+        one.exchange.ask_ahead()
+        one.await_version(1)
+        one.contribute(1)
+        update(server, 2)
+        one.exchange.ask_ahead()
+        one.link.wait_for(lambda: len(channels) == 2, lambda: "the next connection")
+        one.read(1)
+        assert one.pulled[channels[0].slice].installed == 2
+        for values, pulled in zip(one.network, one.pulled, strict=True):
+            torch.testing.assert_close(values, pulled.installed * one.gradient)
