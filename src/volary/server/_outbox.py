@@ -75,7 +75,8 @@ class Outbox:
             while self._awaited():
                 if self._answers:
                     header, sentence = self._answers.popleft()
-                    self._channel.send(header.pack(), memoryview(sentence.encode()) if sentence else None)
+                    more = bool(self._answers or (self._values and self._differences is None))  # which take time
+                    self._channel.send(header.pack(), memoryview(sentence.encode()) if sentence else None, more=more)
                 else:
                     with self._lock:
                         header, kept = self._values.pop(next(iter(self._values)))

@@ -158,19 +158,21 @@ class Plug:
 
     def _send(self) -> None:
         while (turn := self._next()) is not None:
-            channel, header = turn
+            channel, header, more = turn
             header, payload, read = self._to.leaving(self._number, header)
             try:
-                channel.send(header.pack(), payload, read)
+                channel.send(header.pack(), payload, read, more=more)
             except ConnectionLost:
                 channel.close()  # so the receiving thread finds out too
                 if read is not None:
                     read()
 
-    def _next(self) -> tuple[Channel, Header] | None:
+    def _next(self) -> tuple[Channel, Header, bool] | None:
+        """What is to be said now, and whether there is more of what is small."""
         while not self._ended.is_set():
             with self._lock:
                 if self._channel is not None and self._queue:
-                    return self._channel, heapq.heappop(self._queue)[2]
+                    _, _, header = heapq.heappop(self._queue)
+                    return self._channel, header, bool(self._queue) and not self._queue[0][2].length
             self._bell.wait()
         return None

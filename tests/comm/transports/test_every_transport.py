@@ -54,6 +54,18 @@ def test_messages_arrive_in_order_with_their_bytes_in_place(name: str) -> None:
         assert server.receive(anywhere).payload == b"again"
 
 
+def test_what_is_said_with_more_to_come_travels_with_the_next(name: str) -> None:
+    with joined(name) as (client, server):
+        for last in (memoryview(b"hello"), None):
+            client.send(header(0, 1), more=True)
+            client.send(header(0, 2), more=True)
+            with pytest.raises(TimeoutError):
+                server.receive(anywhere, timeout_s=0.01)
+            client.send(header(len(last or b""), 3), last)
+            assert [server.receive(anywhere, WITHIN_S).header for _ in range(2)] == [header(0, 1), header(0, 2)]
+            assert server.receive(anywhere, WITHIN_S).payload == last
+
+
 def test_what_nobody_wants_is_read_past(name: str) -> None:
     with joined(name) as (client, server), ThreadPoolExecutor() as pool:
         pool.submit(client.send, header(LARGE, 1), memoryview(bytes(LARGE)))

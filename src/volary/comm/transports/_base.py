@@ -65,11 +65,19 @@ class Channel(Protocol):
         """
         ...
 
-    def send(self, header: bytes, payload: Payload | None = None, sent: Callable[[], None] | None = None) -> None:
+    def send(
+        self,
+        header: bytes,
+        payload: Payload | None = None,
+        sent: Callable[[], None] | None = None,
+        *,
+        more: bool = False,
+    ) -> None:
         """Send a message, from one thread at a time; a header of HEADER_BYTES bytes.
 
         sent: called, in any thread, once the payload may change again: when it is on its way, or, where it is lent,
-        when the other side has released it or is gone. Not called where this raises. Raises ConnectionLost.
+        when the other side has released it or is gone. Not called where this raises. more: another message is sent at
+        once, and one without a payload waits for it and travels with it. Raises ConnectionLost.
         """
         ...
 

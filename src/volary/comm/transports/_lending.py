@@ -81,14 +81,21 @@ class LendingChannel:
         """See `Channel`."""
         return memory(size_bytes)
 
-    def send(self, header: bytes, payload: Payload | None = None, sent: Callable[[], None] | None = None) -> None:
+    def send(
+        self,
+        header: bytes,
+        payload: Payload | None = None,
+        sent: Callable[[], None] | None = None,
+        *,
+        more: bool = False,
+    ) -> None:
         """See `Channel`."""
         found = find(payload) if payload else None
         with self._sending:
             if payload is not None and found is not None:
                 self._lend(header, payload, sent, *found)
                 return
-            self._stream.send(_LAYOUT.pack(_Kind.BYTES, header, 0, 0, 0, 0), payload)
+            self._stream.send(_LAYOUT.pack(_Kind.BYTES, header, 0, 0, 0, 0), payload, more=more)
         if sent is not None:
             sent()
 

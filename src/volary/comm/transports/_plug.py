@@ -14,6 +14,7 @@ from volary.comm.sealing import stays_here
 STALL_S = 60.0  # within a message: how long nothing may be taken, or given
 LOOPBACK_CONTROL = b"reno"  # that paces nothing, as others do even where there is no network; every Linux has it
 WAKE_BYTES = 256 * 2**10  # of what is longer, must be here before the receiver is woken: waking costs more than copying
+AHEAD_BYTES = 1024  # are taken with what begins a message, if they are here: often more short messages
 _TIMEVAL = struct.Struct("@ll")
 
 
@@ -34,6 +35,8 @@ class Plug:
         self.address = address
         self.sent_bytes = self.received_bytes = 0
         self._socket = connected
+        self._buffer = memoryview(bytearray(AHEAD_BYTES))
+        self._ahead = self._buffer[:0]
         self._arrivals = select.poll()
         self._arrivals.register(connected, select.POLLIN)
         self._in_use = _Use(connected, address)
@@ -51,31 +54,37 @@ class Plug:
     def receive_next(self, memory: memoryview) -> None:
         """Fill `memory` with what begins a message, whenever that comes."""
         with self._in_use:
-            at = 0
-            while not at:
+            while not self._ahead:
                 with contextlib.suppress(BlockingIOError):  # nothing for as long as within a message would be too long
-                    at = self._some(memory)
-            self._fill(memory[at:])
+                    self._ahead = self._buffer[: self._some(self._buffer)]
+            self._fill(memory[self._taken(memory) :])
             self.received_bytes += len(memory)
 
     def receive_into(self, memory: memoryview) -> None:
         """Fill `memory` with what is on its way."""
         with self._in_use:
-            first = max(0, len(memory) - WAKE_BYTES)
+            rest = memory[self._taken(memory) :]
+            first = max(0, len(rest) - WAKE_BYTES)
             if first:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, WAKE_BYTES)
-                self._fill(memory[:first])
+                self._fill(rest[:first])
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-            self._fill(memory[first:])
+            self._fill(rest[first:])
             self.received_bytes += len(memory)
+
+    def _taken(self, memory: memoryview) -> int:
+        """How many bytes at the beginning of `memory` were here already."""
+        count = min(len(memory), len(self._ahead))
+        memory[:count], self._ahead = self._ahead[:count], self._ahead[count:]
+        return count
 
     def _fill(self, memory: memoryview) -> None:
         at = 0
         while at < len(memory):
-            at += self._some(memory[at:])
+            at += self._some(memory[at:], socket.MSG_WAITALL)
 
-    def _some(self, memory: memoryview) -> int:
-        got = self._socket.recv_into(memory, 0, socket.MSG_WAITALL)
+    def _some(self, memory: memoryview, flags: int = 0) -> int:
+        got = self._socket.recv_into(memory, 0, flags)
         if not got:
             raise ConnectionLost(f"{self.address} closed the connection")
         return got
@@ -83,7 +92,7 @@ class Plug:
     def wait(self, timeout_s: float) -> None:
         """Sleep until something arrives. Raises TimeoutError."""
         with self._in_use:
-            found = self._arrivals.poll(timeout_s * 1000)
+            found = self._ahead or self._arrivals.poll(timeout_s * 1000)
         if not found:
             raise TimeoutError(f"nothing from {self.address} in time")
 

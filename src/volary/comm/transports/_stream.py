@@ -26,16 +26,20 @@ class Stream:
         pieces = PIECE_BYTES + TAG_BYTES if self._sealed else 0
         self._out_piece, self._in_piece = memoryview(bytearray(pieces)), memoryview(bytearray(pieces))
         self._past = memoryview(bytearray(PIECE_BYTES))
+        self._waiting = bytearray()
 
-    def send(self, head: bytes, payload: memoryview | None) -> None:
-        """Send a head and what is behind it."""
-        sealed_head = self._outgoing.seal(head)
+    def send(self, head: bytes, payload: memoryview | None, *, more: bool = False) -> None:
+        """Send a head and what is behind it. more: the next is sent at once, and may take this one along."""
+        self._waiting += self._outgoing.seal(head)
+        if payload is None and more:
+            return
+        heads, self._waiting = self._waiting, bytearray()
         if payload is None:
-            self.plug.send(sealed_head)
+            self.plug.send(heads)
         elif not self._sealed:
-            self.plug.send(sealed_head, payload)
+            self.plug.send(heads, payload)
         else:
-            self.plug.send(sealed_head)
+            self.plug.send(heads)
             for at in range(0, len(payload), PIECE_BYTES):
                 piece = payload[at : at + PIECE_BYTES]
                 sealed = self._out_piece[: len(piece) + TAG_BYTES]

@@ -46,9 +46,16 @@ class TcpChannel:
         """See `Channel`."""
         return memoryview(bytearray(size_bytes))
 
-    def send(self, header: bytes, payload: Payload | None = None, sent: Callable[[], None] | None = None) -> None:
+    def send(
+        self,
+        header: bytes,
+        payload: Payload | None = None,
+        sent: Callable[[], None] | None = None,
+        *,
+        more: bool = False,
+    ) -> None:
         """See `Channel`."""
-        self._stream.send(header, payload)
+        self._stream.send(header, payload, more=more)
         if sent is not None:
             sent()
 
