@@ -36,6 +36,9 @@ from volary.server.messages import (
 from volary.server.roster import Roster, Terms
 
 FIRST_SERVER = 1000  # connections of servers are numbered from here on
+# consistency models and settings that make them differ; only the first needs every worker
+MODELS = [("bsp", {}), ("backup", {}), ("backup", {"epoch": 0.75}), ("ssp", {}), ("ssp", {"staleness": 0})]
+MODELS += [("async", {}), ("async", {"push_every": 3}), ("async", {"warm_up_samples": 20})]
 
 
 class Shelf:
@@ -239,6 +242,11 @@ class Play:
 
     def said(self, kind: str) -> list[tuple[int | None, dict[str, Any]]]:
         return [(rank, data) for said, rank, data in self.events if said == kind]
+
+
+def every(samples: int, epochs: int) -> Counter[tuple[int, int]]:
+    """What is learnt if all goes well: each (epoch, sample) once."""
+    return Counter((epoch, sample) for epoch in range(epochs) for sample in range(samples))
 
 
 def plain(message: Any) -> Any:

@@ -1,0 +1,146 @@
+"""States that are kept while the run goes on: what is measured of them, and which become checkpoints."""
+
+from __future__ import annotations
+
+from random import Random
+
+from server._play import FIRST_SERVER, Play, Shelf
+from volary.server.messages import Evaluate, Figure, Keep, Kept, Learn, Release, Save, Saved
+
+# Evaluation
+
+
+def test_a_state_is_kept_measured_in_pieces_and_judged_while_others_go_on():
+    play = Play("async", workers=2, samples=64, held_back=10, evaluate_every=lambda _: 1)
+    play.ask(0)
+    play.turn(0)
+    play.ask(1)
+    play.turn(1)
+    assert play.heard(FIRST_SERVER, Keep) == [Keep(1, 2)]
+    play.ask(0)
+    play.ask(1)
+    pieces = [play.heard(rank, Evaluate)[0] for rank in (0, 1)]
+    assert [(piece.start, piece.end) for piece in pieces] == [(0, 5), (5, 10)]
+    play.turn(0)
+    play.ask(0)
+    assert len(play.heard(0, Learn)) == 2  # worker 1 still measures
+    play.turn(1)
+    play.ask(1)
+    assert play.heard(1, Figure) == [Figure(1, [10.0], 10)]
+    play.turn(1)
+    (told,) = play.said("evaluated")
+    assert told == (None, {"step": 1, "figures": {"accuracy": 0.0}, "metric": "accuracy", "best": True})
+
+
+def test_a_piece_of_a_dead_worker_is_measured_by_another():
+    play = Play("async", workers=2, samples=16, held_back=10, evaluate_every=lambda _: 1)
+    play.ask(0)
+    play.turn(0)
+    play.ask(0)
+    play.turn(0)
+    play.ask(1)
+    assert play.heard(1, Evaluate)
+    play.cut_off(1)
+    play.to_the_end()
+    assert len(play.said("evaluated")) == 2
+
+
+def test_one_that_dies_while_it_says_what_the_totals_mean_is_replaced():
+    play = Play("async", workers=2, samples=8, held_back=1, evaluate_every=lambda _: 1)
+    for rank in (0, 1):
+        play.ask(rank)
+        play.turn(rank)
+    play.ask(0)
+    play.turn(0)
+    play.ask(0)
+    assert play.heard(0, Figure)
+    play.cut_off(0)
+    play.ask(1)
+    assert play.heard(1, Figure)
+    play.to_the_end()
+    assert len(play.said("evaluated")) == 1
+
+
+def test_nothing_is_measured_before_every_server_keeps_it():
+    play = Play("bsp", servers=2, workers=1, samples=8, held_back=4, evaluate_every=lambda _: 1)
+    play.unanswered = {Keep}
+    play.ask(0)
+    play.turn(0)
+    play.ask(0)
+    play.say(FIRST_SERVER, Kept(1))
+    assert not play.heard(0, Evaluate)
+    play.say(FIRST_SERVER + 1, Kept(1))
+    assert play.heard(0, Evaluate)
+
+
+def test_patience_ends_the_run_early():
+    play = Play("bsp", workers=1, samples=400, held_back=4, evaluate_every=lambda _: 2, patience=2)
+    play.value = iter([5.0, 4.0, 3.0, 2.0, 1.0])
+    play.to_the_end()
+    assert play.roster.outcome == "finished"
+    assert play.roster.steps < 50
+    assert play.shelf.committed[-1][0] == play.roster.steps
+
+
+# Checkpoints
+
+
+def test_the_state_of_a_checkpoint_is_as_of_its_update():
+    shelf = Shelf()
+    play = Play("async", workers=2, samples=64, checkpoint_every=lambda _: 2, shelf=shelf)
+    play.to_the_end(Random(3))
+    assert [step for step, *_ in shelf.committed] == [2, 4, 6, 8]
+    for step, files, state, metric in shelf.committed:
+        assert state["samples"] == 8 * step
+        left = sum(end - start for _, start, end in state["left"]["ranges"])
+        assert left + 64 * (1 - state["left"]["epoch"]) == 64 - 8 * step
+        assert (files, metric) == ({"shard-0": "checksum"}, None)
+
+
+def test_the_best_state_is_saved_though_no_checkpoint_was_due():
+    shelf = Shelf()
+    play = Play("bsp", workers=1, samples=32, held_back=4, evaluate_every=lambda _: 2, shelf=shelf)
+    play.value = iter([5.0, 1.0])
+    play.to_the_end()
+    assert [(step, metric) for step, _, _, metric in shelf.committed] == [(2, 5.0), (4, None)]
+    assert shelf.committed[-1][2]["best"] == {"value": 5.0, "step": 2, "waited": 1}
+
+
+def test_each_shard_is_written_once_by_one_that_keeps_it():
+    play = Play("bsp", servers=3, replicas=2, workers=1, samples=8)
+    play.to_the_end()
+    saves = [save for number in range(3) for save in play.heard(FIRST_SERVER + number, Save)]
+    assert sorted(shard for save in saves for shard in save.shards) == [0, 1, 2]
+
+
+def test_what_a_dead_server_was_to_write_its_partner_writes():
+    play = Play("bsp", servers=2, replicas=2, workers=1, samples=8)
+    play.unanswered = {Save}
+    while not play.heard(FIRST_SERVER, Save):
+        play.ask(0)
+        play.turn(0)
+    play.cut_off(FIRST_SERVER)
+    saves = play.heard(FIRST_SERVER + 1, Save)
+    assert [save.shards for save in saves] == [[1], [0]]
+    play.say(FIRST_SERVER + 1, Saved(saves[0].cut, {"shard-1": "x"}))
+    assert play.shelf.committed == []
+    play.say(FIRST_SERVER + 1, Saved(saves[0].cut, {"shard-0": "y"}))
+    assert play.shelf.committed[0][1] == {"shard-0": "y", "shard-1": "x"}
+
+
+def test_a_full_disk_ends_the_save_and_not_the_run():
+    shelf = Shelf()
+    shelf.full = True
+    play = Play("bsp", workers=1, samples=32, checkpoint_every=lambda _: 2, shelf=shelf)
+    play.to_the_end()
+    assert play.roster.outcome == "finished"
+    assert [data["reason"] for _, data in play.said("checkpoint_failed")] == [
+        "no space left on device; training goes on, older checkpoints stay"
+    ] * 2
+
+
+def test_every_kept_state_is_released():
+    play = Play("async", workers=2, samples=64, held_back=4, evaluate_every=lambda _: 1, checkpoint_every=lambda _: 3)
+    play.to_the_end(Random(5))
+    kept, released = play.heard(FIRST_SERVER, Keep), play.heard(FIRST_SERVER, Release)
+    assert sorted(one.cut for one in kept) == sorted(one.cut for one in released)
