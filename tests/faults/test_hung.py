@@ -6,6 +6,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from faults._running import events, session
 
 SOON = {"suspect_after_s": 1, "give_up_after_s": 2.5}
@@ -28,6 +30,7 @@ def test_stopped_worker_is_suspected_then_given_up_while_the_other_sits_in_the_e
     assert f"go on: volary resume {run.directory.path}" in ended.err
 
 
+@pytest.mark.slow
 def test_endless_loop_in_user_code_is_told_from_silence_and_its_function_named(launch):
     run = launch("train", session(fault="child", at=9, **SOON))  # it starts a process of its own, then loops
     ended = run.ended()

@@ -27,6 +27,7 @@ def test_error_of_one_worker_is_shown_once_with_its_traceback_and_the_others_in_
     assert state(run.directory) == "failed"
 
 
+@pytest.mark.slow
 def test_same_error_on_all_workers_is_one_line_with_a_count(launch):
     run = launch("train", session(fault="raise", ranks=[0, 1]))
     ended = run.ended()
@@ -40,7 +41,7 @@ def test_same_error_on_all_workers_is_one_line_with_a_count(launch):
     ("fault", "status", "said"),
     [
         ("os._exit", 4, "exited with status 7 and left no verdict; last step "),
-        ("sys.exit", 3, "failed at step 5, in forward: SystemExit: 0"),
+        pytest.param("sys.exit", 3, "failed at step 5, in forward: SystemExit: 0", marks=pytest.mark.slow),
     ],
 )
 def test_worker_that_leaves_by_itself_is_named(launch, fault, status, said):

@@ -62,6 +62,7 @@ def run_killed(kills: int, steps: int) -> None:
         assert "rank 1" in events(run.directory, "failed")[0].data["message"]
 
 
+@pytest.mark.slow
 def test_worker_killed_under_torchrun_recovers_and_the_runs_own_sockets_are_closed_to_strangers():
     with running(*torchrun(session(steps=120, pace_s=0.02))) as run:
         run.wait_until(lambda: life_of(run.directory) == 0)
