@@ -99,8 +99,10 @@ class Worker:
         self.rank, self.workers = ranks.rank, ranks.world_size - 1
         self.slices, self.clock, self.left = setup.slices, -1, 0
         self.values = torch.zeros(setup.size)
+        self.places = [self.part(self.values, one).numpy().data.cast("B") for one in self.slices]
         way: Transport = ROOM.load(setup.transport)()
         self.pushed = torch.frombuffer(way.memory(VALUE_BYTES * setup.size), dtype=torch.float32).fill_(1)
+        self.payloads = [self.part(self.pushed, one).numpy().data.cast("B") for one in self.slices]
         (host, port), key = ranks.bulletin().share("where", None)[SERVER]
 
         def connect(address: tuple[str, int]) -> Channel:
@@ -135,28 +137,27 @@ class Worker:
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
         """What is pushed."""
-        return header, self.part(self.pushed, header).numpy().data.cast("B")
+        return header, self.payloads[header.slice]
 
     def place(self, header: Header) -> Payload | None:
         """Where it is pulled to."""
-        return self.part(self.values, header).numpy().data.cast("B")
+        return self.places[header.slice]
 
     def landed(self, header: Header, payload: Payload) -> None:
         """Lent values are copied."""
-        place = self.part(self.values, header)
-        came = torch.frombuffer(payload, dtype=torch.float32)
-        if came.data_ptr() != place.data_ptr():
-            place.copy_(came)
+        place = self.places[header.slice]
+        if payload is not place:
+            torch.frombuffer(place, dtype=torch.float32).copy_(torch.frombuffer(payload, dtype=torch.float32))
 
     def happened(self, event: HeldAll | Installed | Refused) -> None:
         """Counted."""
         if isinstance(event, Installed) and not self.client.pulling(event.slice):
             self.left -= 1
 
-    def part(self, tensor: Tensor, header: Header) -> Tensor:
+    @staticmethod
+    def part(tensor: Tensor, one: Slice) -> Tensor:
         """Of a slice."""
-        part = self.slices[header.slice].parts[0]
-        return tensor[part.start : part.end]
+        return tensor[one.parts[0].start : one.parts[0].end]
 
 
 def side(ranks: Ranks, address: str, setup: Setup) -> Server | Worker:

@@ -1,6 +1,7 @@
 """Parameter servers as a user would sketch them, the peers of _server_transports.py: 4 MB chunks, one thread a worker.
 
-The server adds each pushed chunk to its parameters, under a lock of the chunk's, and sends the chunk back.
+The server adds each pushed chunk to its parameters, under a lock of the chunk's, and sends the chunk back, which nobody
+may change meanwhile: under the same lock, or a copy where sending goes on behind the call.
 """
 
 from __future__ import annotations
@@ -44,11 +45,10 @@ class Sketch:
         for thread in threads:
             thread.join()
 
-    def add(self, number: int, pushed: Tensor) -> Tensor:
-        """The chunk, with what was pushed."""
-        part = self.values[self.chunks[number]]
+    def added(self, number: int, pushed: Tensor) -> Tensor:
+        """A copy of the chunk, with what was pushed."""
         with self.locks[number]:
-            return part.add_(pushed)
+            return self.values[self.chunks[number]].add_(pushed).clone()
 
     def met(self, port: int | None) -> tuple[str, int]:
         """Where the server listens, told to all; it says its port."""
@@ -91,7 +91,8 @@ class Sockets(Sketch):
         for number, chunk in enumerate(self.chunks):
             pushed = buffer[: len(self.values[chunk])]
             fill(plug, pushed)
-            plug.sendall(memoryview(self.add(number, pushed).numpy()))
+            with self.locks[number]:
+                plug.sendall(memoryview(self.values[chunk].add_(pushed).numpy()))
 
     def round_trip(self) -> None:
         sender = threading.Thread(target=self.plugs[0].sendall, args=(memoryview(self.pushed.numpy()).cast("B"),))
@@ -121,7 +122,7 @@ class Gloo(Sketch):
         for number, chunk in enumerate(self.chunks):
             pushed = buffers[number % 2][: len(self.values[chunk])]
             distributed.recv(pushed, worker, tag=1)
-            part = self.add(number, pushed)
+            part = self.added(number, pushed)
             if sending is not None:
                 sending.wait()
             sending = distributed.isend(part, worker, tag=2)
@@ -143,7 +144,7 @@ class GlooAhead(Gloo):
         coming, sending = [distributed.irecv(buffer, worker, tag=1) for buffer in buffers], []
         for number, (buffer, arrival) in enumerate(zip(buffers, coming, strict=True)):
             arrival.wait()
-            sending.append(distributed.isend(self.add(number, buffer), worker, tag=2))
+            sending.append(distributed.isend(self.added(number, buffer), worker, tag=2))
         for work in sending:
             work.wait()
 
@@ -171,7 +172,7 @@ class Zmq(Sketch):
             number = struct.unpack("<q", which.bytes)[0]
             part = self.values[self.chunks[number]].numpy()
             part += np.frombuffer(data.buffer, np.float32)
-            self.plug.send_multipart([who, which, part], copy=False)
+            self.plug.send_multipart([who, which, part.copy()], copy=False)
 
     def round_trip(self) -> None:
         sent = 0

@@ -109,7 +109,7 @@ def _said(trained: models.Trained) -> str:
 PAUSED = {
     "slow-worker-backup": ("backup-3", models.SLOW, FASTER, models.LR),
     "slow-worker-async": ("async", models.SLOW, FASTER, models.LR),
-    "random-pauses-ssp": ("ssp-8", models.RANDOM, "at least 1.35", 0.1),  # at more, old gradients let it swing
+    "random-pauses-ssp": ("ssp-3", models.RANDOM, "at least 1.35", 0.15),
 }
 ROWS: dict[str, Callable[[Options], Row]] = {
     "fc-step-server": _fc_step,

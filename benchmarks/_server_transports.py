@@ -5,7 +5,7 @@ Peers: what a user would sketch (_server_sketches.py): plain sockets, gloo's sen
 all posted ahead), ZeroMQ; 4 MB chunks. All run in the same processes, on memory of their own, and take turns; what was
 pulled is checked at the end. GB/s counts bytes in and out at the server.
 
-tcp-1, tcp-2, tcp-4: loopback TCP, so many workers; ours in slices of 4 MB, with more than one worker of 12.5 MB: then
+tcp-1, tcp-2, tcp-4: loopback TCP, so many workers; ours in slices of 4 MB, with more than one worker of 10 MB: then
 all cores are busy, and each slice costs some (one worker's slices overlap better if they are small; the sketches are no
 faster in larger chunks). shm-4: ours through shared memory. ratio: the median over the rounds of ours / the sketch's
 that is the fastest in the median. lab-1g: 4 hosts, one of them the server, links of 1 Gbit/s, payloads in the clear;
@@ -125,7 +125,7 @@ def _in_lab(case: Case, command: list[str], log: IO[bytes]) -> int:
 
 CASES = {
     "tcp-1": Case("tcp/encrypted/1000000", 1, "at least 1.05"),
-    **{f"tcp-{n}": Case("tcp/encrypted/3125000", n, "at least 1.05") for n in (2, 4)},
+    **{f"tcp-{n}": Case("tcp/encrypted/2500000", n, "at least 1.05") for n in (2, 4)},
     "shm-4": Case("shared/encrypted/1000000", 4, "at least 1.6"),
     "lab-1g": Case("tcp/authenticated/250000", 3, "at least 0.96", "1gbit"),
     "lab-1g-encrypted": Case("tcp/encrypted/250000", 3, "at least 0.90", "1gbit"),
