@@ -46,9 +46,9 @@ class Sketch:
             thread.join()
 
     def added(self, number: int, pushed: Tensor) -> Tensor:
-        """A copy of the chunk, with what was pushed."""
+        """A copy of the chunk, with what was pushed, where that lies."""
         with self.locks[number]:
-            return self.values[self.chunks[number]].add_(pushed).clone()
+            return pushed.copy_(self.values[self.chunks[number]].add_(pushed))
 
     def met(self, port: int | None) -> tuple[str, int]:
         """Where the server listens, told to all; it says its port."""
@@ -117,8 +117,15 @@ def fill(plug: socket.socket, tensor: Tensor) -> None:
 class Gloo(Sketch):
     """torch's send and receive, one receive at a time, two buffers a worker."""
 
+    COUNT: int | None = 2
+
+    def __init__(self, ranks: Ranks, address: str, size: int) -> None:
+        super().__init__(ranks, address, size)
+        workers = self.workers if ranks.rank == SERVER else ()
+        self.buffers = {worker: [torch.empty(CHUNK) for _ in self.chunks[: self.COUNT]] for worker in workers}
+
     def serve(self, worker: int) -> None:
-        buffers, sending = [torch.empty(CHUNK) for _ in range(2)], None
+        buffers, sending = self.buffers[worker], None
         for number, chunk in enumerate(self.chunks):
             pushed = buffers[number % 2][: len(self.values[chunk])]
             distributed.recv(pushed, worker, tag=1)
@@ -139,8 +146,12 @@ class Gloo(Sketch):
 class GlooAhead(Gloo):
     """The same, every receive of a round posted before the first is used."""
 
+    COUNT = None
+
     def serve(self, worker: int) -> None:
-        buffers = [torch.empty_like(self.values[chunk]) for chunk in self.chunks]
+        buffers = [
+            buffer[: len(self.values[chunk])] for buffer, chunk in zip(self.buffers[worker], self.chunks, strict=True)
+        ]
         coming, sending = [distributed.irecv(buffer, worker, tag=1) for buffer in buffers], []
         for number, (buffer, arrival) in enumerate(zip(buffers, coming, strict=True)):
             arrival.wait()
