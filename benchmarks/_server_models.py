@@ -107,23 +107,23 @@ def pace() -> Pace:
     """Of this machine. Raises LabError, DataError."""
     _mnist.require()
     with tempfile.TemporaryDirectory() as folder:
-        return Pace(**_found(_in_lab.run(_session({}, STEADY, 1, 0, folder, LR), RATE, "_server_peer.py", PACE)))
+        return Pace(**_found(_in_lab.run(_session({}, STEADY, 1, 0, folder), RATE, "_server_peer.py", PACE)))
 
 
-def theirs(pauses: Mapping[str, Any], epochs: float, seed: int, lr: float = LR) -> Trained:
+def theirs(pauses: Mapping[str, Any], epochs: float, seed: int) -> Trained:
     """The peer's, which ends when it is as good as wanted."""
     settings = {"pause_s": pace().pause_s, "seed": seed, **pauses}
     with tempfile.TemporaryDirectory() as folder:
-        session = _session({}, settings, epochs, seed, folder, lr)
+        session = _session({}, settings, epochs, seed, folder)
         found = _found(_in_lab.run(session, RATE, "_server_peer.py", str(WANTED)))
     return Trained([Evaluation(*each) for each in found])
 
 
-def ours(strategy: Mapping[str, Any], pauses: Mapping[str, Any], epochs: float, seed: int, lr: float = LR) -> Trained:
+def ours(strategy: Mapping[str, Any], pauses: Mapping[str, Any], epochs: float, seed: int) -> Trained:
     """Ours, of all epochs."""
     settings = {"pause_s": pace().pause_s, "seed": seed, **pauses}
     with tempfile.TemporaryDirectory() as folder:
-        return _trained(_in_lab.run(_session(strategy, settings, epochs, seed, folder, lr), RATE))
+        return _trained(_in_lab.run(_session(strategy, settings, epochs, seed, folder), RATE))
 
 
 def _found(directory: RunDirectory) -> Any:
@@ -148,13 +148,11 @@ def _trained(directory: RunDirectory) -> Trained:
     )
 
 
-def _session(
-    strategy: Mapping[str, Any], network: Mapping[str, Any], epochs: float, seed: int, folder: str, lr: float
-) -> Session:
+def _session(strategy: Mapping[str, Any], network: Mapping[str, Any], epochs: float, seed: int, folder: str) -> Session:
     settings: dict[str, Any] = {
         "network": {"name": f"{_in_lab.HERE / '_pauses.py'}:small", **network},
         "data": {"source": _mnist.SOURCE, "batch_size": BATCH},
-        "optimizer": {"name": "sgd", "lr": lr},
+        "optimizer": {"name": "sgd", "lr": LR},
         "schedule": {"name": "constant", "warmup": EVERY // 2},
         "train": {"steps": round(epochs * PER_EPOCH), "seed": seed, "device": "cpu", "compare_replicas": "never"},
         "evaluate": {"every": f"{EVERY} steps"},
