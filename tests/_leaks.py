@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -83,18 +82,7 @@ def _processes() -> frozenset[psutil.Process]:
     tracker: Any = multiprocessing.resource_tracker._resource_tracker
     server: Any = multiprocessing.forkserver._forkserver
     kept = {tracker._pid, server._forkserver_pid}
-    return frozenset(child for child in _children() if child.pid not in kept and _lives(child))
-
-
-def _children() -> list[psutil.Process]:
-    """Of this process; on Linux asked of the kernel, as a look at all processes there are takes milliseconds."""
-    if sys.platform != "linux":
-        return psutil.Process().children()  # type: ignore[no-any-return]
-    found = []
-    for pid in chain.from_iterable(said.read_text().split() for said in Path("/proc/self/task").glob("*/children")):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            found.append(psutil.Process(int(pid)))
-    return found
+    return frozenset(child for child in psutil.Process().children() if child.pid not in kept and _lives(child))
 
 
 def _lives(process: psutil.Process) -> bool:
