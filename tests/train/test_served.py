@@ -18,6 +18,7 @@ from train.test_equal_workers import ROUNDING, RULES
 from volary.driver.ending import Unwatched
 from volary.driver.start import start
 from volary.errors import BadInput, SettingError
+from volary.exchange._served import Served
 from volary.session import Session
 from volary.session.spec import Strategy
 from volary.train.afterwards import check_session
@@ -55,6 +56,31 @@ def over_servers(rank: int, world_size: int, workers: int, names: Sequence[str])
         one = over(equal_ones()[name], workers, servers, **how)
         found[name] = served(rank, world_size, one, name.replace(" ", "-"))
     return found
+
+
+def asked_ahead(rank: int, world_size: int, models: Sequence[Any]) -> list[tuple[int, int]]:
+    """By model: how often parameters were asked for as backward began, in how many steps."""
+    asked, found, ask_ahead = [], [], Served.ask_ahead
+
+    def counted(exchange: Served) -> None:
+        asked.append(exchange)
+        ask_ahead(exchange)
+
+    Served.ask_ahead = counted  # type: ignore[method-assign]  # of this worker's process
+    for number, model in enumerate(models):
+        one = session("Exact", train={"steps": 6, "accumulate": 2})
+        kept = served(rank, world_size, over(one, 1, 1, model), f"asked-{number}")
+        found.append((len(asked), len(kept.rows) if kept else 0))
+        asked.clear()
+    return found
+
+
+def test_parameters_are_asked_for_once_a_step_as_backward_begins_where_the_model_says_so(workers):
+    ahead, exactly, seldom = workers(2, asked_ahead, [
+        {"name": "ssp", "staleness": 1}, "bsp", {"name": "async", "fetch_every": 2},
+    ])[0]  # fmt: skip
+    assert ahead == (6, 6)
+    assert exactly == seldom == (0, 6)
 
 
 @pytest.fixture
