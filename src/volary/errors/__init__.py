@@ -1,5 +1,7 @@
 """Every error that Volary raises on purpose. One sentence each: what, where, what is accepted.
 
+Beside it, `raised.py` reads the errors of others: whose code raised, and where.
+
 VolaryError               exit code 1
 ├── BadInput              2   the user can mend it before anything starts
 │   ├── SettingError      a setting's value; the session adds file, line and path
