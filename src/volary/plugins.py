@@ -19,11 +19,13 @@ class Room:
 
     package: the dotted name of the package. constant: what each file calls its plug-in (`CODEC = TopK`).
     planned: names that the design knows and that are not built yet; they are refused with that reason.
+    protocol: "module:class", whose public members every plug-in has.
     """
 
     package: str
     constant: str
     planned: tuple[str, ...] = ()
+    protocol: str | None = None
 
     def names(self) -> list[str]:
         """All plug-ins there are, by listing the folder: nothing of them is imported."""
@@ -31,13 +33,30 @@ class Room:
         return sorted(m.name for m in iter_modules([str(folder)]) if not m.name.startswith("_"))
 
     def load(self, name: str) -> Any:
-        """The plug-in called `name`. Raises SettingError, with the nearest name, if there is none."""
+        """The plug-in called `name`. Raises SettingError, with the nearest name, if there is none, or if it lacks a
+        member of the room's protocol.
+        """
         known = self.names()
         if name in known:
-            return getattr(import_module(f"{self.package}.{name}"), self.constant)
+            return self._complete(name, getattr(import_module(f"{self.package}.{name}"), self.constant, None))
         if name in self.planned:
             raise SettingError(f"{name!r} is planned but not built yet; available: {', '.join(known)}")
         raise unknown(name, known)
+
+    def _complete(self, name: str, plugin: Any) -> Any:
+        """The plug-in, if it has all that its protocol asks for: a missing member would be found in mid-run."""
+        where = f"{self.package}.{name}"
+        if plugin is None:
+            raise SettingError(f"{where} has no {self.constant}, which names the plug-in of that file")
+        if self.protocol is None:
+            return plugin
+        module, _, called = self.protocol.partition(":")
+        protocol = getattr(import_module(module), called)
+        members = {*dir(protocol), *protocol.__annotations__}
+        has = {*dir(plugin), *getattr(plugin, "__dataclass_fields__", ())}
+        if missing := sorted(member for member in members - has if not member.startswith("_")):
+            raise SettingError(f"{where} lacks {', '.join(missing)}; see {called} in {module}")
+        return plugin
 
 
 def unknown(name: str, known: Sequence[str]) -> SettingError:

@@ -7,7 +7,6 @@ from torch import nn
 from torch.distributed.distributed_c10d import _get_default_store
 
 from volary.comm.routes._base import Shape
-from volary.consistency import ROOM as MODELS
 from volary.exchange import ROOM as EXCHANGES
 from volary.exchange._base import Exchange, Use
 from volary.exchange._buckets import Buckets
@@ -39,7 +38,6 @@ class Turns:
         board = bulletin(rank, world_size)
         ground = EXCHANGES.load("allreduce")(route=route).ground(board)
         self.exchange: Exchange = ground.build(board, plans, shape(3), ErrorMemory(plans))
-        self.model = MODELS.load("bsp")().build(self.exchange)
         *memory, self.votes = self.exchange.memory
         self.buckets = Buckets(
             plans,
@@ -48,7 +46,7 @@ class Turns:
             chunk_mb=25,
             private=False,
             passes=1,
-            ready=self.model.gradient_ready,
+            ready=lambda chunk: self.exchange.push(chunk.parcel),
             weight=lambda: 1.0,
         )
         self.heard: list[list[float]] = []

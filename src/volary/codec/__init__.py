@@ -2,4 +2,4 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "CODEC")
+ROOM = Room(__name__, "CODEC", protocol="volary.codec._base:Codec")

@@ -2,4 +2,9 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "CONSISTENCY", planned=("local", "elastic", "gossip", "hogwild"))
+ROOM = Room(
+    __name__,
+    "CONSISTENCY",
+    planned=("local", "elastic", "gossip", "hogwild"),
+    protocol="volary.consistency._base:Consistency",
+)

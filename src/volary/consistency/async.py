@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from volary.consistency._alone import Alone
+from volary.consistency._base import Consistency
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
@@ -13,16 +14,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Async:
+class Async(Consistency):
     """Each contribution is an update of its own; workers push and fetch at intervals of their own."""
 
     push_every: int = 1  # portions of a batch whose gradients are pushed as one
     fetch_every: int = 1  # contributions that are computed with the same parameters
     warm_up_samples: int = 0  # samples that one worker learns from alone before the others begin
-    needs_server: ClassVar[bool] = True
-    elastic: ClassVar[bool] = True
-    steals: ClassVar[bool] = True
-    epoch_share: ClassVar[None] = None
+    needs_server = True
+    elastic = True
+    steals = True
 
     def __post_init__(self) -> None:
         for name, least in (("push_every", 1), ("fetch_every", 1), ("warm_up_samples", 0)):

@@ -6,9 +6,10 @@ With `epoch` as in Project Adam (Chilimbi et al., OSDI 2014): an epoch ends once
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from volary.consistency._alone import Alone
+from volary.consistency._base import Consistency
 from volary.consistency._first import FirstIn
 from volary.errors import SettingError
 
@@ -17,16 +18,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Backup:
+class Backup(Consistency):
     """Nobody waits for the slowest. What comes too late is dropped and counted, and its samples are learnt again."""
 
     k: int | None = None  # contributions that close a step (default: of all workers but one)
     deadline: Literal["auto"] | float | None = None  # seconds after which fewer do; auto: 1.5 times what k usually take
     epoch: float | None = None  # the other form: an epoch ends once this share of workers has finished its part
-    needs_server: ClassVar[bool] = True
-    elastic: ClassVar[bool] = True
-    push_every: ClassVar[int] = 1
-    fetch_every: ClassVar[int] = 1
+    needs_server = True
+    elastic = True
 
     def __post_init__(self) -> None:
         if self.k is not None and self.k < 1:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
+from volary.consistency._base import Consistency
 from volary.consistency._bounded import Bounded
 from volary.consistency._with_all import WithAll
 from volary.errors import SettingError
@@ -14,15 +15,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ssp:
+class Ssp(Consistency):
     """Whoever reads sees all updates that are older than `staleness` steps, and waits only for those."""
 
     staleness: int = 3  # steps by which the fastest worker may lead the slowest; 0 equals bsp
-    needs_server: ClassVar[bool] = True
-    elastic: ClassVar[bool] = True
-    epoch_share: ClassVar[None] = None
-    push_every: ClassVar[int] = 1
-    fetch_every: ClassVar[int] = 1
+    needs_server = True
+    elastic = True
 
     def __post_init__(self) -> None:
         if self.staleness < 0:

@@ -2,4 +2,6 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "ENGINE", planned=("torchrun", "mpi", "slurm", "ray", "spark"))
+ROOM = Room(
+    __name__, "ENGINE", planned=("torchrun", "mpi", "slurm", "ray", "spark"), protocol="volary.engine._base:Engine"
+)

@@ -8,7 +8,7 @@ from volary.errors import BadInput
 from volary.placement._base import Place, Placement, text
 from volary.plugins import Room
 
-ROOM = Room(__name__, "PLACEMENT")
+ROOM = Room(__name__, "PLACEMENT", protocol="volary.placement._base:Placement")
 
 __all__ = ["ROOM", "Place", "find", "text"]
 

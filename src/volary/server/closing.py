@@ -62,33 +62,28 @@ class Closer(Protocol):
 
 
 class Model(Protocol):
-    """What the roster needs of a consistency model (a plug-in of volary.consistency).
-
-    elastic: workers may go and come. steals: who has nothing to do takes what another has not begun. epoch_share: the
-    share of workers that ends an epoch once they have finished their own part of it; None where the next one begins as
-    soon as somebody has nothing left to do. push_every: portions that are pushed as one contribution.
-    """
+    """What the roster needs of a consistency model; `volary.consistency._base.Consistency` says what each member is."""
 
     @property
     def elastic(self) -> bool:
-        """See above."""
+        """Workers may leave and join."""
         ...
 
     @property
     def steals(self) -> bool:
-        """See above."""
+        """A worker without work takes a portion that another has not begun."""
         ...
 
     @property
     def epoch_share(self) -> float | None:
-        """See above."""
+        """The share of workers that ends an epoch; None: there are no own parts."""
         ...
 
     @property
     def push_every(self) -> int:
-        """See above."""
+        """Portions that a worker pushes as one contribution."""
         ...
 
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
-        """Decides for a run of so many workers. first: the clock that it begins with. samples: already learnt from."""
+        """Decides for a run of so many workers."""
         ...

@@ -55,7 +55,7 @@ class AtOnce:
         busy = contribution.close() and self._busy
         self._recorder.enter("exchange")
         contribution.vote(self._loss, busy=busy, ending=self._ending)
-        contribution.consistency.step()
+        contribution.exchange.release()
         contribution.exchange.settle()
         contribution.exchange.wait_for(lambda: self._agreed is not None)
         agreed, self._agreed = self._agreed, None

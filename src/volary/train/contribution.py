@@ -73,7 +73,6 @@ class Contribution:
         box = Shape(votes.size(self._world_size), torch.float32, torch.device("cpu"))
         left_out = self._warn if terms.on_nonfinite == "skip" else None
         self.exchange = terms.ground.build(bulletin, plans, box, terms.carried.errors(plans), left_out)
-        self.consistency = settings.consistency.build(self.exchange)
         *memory, self._box = self.exchange.memory
         self.buckets = Buckets(
             plans,
@@ -82,7 +81,7 @@ class Contribution:
             chunk_mb=settings.bucket_mb,
             private=terms.private,
             passes=terms.passes,
-            ready=self.consistency.gradient_ready,
+            ready=lambda chunk: self.exchange.push(chunk.parcel),
             weight=terms.weight,
         )
         bytes_per_s, ranks = terms.ground.topology.within_bytes_per_s, self._world_size

@@ -146,7 +146,7 @@ class Overlapping:
     def _end_backward(self, step: _Step) -> None:
         self._now = self._next if self.contribution.exchange.behind else step
         self._next = step
-        self.contribution.consistency.step()
+        self.contribution.exchange.release()
 
     def _wait(self, until: Callable[[], None]) -> None:
         phase = self._recorder.phase
@@ -193,7 +193,7 @@ class Overlapping:
     def _wait_for(self, gate: Gate) -> None:
         phase, started_s = self._recorder.phase, time.perf_counter()
         self._recorder.enter("exchange")
-        self.contribution.consistency.before_use(gate)
+        self.contribution.exchange.pull(gate)
         self._recorder.enter(phase)
         ended_s = time.perf_counter()
         if self._steps == WARM_STEPS + 1:

@@ -2,4 +2,4 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "TRANSPORT")
+ROOM = Room(__name__, "TRANSPORT", protocol="volary.comm.transports._base:Transport")

@@ -2,4 +2,4 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "SOURCE")
+ROOM = Room(__name__, "SOURCE", protocol="volary.data._base:Source")

@@ -2,4 +2,4 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "NETWORK")
+ROOM = Room(__name__, "NETWORK", protocol="volary.network._base:Network")

@@ -2,4 +2,4 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "BATCH")
+ROOM = Room(__name__, "BATCH", protocol="volary.train.batches._base:Batches")

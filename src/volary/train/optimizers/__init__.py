@@ -2,4 +2,4 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "OPTIMIZER")
+ROOM = Room(__name__, "OPTIMIZER", protocol="volary.train.optimizers._base:OptimizerSettings")

@@ -2,4 +2,4 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "SCHEDULE")
+ROOM = Room(__name__, "SCHEDULE", protocol="volary.train.schedules._base:Schedule")

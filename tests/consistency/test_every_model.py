@@ -1,0 +1,83 @@
+"""What every consistency model keeps, whatever it is called: run over all files of the room."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from volary.consistency import ROOM
+from volary.consistency._base import Consistency
+from volary.server.messages import Contribution
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaysNothing(Consistency):
+    pass
+
+
+def test_a_model_that_says_nothing_of_itself_is_bsp():
+    bsp, plain = ROOM.load("bsp")(), SaysNothing()
+    members = [name for name in dir(Consistency) if not name.startswith("_") and name != "closer"]
+    assert {name: getattr(plain, name) for name in members} == {name: getattr(bsp, name) for name in members}
+    assert type(plain.closer(2)) is type(bsp.closer(2))
+
+
+@pytest.mark.parametrize("name", ROOM.names())
+def test_its_defaults_make_a_model_and_a_closer_for_any_number_of_workers(name):
+    model = ROOM.load(name)()
+    assert isinstance(model, Consistency)
+    assert model.push_every >= 1
+    assert model.fetch_every >= 1
+    for workers in (1, 2, 7):
+        model.closer(workers)
+
+
+@pytest.mark.parametrize("name", ROOM.names())
+@settings(max_examples=30)
+@given(workers=st.integers(1, 5), rounds=st.integers(1, 6), data=st.data())
+def test_every_contribution_of_workers_that_all_finish_is_in_one_update_or_named_once(name, workers, rounds, data):
+    closer = ROOM.load(name)().closer(workers)
+    for worker in range(workers):
+        closer.joined(worker, 0.0)
+    steps, begun = [], []
+
+    def settled() -> list[Contribution]:
+        return [each for step in steps for each in (*step.contributions, *step.dropped, *step.left_out)]
+
+    left = dict.fromkeys(range(workers), rounds)
+    while left:
+        worker = data.draw(st.sampled_from(sorted(left)))
+        clock = closer.next_clock(worker, 0.0)
+        if clock is None:  # it has to wait for those who are behind, who may go on
+            waiting = [other for other in left if other != worker]
+            assert waiting, "the last one is never made to wait"
+            worker = min(waiting, key=lambda other: sum(each.worker == other for each in begun))
+            clock = closer.next_clock(worker, 0.0)
+            assert clock is not None, "whoever is furthest behind is never made to wait"
+        contribution = Contribution(worker, clock)
+        begun.append(contribution)
+        for tell in (
+            lambda one=contribution: closer.computed(one, 8, True, 0.0),
+            lambda one=contribution: closer.done(one, 8, 0.0),
+        ):
+            if contribution not in settled():
+                steps += tell()
+        left[worker] -= 1
+        if not left[worker]:
+            del left[worker]
+            steps += closer.left(worker, 0.0)
+    assert sorted(settled()) == sorted(begun)
+
+
+@pytest.mark.parametrize("name", ROOM.names())
+def test_the_docs_have_its_row(name):
+    assert f"`{name}`" in (DOCS / "strategy.md").read_text()
+    if ROOM.load(name)().needs_server:
+        assert re.search(rf"^\| `{name}", (DOCS / "server.md").read_text(), re.MULTILINE)
