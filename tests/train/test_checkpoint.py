@@ -12,6 +12,7 @@ import safetensors.torch
 import torch
 
 from train._training import OVERLAPPED, Quick, Trained, looked_at, made, session, started, trained
+from volary.comm import group
 from volary.run.checkpoints import MANIFEST, ROSTER, Checkpoints
 from volary.train.loop import train
 from volary.train.weights import SHARED, WEIGHTS
@@ -222,6 +223,21 @@ def test_a_full_disk_on_any_rank_does_not_end_training_and_is_said(workers):
         assert [one["step"] for one in found.events("checkpoint")] == steps
         assert second[name][0].outcome == "finished"
         assert not second[name][0].events("checkpoint_failed"), "rank 0 says it for all"
+
+
+def lose_the_board(rank: int, world_size: int) -> tuple[Trained, list[int]]:
+    def until(step: int) -> bool:
+        if step == 5:  # ranks have met, and agreed on the order in which gradients leave
+            assert group._store is not None
+            group._store.close()
+        return step == 8
+
+    return quickly(rank, world_size, dropping(), "c", until=until), Checkpoints(Path("c")).steps()
+
+
+def test_ranks_save_among_themselves_once_the_board_at_which_they_met_is_gone(workers):
+    for found, steps in workers(2, lose_the_board):
+        assert (found.outcome, len(found.rows), steps) == ("stopped", 8, [3, 6, 8])
 
 
 class Sticky(Quick):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 from torch import distributed
 
@@ -26,6 +27,18 @@ def gather(tensor: Tensor, world_size: int) -> Tensor:
     with peers_needed():
         distributed.all_gather(everybody, tensor)
     return torch.stack(everybody)
+
+
+def gather_plain(value: Any, world_size: int) -> list[Any]:
+    """Every rank's `value`, of what JSON knows, by rank. Nothing but the ranks themselves is needed for it."""
+    if world_size == 1:
+        return [value]
+    own = torch.frombuffer(bytearray(msgspec.json.encode(value)), dtype=torch.uint8)
+    sizes = gather(torch.tensor([own.numel()]), world_size).flatten().tolist()
+    padded = torch.zeros(max(sizes), dtype=torch.uint8)
+    padded[: own.numel()] = own
+    everybody = gather(padded, world_size)
+    return [msgspec.json.decode(bytes(row[:size].tolist())) for row, size in zip(everybody, sizes, strict=True)]
 
 
 def by_torch(values: Tensor) -> None:

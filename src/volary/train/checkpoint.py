@@ -10,6 +10,7 @@ import msgspec
 import torch
 from safetensors.torch import save
 
+from volary.exchange._collectives import gather_plain
 from volary.run.checkpoints import ROSTER, Checkpoints, Manifest, read
 from volary.train.crossing import roster_state
 from volary.train.first_state import Late
@@ -19,7 +20,7 @@ from volary.train.skeleton import blank, put_together, taken_apart
 from volary.train.weights import SHARED, WEIGHTS, load_buffers, load_weights, saved_weights, weights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from torch import Tensor, nn
@@ -89,7 +90,8 @@ class Saver:
         """Write the checkpoint of this step. metric: of the evaluation at this step, if it was the best so far.
 
         A full disk, or any rank that cannot write, ends the save and not the training: it is told, and the older
-        checkpoints stay. Saving the same step twice writes once.
+        checkpoints stay. Saving the same step twice writes once. A collective call: ranks agree among themselves, so
+        that they can save without the run's driver, too.
         """
         step = self._recorder.step
         if step == self._saved:
@@ -98,17 +100,14 @@ class Saver:
         # steps that a checkpoint is beyond are never done again: they must be written down before it counts
         self._recorder.hand_over()
         self._recorder.enter("checkpoint")
-        started, topic = time.perf_counter(), f"checkpoint-{step}"
-        try:
-            self._write(step, topic, metric)
-        except OSError as error:
-            if self._bulletin.rank == 0:
-                self._recorder.event("checkpoint_failed", reason=f"{error}; training goes on, older checkpoints stay")
-            else:
-                self._bulletin.post(topic, {"error": f"rank {self._bulletin.rank}: {error}"})
+        started = time.perf_counter()
+        failure, first = self._write(step, metric), self._bulletin.rank == 0
+        if failure and first:
+            self._recorder.event("checkpoint_failed", reason=f"{failure}; training goes on, older checkpoints stay")
+        if failure:
             return
         self._newest = f"step {step}"
-        if self._bulletin.rank == 0:
+        if first:
             path = str(self._checkpoints.path(step))
             self._recorder.event("checkpoint", step=step, path=path, seconds=time.perf_counter() - started)
             self._checkpoints.prune(
@@ -136,42 +135,45 @@ class Saver:
         self._newest, self._saved = f"step {step}", step
         return manifest
 
-    def _write(self, step: int, topic: str, metric: float | None) -> None:
+    def _write(self, step: int, metric: float | None) -> str:
+        """Write and commit it; why that failed, the same on all ranks, or nothing."""
+        checkpoints = self._checkpoints
+        if failure := self._failure_of_first(lambda: checkpoints.begin(step)):
+            return failure
+        sums: dict[str, str] = {}
+
+        def write() -> None:
+            for name, data in self._files(step):
+                sums[name] = checkpoints.write(step, name, data)
+
+        everybody = self._gathered((_failure(write), sums))
+        for other, (failure, theirs) in enumerate(everybody):
+            if failure:
+                return f"rank {other}: {failure}" if other else failure
+            sums |= theirs
+        return self._failure_of_first(lambda: checkpoints.commit(step, len(everybody), sums, metric))
+
+    def _files(self, step: int) -> Iterator[tuple[str, bytes]]:
+        """What this rank writes, by name."""
         rank = self._bulletin.rank
+        yield _own(rank), _packed(self._own_state())
         if rank == 0:
-            self._open(step, topic)
-        elif (refusal := self._awaited(f"{topic}-open", 0)) is not None:
-            raise OSError(refusal)
-        files = {_own(rank): _packed(self._own_state())}
-        if rank == 0:
-            files[WEIGHTS] = save(_apart(weights_of(self._module)))
+            yield WEIGHTS, save(_apart(weights_of(self._module)))
             shared = {name: part.state() for name, part in self._parts.items()}
-            files |= {SHARED: _packed(shared), ROSTER: msgspec.json.encode(roster_state(step, shared))}
-        sums = {name: self._checkpoints.write(step, name, data) for name, data in files.items()}
-        if rank != 0:
-            self._bulletin.post(topic, {"files": sums})
-            return
-        for other in range(1, self._bulletin.world_size):
-            posted = self._awaited(topic, other)
-            if "error" in posted:
-                raise OSError(posted["error"])
-            sums |= posted["files"]
-        self._checkpoints.commit(step, self._bulletin.world_size, sums, metric)
+            yield SHARED, _packed(shared)
+            yield ROSTER, msgspec.json.encode(roster_state(step, shared))
 
-    def _awaited(self, topic: str, rank: int) -> Any:
-        """What `rank` posts; meanwhile it is the one that is late."""
+    def _failure_of_first(self, work: Callable[[], object]) -> str:
+        """Rank 0 does it; all ranks learn why it failed, if it did."""
+        failure: str = self._gathered(_failure(work) if self._bulletin.rank == 0 else "")[0]
+        return failure
+
+    def _gathered(self, value: Any) -> list[Any]:
+        """What all ranks say, by rank; meanwhile the others are those that are late."""
         self._recorder.enter("exchange")
-        posted = self._bulletin.read(topic, rank)
+        everybody = gather_plain(value, self._bulletin.world_size)
         self._recorder.enter("checkpoint")
-        return posted
-
-    def _open(self, step: int, topic: str) -> None:
-        try:
-            self._checkpoints.begin(step)
-        except OSError as error:
-            self._bulletin.post(f"{topic}-open", f"rank 0 could not begin it: {error}")
-            raise
-        self._bulletin.post(f"{topic}-open", None)
+        return everybody
 
     def _own_state(self) -> dict[str, Any]:
         # cloned: a view would be saved with all that it is a view of
@@ -213,6 +215,15 @@ class Saver:
         gone = range(rank + self._bulletin.world_size, manifest.world_size, self._bulletin.world_size)
         others = (_unpacked(read(path, manifest, _own(other)))["owed"] for other in gone)
         self._owing.owe([state["owed"], *others])
+
+
+def _failure(work: Callable[[], object]) -> str:
+    """Do it; what the disk did not let be done, or nothing."""
+    try:
+        work()
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def _own(rank: int) -> str:
