@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from volary.comm import filter as ear
+from volary.comm import ears
 from volary.comm.listeners import Listener, listeners
 
-LIGHT = ["errors", "frames", "handshake", "wire", "service", "peer", "server", "board", "listeners", "filter"]
+LIGHT = ["errors", "frames", "handshake", "wire", "service", "peer", "server", "board", "listeners", "ears"]
 
 
 def test_all_that_the_driver_needs_of_the_room_imports_neither_torch_nor_numpy() -> None:
@@ -50,50 +52,89 @@ def test_what_lies_beyond_loopback(address: str, beyond: bool) -> None:
     assert Listener(1, address, 1).beyond_loopback is beyond
 
 
-linux = pytest.mark.skipif(bool(ear.why_not()), reason=ear.why_not() or "-")
+linux = pytest.mark.skipif(bool(ears.why_not()), reason=ears.why_not() or "-")
+filtering = pytest.mark.skipif(bool(ears.why_no_filter()), reason=f"no filters: {ears.why_no_filter()}")
 
 
 @linux
-def test_an_ear_hears_only_whom_it_admits_and_at_last_nobody() -> None:
+@filtering
+def test_an_ear_hears_only_whom_it_admits() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        ear.admit_only(listener.fileno(), ["10.1.2.3"])
-        assert not reaches(listener)
-        ear.admit_only(listener.fileno(), ["10.1.2.3", "127.0.0.1"])
-        assert reaches(listener)
-        listener.accept()[0].close()
-        stays = socket.create_connection(listener.getsockname(), timeout=5)
-        theirs, _ = listener.accept()
-        ear.admit_nobody(listener.fileno())
-        assert not reaches(listener)
-        with stays, theirs:  # what stands goes on
-            stays.sendall(b"still here")
-            assert theirs.recv(100) == b"still here"
-        with pytest.raises(OSError, match="not permitted"):
-            ear.admit_only(listener.fileno(), ["127.0.0.1"])
+        ears.admit_only(listener.fileno(), ["10.1.2.3"])
+        assert not reaches(listener.getsockname())
+        ears.admit_only(listener.fileno(), ["10.1.2.3", "127.0.0.1"])
+        assert reaches(listener.getsockname())
 
 
 @linux
+@filtering
 def test_what_cannot_be_told_by_address_is_admitted_and_said(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        ear.admit_only(listener.fileno(), ())
-        ear.admit_only(listener.fileno(), ["::1"])
-        assert reaches(listener)
+        ears.admit_only(listener.fileno(), ())
+        ears.admit_only(listener.fileno(), ["::1"])
+        assert reaches(listener.getsockname())
     assert "admit every address" in caplog.text
+
+
+@pytest.fixture
+def library() -> Iterator[tuple[socket.socket, select.epoll]]:
+    """A listening socket as a library keeps it: it does not block, and an epoll waits for it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, select.epoll() as waiter:
+        listener.setblocking(False)
+        waiter.register(listener.fileno(), select.EPOLLIN)
+        yield listener, waiter
+
+
+@linux
+def test_a_closed_ear_hears_nobody_and_what_stands_goes_on(library: tuple[socket.socket, select.epoll]) -> None:
+    listener, _ = library
+    address = listener.getsockname()
+    with socket.create_connection(address, timeout=5) as here, listener.accept()[0] as there:
+        with socket.create_connection(address, timeout=5):  # that nobody has accepted yet
+            assert ears.close(listener.fileno())
+        assert not reaches(address)
+        here.sendall(b"still here")
+        assert there.recv(100) == b"still here"
+
+
+@linux
+def test_a_library_whose_ear_was_closed_is_never_woken_and_may_accept_and_leave_as_before(
+    library: tuple[socket.socket, select.epoll],
+) -> None:
+    listener, waiter = library
+    address = listener.getsockname()
+    stays = os.dup(listener.fileno())  # as a child has it that was forked meanwhile
+    try:
+        assert ears.close(listener.fileno())
+        assert not reaches(address)
+        assert waiter.poll(0.1) == []  # on the contrary, a socket that was only shut down would wake it for ever
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+        waiter.unregister(listener.fileno())
+    finally:
+        os.close(stays)
+
+
+@linux
+def test_an_ear_that_nobody_waits_for_is_left_alone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, select.epoll():
+        assert not ears.close(listener.fileno())
+        assert reaches(listener.getsockname())
 
 
 @linux
 def test_our_listening_sockets_are_found_among_all_descriptors() -> None:
-    before = ear.listening()
+    before = ears.listening()
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as idle:
-        [descriptor] = [ear.listening()[inode] for inode in ear.listening().keys() - before.keys()]
+        [descriptor] = [ears.listening()[inode] for inode in ears.listening().keys() - before.keys()]
         assert descriptor == listener.fileno()
-        assert ear.ends(descriptor) == [listener.getsockname()]
-        assert idle.fileno() in ear.sockets().values()
+        assert ears.ends(descriptor) == [listener.getsockname()]
+        assert idle.fileno() in ears.sockets().values()
 
 
-def reaches(listener: socket.socket) -> bool:
+def reaches(address: tuple[str, int]) -> bool:
     try:
-        socket.create_connection(listener.getsockname(), timeout=0.3).close()
-    except TimeoutError:
+        socket.create_connection(address, timeout=0.3).close()
+    except (TimeoutError, ConnectionRefusedError):
         return False
     return True

@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,8 +21,7 @@ import torch.distributed as dist
 
 import volary
 from _workers import Workers
-from volary.comm import filter as ear
-from volary.comm import gloo
+from volary.comm import ears, gloo
 from volary.comm.board import Board
 from volary.comm.group import interface_of, join
 from volary.comm.listeners import Listener, listeners
@@ -30,7 +30,7 @@ from volary.errors import SettingError
 
 KEY = b"the key of this test run, 32 b.."
 HERE = Path(__file__).resolve().parent
-linux = pytest.mark.skipif(bool(ear.why_not()), reason=ear.why_not() or "-")
+linux = pytest.mark.skipif(bool(ears.why_not()), reason=ears.why_not() or "-")
 
 
 def everything(rank: int, world_size: int) -> dict[str, Any]:
@@ -52,8 +52,7 @@ def everything(rank: int, world_size: int) -> dict[str, Any]:
         "told": told[0],
         "gathered": gathered,
         "weights": trained(rank),
-        "sockets": [(one.beyond_loopback, one.address) for one in listeners([os.getpid()])],
-        "groups": len(gloo._meshes),
+        "listening": [(one.address, one.port) for one in listeners([os.getpid()])],
     }
 
 
@@ -74,21 +73,21 @@ def test_three_ranks_do_all_that_torch_asks_of_a_group_on_loopback_alone(workers
     assert [r["part"] for r in results] == [3.0, 3.0, 3.0]
     assert all(r["told"] == {"from": 0} and r["gathered"] == [0, 1, 2] for r in results)
     assert results[0]["weights"] == results[1]["weights"] == results[2]["weights"]
-    for result in results:
-        assert len(result["sockets"]) == result["groups"]  # an ear for each group, and nothing else
-        assert {beyond for beyond, _ in result["sockets"]} == {False}
+    if not ears.why_not():
+        assert all(result["listening"] == [] for result in results)  # two groups were made, and their ears are closed
 
 
 def under_a_scan(rank: int, world_size: int, closed: bool, connections: int) -> dict[str, Any]:
     """All-reduce while rank 0's child knocks at every port of every rank; what that did to our descriptors."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    if not closed:  # the control: groups as they would be without the last filter
-        gloo.ear.admit_nobody = lambda descriptor: None
+    known: list[tuple[str, int]] = []
+    close = ears.close if closed else lambda _: True  # the control: groups as they would be if nobody closed their ears
+    gloo.ears.close = lambda descriptor: known.extend(ears.ends(descriptor)) or close(descriptor)
     group = dist.new_group([*range(world_size)])
-    ears: list[Any] = [None] * world_size
-    dist.all_gather_object(ears, [(one.address, one.port) for one in listeners([os.getpid()])], group=group)
+    ends: list[Any] = [None] * world_size
+    dist.all_gather_object(ends, known, group=group)
     before = psutil.Process().num_fds()
-    scan = scanner([end for ends in ears for end in ends], connections) if rank == 0 else None
+    scan = scanner([end for one in ends for end in one], connections) if rank == 0 else None
     rounds = 0
     going = torch.ones(1)
     while going.item():
@@ -107,7 +106,7 @@ def scanner(ends: list[tuple[str, int]], connections: int) -> subprocess.Popen[s
 
 @linux
 def test_a_scan_with_garbage_reaches_no_rank_and_leaks_no_descriptor(workers: Workers) -> None:
-    results = workers(2, under_a_scan, True, 150)  # at each of a rank's two ears
+    results = workers(2, under_a_scan, True, 150)
     assert results[0]["rounds"] > 20
     assert results[0]["reached"] == 0
     for result in results:
@@ -116,7 +115,7 @@ def test_a_scan_with_garbage_reaches_no_rank_and_leaks_no_descriptor(workers: Wo
 
 @linux
 @pytest.mark.slow
-def test_without_the_filter_the_same_scan_would_leak_a_descriptor_a_connection(workers: Workers) -> None:
+def test_if_nobody_closed_the_ears_the_same_scan_would_leak_a_descriptor_a_connection(workers: Workers) -> None:
     results = workers(2, under_a_scan, False, 40)
     assert results[0]["reached"] > 0
     assert all(result["after"] > result["before"] + 30 for result in results)
@@ -154,6 +153,36 @@ def program(tmp_path: Path) -> Any:
                     one.kill()
 
     return run
+
+
+def with_strangers(rank: int, world_size: int) -> tuple[list[bytes], float]:
+    """A group at whose ears strangers knock while its ranks connect; what these hear, and what the ranks add up to."""
+    strangers: list[socket.socket] = []
+    close = gloo._close
+
+    def knocked(own: list[int]) -> None:
+        for said in (b"", b"garbage", bytes(8), bytes(range(256))):
+            strangers.extend(socket.create_connection(ears.ends(one)[0], timeout=10) for one in own)
+            strangers[-1].sendall(said)
+        close(own)
+
+    gloo._close = knocked
+    group = dist.new_group([*range(world_size)])
+    total = torch.ones(10)
+    dist.all_reduce(total, group=group)
+    heard = []
+    for one in strangers:
+        try:
+            heard.append(one.recv(1))
+        except ConnectionError:
+            heard.append(b"")
+        one.close()
+    return heard, total[0].item()
+
+
+@linux
+def test_whoever_connects_to_gloo_while_the_ranks_do_is_cut_off(workers: Workers) -> None:
+    assert workers(2, with_strangers) == [([b""] * 4, 2.0)] * 2
 
 
 def test_a_process_that_never_leaves_and_has_a_thread_in_gloo_still_ends_with_zero(program: Any) -> None:

@@ -12,7 +12,7 @@
     gloo        a backend that binds gloo and closes its ear               (imports torch)
     group       join and leave torch's default group                       (imports torch)
     transports  messages with tensors behind them between two processes, one file each
-    filter      closes gloo's ear: packet filters on listening sockets
+    ears        closes the listening sockets that gloo keeps open
     topology    which ranks share a node, which nodes a sub-network; tournament measures the links
     links       from one rank to another, over torch's default group       (imports torch)
     routes      ways to sum over all ranks, one file each

@@ -1,8 +1,10 @@
-"""Close the ear of a listening socket that is not ours to close: a packet filter in the kernel (Linux, no privilege).
+"""Listening sockets that a library opened and keeps open: admit fewer, then nobody (Linux, no privilege).
 
-Classic BPF, attached with SO_ATTACH_FILTER: what it rejects is dropped before TCP answers, so a scan finds nothing
-and the program behind the socket never wakes. Connections that stand already have sockets of their own and go on.
-It judges addresses. It is no proof of who someone is: not against forged addresses, nor other users of this machine.
+`close` takes the socket out of the library's hands: its descriptor, and its place among what the library waits for
+(epoll), go to a socket at which nobody is ever heard, and the one that listened is closed. Connections that stand have
+sockets of their own and go on. Until then `admit_only` lets a packet filter of the kernel (classic BPF,
+SO_ATTACH_FILTER) drop what comes from other addresses, which some kernels refuse to ordinary users. It judges
+addresses and proves nothing.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ import ctypes
 import ipaddress
 import logging
 import os
+import select
 import socket
 import struct
 import sys
 from collections.abc import Collection
 from pathlib import Path
 
-_SO_ATTACH_FILTER, _SO_LOCK_FILTER = 26, 44  # asm-generic/socket.h; the socket module has no names for them
+_SO_ATTACH_FILTER = 26  # asm-generic/socket.h; the socket module has no name for it
 _LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_RET|K
 _SOURCE_IPV4 = 0xFFF00000 + 12  # SKF_NET_OFF, then the source address in the IPv4 header
 _ALL, _NOTHING = 0xFFFFFFFF, 0
@@ -31,26 +34,26 @@ def why_not() -> str:
     """Empty where ears can be closed, else the sentence that says why they cannot; for `volary doctor`."""
     consequence = "gloo's ports stay open to newcomers while a run goes on"
     if sys.platform != "linux":
-        return f"sockets cannot be filtered on {sys.platform}: {consequence}"
+        return f"a library's sockets cannot be closed on {sys.platform}: {consequence}"
     if not _DESCRIPTORS.is_dir():
         return f"there is no {_DESCRIPTORS} in which to find gloo's ports: {consequence}"
+    return ""
+
+
+def why_no_filter() -> str:
+    """Empty where `admit_only` works, else the kernel's reason."""
     try:
         with socket.socket() as probe:
-            admit_nobody(probe.fileno())
+            _attach(probe.fileno(), [(_RETURN, 0, 0, _NOTHING)])
     except OSError as problem:
-        return f"this system filters no sockets ({problem}): {consequence}"
+        return str(problem)
     return ""
 
 
 def sockets() -> dict[int, int]:
     """This process's sockets: inode to descriptor. Empty where the system does not list them."""
-    found = {}
-    for name in os.listdir(_DESCRIPTORS) if _DESCRIPTORS.is_dir() else ():  # noqa: PTH208 (names only)
-        with contextlib.suppress(OSError):  # the descriptor of this very listing, or one that another thread has closed
-            target = os.readlink(_DESCRIPTORS / name)  # noqa: PTH115 (it is no path)
-            if target.startswith("socket:["):
-                found[int(target[len("socket:[") : -1])] = int(name)
-    return found
+    begin = "socket:["
+    return {int(kind[len(begin) : -1]): number for number, kind in _open() if kind.startswith(begin)}
 
 
 def listening() -> dict[int, int]:
@@ -83,11 +86,46 @@ def admit_only(descriptor: int, sources: Collection[str]) -> None:
         _attach(descriptor, [(_RETURN, 0, 0, _ALL)])
 
 
-def admit_nobody(descriptor: int) -> None:
-    """Let nobody connect from now on; this cannot be undone. Raises OSError if the kernel refuses."""
-    _attach(descriptor, [(_RETURN, 0, 0, _NOTHING)])
-    with socket.socket(fileno=os.dup(descriptor)) as twin:
-        twin.setsockopt(socket.SOL_SOCKET, _SO_LOCK_FILTER, 1)
+def close(descriptor: int) -> bool:
+    """Close the listening socket behind `descriptor`, which stays the library's, for good. Raises OSError.
+
+    False if no epoll of this process waits for it: nothing was done. Safe while another thread accepts: what takes its
+    place says that nobody waits, as the old one would.
+    """
+    waiter = _waiter(descriptor)
+    if waiter is None:
+        return False
+    with waiter, socket.socket(fileno=os.dup(descriptor)) as old, socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind("")  # a name of the kernel's, which leads whoever tries it to wait for ever
+        deaf.listen(0)
+        deaf.setblocking(False)
+        os.dup2(deaf.fileno(), descriptor, inheritable=False)
+        waiter.register(descriptor, 0)  # the library takes it out of there one day, and ends its process if it cannot
+        old.shutdown(socket.SHUT_RDWR)  # a child that was forked meanwhile may have it, too
+    return True
+
+
+def _waiter(descriptor: int) -> select.epoll | None:
+    """The epoll of this process that waited for `descriptor`, and does no longer."""
+    for number, kind in _open():
+        if kind == "anon_inode:[eventpoll]":
+            waiter = select.epoll.fromfd(os.dup(number))
+            try:
+                waiter.unregister(descriptor)
+            except OSError:  # it waits for others
+                waiter.close()
+            else:
+                return waiter
+    return None
+
+
+def _open() -> list[tuple[int, str]]:
+    """This process's descriptors, and what the system calls each."""
+    found = []
+    for name in os.listdir(_DESCRIPTORS) if _DESCRIPTORS.is_dir() else ():  # noqa: PTH208 (names only)
+        with contextlib.suppress(OSError):  # the descriptor of this very listing, or one that another thread has closed
+            found.append((int(name), os.readlink(_DESCRIPTORS / name)))  # noqa: PTH115 (it is no path)
+    return found
 
 
 def _attach(descriptor: int, program: list[tuple[int, int, int, int]]) -> None:
