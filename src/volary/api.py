@@ -43,10 +43,10 @@ class Result:
     @cached_property
     def values(self) -> list[Any]:
         """What a launched function returned, by rank."""
-        import torch
+        from volary.train.state_file import unpacked
 
         files = sorted(self.directory.results.glob("rank-*.pt"), key=lambda file: int(file.stem[5:]))
-        return [torch.load(file, weights_only=True) for file in files]
+        return [unpacked(file.read_bytes(), file) for file in files]
 
 
 def train(session: Session, *, show: bool = True) -> Result:

@@ -1,12 +1,15 @@
 """Which checkpoints count, which are whole, and what is said of those that are not."""
 
 import dataclasses
+import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from volary.errors import RunError
+from volary.run import checkpoints as room
 from volary.run.checkpoints import MANIFEST, Checkpoints, Manifest, as_dict, digest, read
 from volary.run.disk import Disk
 
@@ -127,3 +130,88 @@ def test_pruning_keeps_the_newest_and_the_best(checkpoints):
 def test_a_manifest_does_not_change(checkpoints):
     with pytest.raises(dataclasses.FrozenInstanceError):
         Manifest(1, 1, {}).step = 2  # type: ignore[misc]
+
+
+def test_a_run_is_taken_up_at_its_newest_whole_checkpoint_and_damaged_newer_ones_are_set_aside(checkpoints):
+    for step in (10, 20, 30, 40):
+        save(checkpoints, step)
+    (checkpoints.path(30) / "rank-0.pt").write_bytes(b"damaged")
+    (checkpoints.path(40) / MANIFEST).unlink()
+    found, warnings = checkpoints.take_up()
+    assert found is not None
+    assert (found.step, len(warnings)) == (20, 2)
+    assert all(text.endswith("; the checkpoint of step 20 is used") for text in warnings)
+    assert f"{checkpoints.folder / 'step-00000040' / MANIFEST}: missing" in warnings[1]
+    assert sorted(path.name for path in checkpoints.folder.iterdir()) == [
+        "damaged-step-00000030",
+        "damaged-step-00000040",
+        "step-00000010",
+        "step-00000020",
+    ]
+    assert checkpoints.take_up()[1] == []
+
+
+@pytest.mark.parametrize("name", ["rank-0.pt", MANIFEST])
+def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_keeps_them(checkpoints, name):
+    for step in (10, 20):
+        (save(checkpoints, step) / name).unlink()
+    with pytest.raises(RunError) as caught:
+        checkpoints.take_up()
+    run = checkpoints.folder.parent
+    assert str(caught.value).startswith(f"{run}: none of its checkpoints is whole (")
+    assert str(checkpoints.folder / "step-00000010" / name) in str(caught.value)
+    assert str(checkpoints.folder / "step-00000020" / name) in str(caught.value)
+    assert f"or begin at step 0 with `volary resume {run} --anew`, which keeps them aside" in str(caught.value)
+    assert len(list(checkpoints.folder.glob("step-*"))) == 2
+    checkpoints.set_aside_after(0)
+    assert checkpoints.take_up() == (None, [])
+    assert len(list(checkpoints.folder.glob("damaged-step-*"))) == 2
+
+
+def forged(checkpoints, name, content=b"mine"):
+    """A checkpoint whose manifest is right, and names a file as `name` says."""
+    path = save(checkpoints, 20)
+    manifest = Manifest(20, 1, {name: digest(content)})
+    (path / MANIFEST).write_bytes(room._seal(manifest))
+    return path
+
+
+@pytest.mark.parametrize("name", ["../../key", "/etc/hostname", "..", ".", ".hidden", "a/b", "", "a\nb", "-\N{BULLET}"])
+def test_a_manifest_that_names_anything_but_plain_files_is_refused(checkpoints, name):
+    path = forged(checkpoints, name)
+    with pytest.raises(RunError, match=r"names the file .*; accepted: letters, digits"):
+        checkpoints.verify(20)
+    assert str(path / MANIFEST) in checkpoints.newest_whole()[1][0]
+
+
+def make_fifo(path):
+    os.mkfifo(path)
+
+
+def make_link(path):
+    path.with_name("elsewhere").write_bytes(b"mine")
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def make_folder(path):
+    path.mkdir()
+
+
+@pytest.mark.parametrize("make", [make_fifo, make_link, make_folder])
+@pytest.mark.parametrize("name", ["rank-0.pt", MANIFEST])
+def test_what_is_no_regular_file_is_refused_at_once_and_not_opened(checkpoints, name, make):
+    path = forged(checkpoints, "rank-0.pt")
+    (path / name).unlink()
+    make(path / name)
+    with pytest.raises(RunError, match="not a regular file"):
+        checkpoints.verify(20)
+
+
+def test_a_device_is_refused_and_not_opened(checkpoints):
+    path = forged(checkpoints, "rank-0.pt", b"")
+    (path / "rank-0.pt").unlink()
+    (path / "rank-0.pt").symlink_to("/dev/zero")  # a link, as only root can make a device
+    with pytest.raises(RunError, match="not a regular file"):
+        checkpoints.verify(20)
+    with pytest.raises(OSError, match="not a regular file"):
+        room.open_regular(Path("/dev/zero"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import io
+import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ import torch
 
 from train._training import OVERLAPPED, Quick, Trained, looked_at, made, session, started, trained
 from volary.comm import group
-from volary.run.checkpoints import MANIFEST, ROSTER, Checkpoints
+from volary.errors import RunError
+from volary.run.checkpoints import MANIFEST, ROSTER, Checkpoints, _seal, digest
 from volary.train.loop import train
 from volary.train.weights import SHARED, WEIGHTS
 
@@ -159,13 +162,51 @@ def test_a_damaged_checkpoint_never_outlives_the_good_ones_that_follow(tmp_path,
     Checkpoints(Path("c")).verify(4)
 
 
-def test_where_none_is_whole_training_begins_anew_and_says_so(tmp_path, monkeypatch):
+def test_where_none_is_whole_nothing_is_begun_anew_without_being_asked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     quickly(0, 1, dropping(), "c", until=lambda step: step == 3)
     (Path("c/step-00000003") / SHARED).unlink()
     it = made(0, 1, dropping(), "c", disk=Quick())
-    assert it.saver.resume() is None
-    assert [one["text"].rpartition("; ")[2] for one in looked_at(it).events("warning")] == ["training begins anew"]
+    with pytest.raises(RunError, match="none of its checkpoints is whole"):
+        it.saver.resume()
+
+
+class Trap:
+    """Would run code of its author's where it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (Path("sprung").absolute(),))
+
+
+def forge(path: Path, name: str, data: bytes) -> None:
+    """Another file in a checkpoint, with a manifest that is right about it."""
+    (path / name).write_bytes(data)
+    manifest = Checkpoints(path.parent).manifest(int(path.name[5:]))
+    (path / MANIFEST).write_bytes(_seal(replace(manifest, files=manifest.files | {name: digest(data)})))
+
+
+@pytest.mark.parametrize("name", [SHARED, "rank-0.pt", WEIGHTS])
+@pytest.mark.parametrize("kind", ["pickle", "zip", "garbage"])
+def test_a_file_that_holds_more_than_tensors_is_refused_in_a_sentence_and_nothing_of_it_runs(
+    tmp_path, monkeypatch, name, kind
+):
+    monkeypatch.chdir(tmp_path)
+    quickly(0, 1, dropping(), "c", until=lambda step: step == 3)
+    buffer = io.BytesIO()
+    torch.save({"trap": Trap()}, buffer)
+    forge(Path("c/step-00000003"), name, {"pickle": pickle.dumps(Trap()), "zip": buffer.getvalue()}.get(kind, b"x" * 9))
+    it = made(0, 1, dropping(), "c", disk=Quick())
+    with pytest.raises(RunError) as caught:
+        it.saver.resume()
+    assert "weights_only" not in str(caught.value)
+    if name == WEIGHTS:
+        assert "the checkpoint's weights are no safetensors file" in str(caught.value)
+    else:
+        assert str(caught.value) == (
+            f"{Path('c/step-00000003').absolute() / name}: damaged, or holds more than tensors and plain values: "
+            "refused, nothing of it ran"
+        )
+    assert not Path("sprung").exists()
 
 
 def test_the_last_few_and_the_best_are_kept_and_the_best_has_its_metric(tmp_path, monkeypatch):

@@ -29,7 +29,9 @@ class RunName(click.ParamType["RunDirectory"]):
         """The names of the runs in `runs/`, or paths where the word is one."""
         if "/" in incomplete:
             return [CompletionItem(incomplete, type="dir")]
-        found = sorted(path.parent.name for path in Path(RUNS_FOLDER).glob("[!.]*/run.sqlite"))
+        from volary.run.directory import RunDirectory
+
+        found = [run.name for run in RunDirectory.all_in(Path(RUNS_FOLDER))]
         return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 
 

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @_arguments.run
+@click.option("--anew", is_flag=True, help="Where no checkpoint is whole: begin at step 0, and keep them aside.")
 @_arguments.quiet
 @_arguments.as_json
-def resume(run: RunDirectory, quiet: bool, as_json: bool) -> int:
+def resume(run: RunDirectory, anew: bool, quiet: bool, as_json: bool) -> int:
     """Go on with RUN (a name in `runs/`, or a path) with the settings that it has."""
     from volary.cli._ending import conclude, console
     from volary.driver.start import resume as go_on
 
-    return conclude(go_on(run, console(quiet, as_json)), as_json)
+    return conclude(go_on(run, console(quiet, as_json), anew=anew), as_json)

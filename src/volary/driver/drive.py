@@ -62,6 +62,8 @@ class Drive:
             life = journal.start_life(newest[-1] if newest else 0)
             journal.note(state="running", started_at=time.time(), workers=self._world_size, message="")
             journal.event("started", workers=self._world_size)
+            if life and not newest:
+                journal.event("warning", text="the run has no checkpoint yet: training begins at step 0")
             try:
                 with self._interrupts:
                     ending = self._serve(journal, life, launcher)

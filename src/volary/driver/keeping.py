@@ -41,13 +41,11 @@ class Keeping:
 def restored(checkpoints: Checkpoints, journal: Journal) -> tuple[int, dict[str, Any]] | None:
     """The step of the newest whole checkpoint and the roster's state in it, if the run has one.
 
-    Damaged ones are told of and set aside.
+    Damaged ones are told of and set aside. Raises RunError if all are damaged.
     """
-    manifest, warnings = checkpoints.newest_whole()
-    instead = "training begins anew" if manifest is None else f"the checkpoint of step {manifest.step} is used"
+    manifest, warnings = checkpoints.take_up()
     for text in warnings:
-        journal.event("warning", text=f"{text}; {instead}")
-    checkpoints.set_aside_after(0 if manifest is None else manifest.step)
+        journal.event("warning", text=text)
     if manifest is None:
         return None
     journal.event("resumed", None, manifest.step, from_step=manifest.step)

@@ -13,6 +13,7 @@ from volary.driver.meeting import Meeting
 from volary.driver.watch import Rules
 from volary.engine._base import Handle, Launch
 from volary.errors import BadInput, RunError
+from volary.run.broken import set_broken_aside
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk
@@ -42,20 +43,39 @@ def start(task: Task, watcher: Watcher) -> Ending:
         raise
 
 
-def resume(directory: RunDirectory, watcher: Watcher) -> Ending:
-    """Go on with a run from its newest whole checkpoint. Raises RunError if it is being written, or is finished."""
+def resume(directory: RunDirectory, watcher: Watcher, *, anew: bool = False) -> Ending:
+    """Go on with a run from its newest whole checkpoint. Raises RunError if it is being written, or is finished.
+
+    anew: begin at step 0, as no checkpoint is whole; refused if one is.
+    """
     session = session_of(directory)
     with directory.lock():
+        set_broken_aside(directory)
         with RunReader(directory) as reader:
             if reader.info().get("state") == "finished":
                 raise RunError(f"{directory.path} is finished; there is nothing to go on with")
         check(session)
+        if anew:
+            _set_damaged_aside(directory)
         return drive(directory, session, watcher)
 
 
+def _set_damaged_aside(directory: RunDirectory) -> None:
+    checkpoints = Checkpoints(directory.checkpoints)
+    whole, _ = checkpoints.newest_whole()
+    if whole is not None:
+        raise RunError(f"{directory.path}: its checkpoint of step {whole.step} is whole; go on with it: without --anew")
+    checkpoints.set_aside_after(0)
+
+
 def session_of(directory: RunDirectory) -> Session:
-    """The session that the run is a run of. Raises RunError for a run of a loop of the user's own."""
-    if directory.session.read_text().startswith("function:"):
+    """The session that the run is a run of. Raises RunError if it is missing, or the loop was the user's own."""
+    try:
+        text = directory.session.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise RunError(f"{directory.session} cannot be read ({reason}); put the run's session file there") from None
+    if text.startswith("function:"):
         raise RunError(f"{directory.path} is a run of a training loop of your own, which keeps its own state")
     return Session.read(directory.session)
 

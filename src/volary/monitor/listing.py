@@ -27,8 +27,7 @@ class Listed:
 
 def listing(folder: Path) -> list[Listed]:
     """The runs in `folder`, the newest last."""
-    rows = [_listed(RunDirectory(path.parent)) for path in folder.glob("[!.]*/run.sqlite")]
-    return sorted(rows, key=lambda row: (row.started_at or 0, row.name))
+    return sorted(map(_listed, RunDirectory.all_in(folder)), key=lambda row: (row.started_at or 0, row.name))
 
 
 def _listed(directory: RunDirectory) -> Listed:

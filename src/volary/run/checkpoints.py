@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 
 from volary.errors import RunError
-from volary.run.disk import Disk
+from volary.run.disk import Disk, open_regular
 
 MANIFEST = "checkpoint.json"
 ROSTER = "roster.json"  # how far the run is, in the words of volary.server.roster
 _CHUNK_BYTES = 1 << 20
 _NAME = re.compile(r"step-(\d{8,})|\.step-(\d{8,})-old")
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # a file of a checkpoint: never a path
 
 
 def digest(data: bytes) -> str:
@@ -106,11 +107,15 @@ class Checkpoints:
         """The manifest of the checkpoint of `step`. Raises RunError if it is missing or damaged."""
         path = self.path(step) / MANIFEST
         try:
-            found = _unseal(path.read_bytes())
+            with open_regular(path) as file:
+                found = _unseal(file.read())
         except (OSError, ValueError, msgspec.MsgspecError) as error:
             raise RunError(f"{path}: not a readable manifest: {error}") from None
         if found.step != step:
             raise RunError(f"{path}: is of step {found.step}, not {step}; the folder was renamed or copied")
+        for name in found.files:
+            if not _PLAIN.fullmatch(name):
+                raise RunError(f"{path}: names the file {name!r}; accepted: letters, digits, '.', '_' and '-' alone")
         return found
 
     def verify(self, step: int) -> Manifest:
@@ -136,6 +141,24 @@ class Checkpoints:
                 warnings.append(str(error))
         return None, warnings
 
+    def take_up(self) -> tuple[Manifest | None, list[str]]:
+        """What a run goes on from: as `newest_whole`, and damaged ones that are newer are set aside.
+
+        Raises RunError if there are checkpoints and none is whole: nobody's work begins anew without being asked.
+        """
+        manifest, warnings = self.newest_whole()
+        newer = [step for step in self._without_manifest() if manifest is None or step > manifest.step]
+        warnings += [f"{self.folder / f'step-{step:08d}' / MANIFEST}: missing" for step in newer]
+        if manifest is None and warnings:
+            raise RunError(
+                f"{self.folder.parent}: none of its checkpoints is whole ({'; '.join(warnings)}); put a copy in their "
+                f"place, or begin at step 0 with `volary resume {self.folder.parent} --anew`, which keeps them aside"
+            )
+        if manifest is not None:
+            self.set_aside_after(manifest.step)
+            warnings = [f"{text}; the checkpoint of step {manifest.step} is used" for text in warnings]
+        return manifest, warnings
+
     def newest_measured(self) -> int | None:
         """The step of the newest checkpoint with a metric: it is given only to one that is better than all before."""
         for step in reversed(self.steps()):
@@ -146,7 +169,7 @@ class Checkpoints:
 
     def set_aside_after(self, step: int) -> None:
         """Rename damaged checkpoints: by their number they would outlive the good ones that are still to come."""
-        for damaged in self.steps():
+        for damaged in {*self.steps(), *self._without_manifest()}:
             if damaged > step:
                 path = self.path(damaged)
                 aside = path.with_name(f"damaged-{path.name.lstrip('.')}")
@@ -160,6 +183,10 @@ class Checkpoints:
             if step != keep:
                 with contextlib.suppress(OSError):
                     self._prune(step)
+
+    def _without_manifest(self) -> list[int]:
+        names = [_NAME.fullmatch(path.name) for path in self.folder.glob("step-*") if not (path / MANIFEST).exists()]
+        return sorted((int(name[1]) for name in names if name), reverse=True)
 
     def _prune(self, step: int) -> None:
         # renamed first: what a killed removal leaves must not look like a checkpoint
@@ -184,7 +211,7 @@ def _unseal(data: bytes) -> Manifest:
 
 def _digest_of(path: Path) -> str:
     found = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while chunk := file.read(_CHUNK_BYTES):
             found.update(chunk)
     return found.hexdigest()
@@ -194,7 +221,8 @@ def read(path: Path, manifest: Manifest, name: str) -> bytes:
     """One file of a verified checkpoint. Raises RunError if it is not part of it."""
     if name not in manifest.files:
         raise RunError(f"{path}: the checkpoint has no {name}; it holds {', '.join(sorted(manifest.files))}")
-    return (path / name).read_bytes()
+    with open_regular(path / name) as file:
+        return file.read()
 
 
 def as_dict(manifest: Manifest) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from volary.run.lock import RunLock, is_held
 
 KEY_BYTES = 32
 _LEFT_AFTER_S = 3600
+_FOLDERS = ("checkpoints", "logs", "verdicts", "results")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -68,11 +69,16 @@ class RunDirectory:
     def existing(cls, path: Path | str, folder: Path | str = "runs") -> RunDirectory:
         """The run at `path`, or the one of that name in `folder`. Raises RunError, naming what was looked for."""
         for candidate in (Path(path), Path(folder) / path):
-            if (candidate / "run.sqlite").is_file():
+            if _is_run(candidate):
                 return cls(candidate)
         raise RunError(
             f"no run at {path} and none called {str(path)!r} in {folder}/; `volary runs` lists what there is"
         )
+
+    @classmethod
+    def all_in(cls, folder: Path) -> list[RunDirectory]:
+        """The runs in `folder`, by name; those that are still being made are left out."""
+        return [cls(path) for path in sorted(folder.glob("[!.]*")) if _is_run(path)]
 
     @classmethod
     def create(
@@ -99,6 +105,11 @@ class RunDirectory:
             shutil.rmtree(draft, ignore_errors=True)
 
 
+def _is_run(path: Path) -> bool:
+    """By its database, or, of a run that has lost it, by its folders."""
+    return (path / "run.sqlite").is_file() or all((path / part).is_dir() for part in _FOLDERS)
+
+
 def _clear(disk: Disk, folder: Path) -> None:
     # what a process left that was killed while it made a run; making one takes seconds
     for draft in folder.glob(".new-*"):
@@ -110,7 +121,7 @@ def _clear(disk: Disk, folder: Path) -> None:
 def _fill(disk: Disk, draft: Path, session_yaml: str) -> None:
     from volary.run.environment import environment  # asks the package records, which takes its time
 
-    for part in ("checkpoints", "logs", "verdicts", "results"):
+    for part in _FOLDERS:
         (draft / part).mkdir(parents=True)
     disk.write(draft / "session.yaml", session_yaml.encode())
     facts = msgspec.json.format(msgspec.json.encode(environment(Path.cwd())), indent=2)

@@ -5,9 +5,12 @@ They are an object that is handed in, so that a test can let the n-th call fail,
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 from pathlib import Path
+from typing import BinaryIO
 
 
 class Disk:
@@ -37,6 +40,18 @@ class Disk:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to be read. Raises OSError for all else (a link, a FIFO, a device), which is not opened."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    # what it was may have been replaced since: then this neither follows a link nor waits for a writer
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def replace_file(disk: Disk, path: Path, data: bytes, mode: int = 0o644) -> None:

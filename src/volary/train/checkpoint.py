@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +16,7 @@ from volary.train.first_state import Late
 from volary.train.seeds import generators_state, restore_generators
 from volary.train.served.shards import is_served
 from volary.train.skeleton import blank, put_together, taken_apart
+from volary.train.state_file import packed, unpacked
 from volary.train.weights import SHARED, WEIGHTS, load_buffers, load_weights, saved_weights, weights_of
 
 if TYPE_CHECKING:
@@ -117,14 +117,13 @@ class Saver:
     def resume(self) -> Manifest | None:
         """Restore the newest whole checkpoint, if the run has one; the same on every rank. Says which were damaged.
 
-        Rank 0 alone reads what all hold alike. Parameters, and what is `late`, come to the others when training starts.
+        Raises RunError if all are. Rank 0 alone reads what all hold alike; parameters, and what is `late`, come to the
+        others when training starts.
         """
         if self._bulletin.rank == 0:
-            manifest, warnings = self._checkpoints.newest_whole()
-            instead = "training begins anew" if manifest is None else f"the checkpoint of step {manifest.step} is used"
+            manifest, warnings = self._checkpoints.take_up()
             for text in warnings:
-                self._recorder.event("warning", text=f"{text}; {instead}")
-            self._checkpoints.set_aside_after(0 if manifest is None else manifest.step)
+                self._recorder.event("warning", text=text)
             self._bulletin.post("resume", None if manifest is None else manifest.step)
         step = self._bulletin.read("resume", 0)
         if step is None:
@@ -156,11 +155,11 @@ class Saver:
     def _files(self, step: int) -> Iterator[tuple[str, bytes]]:
         """What this rank writes, by name."""
         rank = self._bulletin.rank
-        yield _own(rank), _packed(self._own_state())
+        yield _own(rank), packed(self._own_state())
         if rank == 0:
             yield WEIGHTS, save(_apart(weights_of(self._module)))
             shared = {name: part.state() for name, part in self._parts.items()}
-            yield SHARED, _packed(shared)
+            yield SHARED, packed(shared)
             yield ROSTER, msgspec.json.encode(roster_state(step, shared))
 
     def _failure_of_first(self, work: Callable[[], object]) -> str:
@@ -185,7 +184,7 @@ class Saver:
         if rank == 0:
             load_weights(self._module, saved_weights(path, manifest))
             served = is_served(manifest)
-            shared = self._from_servers(path, manifest) if served else _unpacked(read(path, manifest, SHARED))
+            shared = self._from_servers(path, manifest) if served else _state(path, manifest, SHARED)
             apart = {name: taken_apart(shared[name]) for name in self._parts if name in shared}
             self._bulletin.post("resumed-state", {name: plain for name, (plain, _) in apart.items()})
         else:
@@ -208,12 +207,12 @@ class Saver:
         if rank >= manifest.world_size or is_served(manifest):  # the run had fewer workers, or servers
             load_buffers(self._module, saved_weights(path, manifest))
             return
-        state = _unpacked(read(path, manifest, _own(rank)))
+        state = _state(path, manifest, _own(rank))
         for name, buffer in self._module.named_buffers():
             buffer.copy_(state["buffers"][name])
         restore_generators(state["generators"])
         gone = range(rank + self._bulletin.world_size, manifest.world_size, self._bulletin.world_size)
-        others = (_unpacked(read(path, manifest, _own(other)))["owed"] for other in gone)
+        others = (_state(path, manifest, _own(other))["owed"] for other in gone)
         self._owing.owe([state["owed"], *others])
 
 
@@ -244,12 +243,6 @@ def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return apart
 
 
-def _packed(state: dict[str, Any]) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()
-
-
-def _unpacked(data: bytes) -> dict[str, Any]:
-    state: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+def _state(path: Path, manifest: Manifest, name: str) -> dict[str, Any]:
+    state: dict[str, Any] = unpacked(read(path, manifest, name), path / name)
     return state

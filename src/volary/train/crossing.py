@@ -6,7 +6,6 @@ one form into the other where they are read.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from volary.server.portions import Left, Plan
 from volary.server.roster import State
 from volary.train.pieces import COUNTER
 from volary.train.served.shards import Shards, is_served
+from volary.train.state_file import unpacked
 from volary.train.weights import SHARED, WEIGHTS, load_weights
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def shards_of(
     if is_served(manifest):
         return Shards.read(path, manifest)
     load_weights(module, read(path, manifest, WEIGHTS))
-    shared = torch.load(io.BytesIO(read(path, manifest, SHARED)), weights_only=True, map_location="cpu")
+    shared = unpacked(read(path, manifest, SHARED), path / SHARED)
     known = shared["update"]["optimizer"]["state"]
     states = {id(parameter): known.get(number, {}) for number, parameter in _numbered(optimizer)}
     found = Shards()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from volary.errors import RunError
@@ -30,7 +31,7 @@ def saved_weights(path: Path, manifest: Manifest) -> bytes:
 
 def load_buffers(module: nn.Module, data: bytes) -> None:
     """Set the module's buffers, of those that are saved with a network."""
-    tensors = load(data)
+    tensors = _loaded(data)
     for name, buffer in module.named_buffers():
         if name in tensors:
             buffer.copy_(tensors[name])
@@ -38,7 +39,7 @@ def load_buffers(module: nn.Module, data: bytes) -> None:
 
 def load_weights(module: nn.Module, data: bytes) -> None:
     """Set the module's parameters and buffers. Raises RunError, naming the first tensor that does not fit."""
-    tensors = load(data)
+    tensors = _loaded(data)
     own = weights_of(module)
     for name, tensor in own.items():
         if name not in tensors or tensors[name].shape != tensor.shape:
@@ -47,6 +48,13 @@ def load_weights(module: nn.Module, data: bytes) -> None:
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
+
+
+def _loaded(data: bytes) -> dict[str, Tensor]:
+    try:
+        return load(data)
+    except SafetensorError as error:
+        raise RunError(f"the checkpoint's weights are no safetensors file: {error}") from None
 
 
 def weights_of(module: nn.Module) -> dict[str, Tensor]:

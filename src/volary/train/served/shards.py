@@ -7,7 +7,6 @@ first shard what no server keeps.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from volary.errors import RunError
 from volary.exchange._plan import in_memory_order
 from volary.train.pieces import COUNTER
+from volary.train.state_file import packed, unpacked
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -67,10 +67,8 @@ class Writer:
             },
             "rest": self._rest if _FIRST_SHARD in shards else {},
         }
-        buffer = io.BytesIO()
-        torch.save(content, buffer)
         name = file_of(self._number, shards)
-        return {name: self._checkpoints.write(step, name, buffer.getvalue())}
+        return {name: self._checkpoints.write(step, name, packed(content))}
 
     def _described(self, vault: Vault, one: Slice, cut: int) -> dict[str, Any]:
         reading = vault.read_kept(one.number, cut)
@@ -111,7 +109,7 @@ class Shards:
         found = cls()
         for name in sorted(manifest.files):
             if name.startswith("server-"):
-                found._add(torch.load(folder / name, weights_only=True, map_location="cpu", mmap=True))
+                found._add(unpacked(folder / name, folder / name))
         return found
 
     def values(self, name: str, start: int, end: int) -> Tensor:

@@ -1,0 +1,32 @@
+"""State as a file: tensors, numbers, text and containers of these. Nothing that is read from one can run."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from volary.errors import RunError
+
+
+def packed(state: Any) -> bytes:
+    """The file's bytes."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def unpacked(data: bytes | Path, name: Path) -> Any:
+    """The state in the bytes, or in the file, whose tensors then stay on the disk until they are used.
+
+    name: of the file, for the message. Raises RunError for anything else; nothing of it has run.
+    """
+    source = data if isinstance(data, Path) else io.BytesIO(data)
+    try:
+        return torch.load(source, weights_only=True, map_location="cpu", mmap=isinstance(data, Path))
+    except Exception as error:  # foreign bytes raise whatever they like, and torch's words advise to trust them
+        raise RunError(
+            f"{name}: damaged, or holds more than tensors and plain values: refused, nothing of it ran"
+        ) from error
