@@ -1,6 +1,10 @@
 """`python -m volary` is `volary`."""
 
-from volary.cli import main
+import sys
 
 if __name__ == "__main__":
+    try:
+        from volary.cli import main
+    except KeyboardInterrupt:
+        sys.exit(130)
     main()

@@ -26,7 +26,7 @@ def main() -> int:
             return _local(place)
         return _launched(place, sys.argv[1:])
     except VolaryError as error:
-        print(error, file=sys.stderr)
+        print(error.told, file=sys.stderr)
         return error.exit_code
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from cli.conftest import SOURCE
 from monitor._made_runs import whole_run
 from volary import errors
+from volary.errors import VolaryError
 from volary.monitor import listing
+from volary.run import directory
+from volary.run.disk import Disk
 
 GUIDE = Path(__file__).parents[2] / "docs" / "command-line.md"
 
@@ -48,6 +55,13 @@ def test_debug_shows_the_traceback_and_the_message_still_comes_last(where, volar
     assert said.err.endswith("\nthe sentence\n")
 
 
+def test_notes_of_an_error_are_printed_below_it(volary, monkeypatch):
+    error = errors.WorkerFailed("what happened")
+    error.add_note("what to do")
+    monkeypatch.setattr(listing, "listing", raising(error))
+    assert volary("runs").err == "what happened\nwhat to do\n"
+
+
 def test_an_error_that_nobody_foresaw_is_one_sentence(volary, monkeypatch):
     monkeypatch.setattr(listing, "listing", raising(KeyError("x")))
     said = volary("runs")
@@ -66,6 +80,73 @@ def test_ctrl_c_says_nothing(volary, monkeypatch):
     monkeypatch.setattr(listing, "listing", raising(KeyboardInterrupt()))
     said = volary("runs")
     assert (said.status, said.err.strip()) == (130, "")
+
+
+INTERRUPTING = """
+import os, signal, sys
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["WHILE_IMPORTING"]:
+            os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("module", ["click", "volary.cli._verbs", "volary.cli.runs", "volary.monitor.listing"])
+def test_ctrl_c_while_modules_are_imported_says_nothing(fresh, module, number):
+    Path("sitecustomize.py").write_text(INTERRUPTING)
+    said = fresh(
+        *("-m", "volary", "runs"),
+        PYTHONPATH=f"{Path.cwd()}:{SOURCE}",
+        WHILE_IMPORTING=module,
+        SIGNAL=str(int(number)),
+    )
+    assert (said.status, said.out, said.err.strip()) == (130, "", "")  # click ends the line of a ^C
+
+
+def test_ctrl_c_while_the_command_itself_is_imported_says_nothing(fresh):
+    Path("sitecustomize.py").write_text(INTERRUPTING)
+    found = {"PYTHONPATH": f"{Path.cwd()}:{SOURCE}", "WHILE_IMPORTING": "volary.cli", "SIGNAL": "2"}
+    said = fresh("-m", "volary", "runs", **found)
+    assert (said.status, said.out, said.err) == (130, "", "")
+
+
+def test_a_run_that_the_machine_does_not_let_be_made_is_an_error_of_the_machine_with_the_real_path(volary, monkeypatch):
+    volary("init")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/.new-1-x/key")
+
+    monkeypatch.setattr(Disk, "write", full)
+    said = volary("train", "session.yaml")
+    assert (said.status, said.out) == (1, "")
+    assert said.err == "no run can be made in runs: No space left on device\n"
+    assert not list(Path("runs").iterdir())
+
+
+def test_a_folder_for_runs_that_is_a_file_is_the_users_to_mend(volary):
+    volary("init")
+    said = volary("train", "session.yaml", "run.folder=session.yaml")
+    assert (said.status, said.err) == (2, "no run can be made in session.yaml: File exists\n")
+
+
+def test_a_database_for_which_there_is_no_space_is_an_error_of_the_machine_too(volary, monkeypatch):
+    volary("init")
+
+    def full(path: Path) -> None:
+        raise VolaryError(f"{path}: cannot be written: database or disk is full")
+
+    monkeypatch.setattr(directory, "Journal", full)
+    said = volary("train", "session.yaml")
+    assert (said.status, said.err) == (
+        1,
+        "no run can be made in runs: run.sqlite: cannot be written: database or disk is full\n",
+    )
 
 
 def test_a_misspelt_verb_is_answered_with_the_nearest(volary):

@@ -36,7 +36,7 @@ def test_run_that_nobody_runs_is_refused_with_the_way_to_go_on(volary):
     directory = made("async", "server", state="stopped")
     said = volary("join", "it")
     assert (said.status, said.out) == (2, "")
-    assert said.err == f"nobody runs {directory.path} at this moment; go on with it: volary resume {directory.path}\n"
+    assert said.err == f"nobody runs {directory.path} at this moment; resume it: volary resume {directory.argument}\n"
 
 
 def test_finished_run_is_refused(volary):

@@ -62,8 +62,9 @@ def test_check_prints_a_session_that_reads_back_equal_and_what_it_comes_to(sessi
 def test_a_run_is_trained_stopped_resumed_shown_evaluated_and_exported(session, volary, fresh):
     status, result, told = interrupted("train", session, "--json")
     assert (status, result["state"]) == (130, "stopped")
-    assert "next      volary resume it" in told
     stopped_at = last_step()
+    assert "stopping after this step; Ctrl-C again stops now" in told
+    assert f"next      resume from step {stopped_at}: volary resume it" in told
     assert 3 <= result["step"] == stopped_at < STEPS
 
     said = fresh("-m", "volary", "resume", "it", "--json")

@@ -105,7 +105,7 @@ def test_rank_that_has_come_already_is_sent_away(hub):
 
 def test_goodbye_carries_the_verdict(hub):
     list(hub.opened(1, HELLO, 0.0))
-    verdict = Verdict(rank=0, outcome="failed", step=1, reason="E: x", traceback="T", exit_code=3)
+    verdict = Verdict(rank=0, outcome="failed", step=1, reason="E: x", frames=("T",), exit_code=3)
     list(hub.received(1, BEAT | {"bye": asdict(verdict)}, 0.0))
     list(hub.closed(1, 0.0))
     assert hub.watch.workers[0].goodbye == verdict

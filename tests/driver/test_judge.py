@@ -9,16 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from monitor._made_runs import checkpoint
 from volary.driver.judge import judge, read_verdicts
-from volary.driver.keepers import Nobody
+from volary.driver.keepers import Account, Nobody
 from volary.driver.watch import Beat, Rules, Watch
 from volary.engine._base import Exited
 from volary.errors import BadInput, NotFinite, RanksDiffer, ServerLost, VolaryError, WorkerFailed, WorkerLost
 from volary.run.directory import RunDirectory
 from volary.run.verdict import Verdict
+from volary.session.spec import Session
 
 HOST = socket.gethostname()
-TRACE = 'Traceback (most recent call last):\n  File "net.py", line 9, in forward\nValueError: boom\n'
+FRAMES = ("net.py:9 in forward", "    boom()", "... 8 frames of volary and torch")
+AT = "net.py:9 in forward: "
+AGAIN = "no checkpoint yet: begin again from step 0: volary resume it"
 
 
 @pytest.fixture
@@ -37,14 +41,22 @@ def watched(world_size: int = 3, joined: int = 3) -> Watch:
     return watch
 
 
-def said(rank: int, outcome: str, reason: str = "", traceback: str = "", exit_code: int = 3, step: int = 7) -> Verdict:
+def said(
+    rank: int,
+    outcome: str,
+    reason: str = "",
+    frames: tuple[str, ...] = (),
+    exit_code: int = 3,
+    step: int = 7,
+) -> Verdict:
     return Verdict(
         rank=rank,
         outcome=outcome,
         step=step,
         phase="forward",
         reason=reason,
-        traceback=traceback,
+        place=reason.partition(": ")[0] if frames else "",
+        frames=frames,
         exit_code=exit_code,
         host="h",
     )
@@ -57,7 +69,8 @@ def verdict_of(directory: RunDirectory, watch: Watch, exits: list[Exited], *verd
 
 
 def lines(error: VolaryError) -> list[str]:
-    return str(error).splitlines()
+    """What a command prints."""
+    return error.told.splitlines()
 
 
 def test_all_finished_is_finished_and_some_stopped_is_stopped(directory):
@@ -65,7 +78,7 @@ def test_all_finished_is_finished_and_some_stopped_is_stopped(directory):
     assert judge(directory, watched(), [], finished).state == "finished"
     stopped = judge(directory, watched(), [], finished | {1: said(1, "stopped", step=8)})
     assert (stopped.state, stopped.step) == ("stopped", 9)
-    assert stopped.message == f"stopped after step 9\ngo on: volary resume {directory.path}"
+    assert stopped.message == "stopped after step 9"
 
 
 def test_error_of_a_workers_own_code_comes_before_those_that_it_broke_and_those_that_died_of_it(directory):
@@ -76,17 +89,18 @@ def test_error_of_a_workers_own_code_comes_before_those_that_it_broke_and_those_
         watch,
         [Exited(2, -signal.SIGABRT, signal.SIGABRT)],
         said(0, "peer_lost", "the exchange broke"),
-        said(1, "failed", "ValueError: boom", TRACE),
+        said(1, "failed", AT + "ValueError: boom", FRAMES),
     )
     assert type(error) is WorkerFailed
     assert lines(error) == [
-        "rank 1 (host h) failed at step 8, in forward: ValueError: boom",
-        "  | Traceback (most recent call last):",
-        '  |   File "net.py", line 9, in forward',
-        "  | ValueError: boom",
+        "net.py:9 in forward: ValueError: boom",
+        "  rank 1 (host h) at step 8, in forward",
+        "  | net.py:9 in forward",
+        "  |     boom()",
+        "  | ... 8 frames of volary and torch",
         "  rank 0, 2 ended because of it",
-        f"  log: {directory.log(1)}",
-        f"go on: volary resume {directory.path}",
+        "whole traceback: runs/it/logs/worker-1.log",
+        f"once that is fixed, {AGAIN}",
     ]
 
 
@@ -95,21 +109,24 @@ def test_equal_errors_are_counted_and_other_ones_named(directory):
         directory,
         watched(),
         [],
-        said(0, "failed", "ValueError: boom", TRACE),
-        said(1, "failed", "KeyError: 'x'", "Traceback ...", step=8),
-        said(2, "failed", "ValueError: boom", TRACE),
+        said(0, "failed", AT + "ValueError: boom", FRAMES),
+        said(1, "failed", "KeyError: 'x'", FRAMES, step=8),
+        said(2, "failed", AT + "ValueError: boom", FRAMES),
     )
-    assert str(error).count("Traceback") == 1
-    assert lines(error)[4:6] == ["  1 other rank ended with the same error", "  rank 1 failed too: KeyError: 'x'"]
+    assert str(error).count("boom()") == 1
+    assert lines(error)[5:7] == ["  1 other rank ended with the same error", "  rank 1 failed too: KeyError: 'x'"]
 
 
 def test_worker_whose_error_came_at_the_earliest_step_is_the_cause(directory):
-    late, early = said(0, "failed", "A: late", TRACE, step=9), said(2, "failed", "B: early", TRACE, step=8)
-    assert lines(verdict_of(directory, watched(), [], late, early))[0].startswith("rank 2 ")
+    late, early = said(0, "failed", "A: late", FRAMES, step=9), said(2, "failed", "B: early", FRAMES, step=8)
+    assert lines(verdict_of(directory, watched(), [], late, early))[:2] == [
+        "B: early",
+        "  rank 2 (host h) at step 9, in forward",
+    ]
 
 
 def test_long_traceback_is_cut_to_its_end(directory):
-    error = verdict_of(directory, watched(), [], said(0, "failed", "E: x", "\n".join(map(str, range(500))) + "\nE: x"))
+    error = verdict_of(directory, watched(), [], said(0, "failed", "E: x", (*map(str, range(500)), "E: x")))
     assert len(lines(error)) < 35
     assert "  | E: x" in lines(error)
 
@@ -121,8 +138,44 @@ def test_sentence_of_ours_is_printed_once_whatever_number_of_ranks_found_it(dire
     found = [said(rank, "refused", "the sentence", exit_code=exit_code, step=0) for rank in range(3)]
     error = verdict_of(directory, watched(), [], *found)
     assert (type(error), str(error)) == (kind, "the sentence")
-    later = verdict_of(directory, watched(), [], said(0, "failed", "the sentence", exit_code=exit_code))
-    assert lines(later) == ["the sentence", f"go on: volary resume {directory.path}"]
+
+
+def test_input_that_cannot_be_used_in_the_middle_of_a_run_is_an_error_of_the_run_and_names_where(directory):
+    error = verdict_of(directory, watched(), [], said(1, "refused", "sample 100 is ragged", exit_code=2))
+    assert type(error) is WorkerFailed
+    assert lines(error) == [
+        "sample 100 is ragged",
+        "  rank 1 (host h) at step 8, in forward",
+        f"once that is fixed, {AGAIN}",
+    ]
+
+
+def test_run_whose_loss_was_not_a_number_is_not_to_be_resumed_but_trained_with_half_the_rate(directory):
+    session = {"network": "lenet", "data": {"source": "digits"}, "optimizer": {"name": "sgd", "lr": 0.05}}
+    directory.session.write_text(Session(**session, run={"name": "it"}).to_yaml())
+    found = [said(rank, "failed", "the loss of rank 1 is NaN at step 8", exit_code=6) for rank in range(3)]
+    assert lines(verdict_of(directory, watched(), [], *found)) == [
+        "the loss of rank 1 is NaN at step 8",
+        "resumed with the same settings it diverges again; lower the learning rate: "
+        "volary train runs/it/session.yaml optimizer.lr=0.025 run.name=it-2",
+        "or clip gradients (train.clip_norm=1), or leave such batches out (train.on_nonfinite=skip)",
+    ]
+
+
+def test_no_path_is_stored_and_a_loop_of_the_users_own_is_not_said_to_be_resumable(directory):
+    directory.session.write_text("function: train.py:train\n")
+    error = verdict_of(directory, watched(), [], said(1, "failed", AT + "ValueError: boom", FRAMES))
+    assert str(directory.path) not in str(error)
+    assert "resume" not in error.told
+    assert error.told.endswith("\nwhole traceback: runs/it/logs/worker-1.log")
+
+
+def test_run_is_resumed_from_its_newest_checkpoint(directory):
+    checkpoint(directory, 20, None)
+    watch = watched()
+    watch.left(1)
+    error = verdict_of(directory, watch, [Exited(1, -9, 9)], said(0, "peer_lost", "x"), said(2, "peer_lost", "x"))
+    assert lines(error)[-1] == "resume from step 20: volary resume it"
 
 
 @pytest.mark.parametrize(
@@ -146,8 +199,8 @@ def test_death_is_named_by_its_signal_or_status(directory, gone, words):
         f"rank 1 (host h, process 101) {words}; last step 7, in forward",
         "  | the log of 1",
         "  rank 0, 2 ended because of it",
-        f"  log: {directory.log(1)}",
-        f"go on: volary resume {directory.path}",
+        "log: runs/it/logs/worker-1.log",
+        AGAIN,
     ]
 
 
@@ -211,8 +264,8 @@ class Elastic(Nobody):
     words: str = ""
     elastic = True
 
-    def account(self) -> list[str]:
-        return [self.words] if self.words else []
+    def account(self) -> Account | None:
+        return Account([self.words], Path("runs/it/logs/server-1.log")) if self.words else None
 
     def steps(self, told: int) -> int:
         return 12  # by the roster, whatever workers have counted
@@ -226,7 +279,7 @@ def test_elastic_run_ends_as_its_roster_says_whoever_was_lost_or_left(directory)
     assert (ending.state, ending.step) == ("finished", 12)
     stopped = judge(directory, watch, [], {0: said(0, "left", step=9)}, Elastic("stopped"))
     assert stopped.state == "stopped"
-    assert stopped.message == f"stopped after step 12\ngo on: volary resume {directory.path}"
+    assert stopped.message == "stopped after step 12"
 
 
 def test_elastic_run_that_nobody_is_left_of_names_the_last_one(directory):
@@ -244,8 +297,10 @@ def test_elastic_run_that_nobody_is_left_of_names_the_last_one(directory):
 
 
 def test_elastic_run_ends_with_the_error_of_a_workers_own_code(directory):
-    verdicts = {0: said(0, "finished", step=9), 1: said(1, "failed", "ValueError: boom", TRACE)}
-    with pytest.raises(WorkerFailed, match=r"rank 1 .* failed at step 8, in forward: ValueError: boom"):
+    verdicts = {0: said(0, "finished", step=9), 1: said(1, "failed", AT + "ValueError: boom", FRAMES)}
+    with pytest.raises(
+        WorkerFailed, match=r"(?s)^net.py:9 in forward: ValueError: boom\n  rank 1 .* at step 8, in forward"
+    ):
         judge(directory, watched(), [], verdicts, Elastic())
 
 
@@ -254,4 +309,18 @@ def test_lost_server_comes_before_the_workers_that_lost_it(directory):
     verdicts = {rank: said(rank, "peer_lost", "no way to server 1") for rank in range(3)}
     with pytest.raises(ServerLost) as caught:
         judge(directory, watched(), [], verdicts, Elastic(words=words))
-    assert lines(caught.value) == [words, f"go on: volary resume {directory.path}"]
+    assert lines(caught.value) == [words, AGAIN]
+
+
+def test_worker_that_was_given_up_comes_before_the_server_that_left_when_the_run_ended(directory):
+    watch = watched(world_size=1, joined=1)
+    for tick in range(200):
+        watch.tick(tick / 10)
+    keepers = Elastic(words="server 0 (host g, process 16) has gone, and nobody else keeps what it kept")
+    keepers.elastic = False
+    with pytest.raises(WorkerLost) as caught:
+        judge(directory, watch, [], {}, keepers, worker_first=True)
+    assert "rank 0 (host h, process 100) has been silent for " in lines(caught.value)[0]
+    assert "server" not in str(caught.value)
+    with pytest.raises(ServerLost):  # one that had gone before is the cause
+        judge(directory, watch, [], {}, keepers)

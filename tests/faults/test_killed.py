@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 import socket
 import time
@@ -27,11 +28,8 @@ def test_killed_worker_ends_the_run_with_its_name_and_resume_completes_it_exactl
     assert f"rank 1 (host {socket.gethostname()}, process {pid}) was killed by SIGKILL; last step " in message[0]
     assert ", in " in message[0]
     assert "out of memory" not in message[0]
-    assert message[-3:] == [
-        "  rank 0 ended because of it",
-        f"  log: {run.directory.log(1)}",
-        f"go on: volary resume {run.directory.path}",
-    ]
+    assert message[-3:-1] == ["  rank 0 ended because of it", "log: runs/it/logs/worker-1.log"]
+    assert re.fullmatch(r"resume from step (19|20|39|40): volary resume it", message[-1]), message
     assert "Traceback" not in ended.err
     assert state(run.directory) == "failed"
     again = launch("resume", "it")

@@ -120,7 +120,8 @@ def test_killed_server_without_a_replica_ends_the_run_with_its_name_and_resume_c
     assert message[0].startswith(
         f"server 1 (host {socket.gethostname()}, process {pid}) was killed by SIGKILL, and nobody else keeps"
     )
-    assert message[-1] == f"go on: volary resume {run.directory.path}"
+    assert message[-2] == "log: runs/it/logs/server-1.log"
+    assert message[-1].endswith(": volary resume it")
     assert "Traceback" not in ended.err
     again = launch("resume", "it")
     assert again.ended().status == 0, again.text()

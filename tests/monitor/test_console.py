@@ -5,10 +5,11 @@ import re
 
 import pytest
 
-from monitor._made_runs import evaluated, finished, journal, new_run, rows, started, whole_run
+from monitor._made_runs import checkpoint, evaluated, finished, journal, new_run, rows, started, whole_run
 from volary.monitor.console import Console
 from volary.monitor.digest import Follower
 from volary.monitor.plain import PROGRESS_EVERY_S, Plain
+from volary.run.resuming import resuming
 
 
 class Terminal(io.StringIO):
@@ -98,7 +99,34 @@ def test_a_stopped_run_says_how_to_go_on():
         run.steps(rows(1, 7))
         finished(run, 7, "stopped")
         console.ended()
-    assert "next      volary resume lenet-digits-1" in lines(out.getvalue())
+    told = lines(out.getvalue())
+    assert told[-2:] == [
+        "next      no checkpoint yet: begin again from step 0: volary resume lenet-digits-1",
+        "          volary show lenet-digits-1",
+    ]
+
+
+def test_what_a_run_is_resumed_from_is_told_and_a_loop_of_ones_own_is_not_resumed():
+    directory = new_run()
+    checkpoint(directory, 20, None)
+    assert resuming(directory) == "resume from step 20: volary resume lenet-digits-1"
+    directory.session.write_text("function: train.py:train\n")
+    assert resuming(directory) == ""
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_that_the_run_was_asked_to_stop_is_said_at_once(quiet):
+    directory, out = new_run(), io.StringIO()
+    console = Console(quiet, out)
+    with journal(directory) as run, directory.lock():
+        started(run)
+        console.started(directory)
+        run.steps(rows(1, 7))
+        run.event("stopping")
+        console.look()
+        console.look()
+        assert lines(out.getvalue()).count("stopping after this step; Ctrl-C again stops now") == 1
+        console.ended()
 
 
 def test_a_resumed_run_does_not_tell_its_earlier_life_again():

@@ -81,3 +81,15 @@ def test_before_the_first_step_the_view_says_what_is_awaited():
 @pytest.mark.parametrize("width", [20, 40, 200])
 def test_any_width_is_drawn_within_itself(width):
     assert max(map(len, recorded(busy(), width))) <= width
+
+
+def test_the_view_says_that_the_run_was_asked_to_stop_until_it_has():
+    directory = new_run()
+    with journal(directory) as run, directory.lock():
+        started(run)
+        run.steps(rows(1, 7))
+        run.event("stopping")
+        seen = recorded(digest_of(directory))
+        assert "stopping  after this step; Ctrl-C again stops now" in [line.rstrip() for line in seen]
+        run.note(state="stopped")
+        assert not any(line.startswith("stopping") for line in recorded(digest_of(directory)))

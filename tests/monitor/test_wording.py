@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from volary.monitor.wording import argument, clean, duration, measured, number, place, size, trouble
+from volary.monitor.wording import clean, duration, measured, number, place, size, trouble
+from volary.run.directory import RunDirectory
 from volary.run.reader import Event
 
 
@@ -57,7 +58,7 @@ def test_every_trouble_has_a_sentence(kind, data, sentence):
 
 def test_a_run_is_called_by_its_name_where_that_is_enough():
     here = Path.cwd()
-    assert argument(here / "runs" / "a") == "a"
-    assert argument(here / "other" / "a") == "other/a"
-    assert argument(Path("/elsewhere/a")) == "/elsewhere/a"
+    assert RunDirectory(here / "runs" / "a").argument == "a"
+    assert RunDirectory("other/a").argument == "other/a"
+    assert RunDirectory("/elsewhere/a").argument == "/elsewhere/a"
     assert place(here / "runs" / "a") == "runs/a"

@@ -82,7 +82,7 @@ def test_a_name_that_exists_is_refused_and_what_is_there_stays(tmp_path, what):
         path.write_text("notes")
     else:
         path.mkdir()
-    with pytest.raises(RunError, match=r"exists already; choose another run.name, or go on with `volary resume"):
+    with pytest.raises(RunError, match=r"exists already; choose another run.name, or resume it: volary resume "):
         make(tmp_path, "mine", yaml="the second")
     assert what != "run" or (path / "session.yaml").read_text() == "the first"
     assert what != "file" or path.read_text() == "notes"

@@ -27,7 +27,7 @@ for step in itertools.count(1):
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from volary.errors import RunError
+from volary.errors import VolaryError
 from volary.run.journal import Journal, StepRow
 
 def allow(file_bytes):
@@ -45,8 +45,8 @@ assert journal.dropped == 11, journal.dropped
 assert journal.fault.endswith(": 11 records of this run were not written"), journal.fault
 try:
     journal.start_life(0)
-except RunError as error:
-    print(error)
+except VolaryError as error:
+    print(error, error.exit_code)
 allow(resource.RLIM_INFINITY)
 journal.steps([StepRow(12, 0, *13 * [0])])
 assert journal.dropped == 11
@@ -54,8 +54,8 @@ journal.close()
 allow(100)
 try:
     Journal(path.with_name("new.sqlite"))
-except RunError as error:
-    print(error)
+except VolaryError as error:
+    print(error, error.exit_code)
 """
 
 

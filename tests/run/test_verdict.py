@@ -18,7 +18,8 @@ def test_a_verdict_is_read_back_with_its_host_and_process(tmp_path):
         life=3,
         phase="backward",
         reason="ValueError: ü",
-        traceback="...",
+        place="net.py:9 in forward",
+        frames=("net.py:9 in forward", "    boom()"),
         exit_code=3,
     )
     verdict.write(tmp_path)

@@ -4,14 +4,26 @@ Nothing heavy is imported before a verb needs it: the list of verbs is this fold
 line of its file.
 """
 
-from __future__ import annotations
-
+import signal
 import sys
-from typing import NoReturn
 
 
-def main() -> NoReturn:
+def main() -> None:
     """Run the command with the arguments of this process, and exit with its status."""
-    from volary.cli._main import run
+    status = 130
+    try:
+        # SIGTERM ends any command in order, as Ctrl-C does
+        signal.signal(signal.SIGTERM, _interrupted)
+        from volary.cli._main import run
 
-    sys.exit(run(sys.argv[1:]))
+        status = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        pass  # while modules were being imported
+    finally:
+        # all is said: another Ctrl-C must not end in a traceback on the way out
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(status)
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt

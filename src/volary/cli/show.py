@@ -43,7 +43,8 @@ def show(run: RunDirectory, verify: bool, as_json: bool) -> None:
 
 
 def _head(found: Account) -> list[tuple[str, str]]:
-    from volary.monitor.wording import argument, clean, duration, measured, moment, number, place
+    from volary.monitor.wording import clean, duration, measured, moment, number, place
+    from volary.run.resuming import resuming
 
     digest = found.digest
     of = f" of {digest.steps_planned}" if digest.steps_planned else ""
@@ -64,8 +65,8 @@ def _head(found: Account) -> list[tuple[str, str]]:
     if digest.best:
         rows.append(("best", f"{measured(digest.best.values)} at step {digest.best.step}"))
     rows += [("lies in", place(digest.directory.path)), ("logs", place(digest.directory.logs))]
-    if digest.state in ("stopped", "failed", "lost"):
-        rows.append(("go on", f"volary resume {argument(digest.directory.path)}"))
+    if digest.state in ("stopped", "failed", "lost") and (how := resuming(digest.directory)):
+        rows.append(("next", how))
     return rows
 
 

@@ -91,7 +91,8 @@ class Drive:
             handle = launcher(meeting)
             try:
                 self._watcher.started(self._directory)
-                self._look_until_over(server, hub, handle)
+                self._look_until_over(server, hub, handle, journal)
+                worker_first = self._gave_up_a_worker()
                 self._part(handle)
                 server.call_soon(lambda: hub.end(self._bad_news() or "the run is over"))
             finally:
@@ -100,21 +101,29 @@ class Drive:
             keepers.stop()
             server.stop()
         verdicts = read_verdicts(self._directory, self._watch, life)
-        return judge(self._directory, self._watch, self._exits, verdicts, keepers)
+        return judge(self._directory, self._watch, self._exits, verdicts, keepers, worker_first=worker_first)
+
+    def _gave_up_a_worker(self) -> bool:
+        """Whether the run ends now because a worker was given up, and not because of a server that had gone before."""
+        gone = self._keepers.elastic or self._keepers.failure
+        return not gone and any(lost.kind != "died" for lost in self._watch.lost)
 
     def _why_closed(self) -> str:
         if not self._keepers.elastic:
             return "its workers are fixed: the consistency model needs each of them"
         return "it is ending" if self._interrupts.count or self._keepers.outcome else ""
 
-    def _look_until_over(self, server: KeyedServer, hub: Hub, handle: Handle) -> None:
+    def _look_until_over(self, server: KeyedServer, hub: Hub, handle: Handle, journal: Journal) -> None:
         shown, asked = 0.0, False
         while not self._is_over(server, hub, handle):
-            if self._interrupts.count and not asked:
-                asked = True
-                server.call_soon(lambda: _finish(hub, self._keepers))
+            if self._interrupts.count and not any(worker.stepped for worker in self._watch.workers.values()):
+                raise Stopped("stopped before the first step")  # nothing of this life could be saved
             if self._interrupts.count > 1:
-                raise Stopped(f"stopped at once\ngo on: volary resume {self._directory.path}")
+                raise Stopped("stopped at once")
+            if self._interrupts.count and not asked:
+                asked, shown = True, 0.0
+                journal.event("stopping")
+                server.call_soon(lambda: _finish(hub, self._keepers))
             if time.monotonic() - shown > SHOW_S:
                 self._watcher.look()
                 shown = time.monotonic()

@@ -54,7 +54,7 @@ def main() -> int:
             threading.Thread(target=_end_with_rank_0, name="leash", daemon=True).start()
             ending = drive.run(lambda meeting: _announce(directory, meeting))
     except VolaryError as error:
-        print(error, file=sys.stderr, flush=True)
+        print(error.told, file=sys.stderr, flush=True)
         return error.exit_code
     print(f"{ending.state} after step {ending.step}: {directory.path}", file=sys.stderr, flush=True)
     return 0

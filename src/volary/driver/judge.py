@@ -1,4 +1,8 @@
-"""From verdicts, exits and silences to one sentence: who failed first, why, and how to go on."""
+"""From verdicts, exits and silences to one message: who failed first, and why.
+
+The message is stored in the run, so no path is in it. What depends on where the user is (the log, the command that
+resumes) is a note of the error, which is printed below it.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,20 @@ import signal
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+from volary.driver import diverged
 from volary.driver.ending import Ending
 from volary.driver.keepers import Keepers, Nobody
 from volary.driver.watch import Lost, Watch
 from volary.engine._base import Exited
 from volary.errors import BadInput, NotFinite, RanksDiffer, ServerLost, VolaryError, WorkerFailed, WorkerLost
+from volary.errors.raised import shown
 from volary.run.directory import RunDirectory
+from volary.run.resuming import resuming
 from volary.run.verdict import Verdict, read_verdict
+
+_Error = TypeVar("_Error", bound=VolaryError)
 
 TAIL_LINES = 28
 _BY_CODE: dict[int, type[VolaryError]] = {
@@ -36,31 +46,35 @@ def judge(
     exits: Sequence[Exited],
     verdicts: Mapping[int, Verdict],
     keepers: Keepers | None = None,
+    *,
+    worker_first: bool = False,
 ) -> Ending:
     """How the run ended. Raises the error that the command should end with, its message to be printed last.
 
     exits: of workers that ended before the driver stopped any. The verdict decides, not the exit code: none means lost.
+    worker_first: a worker was given up while all servers were there: what became of them is a consequence.
     """
     keepers = keepers or Nobody()
     own = [verdict for verdict in verdicts.values() if watch.is_cause(verdict)]
+    step = keepers.steps(max((verdict.step for verdict in verdicts.values()), default=0))
     if own:
-        raise _own_error(directory, watch, own, verdicts)
+        raise _own_error(directory, watch, own, verdicts, step)
     if keepers.refusal:
         raise BadInput(keepers.refusal)
-    if account := keepers.account():
+    if not worker_first and (account := keepers.account()):
         also = [lost for lost in watch.lost if lost.rank not in verdicts]
         words = [f"  rank {lost.rank} {_what_happened(lost, exits, verdicts)}" for lost in also]
-        raise ServerLost("\n".join([*account, *words, _go_on(directory)]))
+        raise noted(ServerLost("\n".join([*account.lines, *words])), directory, account.log)
     if keepers.elastic:
         return _of_elastic(directory, watch, exits, verdicts, keepers)
     lost = _lost(watch, exits, verdicts)
     if lost is not None:
-        raise WorkerLost(_lost_message(directory, watch, lost, exits, verdicts))
+        message = _lost_message(directory, watch, lost, exits, verdicts)
+        raise noted(WorkerLost(message), directory, directory.log(lost.rank))
     broken = [v for v in verdicts.values() if v.outcome == "peer_lost"]
     if broken or len(verdicts) < watch.world_size:
         reason = broken[0].reason if broken else "not every worker left a verdict"
-        raise WorkerLost(f"{reason}\n{_go_on(directory)}")
-    step = keepers.steps(max(verdict.step for verdict in verdicts.values()))
+        raise noted(WorkerLost(reason), directory)
     if all(verdict.outcome == "finished" for verdict in verdicts.values()):
         return Ending(directory, "finished", step)
     return _stopped(directory, step)
@@ -80,35 +94,44 @@ def _of_elastic(
     if keepers.outcome == "stopped":
         return _stopped(directory, step)
     if not watch.lost:
-        raise WorkerLost(f"all workers have left the run\n{_go_on(directory)}")
+        raise noted(WorkerLost("all workers have left the run"), directory)
     last = watch.lost[-1]
-    raise WorkerLost(f"no worker is left\n{_lost_message(directory, watch, last, exits, verdicts)}")
+    message = f"no worker is left\n{_lost_message(directory, watch, last, exits, verdicts)}"
+    raise noted(WorkerLost(message), directory, directory.log(last.rank))
 
 
 def _stopped(directory: RunDirectory, step: int) -> Ending:
-    return Ending(directory, "stopped", step, f"stopped after step {step}\n{_go_on(directory)}")
+    return Ending(directory, "stopped", step, f"stopped after step {step}")
 
 
 def _own_error(
-    directory: RunDirectory, watch: Watch, own: list[Verdict], verdicts: Mapping[int, Verdict]
+    directory: RunDirectory, watch: Watch, own: list[Verdict], verdicts: Mapping[int, Verdict], steps: int
 ) -> VolaryError:
     """The error of the first rank whose own code failed; equal ones are counted, others are named."""
-    first = min(own, key=lambda verdict: (verdict.step, verdict.rank))
+    first = min(own, key=lambda verdict: (verdict.step, not verdict.place, verdict.rank))
     kind = _BY_CODE.get(first.exit_code, WorkerFailed)
-    if not first.traceback:
+    if not first.frames:
         # an error of ours is a whole sentence, and the same on every rank that found it
-        text = first.reason
-        return kind(text if not first.step else f"{text}\n{_go_on(directory)}")
+        # a sample in the middle of the data may be the first that cannot be used: something was begun
+        if kind is BadInput and steps:
+            return noted(WorkerFailed(f"{first.reason}\n{_where(first)}"), directory, fixed_first=True)
+        # one that was found before the first step leaves nothing to resume
+        return noted(kind(first.reason), directory) if first.step or kind is NotFinite else kind(first.reason)
     same = [v for v in own if v is not first and v.reason == first.reason]
     lines = [
-        f"rank {first.rank} (host {first.host}) failed at step {first.step + 1}, in {first.phase}: {first.reason}",
-        *indented(first.traceback.splitlines()[-TAIL_LINES:]),
+        first.reason,
+        _where(first),
+        *indented(first.frames[-TAIL_LINES:]),
         *([f"  {len(same)} other rank{'s' * (len(same) > 1)} ended with the same error"] if same else []),
         *(f"  rank {v.rank} failed too: {v.reason}" for v in own if v is not first and v not in same),
         *_consequences(watch, verdicts, {first.rank}),
-        *_log(directory, first.rank),
     ]
-    return kind("\n".join([*lines, _go_on(directory)]))
+    log = directory.log(first.rank)
+    return noted(kind("\n".join(lines)), directory, log, "whole traceback" if first.place else "log", fixed_first=True)
+
+
+def _where(verdict: Verdict) -> str:
+    return f"  rank {verdict.rank} (host {verdict.host}) at step {verdict.step + 1}, in {verdict.phase}"
 
 
 def _lost(watch: Watch, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]) -> Lost | None:
@@ -137,9 +160,8 @@ def _lost_message(
         *indented(told),
         *(f"  rank {more.rank} {more.sentence}" for more in also),
         *_consequences(watch, verdicts, {lost.rank, *(more.rank for more in also)}),
-        *_log(directory, lost.rank),
     ]
-    return "\n".join([*lines, _go_on(directory)])
+    return "\n".join(lines)
 
 
 def _what_happened(lost: Lost, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]) -> str:
@@ -187,10 +209,19 @@ def tail(log: Path, most: int = 8) -> list[str]:
         return []
 
 
-def _log(directory: RunDirectory, rank: int) -> list[str]:
-    """Where to read more; a launcher keeps the output of workers that it started."""
-    return [f"  log: {directory.log(rank)}"] if directory.log(rank).exists() else []
+def noted(
+    error: _Error, directory: RunDirectory, log: Path | None = None, called: str = "log", *, fixed_first: bool = False
+) -> _Error:
+    """The error, and below it where to read more and how to resume.
 
-
-def _go_on(directory: RunDirectory) -> str:
-    return f"go on: volary resume {directory.path}"
+    log: of whom the message is about; a launcher keeps the output of workers that it started. fixed_first: what
+    happened will happen again, until the user has changed something.
+    """
+    if log is not None and log.exists():
+        error.add_note(f"{called}: {shown(str(log))}")
+    if isinstance(error, NotFinite):
+        for line in diverged.advice(directory):
+            error.add_note(line)
+    elif how := resuming(directory):
+        error.add_note(f"once that is fixed, {how}" if fixed_first else how)
+    return error

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from volary.comm.service import Replies, Service
 
 if TYPE_CHECKING:
     from volary.driver.meeting import Meeting
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of a server for which the run cannot go on. lines: for the user, what it was first. log: its own."""
+
+    lines: list[str]
+    log: Path
 
 
 class Keepers(Protocol):
@@ -56,8 +66,8 @@ class Keepers(Protocol):
         """How the run has ended, where it is theirs to say; None: it has not, or the workers say it."""
         ...
 
-    def account(self) -> list[str]:
-        """What to tell of the one for which the run cannot go on, in lines; empty if there is none."""
+    def account(self) -> Account | None:
+        """What to tell of the one for which the run cannot go on; None if there is none."""
         ...
 
     @property
@@ -97,9 +107,9 @@ class Nobody:
     def look(self) -> None:
         """Nobody to look at."""
 
-    def account(self) -> list[str]:
+    def account(self) -> Account | None:
         """Nobody to tell of."""
-        return []
+        return None
 
     def steps(self, told: int) -> int:
         """As the workers say."""

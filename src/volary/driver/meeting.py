@@ -37,7 +37,7 @@ def announce(directory: RunDirectory, meeting: Meeting) -> None:
 def found(directory: RunDirectory) -> Meeting:
     """Where a live run meets. Raises RunError if nobody runs it."""
     if not directory.is_live():
-        raise RunError(f"nobody runs {directory.path} at this moment; go on with it: volary resume {directory.path}")
+        raise RunError(f"nobody runs {directory.path} at this moment; resume it: volary resume {directory.argument}")
     try:
         return msgspec.json.decode(directory.meeting.read_bytes(), type=Meeting)
     except (OSError, ValueError, msgspec.MsgspecError) as error:

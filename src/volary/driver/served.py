@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from volary.comm.service import Replies, Service
 from volary.driver.judge import exit_words, indented, tail
+from volary.driver.keepers import Account
 from volary.driver.keeping import Keeping, restored
 from volary.driver.meeting import Meeting, announce
 from volary.engine._base import Exited
@@ -89,7 +90,8 @@ class Served:
     @property
     def failure(self) -> str:
         """Why the run cannot go on; empty while it can."""
-        return self._roster.failure or next(iter(self.account()), "")
+        account = self.account()
+        return self._roster.failure or (account.lines[0] if account else "")
 
     @property
     def refusal(self) -> str:
@@ -104,8 +106,8 @@ class Served:
         """By the roster."""
         return self._roster.outcome
 
-    def account(self) -> list[str]:
-        """What to tell of the server for which the run cannot go on; empty if there is none."""
+    def account(self) -> Account | None:
+        """What to tell of the server for which the run cannot go on; None if there is none."""
         number = self._roster.lost_server
         if number is not None:
             return self._told(number, f"{self._what_happened(number)}, and nobody else keeps what it kept")
@@ -116,7 +118,7 @@ class Served:
         limit_s = self._strategy.startup_timeout_s
         if missing and time.monotonic() - self._started_at > limit_s:
             return self._told(missing[0], f"did not come within {limit_s:.0f} s")
-        return []
+        return None
 
     @property
     def ending(self) -> bool:
@@ -152,11 +154,10 @@ class Served:
             return exit_words(self._exits[number])
         return self._reasons.get(number, "has gone")
 
-    def _told(self, number: int, words: str) -> list[str]:
+    def _told(self, number: int, words: str) -> Account:
         log, pid = self._directory.server_log(number), self._processes.pids().get(number)
         who = f"beside rank {number}" if pid is None else f"host {socket.gethostname()}, process {pid}"
-        where = [f"  log: {log}"] if log.exists() else []
-        return [f"server {number} ({who}) {words}; last step {self._roster.steps}", *indented(tail(log)), *where]
+        return Account([f"server {number} ({who}) {words}; last step {self._roster.steps}", *indented(tail(log))], log)
 
     def _said(self, kind: str, rank: int | None, data: dict[str, Any]) -> None:
         """What the roster tells, into the journal."""

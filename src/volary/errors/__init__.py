@@ -18,9 +18,17 @@ VolaryError               exit code 1
 
 
 class VolaryError(Exception):
-    """Something went wrong in a way that a sentence can explain; `exit_code` is the command's status."""
+    """Something went wrong in a way that a sentence can explain; `exit_code` is the command's status.
+
+    Its text says what happened; what it says of files and commands as seen from the current folder is in its notes.
+    """
 
     exit_code = 1
+
+    @property
+    def told(self) -> str:
+        """The text, and the notes below it: what a command prints."""
+        return "\n".join([str(self), *getattr(self, "__notes__", ())])
 
 
 class BadInput(VolaryError):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from volary.driver.ending import Ending, Watcher
+from volary.driver.judge import noted
 from volary.driver.served import is_elastic
 from volary.driver.start import check
 from volary.errors import BadInput, NotFinite, RanksDiffer, Stopped, VolaryError, WorkerFailed, WorkerLost
@@ -157,7 +158,7 @@ def _ending(directory: RunDirectory, ended: Ended | None) -> Ending:
     if state == "stopped":
         return Ending(directory, "stopped", step, message)
     kind = Stopped if ended is None else _cause(directory, len(ended.statuses), int(info.get("life", 0)))
-    raise kind(message or f"the run was cut off\ngo on: volary resume {directory.path}")
+    raise noted(kind(message or "the run was cut off"), directory)
 
 
 def _cause(directory: RunDirectory, workers: int, life: int) -> type[VolaryError]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from volary.monitor.digest import Digest
-from volary.monitor.wording import argument, duration, measured, place
+from volary.monitor.wording import duration, measured, place
+from volary.run.resuming import resuming
 
 _NEXT = {
     "finished": ("show", "evaluate", "export"),
-    "stopped": ("resume", "show"),
+    "stopped": ("show",),
 }
 
 
@@ -29,8 +30,10 @@ def closing(digest: Digest) -> list[tuple[str, str]]:
     if digest.best and digest.state != "failed":
         rows.append(("best", f"{measured(digest.best.values)} at step {digest.best.step}"))
     rows.append(("run", place(digest.directory.path)))
-    # a loop of one's own keeps its own state: Volary has nothing to resume, evaluate or export
+    # a loop of one's own keeps its own state: Volary has nothing to evaluate or export
     verbs = ("show",) if digest.session.function else _NEXT.get(digest.state, ())
-    for number, verb in enumerate(verbs):
-        rows.append(("" if number else "next", f"volary {verb} {argument(digest.directory.path)}"))
+    following = [f"volary {verb} {digest.directory.argument}" for verb in verbs]
+    if digest.state == "stopped" and (how := resuming(digest.directory)):
+        following.insert(0, how)
+    rows += [("" if number else "next", text) for number, text in enumerate(following)]
     return rows

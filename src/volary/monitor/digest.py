@@ -29,7 +29,8 @@ class Digest:
 
     batch_size: samples of a step, where that was searched for in the run.
     route: how contributions are exchanged, and why so; empty where nothing is, or nobody knows yet.
-    warnings and news are of the life that the run is in; news holds the events since the last look.
+    warnings and news are of the life that the run is in; news holds the events since the last look. stopping: it was
+    asked to end after its step.
     """
 
     directory: RunDirectory
@@ -50,6 +51,7 @@ class Digest:
     warnings: tuple[Event, ...] = ()
     news: tuple[Event, ...] = ()
     message: str = ""
+    stopping: bool = False
 
 
 def known_number(info: dict[str, str], key: str) -> float | None:
@@ -89,6 +91,7 @@ class Follower:
         self._first_step = 0
         self._evaluated: Measurement | None = None
         self._warnings: deque[Event] = deque(maxlen=_WARNINGS_KEPT)
+        self._stopping = False
 
     def close(self) -> None:
         """Let go of the run."""
@@ -124,6 +127,7 @@ class Follower:
             warnings=tuple(event for event in self._warnings if event.life == life),
             news=tuple(event for event in events if event.life == life),
             message=info.get("message", ""),
+            stopping=self._stopping,
         )
 
     def _take(self, event: Event) -> None:
@@ -135,7 +139,10 @@ class Follower:
         elif event.kind == "evaluated":
             values = {name: float(value) for name, value in event.data.items() if isinstance(value, int | float)}
             self._evaluated = Measurement(event.step or 0, values)
+        elif event.kind == "stopping":
+            self._stopping = True
         elif event.kind == "started":
+            self._stopping = False
             self._first_step = self._reader.last_step() if event.life else 0
         elif event.kind == "resumed":
             self._first_step = int(event.data.get("from_step", 0))

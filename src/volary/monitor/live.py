@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, TextIO
 
 from volary.monitor.closing import closing
 from volary.monitor.digest import Digest
-from volary.monitor.wording import PHASE_WORDS, clean, duration, hour, measured, number, place, training, trouble
+from volary.monitor.wording import (
+    PHASE_WORDS,
+    STOPPING,
+    clean,
+    duration,
+    hour,
+    measured,
+    number,
+    place,
+    training,
+    trouble,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -58,6 +69,8 @@ def drawing(digest: Digest, console: Console) -> RenderableType:
     _add_progress(table, digest)
     _add_measured(table, digest)
     _add_times(table, digest, console)
+    if digest.stopping and digest.state == "running":
+        table.add_row("stopping", _text(STOPPING.removeprefix("stopping "), "bold"))
     for event in digest.warnings:
         table.add_row("warning", _text(f"{hour(event.at)} {trouble(event)}", "yellow"))
     # the terminal echoes ^C where the cursor is: behind a full line it would begin a new one and shift the picture

@@ -11,6 +11,7 @@ from volary.monitor.digest import Digest
 from volary.monitor.ways import in_lines
 from volary.monitor.wording import (
     MEMBERSHIP,
+    STOPPING,
     TROUBLE,
     clean,
     duration,
@@ -65,13 +66,15 @@ class Plain:
 
 
 class Quiet:
-    """Writes one line to `stream`, at the end."""
+    """Writes one line to `stream`, at the end; and that Ctrl-C was heard."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def show(self, digest: Digest) -> None:
-        """Say nothing."""
+        """Say nothing, unless somebody waits for an answer."""
+        if any(event.kind == "stopping" for event in digest.news):
+            print(STOPPING, file=self._stream, flush=True)
 
     def end(self, digest: Digest) -> None:
         """Write the one line; of a failure the error itself tells more."""
@@ -120,6 +123,8 @@ def happened(event: Event, digest: Digest) -> str:
         return in_lines(event)
     if event.kind == "batch_size":
         return f"step {event.step}: batches of {event.data.get('size')} samples{_instead_of(event)}"
+    if event.kind == "stopping":
+        return STOPPING
     if event.kind == "resumed":
         return f"resumed from step {event.data.get('from_step')}"
     return ""

@@ -7,9 +7,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from volary.errors.raised import shown
 from volary.monitor.outline import Outline
 from volary.run.reader import PHASES, Event, Window
 
+STOPPING = "stopping after this step; Ctrl-C again stops now"
 MEMBERSHIP = ("joined", "left", "lost", "server_lost")
 TROUBLE = ("suspect", "checkpoint_failed", "skipped", "warning", "lost", "server_lost")
 PHASE_WORDS = {phase: "optimiser" if phase == "optimizer" else phase for phase in PHASES}
@@ -110,13 +112,4 @@ def _on_ranks(ranks: object) -> str:
 
 def place(path: Path) -> str:
     """`path` as short as it can be written from here."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return str(path)
-
-
-def argument(path: Path) -> str:
-    """What to type as RUN for the run at `path`: its name when it lies in `runs/` here, else its path."""
-    short = Path(place(path))
-    return short.name if short.parent == Path("runs") else str(short)
+    return shown(str(path))

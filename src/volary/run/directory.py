@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from volary.errors import RunError
+from volary.errors import RunError, VolaryError
+from volary.errors.raised import shown
 from volary.run.disk import Disk
 from volary.run.journal import Journal
 from volary.run.lock import RunLock, is_held
@@ -41,6 +42,12 @@ class RunDirectory:
     def name(self) -> str:
         """The run's name: its folder's."""
         return self.path.name
+
+    @property
+    def argument(self) -> str:
+        """What to type as RUN in the current folder: its name if it is in `runs/` here, else its path."""
+        path = Path(shown(str(self.path)))
+        return path.name if path.parent == Path("runs") else str(path)
 
     def log(self, rank: int) -> Path:
         """Where rank `rank` writes what it prints."""
@@ -84,7 +91,7 @@ class RunDirectory:
     def create(
         cls, folder: Path, name: str | None, stem: str, session_yaml: str, disk: Disk | None = None
     ) -> RunDirectory:
-        """Make a new run in `folder`: whole, or not at all. Raises RunError if it cannot be made.
+        """Make a new run in `folder`: whole, or not at all. Raises RunError, and VolaryError if the machine forbids it.
 
         name: taken as it is, and refused (RunError) if it exists; None: `stem` with the first free number.
         """
@@ -99,8 +106,13 @@ class RunDirectory:
             _clear(disk, folder)
             _fill(disk, draft, session_yaml)
             return cls(_publish(disk, draft, folder, name, stem))
-        except OSError as error:
+        except RunError:
+            raise
+        except (FileExistsError, NotADirectoryError) as error:
             raise RunError(f"no run can be made in {folder}: {error.strerror or error}") from error
+        except (OSError, VolaryError) as error:  # no space, no permission
+            reason = error.strerror if isinstance(error, OSError) else str(error).removeprefix(f"{draft}/")
+            raise VolaryError(f"no run can be made in {folder}: {reason or error}") from error
         finally:
             shutil.rmtree(draft, ignore_errors=True)
 
@@ -148,7 +160,6 @@ def _publish(disk: Disk, draft: Path, folder: Path, name: str | None, stem: str)
                 disk.sync(folder)
                 return path
         if name is not None:
-            raise RunError(
-                f"the run {path} exists already; choose another run.name, or go on with `volary resume {path}`"
-            )
+            how = f"volary resume {RunDirectory(path).argument}"
+            raise RunError(f"the run {path} exists already; choose another run.name, or resume it: {how}")
         number += 1

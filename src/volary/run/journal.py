@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from volary.errors import RunError
+from volary.errors import RunError, VolaryError
 from volary.run import spans, tallies
 from volary.run.spans import Span
 from volary.run.tallies import Tally
@@ -60,7 +60,7 @@ class Journal:
     """Appends to the database at `path`, from any thread. `life` counts the starts of this run.
 
     A full disk does not end a run: what could not be written is counted in `dropped`, and the sentence is in `fault`.
-    At the start of a life it is refused (RunError), for there the user can still mend it.
+    At the start of a life it is refused (VolaryError), for there the user can still mend it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +78,7 @@ class Journal:
                 self.life = _start_life(self._database, step)
             except sqlite3.DatabaseError as error:
                 _roll_back(self._database)
-                raise RunError(f"{self._path}: cannot be written: {error}") from None
+                raise _unwritable(self._path, error) from None
         return self.life
 
     def note(self, **facts: Any) -> None:
@@ -134,8 +134,14 @@ def _open(path: Path) -> sqlite3.Connection:
         database.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; {_SCHEMA}")
     except sqlite3.DatabaseError as error:
         database.close()
-        raise RunError(f"{path}: cannot be written: {error}") from None
+        raise _unwritable(path, error) from None
     return database
+
+
+def _unwritable(path: Path, error: sqlite3.DatabaseError) -> VolaryError:
+    """The machine does not let it be written (no space, no permission), or it is no database."""
+    kind = VolaryError if isinstance(error, sqlite3.OperationalError) else RunError
+    return kind(f"{path}: cannot be written: {error}")
 
 
 def _start_life(database: sqlite3.Connection, step: int) -> int:

@@ -23,8 +23,9 @@ class Verdict:
 
     outcome: finished; stopped (asked to, with a checkpoint); left (of its own will, the run goes on); failed (its code
     raised); refused (bad input, found before the first step); peer_lost (the exchange broke because another rank went).
-    step: steps completed. phase: what it was in. reason: one sentence. exit_code: that the command should
-    give for it.
+    step: steps completed. phase: what it was in. reason: one sentence. place: the innermost frame of the user's own
+    code, if that raised; it is in the reason too. frames: theirs, and how many others. exit_code: that the command
+    should give for it.
     """
 
     rank: int
@@ -33,7 +34,8 @@ class Verdict:
     life: int = 0
     phase: str = ""
     reason: str = ""
-    traceback: str = ""
+    place: str = ""
+    frames: tuple[str, ...] = ()
     exit_code: int = 0
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)

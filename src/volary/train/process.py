@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from volary.comm.wire import Connection
 from volary.errors import BadInput, PeerLost, RanksDiffer, VolaryError, WorkerFailed
+from volary.errors.raised import raised
 from volary.run.directory import RunDirectory
 from volary.run.verdict import Outcome, Verdict
 from volary.train.pulse import Pulse, leave_now
@@ -81,7 +82,7 @@ def work(member: Membership, job: str) -> int:
         verdict = _verdict(member, recorder, _load(job)(member, recorder, pulse))
     except (Exception, SystemExit) as error:  # the user's code may raise anything, and it must reach the verdict
         verdict = _verdict(member, recorder, _outcome_of(error), error)
-        _print(verdict.traceback or verdict.reason)
+        _print_whole(error)
     _keep(verdict, member)
     pulse.stop(verdict)
     return verdict.exit_code
@@ -111,6 +112,14 @@ def _print(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def _print_whole(error: BaseException) -> None:
+    """Into the log: an error of ours is a sentence, any other comes with its whole traceback."""
+    if isinstance(error, VolaryError):
+        _print(str(error))
+    else:
+        _print("".join(traceback.format_exception(error)))
+
+
 def _outcome_of(error: BaseException) -> Outcome:
     if isinstance(error, PeerLost):
         return "peer_lost"
@@ -118,14 +127,15 @@ def _outcome_of(error: BaseException) -> Outcome:
 
 
 def _verdict(member: Membership, recorder: Recorder, outcome: Outcome, error: BaseException | None = None) -> Verdict:
-    known = isinstance(error, VolaryError)
+    told = None if error is None or isinstance(error, VolaryError) else raised(error)
     return Verdict(
         rank=member.place.rank,
         life=member.place.life,
         outcome=outcome,
         step=recorder.step,
         phase=recorder.phase,
-        reason="" if error is None else str(error) if known else f"{type(error).__name__}: {error}",
-        traceback="" if error is None or known else "".join(traceback.format_exception(error)),
+        reason=told.sentence if told else "" if error is None else str(error),
+        place=told.place if told else "",
+        frames=told.lines if told else (),
         exit_code=0 if error is None else error.exit_code if isinstance(error, VolaryError) else WorkerFailed.exit_code,
     )

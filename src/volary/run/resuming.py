@@ -1,0 +1,26 @@
+"""What to type to resume a run, by what lies in its directory: in words for a message, never stored in the run."""
+
+from __future__ import annotations
+
+from volary.run.checkpoints import Checkpoints
+from volary.run.directory import RunDirectory
+
+
+def is_resumable(directory: RunDirectory) -> bool:
+    """Whether Volary keeps the run's state: a training loop of the user's own keeps its own."""
+    try:
+        return not directory.session.read_text(encoding="utf-8").startswith("function:")
+    except OSError:
+        return True
+
+
+def resuming(directory: RunDirectory) -> str:
+    """One line: from which step the run resumes and by which command; empty for a run that cannot be resumed.
+
+    The path is written as from the current folder, so that it is made when it is shown.
+    """
+    if not is_resumable(directory):
+        return ""
+    steps = Checkpoints(directory.checkpoints).steps()
+    start = f"resume from step {steps[-1]}" if steps else "no checkpoint yet: begin again from step 0"
+    return f"{start}: volary resume {directory.argument}"
