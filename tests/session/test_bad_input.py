@@ -1,6 +1,7 @@
 import pytest
+from ruamel.yaml.scanner import Scanner
 
-from volary.session import Session, SessionError
+from volary.session import Choice, Session, SessionError
 
 
 def refusal(path, overrides=()):
@@ -90,16 +91,20 @@ def test_a_name_that_is_planned_says_so(write, short):
         ("lenet\n", "session.yaml:1:1: holds a single value; accepted: settings, each as `name: value`"),
         (b"\xff\xfe", "session.yaml: is not text: byte 0 is not UTF-8"),
         ("a: b: c\n", "session.yaml:1:5: is not valid YAML: mapping values are not allowed here"),
-        ("a: [1\n", "session.yaml:2:1: is not valid YAML: expected ',' or ']', but got '<stream end>' "
-         "while parsing a flow sequence"),
-        ("\ta: 1\n", "session.yaml:1:1: is not valid YAML: found character '\\t' that cannot start any token "
-         "while scanning for the next token"),
-        ("a: 1\n---\nb: 2\n", "session.yaml:2:1: is not valid YAML: but found another document "
-         "expected a single document in the stream"),
+        ("a: [1\n", "session.yaml:2:1: is not valid YAML: expected ',' or ']', but got '<stream end>'; "
+         "is the '[' at line 1, column 4 closed?"),
+        ("a: 1\nb: {c: 1\nd: 2\n", "session.yaml:3:2: is not valid YAML: expected ',' or '}', but got ':'; "
+         "is the '{' at line 2, column 4 closed?"),
+        ("\ta: 1\n", "session.yaml:1:1: is not valid YAML: a tab; YAML indents with spaces"),
+        ("a:\n\tb: 1\n", "session.yaml:2:1: is not valid YAML: a tab; YAML indents with spaces"),
+        ("a: 1\n---\nb: 2\n", "session.yaml:2:1: is not valid YAML: a second document begins here; "
+         "accepted: one session a file"),
         ("a: *b\n", "session.yaml:1:4: is not valid YAML: found undefined alias 'b'"),
         ("a: \x01\n", "session.yaml: is not valid YAML: unacceptable character #x0001: special characters are not "
          'allowed in "<unicode string>", position 3'),
         ("[" * 600, "session.yaml: is nested too deeply"),
+        ("a: " + "[" * 5000 + "]" * 5000, "session.yaml: is nested too deeply"),
+        ("a: " + "{a: " * 5000 + "}" * 5000, "session.yaml: is nested too deeply"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_session_is_one_clear_sentence(write, text, sentence):
@@ -137,15 +142,25 @@ def test_a_few_lines_that_mean_billions_of_values_are_refused(write):
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ("optimizer.lr", "command line: 'optimizer.lr' is no override; accepted: name=value, as in optimizer.lr=0.1"),
-        ("=1", "command line: '=1' is no override; accepted: name=value, as in optimizer.lr=0.1"),
-        ("a..b=1", "command line: 'a..b=1' is no override; accepted: name=value, as in optimizer.lr=0.1"),
+        ("optimizer.lr", "command line: 'optimizer.lr' is not NAME=VALUE; did you mean optimizer.lr=...?"),
+        ("adam", "command line: 'adam' is not NAME=VALUE; accepted: a setting and its value, as in optimizer.lr=0.1"),
+        ("=1", "command line: '=1' is not NAME=VALUE; accepted: a setting and its value, as in optimizer.lr=0.1"),
+        ("a..b=1", "command line: 'a..b=1' is not NAME=VALUE; accepted: a setting and its value, as in "
+         "optimizer.lr=0.1"),
         ("optimizer.lrr=1", "command line: optimizer.lrr: unknown; did you mean 'lr'? "
          "Known: lr, momentum, dampening, weight_decay, nesterov"),
         ("optimiser.lr=1", "command line: optimiser: unknown; did you mean 'optimizer'? Known: network, data, loss, "
          "optimizer, schedule, train, evaluate, checkpoint, strategy, engine, run"),
-        ("train.seed=[1", "command line: train.seed: is not valid YAML: expected ',' or ']', but got '<stream end>' "
-         "while parsing a flow sequence"),
+        ("train.seed=[1", "command line: train.seed: is not valid YAML: expected ',' or ']', but got '<stream end>'; "
+         "is the '[' at line 1, column 1 closed?"),
+        ("lr=0.1", "command line: lr: unknown; did you mean optimizer.lr=0.1?"),
+        ("epochs=3", "command line: epochs: unknown; did you mean train.epochs=3?"),
+        ("every=2 epochs", "command line: every: unknown; did you mean evaluate.every=2 epochs or "
+         "checkpoint.every=2 epochs?"),
+        ("data.size=16", "command line: data.size: unknown; did you mean data.source.size=16?"),
+        ("optimizer.lr=1e400", "command line: optimizer.lr: is inf; accepted: a finite number"),
+        ("optimizer.lr=nan", "command line: optimizer.lr: is 'nan'; accepted: a finite number"),
+        ("train.epochs=.inf", "command line: train.epochs: is inf; accepted: a finite number or null"),
         ("train.seed=", "command line: train.seed: is null; accepted: a whole number"),
         ("train.seed.x=1", "command line: train.seed.x: train.seed holds a value and no settings of its own"),
         ("run.name=7", "command line: run.name: is 7; accepted: text or null (in quotes: '7')"),
@@ -154,3 +169,89 @@ def test_a_few_lines_that_mean_billions_of_values_are_refused(write):
 def test_a_wrong_override_is_one_clear_sentence(write, short, override, sentence):
     text = short.replace("train: {epochs: 10}", "train: {epochs: 10, seed: 3}")
     assert refusal(write(text), [override]) == sentence
+
+
+def test_brackets_by_the_thousand_are_refused_before_most_of_them_are_read(write, monkeypatch):
+    opened = []
+    start = Scanner.fetch_flow_collection_start
+    monkeypatch.setattr(Scanner, "fetch_flow_collection_start", lambda *a, **k: opened.append(1) or start(*a, **k))
+    refusal(write("a: " + "[" * 50_000 + "]" * 50_000))
+    assert len(opened) < 2_000
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        (
+            "network: lenet\ndata: {source: digits}\nlr: 0.1\n",
+            ["session.yaml:3:1: lr: is a setting of the optimizer 'sgd'; write optimizer: {name: sgd, lr: 0.1}"],
+        ),
+        (
+            "network: lenet\ndata: {source: digits}\noptimizer: {name: adam, lr: 0.1}\ntrain:\nepochs: 3\n",
+            ["session.yaml:5:1: epochs: unknown here; did you mean train.epochs? Write train: {epochs: 3}"],
+        ),
+        (
+            "network: lenet\ndata: {source: idx, folder: mnist, mean: 0.1}\n",
+            [
+                "session.yaml:2:21: data.folder: is a setting of the source 'idx'; "
+                "write source: {name: idx, folder: mnist, mean: 0.1}",
+                "session.yaml:2:36: data.mean: is a setting of the source 'idx'; "
+                "write source: {name: idx, folder: mnist, mean: 0.1}",
+                "session.yaml:2:16: data.source.folder: is missing; accepted: a path",
+            ],
+        ),
+        (
+            "network: lenet\ndata: {source: idx, path: x}\n",
+            [
+                "session.yaml:2:21: data.path: unknown; settings of the source 'idx' are written inside it: "
+                "source: {name: idx, folder: x}",
+                "session.yaml:2:16: data.source.folder: is missing; accepted: a path",
+            ],
+        ),
+        (
+            "network: lenet\ndata: {source: idx, path: x, bach_size: 3}\n",
+            [
+                "session.yaml:2:21: data.path: unknown; settings of the source 'idx' are written inside it: "
+                "source: {name: idx, folder: ...}",
+                "session.yaml:2:30: data.bach_size: unknown; settings of the source 'idx' are written inside it: "
+                "source: {name: idx, folder: ...}",
+                "session.yaml:2:16: data.source.folder: is missing; accepted: a path",
+            ],
+        ),
+    ],
+)
+def test_a_setting_in_the_wrong_place_is_told_its_own(write, text, sentences):
+    assert sorted(refusal(write(text)).splitlines()) == sorted(sentences)
+
+
+def test_what_is_missing_hides_no_other_mistake(write):
+    text = "data: {batch_size: -3}\nstrategy: {exchange: server}\ntrain: {clip_norm: 1.0}\n"
+    assert refusal(write(text)).splitlines() == [
+        "session.yaml:1:7: data.source: is missing; accepted: " + Choice("volary.data.sources", user=True).in_words(),
+        "session.yaml:1:20: data.batch_size: is -3; accepted: a whole number, 1 or more",
+        "session.yaml:1:1: network: is missing; accepted: " + Choice("volary.network.zoo", user=True).in_words(),
+        "session.yaml:3:20: train.clip_norm: is 1; accepted: not with exchange=server, which updates slice by slice; "
+        "nearest: train.clip_value",
+    ]
+
+
+def test_a_plug_in_that_lacks_what_it_needs_is_checked_all_the_same(write):
+    text = "network: lenet\ndata: {source: {name: idx, std: 0}}\n"
+    assert [line.split(": ")[1] for line in refusal(write(text)).splitlines()] == [
+        "data.source.folder",
+        "data.source.std",
+    ]
+
+
+def test_the_same_advice_is_given_in_python():
+    with pytest.raises(SessionError) as caught:
+        Session(network="lenet", data={"source": "idx", "folder": "mnist"})
+    assert "write source={'name': 'idx', 'folder': 'mnist'}" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["ssp", "async", "backup"])
+def test_a_model_that_needs_a_server_says_what_to_set(write, short, name):
+    assert refusal(write(short), [f"strategy.consistency={name}"]) == (
+        f"command line: strategy.consistency: consistency {name!r} needs a parameter server: "
+        "set strategy.exchange=server, or strategy.consistency=bsp"
+    )

@@ -28,7 +28,7 @@ def test_every_model_goes_with_servers(consistency, servers):
 @pytest.mark.parametrize(
     ("strategy", "more", "sentence"),
     [
-        ({"consistency": "ssp"}, {}, "accepted: exchange=server, or consistency=bsp"),
+        ({"consistency": "ssp"}, {}, "set strategy.exchange=server, or strategy.consistency=bsp"),
         ({"exchange": {**SERVER, "servers": 0}}, {}, "servers: is 0; accepted: a whole number, 1 or more, or 'coloc"),
         ({"exchange": {**SERVER, "replicas": 3}}, {}, "replicas: is 3; accepted: 1 or 2"),
         ({"exchange": {"name": "server", "replicas": 2}}, {}, "is 2; accepted: up to 1, as there are so many servers"),

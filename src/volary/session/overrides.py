@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from volary.session.choice import Choice
+from volary.session.elsewhere import COMMAND_LINE as PLACE
 from volary.session.fields import settings_of
 from volary.session.node import Node
 from volary.session.problems import Problems
 from volary.session.words import choice_in
 from volary.session.yaml_file import parse
-
-PLACE = "command line"
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,18 @@ def read_override(text: str, problems: Problems) -> Override | None:
     path, equals, value = text.partition("=")
     names = tuple(path.strip().split("."))
     if not equals or not all(names):
-        problems.add(PLACE, "", f"{text!r} is no override; accepted: name=value, as in optimizer.lr=0.1")
+        problems.add(PLACE, "", f"{text!r} is not NAME=VALUE; {_meant(path, bool(equals))}")
         return None
     noted = len(problems.found)
     node = parse(value, PLACE, Path.cwd(), problems, numbered=False)
     problems.found[noted:] = [type(each)(PLACE, path, each.sentence) for each in problems.found[noted:]]
     return Override(names, node) if node else None
+
+
+def _meant(path: str, valued: bool) -> str:
+    """An example of an override; the one that was meant, if only its value is missing."""
+    is_name = not valued and re.fullmatch(r"\w+(?:\.\w+)+", path)
+    return f"did you mean {path}=...?" if is_name else "accepted: a setting and its value, as in optimizer.lr=0.1"
 
 
 def _place(root: Node, override: Override, cls: type, problems: Problems) -> None:

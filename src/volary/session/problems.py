@@ -51,13 +51,18 @@ class Problems:
             raise SessionError(dict.fromkeys(self.found))
 
 
-def unknown(name: str, known: Iterable[str]) -> str:
-    """Say that `name` is unknown, which known name is nearest, and which there are."""
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name of `known` that `name` is probably meant to be."""
     from difflib import get_close_matches
 
+    return next(iter(get_close_matches(name, list(known), n=1)), None)
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """Say that `name` is unknown, which known name is nearest, and which there are."""
     names = list(known)
     if not names:
         return "unknown; there are no settings here"
-    near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    near = nearest(name, names)
+    hint = f"did you mean {near!r}? " if near else ""
     return f"unknown; {hint}Known: {', '.join(names)}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from volary.session.elsewhere import Whole
 from volary.session.overrides import apply
 from volary.session.problems import Problems
 from volary.session.reader import Reader
@@ -22,6 +23,6 @@ def read(cls: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
         problems.raise_if_any()
         raise AssertionError("a file that is not read has a problem")
     apply(root, overrides, cls, problems)
-    session: T = Reader(problems).build(cls, root, "")
+    session: T = Reader(problems, Whole(cls, root)).build(cls, root, "")
     problems.raise_if_any()
     return session

@@ -8,17 +8,19 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from volary.errors import SettingError
+from volary.session.elsewhere import Whole, beside, elsewhere
 from volary.session.fields import defaults_of, required_of, settings_of
 from volary.session.node import FAULT, Fault, Node, join
-from volary.session.problems import Problems, SessionError, unknown
+from volary.session.problems import Problems, SessionError, nearest, unknown
 from volary.session.words import choice_in, in_words, is_union
 
 
 class Reader:
     """Reads nodes as dataclasses, choices, lists and scalars. Nothing is guessed: true is no number, 3 is no text."""
 
-    def __init__(self, problems: Problems) -> None:
-        self.problems = problems
+    def __init__(self, problems: Problems, whole: Whole | None = None) -> None:
+        """whole: all that was written, where the place that a misplaced setting belongs to is looked for."""
+        self.problems, self.whole = problems, whole
 
     def fault(self, place: str, path: str, sentence: str) -> Fault:
         """Note a problem."""
@@ -27,6 +29,8 @@ class Reader:
 
     def refuse(self, node: Node, path: str, accepted: str) -> Fault:
         """Note that the node's value is not what is accepted."""
+        if is_infinite(node.value):
+            accepted = accepted.replace("a number", "a finite number")
         return self.fault(node.place, path, f"is {shown(node.value)}; accepted: {accepted}")
 
     def read(self, hint: Any, node: Node, path: str, default: Any = None) -> Any:
@@ -54,7 +58,7 @@ class Reader:
             return self.fault(node.place, path, str(error))
 
     def _union(self, hint: Any, node: Node, path: str) -> Any:
-        tries = [Reader(Problems()) for _ in get_args(hint)]
+        tries = [Reader(Problems(), self.whole) for _ in get_args(hint)]
         for arm, reader in zip(get_args(hint), tries, strict=True):
             value = reader.read(arm, node, path)
             if value is not FAULT:
@@ -119,7 +123,7 @@ class Reader:
             where = join(path, name)
             if name not in known:
                 faulty.add(name)
-                self.fault(child.key_place, where, unknown(name, known))
+                self.fault(child.key_place, where, self._unknown(name, cls, node, path))
                 continue
             value = self.read(known[name], child, where, defaults.get(name))
             if value is FAULT:
@@ -131,32 +135,46 @@ class Reader:
                 self.fault(node.place, join(path, name), f"is missing; accepted: {in_words(known[name])}")
         return self._construct(cls, values, node, path, faulty)
 
+    def _unknown(self, name: str, cls: type, node: Node, path: str) -> str:
+        """The line to write, or the nearest setting that `cls` has, or where else there is such a setting."""
+        known = settings_of(cls)
+        if said := beside(name, cls, node, path):
+            return said
+        far = None if nearest(name, known) else elsewhere(name, node.value[name], self.whole)
+        return far or unknown(name, known)
+
     def _construct(self, cls: type, values: dict[str, Any], node: Node, path: str, faulty: set[str]) -> Any:
-        """Let the class check its values. One that it refuses is taken out and the rest tried again: all are found."""
-        required = set(required_of(cls))
-        while required <= set(values):
+        """Let the class check its values. One that it refuses is taken out and the rest tried again: all are found.
+
+        What is required and missing or faulty is FAULT meanwhile, so that it hides nothing else.
+        """
+        while True:
+            absent = {name: FAULT for name in required_of(cls) if name not in values}
             try:
-                made = cls(**values)
-                return FAULT if faulty else made
+                made = cls(**values, **absent)
+                return FAULT if faulty or absent else made
             except SessionError as error:
                 for problem in error.problems:
                     self.fault(node.below(problem.path).place, join(path, problem.path), problem.sentence)
                 return FAULT
             except SettingError as error:
-                refused = self._refused(str(error), node, path, faulty & set(settings_of(cls)))
+                refused = self._refused(str(error), node, path, faulty & set(settings_of(cls)) | set(absent))
+            except (AttributeError, TypeError):
+                if absent:  # a check that looks at what is absent; what stands behind it is found the next time
+                    return FAULT
+                raise
             if refused not in values:
                 return FAULT
             del values[refused]
             faulty.add(refused)
-        return FAULT
 
     def _refused(self, sentence: str, node: Node, path: str, faulty: set[str]) -> str:
         """Note what a class said of its values; the setting it named. A rule over a faulty value is not blamed."""
         name, _, rest = sentence.partition(" ")
         about = rest.replace("'", " ").replace(";", " ").replace(",", " ").split()
-        if not faulty.isdisjoint(word.rpartition(".")[2] for word in about):
-            return ""
         first = name.partition(".")[0]
+        if first in faulty or not faulty.isdisjoint(word.rpartition(".")[2] for word in about):
+            return ""
         if isinstance(node.value, dict) and first in node.value:
             about_it = rest if rest.startswith("is ") else sentence
             self.fault(node.below(name).place, join(path, name), about_it)
@@ -175,6 +193,13 @@ def shown(value: Any) -> str:
     words = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else None
     text = "null" if value is None else words or repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def is_infinite(value: Any) -> bool:
+    """Whether the value is infinite or not a number, or text that means that elsewhere."""
+    if isinstance(value, str):
+        return value.lower().lstrip("+-.") in ("nan", "inf", "infinity")
+    return isinstance(value, float) and not isfinite(value)
 
 
 def in_quotes(hint: Any, value: Any) -> str:

@@ -22,7 +22,7 @@ EVERY_100_STEPS = Period(100, "steps")
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What is learnt from."""
+    """Training data: where samples come from, and how many make a step."""
 
     source: Annotated[Any, Choice("volary.data.sources", user=True)]  # where samples come from
     batch_size: int = 64  # samples per step, over all workers; where batches grow, of the first
@@ -75,10 +75,10 @@ class Train:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """How often the network is tried on held-back data."""
+    """How often the network is measured on validation data."""
 
     every: Period = EVERY_EPOCH  # and at the end of the run, unless never
-    patience: int | None = None  # evaluations in a row without a better metric after which training ends early
+    patience: int | None = None  # stop early after this many evaluations in a row without a better metric
 
     def __post_init__(self) -> None:
         settle(self)
@@ -89,7 +89,7 @@ class Evaluate:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """How often the whole state is saved, and what of it is kept."""
+    """How often the whole training state is saved, and which checkpoints are kept."""
 
     every: Period = EVERY_EPOCH  # and at the end of the run, always
     keep_last: int = 3  # newest checkpoints to keep
@@ -105,10 +105,12 @@ class Strategy:
     """How many workers, and how replicas stay one model."""
 
     workers: int = 1  # training processes
-    consistency: Annotated[Any, Choice("volary.consistency")] = "bsp"  # when a worker pushes and must pull
-    exchange: Annotated[Any, Choice("volary.exchange")] = "allreduce"  # who keeps the agreed parameters
-    codec: Annotated[Any, Choice("volary.codec")] = "none"  # in how few bytes contributions travel
-    partition: Annotated[Any, Choice("volary.partition")] = "data"  # what part of the network a worker holds
+    consistency: Annotated[Any, Choice("volary.consistency")] = "bsp"  # when workers wait for each other
+    exchange: Annotated[Any, Choice("volary.exchange")] = (
+        "allreduce"  # how gradients and parameters travel: all-reduce, or servers
+    )
+    codec: Annotated[Any, Choice("volary.codec")] = "none"  # how gradients are compressed
+    partition: Annotated[Any, Choice("volary.partition")] = "data"  # which part of the network each worker holds
     backend: Literal["auto", "gloo", "nccl", "mpi"] = "auto"  # auto: gloo on CPU, NCCL on CUDA; mpi: if torch has it
     bucket_mb: float = 8.0  # MiB that travel at once: small parameters together, large ones in blocks of rows
     suspect_after_s: float = 5.0  # seconds of silence after which a worker is reported as suspect
@@ -128,9 +130,10 @@ class Strategy:
         if self.exchange.served:
             self._check_served()
         elif self.consistency.needs_server:
+            name = Choice("volary.consistency").name_of(type(self.consistency))
             raise SettingError(
-                "consistency lets workers drift apart, and exchange keeps no parameters that they could go by; "
-                "accepted: exchange=server, or consistency=bsp"
+                f"consistency {name!r} needs a parameter server: "
+                "set strategy.exchange=server, or strategy.consistency=bsp"
             )
 
     def _check_served(self) -> None:
@@ -151,7 +154,7 @@ class RunSettings:
     """Where the run is written."""
 
     name: str | None = None  # its folder's name (default: network-source-n with the first free n)
-    folder: str = "runs"  # where runs lie, relative to where the command is given
+    folder: str = "runs"  # where runs are stored, relative to the working directory
 
     def __post_init__(self) -> None:
         settle(self)
@@ -169,9 +172,9 @@ class Session:
     Raises SessionError with all problems at once.
     """
 
-    network: Annotated[Any, Choice("volary.network.zoo", user=True)]  # what is trained
+    network: Annotated[Any, Choice("volary.network.zoo", user=True)]  # the model
     data: Data
-    loss: Annotated[Any, Choice("volary.network.losses", user=True)] = "cross_entropy"  # what is made small
+    loss: Annotated[Any, Choice("volary.network.losses", user=True)] = "cross_entropy"  # the loss to minimise
     optimizer: Annotated[Any, Choice("volary.train.optimizers", user=True)] = "sgd"  # the update rule
     schedule: Annotated[Any, Choice("volary.train.schedules")] = "constant"  # the learning rate's factor by step
     train: Train = field(default_factory=Train)
@@ -183,23 +186,24 @@ class Session:
 
     def __post_init__(self) -> None:
         settle(self)
+        if self.strategy.exchange.served:
+            self._check_served()
         fewest = self.strategy.workers * self.train.accumulate
         accepted = f"{fewest} or more, a sample for each part (strategy.workers times train.accumulate)"
         require(self.data.batch_size >= fewest, "data.batch_size", self.data.batch_size, accepted)
-        if self.strategy.exchange.served:
-            self._check_served()
         mine = replace(self.train)  # a copy, so that two sessions may share a section
         object.__setattr__(mine, "_session", self)
         object.__setattr__(self, "train", mine)
 
     def _check_served(self) -> None:
         """What goes with parameter servers, which update slice by slice, as contributions come."""
-        train, most = self.train, self.data.batch.largest(self.data.batch_size)
+        train = self.train
         slices = "not with exchange=server, which updates slice by slice; nearest: train.clip_value"
         require(train.clip_norm is None, "train.clip_norm", train.clip_norm, slices)
         scaled = "fp32 or bf16 with exchange=server, as fp16 leaves an update out if any gradient overflowed"
         require(train.precision != "fp16", "train.precision", train.precision, scaled)
         fixed = "fixed with exchange=server, where portions of a batch are handed out"
+        most = self.data.batch.largest(self.data.batch_size)
         require(most == self.data.batch_size, "data.batch", "one that grows", fixed)
 
     @classmethod

@@ -11,6 +11,7 @@ from volary.session.problems import Problems
 SCALARS = ("int", "float", "bool", "null")
 TEXT = ("str", "timestamp", "merge", "value")
 PREFIX = "tag:yaml.org,2002:"
+MOST_DEEP = 100  # a session needs about ten
 MOST_VALUES = 100_000  # after aliases are followed: a few lines of them can mean billions
 
 
@@ -49,18 +50,23 @@ def parse(text: str, name: str, folder: Path, problems: Problems, numbered: bool
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
     yaml = YAML(typ="safe", pure=True)
     tree = _Tree(yaml.constructor, name, folder, problems, numbered)
+    depth = 0
     try:
+        for event in yaml.parse(text):  # before the tree is built, which takes long for thousands of brackets
+            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+            if depth > MOST_DEEP:
+                raise RecursionError
         document = yaml.compose(text)
         if document is None:
             return Node(None, name, name, folder)
         return tree.node(document, tree.place(document.start_mark), "", ())
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        during = f" {error.context}" if error.context else ""
-        problems.add(tree.place(mark), "", f"is not valid YAML: {error.problem}{during}")
+        problems.add(tree.place(mark), "", f"is not valid YAML: {_in_words(error)}")
     except YAMLError as error:
         problems.add(name, "", f"is not valid YAML: {' '.join(str(error).split())}")
     except RecursionError:
@@ -68,6 +74,20 @@ def parse(text: str, name: str, folder: Path, problems: Problems, numbered: bool
     except OverflowError:
         problems.add(name, "", f"holds more than {MOST_VALUES} values")
     return None
+
+
+def _in_words(error: Any) -> str:
+    """What the YAML reader found wrong, with the line where what it was reading begins."""
+    problem, context, start = error.problem, error.context or "", error.context_mark
+    if "found another document" in problem:
+        return "a second document begins here; accepted: one session a file"
+    if "'\\t' that cannot start any token" in problem:
+        return "a tab; YAML indents with spaces"
+    for kind, bracket in (("flow mapping", "{"), ("flow sequence", "[")):
+        if kind in context and start:
+            at = f"line {start.line + 1}, column {start.column + 1}"
+            return f"{problem}; is the {bracket!r} at {at} closed?"
+    return f"{problem} {context}".strip()
 
 
 class _Tree:

@@ -1,0 +1,111 @@
+"""Where a setting that stands in the wrong place belongs, and the line to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+from volary.errors import SettingError
+from volary.session.fields import defaults_of, required_of, settings_of
+from volary.session.node import Node, join
+from volary.session.words import choice_in
+
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All that was written, and the class that it describes."""
+
+    cls: type
+    root: Node
+
+    def homes(self, name: str) -> list[str]:
+        """The dotted names of all settings called `name`, of the plug-ins that are chosen too."""
+        found = (path for path in _all(self.cls, self.root, "") if path.rpartition(".")[2] == name)
+        return list(found) if name != "name" else []
+
+
+def beside(name: str, cls: type, node: Node, path: str) -> str | None:
+    """What to write if `name`, no setting of `cls` (the section at `path`), is meant for a plug-in that it names."""
+    child = node.value[name]
+    strangers = [other for other in node.value if other not in settings_of(cls)]
+    for choice, plugin in _chosen(cls, node):
+        written = _long(node, choice, cls)
+        missing = [required for required in required_of(plugin) if required not in written]
+        if name in settings_of(plugin):
+            if child.place == COMMAND_LINE:
+                return f"unknown; did you mean {join(path, choice)}.{name}={_flow(child.plain())}?"
+            moved = {other: node.value[other].plain() for other in strangers if other in settings_of(plugin)}
+            return f"is a setting of the {choice} {written['name']!r}; write {_line(choice, written | moved, child)}"
+        if missing:
+            known = child.plain() if missing == missing[:1] and strangers == [name] else "..."
+            line = _line(choice, written | dict.fromkeys(missing, known), child)
+            return f"unknown; settings of the {choice} {written['name']!r} are written inside it: {line}"
+    return None
+
+
+def elsewhere(name: str, child: Node, whole: Whole | None) -> str | None:
+    """What to write if `name`, given the value `child`, is a setting of other sections or plug-ins."""
+    homes = whole.homes(name) if whole else []
+    if not homes:
+        return None
+    if child.place == COMMAND_LINE:
+        return f"unknown; did you mean {' or '.join(f'{home}={_flow(child.plain())}' for home in homes)}?"
+    return (
+        f"unknown here; did you mean {' or '.join(homes)}? Write {' or '.join(_below(home, child) for home in homes)}"
+    )
+
+
+def _all(cls: type, node: Node, path: str) -> Iterator[str]:
+    for name, hint in settings_of(cls).items():
+        yield join(path, name)
+        if isinstance(hint, type) and is_dataclass(hint) and not hasattr(hint, "parse"):
+            yield from _all(hint, _child(node, name), join(path, name))
+    for choice, plugin in _chosen(cls, node):
+        yield from (f"{join(path, choice)}.{name}" for name in settings_of(plugin))
+
+
+def _child(node: Node, name: str) -> Node:
+    return node.value.get(name, node.with_value(None)) if isinstance(node.value, dict) else node.with_value(None)
+
+
+def _chosen(cls: type, node: Node) -> Iterator[tuple[str, type]]:
+    """The section's settings that name a plug-in, with the plug-in that each names."""
+    for setting, hint in settings_of(cls).items():
+        choice, name = choice_in(hint), _name(node, setting, cls)
+        if choice and isinstance(name, str) and name in choice.open().names():
+            try:
+                yield setting, choice.open().load(name)
+            except SettingError:
+                continue
+
+
+def _name(node: Node, setting: str, cls: type) -> Any:
+    value = _child(node, setting).plain()
+    default = defaults_of(cls).get(setting)
+    return value.get("name", default) if isinstance(value, dict) else value or default
+
+
+def _long(node: Node, setting: str, cls: type) -> dict[str, Any]:
+    """What is written of a plug-in, in the long form."""
+    value = _child(node, setting).plain()
+    return {"name": _name(node, setting, cls), **(value if isinstance(value, dict) else {})}
+
+
+def _line(setting: str, value: dict[str, Any], given: Node) -> str:
+    return f"{setting}={value!r}" if given.place.endswith("(...)") else f"{setting}: {_flow(value)}"
+
+
+def _below(home: str, given: Node) -> str:
+    value: Any = given.plain()
+    for name in reversed(home.split(".")[1:]):
+        value = {name: value}
+    return f"{home.partition('.')[0]}: {_flow(value)}"
+
+
+def _flow(value: Any) -> str:
+    from volary.session.resolved import flow
+
+    return flow(value).replace('"..."', "...")
