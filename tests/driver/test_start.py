@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from volary.driver.ending import Unwatched
-from volary.driver.start import start
+from volary.driver.start import create, start
 from volary.errors import DataError, RunError, SettingError
 from volary.session import Session
 
@@ -36,6 +36,22 @@ def test_more_workers_than_samples_are_refused_and_no_run_is_made():
     with pytest.raises(SettingError, match=r"strategy.workers is 4, more than the 3 samples of the training data"):
         start(session(source=few, strategy={"workers": 4}), Unwatched())
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("digits", "softmax-digits"),
+        ({"name": "idx", "folder": "data/Fashion MNIST"}, "softmax-fashion-mnist"),
+        ({"name": "images", "folder": "/data/cifar10.v2/"}, "softmax-cifar10-v2"),
+        ({"name": "text", "path": "tiny.shakespeare.txt"}, "softmax-tiny-shakespeare"),
+        ({"name": "idx", "folder": "/"}, "softmax-idx"),
+        ("mine.py:Faces", "softmax-faces"),
+        ({"name": "mine.py:Faces", "folder": "data/lfw"}, "softmax-lfw"),
+    ],
+)
+def test_a_run_is_called_by_its_network_and_its_data(source, name):
+    assert create(session(source=source, run={})).name == f"{name}-1"
 
 
 def test_a_missing_data_folder_is_refused_and_no_run_is_made():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from volary.data.idle import refuse_idle_workers
 from volary.driver.drive import Drive
@@ -135,9 +138,16 @@ def _stem(task: Task) -> str:
     if isinstance(task, Script):
         return _plain(task.function)
     settings = task.settings()
-    return "-".join(
-        _plain(str(settings.get(f"{field}.name") or settings[field])) for field in ("network", "data.source")
-    )
+    network = str(settings.get("network.name") or settings["network"])
+    source = str(settings.get("data.source.name") or settings["data.source"])
+    return f"{_plain(network)}-{_of_files(settings) or _plain(source)}"
+
+
+def _of_files(settings: Mapping[str, Any]) -> str:
+    """What the source's files are called: three data sets may all be `idx`."""
+    folder, path = settings.get("data.source.folder"), settings.get("data.source.path")
+    name = Path(folder).name if isinstance(folder, str) else Path(path).stem if isinstance(path, str) else ""
+    return re.sub(r"[^\w-]+", "-", name.lower()).strip("-")
 
 
 def _plain(name: str) -> str:
