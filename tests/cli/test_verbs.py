@@ -6,7 +6,9 @@ import socket
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
+import volary as volary_itself
 from monitor._made_runs import checkpoint, evaluated, journal, new_run, started, whole_run
 from volary.cli._verbs import names, summary
 from volary.session import Session
@@ -65,7 +67,22 @@ def test_runs_are_a_table_or_json(volary):
     assert first.split()[:5] == ["a", "finished", "46/46", "accuracy", "0.9733"]
     assert second.split()[0] == "b"
     assert [row["name"] for row in json.loads(volary("runs", "--json").out)] == ["a", "b"]
-    assert json.loads(volary("runs", "--folder", "elsewhere", "--json").out) == []
+    Path("empty").mkdir()
+    assert json.loads(volary("runs", "--folder", "empty", "--json").out) == []
+
+
+@pytest.mark.parametrize(("folder", "why"), [("nowhere", "there is no such folder"), ("file", "is a file")])
+def test_a_folder_of_runs_that_is_none_is_refused(volary, folder, why):
+    Path("file").touch()
+    said = volary("runs", "--folder", folder)
+    assert (said.status, said.out) == (2, "")
+    assert said.err == f"--folder {folder}: {why}; accepted: a folder of runs, by default runs\n"
+
+
+@pytest.mark.parametrize("verb", names())
+def test_no_help_is_cut_short(verb, volary):
+    usage, *lines = volary(verb, "--help").out.splitlines()
+    assert not [line for line in lines if line.endswith("...")], usage
 
 
 def test_show_tells_about_a_run_by_name_and_by_path(volary):
@@ -110,11 +127,25 @@ def test_a_run_that_is_not_there_is_refused_and_the_list_is_named(volary):
 )
 def test_export_copies_the_weights_of_the_checkpoint_that_is_meant(which, step, volary):
     directory = whole_run()
+    with journal(directory) as run:
+        run.note(classes=10, input_shape="1,28,28")
     checkpoint(directory, 23, 0.99)
     said = volary("export", "lenet-digits-1", *which, "-o", "weights.safetensors")
     assert said.status == 0
-    assert Path("weights.safetensors").read_bytes() == b"weights of %d" % step
+    with safe_open("weights.safetensors", "numpy") as file:
+        assert bytes(file.get_tensor("w")) == b"weights of %d" % step
+        labels = file.metadata()
     assert f"step {step}" in said.out
+    assert labels == {
+        "format": "pt",
+        "network": "{name: lenet, input_shape: null, classes: null}",
+        "step": str(step),
+        "classes": "10",
+        "input_shape": "1,28,28",
+        "run": "lenet-digits-1",
+        "session": Session.read(directory.session).digest(),
+        "volary": volary_itself.__version__,
+    }
 
 
 def test_the_best_checkpoint_of_a_loss_is_the_one_with_the_least(volary):

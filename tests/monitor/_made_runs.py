@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -96,8 +97,14 @@ def whole_run(name: str = "lenet-digits-1", steps: int = 46) -> RunDirectory:
     return directory
 
 
+def weights(values: bytes) -> bytes:
+    """A safetensors file of one tensor."""
+    header = json.dumps({"w": {"dtype": "U8", "shape": [len(values)], "data_offsets": [0, len(values)]}}).encode()
+    return len(header).to_bytes(8, "little") + header + values
+
+
 def checkpoint(directory: RunDirectory, step: int, metric: float | None, content: bytes = b"weights") -> Path:
     checkpoints = Checkpoints(directory.checkpoints)
     checkpoints.begin(step)
-    files = {"model.safetensors": checkpoints.write(step, "model.safetensors", content + b" of %d" % step)}
+    files = {"model.safetensors": checkpoints.write(step, "model.safetensors", weights(content + b" of %d" % step))}
     return checkpoints.commit(step, 2, files, metric)

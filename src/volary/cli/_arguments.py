@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
+
+from volary.errors import RunError
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
@@ -45,10 +49,47 @@ class Override(click.ParamType[str]):
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The dotted names of the settings that every session has."""
-        from volary.cli._settings import settings
+        """The dotted names of the settings that every session has; after '=', the values that can be listed."""
+        from volary.cli._settings import settings, values
 
+        name, equals, value = incomplete.rpartition("=")
+        if equals:
+            return [CompletionItem(f"{name}={known}") for known in values(name) if known.startswith(value)]
+        if name := _before_equals(ctx.params.get(param.name or "") or (), incomplete):
+            return [CompletionItem(known) for known in values(name) if known.startswith(incomplete)]
         return [CompletionItem(f"{name}=") for name, _ in settings() if name.startswith(incomplete)]
+
+
+def _before_equals(words: Sequence[str], incomplete: str) -> str:
+    """The setting whose value is being typed, in bash, which takes `a.b=c` for three words, and '=' for none yet."""
+    if words and words[-1] == "=":
+        return words[-2] if len(words) > 1 else ""
+    return words[-1] if words and "=" not in words[-1] and not incomplete else ""
+
+
+class Which(click.ParamType[str]):
+    """Which checkpoint of a run: best, last or a step."""
+
+    name = "checkpoint"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The two words, and the steps that the run has checkpoints of."""
+        from volary.run.checkpoints import Checkpoints
+
+        steps = [step for run in _runs_before(ctx) for step in Checkpoints(run.checkpoints).steps()]
+        return [CompletionItem(word) for word in ("best", "last", *map(str, steps)) if word.startswith(incomplete)]
+
+
+def _runs_before(ctx: click.Context) -> list[RunDirectory]:
+    """The run that stands on the line already; where an option still lacks its value click has not read it."""
+    from volary.run.directory import RunDirectory
+
+    words = [ctx.params["run"]] if ctx.params.get("run") else ctx.args
+    found = []
+    for word in words:
+        with suppress(RunError):
+            found.append(word if isinstance(word, RunDirectory) else RunDirectory.existing(word, RUNS_FOLDER))
+    return found
 
 
 run = click.argument("run", type=RunName())
@@ -59,6 +100,7 @@ quiet = click.option("--quiet", "-q", is_flag=True, help="Only the last line, an
 checkpoint = click.option(
     "--checkpoint",
     "which",
+    type=Which(),
     metavar="best|last|STEP",
-    help="Which checkpoint; default: best, or last where nothing was measured.",
+    help="Which checkpoint; default: best, or last if nothing was measured.",
 )

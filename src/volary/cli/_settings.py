@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from volary.session import Choice, Period, Session
 from volary.session.fields import settings_of
@@ -26,3 +26,13 @@ def choices() -> Iterator[tuple[str, Choice]]:
     for name, hint in settings():
         if choice := choice_in(hint):
             yield name, choice
+
+
+def values(name: str) -> list[str]:
+    """The values that can be listed of the setting called `name`: names of plug-ins, words, true and false."""
+    hint = dict(settings()).get(name)
+    if choice := choice_in(hint):
+        return choice.open().names()
+    if get_origin(hint) is Literal:
+        return [str(value) for value in get_args(hint)]
+    return ["true", "false"] if hint is bool else []

@@ -27,7 +27,7 @@ def bench() -> None:
     """Measure what these machines and links carry. Guide: docs/collectives.md."""
 
 
-@bench.command()
+@bench.command(short_help="Time all-reduce, broadcast, reduce, reduce-scatter and all-gather.")
 @click.option(
     "--workers", type=click.IntRange(min=2), help=f"How many ranks to start on this machine; default: {WORKERS}."
 )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
 
 WEIGHTS = "model.safetensors"
+_KNOWN = ("classes", "input_shape")
 
 
 @click.command()
@@ -28,6 +29,7 @@ def export(run: RunDirectory, which: str | None, output: Path | None, as_json: b
     from volary.monitor.wording import size
     from volary.run.checkpoints import Checkpoints, read
     from volary.run.disk import Disk, replace_file
+    from volary.run.labels import labelled
 
     manifest = choose(run, which)
     file = output or Path(f"{run.name}-step-{manifest.step}.safetensors")
@@ -40,8 +42,32 @@ def export(run: RunDirectory, which: str | None, output: Path | None, as_json: b
         from volary.train.weights import saved_weights
 
         weights = saved_weights(folder, manifest)
+    weights = labelled(weights, _labels(run, manifest.step))
     replace_file(Disk(), file, weights)
     if as_json:
         say_json({"run": str(run.path), "step": manifest.step, "file": str(file.absolute()), "bytes": len(weights)})
         return
     say(f"wrote {file}: the weights of step {manifest.step}, {size(len(weights))}")
+
+
+def _labels(run: RunDirectory, step: int) -> dict[str, str]:
+    """What the file says a year later: which network this is, how far it was trained, in which session."""
+    import volary
+    from volary.run.reader import RunReader
+    from volary.session import Session
+    from volary.session.resolved import flow, plain
+
+    session = Session.read(run.session)
+    with RunReader(run) as reader:
+        info = reader.info()
+    known: dict[str, str] = {name: info[name] for name in _KNOWN if name in info}
+    network = flow(plain(session)["network"])
+    return {
+        "format": "pt",  # what readers ask of files for PyTorch
+        "network": network,
+        "step": str(step),
+        **known,
+        "run": run.name,
+        "session": session.digest(),
+        "volary": volary.__version__,
+    }

@@ -26,8 +26,13 @@ if TYPE_CHECKING:
 @_arguments.as_json
 def runs(folder: Path, as_json: bool) -> None:
     """List the runs in a folder, the newest last."""
+    from volary.errors import BadInput
     from volary.monitor.listing import listing
 
+    default = click.get_current_context().get_parameter_source("folder") is click.core.ParameterSource.DEFAULT
+    if not folder.is_dir() and (folder.exists() or not default):
+        why = "is a file" if folder.exists() else "there is no such folder"
+        raise BadInput(f"--folder {folder}: {why}; accepted: a folder of runs, by default {_arguments.RUNS_FOLDER}")
     found = listing(folder)
     if as_json:
         say_json([asdict(row) for row in found])

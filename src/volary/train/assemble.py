@@ -45,10 +45,21 @@ class Model:
     module: nn.Module
     criterion: Criterion
     samples: Samples | Stream
+    classes: int
 
     def flow(self, name: str) -> Flow:
         """A flow of this network."""
         return Flow(self.module, self.criterion, name)
+
+    def facts(self) -> dict[str, Any]:
+        """What a run records of it."""
+        return {
+            "metric": self.criterion.metric,
+            "higher_is_better": self.criterion.higher_is_better,
+            "parameters": sum(p.numel() for p in self.module.parameters()),
+            "input_shape": ",".join(map(str, self.samples.input_shape)),
+            "classes": self.classes,
+        }
 
 
 def choose_device(kind: str, local_rank: int, local_workers: int) -> torch.device:
@@ -85,7 +96,7 @@ def build_model(session: Session, device: torch.device) -> Model:
     whole = build(_loaded(network), samples.input_shape, classes, **_own(network))
     module = session.strategy.partition.part(whole).to(device)
     criterion = build_loss(_loaded(loss), **_own(loss))
-    model = Model(module, criterion, samples)
+    model = Model(module, criterion, samples, classes)
     name = _own(network).get("name", type(network).__module__.rpartition(".")[2])
     model.flow("try").dry_run(samples.input_shape, samples.input_dtype, classes, network=name)
     return model

@@ -69,10 +69,8 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
             recorder.note(
                 steps_planned=recorder.step + training.feed.batches_ahead,
                 steps_per_epoch=training.steps_per_epoch,
-                metric=model.criterion.metric,
-                higher_is_better=model.criterion.higher_is_better,
                 device=device,
-                parameters=sum(p.numel() for p in model.module.parameters()),
+                **model.facts(),
             )
             if resumed is not None:
                 recorder.event("resumed", from_step=resumed.step)

@@ -84,7 +84,8 @@ def _train(
     steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
     recorder.spans.follow(session.train.trace, feed.steps_per_epoch or steps)
     if rank == 0:
-        _note(recorder, model, device, steps, feed.steps_per_epoch or steps)
+        facts = {"steps_planned": steps, "steps_per_epoch": feed.steps_per_epoch or steps, "device": device}
+        recorder.note(**facts, **model.facts())
     replica = Replica(session, model.module, layout, recorder, link, transport, work.done)
     with closing(link), closing(replica):
         work.start(link.view, link.fail)
@@ -142,17 +143,6 @@ def _indexed(session: Session, split: Split) -> Samples:
     samples = open_data(session, split)
     assert not isinstance(samples, Stream)  # open_data refuses it
     return samples
-
-
-def _note(recorder: Recorder, model: Model, device: torch.device, steps: int, steps_per_epoch: int) -> None:
-    recorder.note(
-        steps_planned=steps,
-        steps_per_epoch=steps_per_epoch,
-        metric=model.criterion.metric,
-        higher_is_better=model.criterion.higher_is_better,
-        device=device,
-        parameters=sum(p.numel() for p in model.module.parameters()),
-    )
 
 
 def _base_lr(session: Session) -> float:
