@@ -45,6 +45,16 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         return evaluate(0, 1)
 
 
+def test_figures_that_are_no_numbers_are_a_warning_and_training_goes_on():
+    # of 41 points the first is held back, too, and the loss of all samples is the mean
+    source = {"name": "spoilt_points", "spoilt": [0]}
+    one = session("Exact", source=source, evaluate={"every": "3 steps"}, train={"steps": 6, "on_nonfinite": "skip"})
+    kept = trained(0, 1, one)
+    assert (kept.outcome, [step for step, _ in kept.metrics]) == ("finished", [3, 6])
+    text = "the evaluation gave loss nan: look at the validation data and at the outputs for it"
+    assert kept.events("warning") == [{"text": text}] * 2
+
+
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_figures_equal_one_worker_s_on_uneven_data(workers, alone, world_size):
     first, *others = workers(world_size, evaluate)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from train._training import OVERLAPPED, Quick, made, session, started, trained
+from volary.data.batch import Batch
 from volary.data.order import epoch_order
 from volary.errors import NotFinite
+from volary.network.criteria.own import OwnLoss
+from volary.network.flow import Flow
 from volary.train.loop import train
+from volary.train.not_finite import origin
 
 # on two workers of 10 samples a step, these lie in step 3, in the share of rank 1
 ORDER = epoch_order(41, seed=1, epoch=0, shuffle=True).tolist()
 SPOILT = ORDER[21]
+SAID = "the loss of rank 1 is NaN or infinite at step 3"
 
 
 def spoilt(policy: str, steps: int = 5, value: float = float("nan"), **settings: Any) -> Any:
@@ -45,9 +52,57 @@ def stop(rank: int, world_size: int, strategy: dict[str, Any]) -> list[str]:
 def test_stop_names_rank_step_and_the_last_good_checkpoint_on_every_rank(workers, strategy):
     for said in workers(2, stop, strategy):
         assert said == [
-            "the loss of rank 1 is NaN or infinite at step 3; last good checkpoint: step 2",
-            "the loss of rank 1 is NaN or infinite at step 3; last good checkpoint: none yet",
+            f"{SAID}, first in the inputs of its batch; last good checkpoint: step 2",
+            f"{SAID}, first in the inputs of its batch; last good checkpoint: none yet",
         ]
+
+
+class Layers(nn.Module):
+    """Layers within layers, of which one may be made to give what is no number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Sequential(nn.ReLU(), nn.Linear(4, 2)))
+
+    def forward(self, inputs: Tensor) -> dict[str, Any]:
+        return {"scores": [self.body(inputs)]}
+
+
+def of(module: nn.Module, inputs: Tensor, loss: Any = lambda output, _: output["scores"][0].sum()) -> str:
+    batch = Batch(inputs, torch.zeros(len(inputs)), total=len(inputs), epoch=0, step_in_epoch=0, ends_epoch=False)
+    return origin(Flow(module, OwnLoss(loss, "loss"), "train"), [batch], nullcontext)
+
+
+def test_the_first_layer_whose_output_is_not_finite_is_named_and_of_nested_ones_the_innermost():
+    module, inputs = Layers(), torch.ones(5, 3)
+    assert of(module, inputs) == "", "what does not come again is not guessed"
+    module.body[2][0].register_forward_hook(lambda *_: torch.full((5, 4), math.inf))
+    assert of(module, inputs) == "first in the output of body.2.0 (ReLU)"
+    assert len(module.body[2][0]._forward_hooks) == 1, "nothing is left on the network"
+    assert not module.body[0]._forward_hooks
+
+
+def test_a_parameter_or_a_buffer_that_is_not_finite_is_named_before_the_layers_that_it_spoils():
+    module, inputs = Layers(), torch.ones(5, 3)
+    with torch.no_grad():
+        module.body[1].running_var[0] = math.nan
+        assert of(module, inputs) == "first in the buffer body.1.running_var, since an earlier step"
+        module.body[2][1].bias[1] = math.inf
+    assert of(module, inputs) == "first in the parameter body.2.1.bias, since an earlier step"
+
+
+def test_a_batch_or_a_loss_that_is_not_finite_is_told_from_the_network():
+    inputs = torch.ones(5, 3)
+    assert of(Layers(), inputs, lambda *_: torch.tensor(0.0).log()) == "first in the loss, of outputs that are finite"
+    inputs[4, 0] = math.nan
+    assert of(Layers(), inputs) == "first in the inputs of its batch"
+
+
+def test_looking_for_it_never_raises():
+    def fails(*_: Any) -> Tensor:
+        raise RuntimeError
+
+    assert of(Layers(), torch.ones(5, 3), fails) == ""
 
 
 def skip(rank: int, world_size: int, strategy: dict[str, Any]) -> Any:

@@ -8,13 +8,19 @@ from volary.run.directory import RunDirectory
 from volary.run.resuming import is_resumable
 from volary.session.spec import Session
 
+IN_THE_DATA = "the inputs of its batch"
 OTHERWISE = "or clip gradients ({clip}=1), or leave such batches out (train.on_nonfinite=skip)"
 
 
-def advice(directory: RunDirectory) -> list[str]:
-    """Lines: the command that trains with half the learning rate and all other settings as they were, and what else."""
+def advice(directory: RunDirectory, message: str) -> list[str]:
+    """Lines: the command that trains with half the learning rate and all other settings as they were, and what else.
+
+    message: where the loss became so, as the worker said.
+    """
     if not is_resumable(directory):
         return []
+    if IN_THE_DATA in message:
+        return ["mend these samples, or leave such batches out (train.on_nonfinite=skip)"]
     try:
         settings = Session.read(directory.session).settings()
     except BadInput:  # the user's file may have gone meanwhile

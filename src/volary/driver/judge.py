@@ -115,6 +115,8 @@ def _own_error(
         # a sample in the middle of the data may be the first that cannot be used: something was begun
         if kind is BadInput and steps:
             return noted(WorkerFailed(f"{first.reason}\n{_where(first)}"), directory, fixed_first=True)
+        if kind is NotFinite and "at step" not in first.reason:  # a gradient that no codec can encode
+            return noted(kind(f"{first.reason}\n{_where(first)}"), directory)
         # one that was found before the first step leaves nothing to resume
         return noted(kind(first.reason), directory) if first.step or kind is NotFinite else kind(first.reason)
     same = [v for v in own if v is not first and v.reason == first.reason]
@@ -220,7 +222,7 @@ def noted(
     if log is not None and log.exists():
         error.add_note(f"{called}: {shown(str(log))}")
     if isinstance(error, NotFinite):
-        for line in diverged.advice(directory):
+        for line in diverged.advice(directory, str(error)):
             error.add_note(line)
     elif how := resuming(directory):
         error.add_note(f"once that is fixed, {how}" if fixed_first else how)

@@ -18,6 +18,7 @@ from volary.engine._base import Exited
 from volary.engine._processes import Processes
 from volary.engine.local import cores_here
 from volary.errors import BadInput
+from volary.run.best import not_numbers
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk
@@ -178,6 +179,8 @@ class Served:
 
     def _evaluated(self, step: int, figures: dict[str, float], metric: str, best: bool) -> dict[str, float]:
         self._journal.metrics(step, figures)
+        if warning := not_numbers(figures):
+            self._journal.event("warning", None, step, text=warning)
         if best:
             self._journal.note(best=figures[metric], best_step=step)
             self._journal.event("best", None, step, metric=metric, value=figures[metric])

@@ -1,10 +1,17 @@
-"""The best evaluation of a run so far: what checkpoints keep of it."""
+"""The best evaluation of a run so far: what checkpoints keep of it; and evaluations that are no numbers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+
+def not_numbers(figures: Mapping[str, float]) -> str:
+    """A warning about figures of an evaluation that are NaN or infinite; empty if all are numbers."""
+    bad = [f"{name} {value}" for name, value in figures.items() if not math.isfinite(value)]
+    return f"the evaluation gave {', '.join(bad)}: look at the validation data and at the outputs for it" if bad else ""
 
 
 @dataclass

@@ -165,6 +165,7 @@ def assemble(
         recorder=recorder,
         saver=saver,
         owing=carried,
+        bulletin=bulletin,
         best=best,
         steps=steps,
         steps_per_epoch=feed.steps_per_epoch or steps,

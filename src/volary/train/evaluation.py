@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from volary.exchange._collectives import add_up, take_all_from_first
+from volary.run.best import Best, not_numbers
 from volary.train.first_state import messages
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from volary.data.batch import Batch
     from volary.network._criterion import Criterion
     from volary.network.flow import Flow
-    from volary.run.best import Best
     from volary.train.recorder import Recorder
 
 
@@ -61,6 +61,8 @@ def record(
     if first_rank:
         recorder.metrics(figures)
         recorder.event("evaluated", **figures)
+        if warning := not_numbers(figures):
+            recorder.event("warning", text=warning)
         if better:
             recorder.note(best=best.value, best_step=best.step)
             recorder.event("best", metric=criterion.metric, value=best.value)

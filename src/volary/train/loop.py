@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal
 
 from volary.train.evaluation import measure, record
 from volary.train.moment import Moment
+from volary.train.not_finite import origin
 from volary.train.replicas import compare_replicas
-from volary.train.votes import check_finite
+from volary.train.votes import not_finite
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from volary.run.best import Best
     from volary.session.period import Period
     from volary.session.spec import Session
+    from volary.train.bulletin import Bulletin
     from volary.train.checkpoint import Owing, Saver
     from volary.train.growth import Growth
     from volary.train.precision import Precision
@@ -36,8 +38,9 @@ class Training:
     """Everything that one worker trains with.
 
     evaluating: the second flow, on the same module. held_back: makes this rank's batches for it.
-    growth: lets batches grow, if they may. owing: what this rank owes to the sums. steps: the run's length and that of
-    an epoch, as the feed counts them. asked_to_end: whether this worker was asked to end after its step.
+    growth: lets batches grow, if they may. owing: what this rank owes to the sums. bulletin: of this life. steps: the
+    run's length and that of an epoch, as the feed counts them. asked_to_end: whether this worker was asked to end after
+    its step.
     """
 
     session: Session
@@ -55,6 +58,7 @@ class Training:
     recorder: Recorder
     saver: Saver
     owing: Owing
+    bulletin: Bulletin
     best: Best
     steps: int
     steps_per_epoch: int
@@ -68,7 +72,7 @@ def train(it: Training) -> Outcome:
     it.recorder.begin_step()
     for batch in it.feed:  # goes on where the checkpoint stopped
         agreed = _learn(it, batch)
-        _update(it, agreed)
+        _update(it, agreed, batch)
         _end_step(it, batch, agreed)
         if (outcome := _between_steps(it, agreed)) is not None:
             return outcome
@@ -97,13 +101,26 @@ def _learn(it: Training, batch: Batch) -> Agreed:
     return it.strategy.agree()
 
 
-def _update(it: Training, agreed: Agreed) -> None:
-    if check_finite(agreed, it.recorder.step + 1, it.session.train.on_nonfinite, it.saver.newest):
+def _update(it: Training, agreed: Agreed, batch: Batch) -> None:
+    if not agreed.not_finite:
         it.strategy.apply()  # parameters change as their sums arrive
-    else:
-        it.strategy.leave_out()
-        if it.rank == 0:  # all ranks leave it out
-            it.recorder.event("skipped", ranks=list(agreed.not_finite))
+        return
+    if it.session.train.on_nonfinite == "stop":
+        raise not_finite(agreed.not_finite, it.recorder.step + 1, _origin(it, agreed, batch), it.saver.newest)
+    it.strategy.leave_out()
+    if it.rank == 0:  # all ranks leave it out
+        it.recorder.event("skipped", ranks=list(agreed.not_finite))
+
+
+def _origin(it: Training, agreed: Agreed, batch: Batch) -> str:
+    """Where the loss of the first such rank became what it is, the same on all ranks: that rank looks."""
+    looks = agreed.not_finite[0]
+    if it.rank == looks:
+        it.recorder.enter("forward")
+        parts = batch.to(it.device).parts(it.session.train.accumulate)
+        it.bulletin.post("not finite", origin(it.flow, parts, it.precision.casting))
+    it.recorder.enter("exchange")
+    return str(it.bulletin.read("not finite", looks))
 
 
 def _end_step(it: Training, batch: Batch, agreed: Agreed) -> None:

@@ -41,13 +41,7 @@ def read(summed: list[float]) -> Agreed:
     return Agreed(math.nan if bad else loss, ending > 0, round(busy), bad)
 
 
-def check_finite(agreed: Agreed, step: int, policy: str, checkpoint: str) -> bool:
-    """Whether the step's update may be applied. Raises NotFinite if it may not and `policy` is `stop`."""
-    if not agreed.not_finite:
-        return True
-    if policy == "stop":
-        ranks = ", ".join(map(str, agreed.not_finite))
-        raise NotFinite(
-            f"the loss of rank {ranks} is NaN or infinite at step {step}; last good checkpoint: {checkpoint}"
-        )
-    return False
+def not_finite(ranks: tuple[int, ...], step: int, origin: str = "", checkpoint: str = "") -> NotFinite:
+    """What to raise where the loss of `ranks` is not finite. origin: where that comes from, as far as is known."""
+    where, good = f", {origin}" if origin else "", f"; last good checkpoint: {checkpoint}" if checkpoint else ""
+    return NotFinite(f"the loss of rank {', '.join(map(str, ranks))} is NaN or infinite at step {step}{where}{good}")

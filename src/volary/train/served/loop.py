@@ -11,9 +11,10 @@ import torch
 
 from volary.data.batch import Batch
 from volary.data.order import epoch_order
-from volary.errors import NotFinite
 from volary.server.messages import Evaluate, Figure, Learn, Leave
+from volary.train.not_finite import origin
 from volary.train.seeds import seed_contribution
+from volary.train.votes import not_finite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,7 +91,7 @@ def _learn(it: Served, task: Learn) -> None:
             it.replica.leave_out(it.work.oldest_ahead)
             return
         if not math.isfinite(share):
-            _leave_out(it, task)
+            _leave_out(it, task, part)
             break
         it.replica.before_backward(last=last)
         it.recorder.enter("backward")
@@ -100,10 +101,10 @@ def _learn(it: Served, task: Learn) -> None:
     _end_step(it, task, portions, share * it.session.data.batch_size / _count(portions))
 
 
-def _leave_out(it: Served, task: Learn) -> None:
+def _leave_out(it: Served, task: Learn, part: Batch) -> None:
     step, rank = it.recorder.step + 1, it.recorder.rank
     if it.session.train.on_nonfinite == "stop":
-        raise NotFinite(f"the loss of rank {rank} is NaN or infinite at its step {step}; go on: volary resume")
+        raise not_finite((rank,), step, origin(it.flow, [part], it.precision.casting))
     it.replica.leave_out(it.work.oldest_ahead)
     it.work.done(task.clock)
     it.recorder.event("skipped", ranks=[rank])

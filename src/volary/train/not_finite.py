@@ -1,0 +1,80 @@
+"""Where a loss that is NaN or infinite comes from: the batch, a parameter, or the first layer with such outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from volary.data.batch import Batch
+    from volary.network.flow import Flow
+
+
+def origin(flow: Flow, parts: Iterable[Batch], casting: Callable[[], AbstractContextManager[Any]]) -> str:
+    """Where it comes from, in words, or nothing if another forward pass of the same samples does not show it.
+
+    parts: samples whose loss was not finite. Costs a forward pass and no collective; batch norm's statistics see the
+    samples again, so it is for a run that ends here. Never raises.
+    """
+    with suppress(Exception):  # the sentence that this belongs to must be said in any case
+        if named := _parameter(flow.module):
+            return named
+        for part in parts:
+            if not _finite(part.inputs):
+                return "first in the inputs of its batch"
+            if named := _layer(flow, part, casting):
+                return named
+    return ""
+
+
+def _parameter(module: nn.Module) -> str:
+    for kind, tensors in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+        for name, tensor in tensors:
+            if not _finite(tensor):
+                return f"first in the {kind} {name}, since an earlier step"
+    return ""
+
+
+def _layer(flow: Flow, part: Batch, casting: Callable[[], AbstractContextManager[Any]]) -> str:
+    """The first module to finish with such an output: of nested ones the innermost."""
+    found: list[str] = []
+    hooks = [
+        module.register_forward_hook(_looking(name or "the network", found))
+        for name, module in flow.module.named_modules()
+    ]
+    try:
+        with torch.no_grad(), casting():
+            loss = flow(part.inputs, part.targets)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if found:
+        return f"first in the output of {found[0]}"
+    return "" if _finite(loss) else "first in the loss, of outputs that are finite"
+
+
+def _looking(name: str, found: list[str]) -> Callable[[nn.Module, Any, Any], None]:
+    def look(module: nn.Module, _: Any, output: Any) -> None:
+        if not found and not all(map(_finite, _tensors(output))):
+            found.append(f"{name} ({type(module).__name__})")
+
+    return look
+
+
+def _tensors(output: Any) -> Iterable[Tensor]:
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, dict):
+        for value in output.values():
+            yield from _tensors(value)
+    elif isinstance(output, (tuple, list)):
+        for value in output:
+            yield from _tensors(value)
+
+
+def _finite(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(tensor.isfinite().all())
