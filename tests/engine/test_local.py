@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from volary.engine._base import Exited, Handle, Launch
-from volary.engine._processes import memory_kills
 from volary.engine.local import Local, cores_here, share_of
 from volary.run.directory import RunDirectory
 
@@ -146,11 +145,3 @@ def test_workers_that_were_started_are_ended_if_a_later_one_cannot_be(directory)
     wish = Launch(directory, ["/no/such/program"], "module:job", 2, "127.0.0.1:1", life=0)
     with pytest.raises(FileNotFoundError):
         Local().launch(wish)
-
-
-def test_kills_by_the_kernel_for_want_of_memory_are_read_from_its_counter():
-    counters = Path("vmstat")
-    assert memory_kills(counters) == 0
-    counters.write_text("nr_free_pages 12\noom_kill 3\nnuma_hit 9\n")
-    assert memory_kills(counters) == 3
-    assert memory_kills() >= 0

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from volary.engine import _memory
 from volary.engine._base import Exited
 
 KILLED_WITHIN_S = 5.0  # only a process that hangs in the kernel, on a dead disk, takes longer
@@ -21,7 +22,7 @@ class Processes:
     def __init__(self) -> None:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._told: set[int] = set()
-        self._memory_kills = memory_kills()
+        self._memory: dict[int, tuple[Path | None, int]] = {}  # who counts those that ran out of it, and how many had
 
     def start(self, number: int, command: Sequence[str], variables: Mapping[str, object], log: Path) -> None:
         """Start one more; what it prints goes to its log. It dies with us where it asks for that (volary.worker)."""
@@ -35,6 +36,8 @@ class Processes:
                 # Ctrl-C in the terminal is the driver's to answer
                 start_new_session=True,
             )
+        counter = _memory.counter(self._processes[number].pid)
+        self._memory[number] = counter, _memory.kills(counter)
 
     def pids(self) -> dict[int, int]:
         """Process by number."""
@@ -47,7 +50,8 @@ class Processes:
             code = process.poll()
             if code is not None and number not in self._told:
                 self._told.add(number)
-                starved = code == -signal.SIGKILL and memory_kills() > self._memory_kills
+                counter, before = self._memory[number]
+                starved = code == -signal.SIGKILL and _memory.kills(counter) > before
                 found.append(Exited(number, code, -code if code < 0 else None, starved))
         return found
 
@@ -66,16 +70,6 @@ class Processes:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         _wait(self._processes.values(), KILLED_WITHIN_S)
-
-
-def memory_kills(counters: Path = Path("/proc/vmstat")) -> int:
-    """How many processes the kernel has ended on this machine to regain memory; 0 where it does not count them."""
-    with suppress(OSError):
-        for line in counters.read_text().splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
-                return int(count)
-    return 0
 
 
 def _wait(processes: Iterable[subprocess.Popen[bytes]], at_most_s: float) -> None:
