@@ -115,7 +115,7 @@ def _own_error(
         # a sample in the middle of the data may be the first that cannot be used: something was begun
         if kind is BadInput and steps:
             return noted(WorkerFailed(f"{first.reason}\n{_where(first)}"), directory, fixed_first=True)
-        if kind is NotFinite and "at step" not in first.reason:  # a gradient that no codec can encode
+        if kind is NotFinite and first.step and "at step" not in first.reason:  # a gradient that no codec can encode
             return noted(kind(f"{first.reason}\n{_where(first)}"), directory)
         # one that was found before the first step leaves nothing to resume
         return noted(kind(first.reason), directory) if first.step or kind is NotFinite else kind(first.reason)
