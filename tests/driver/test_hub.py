@@ -23,6 +23,7 @@ from volary.run.tallies import Tally
 from volary.run.verdict import Verdict
 
 HELLO = {"rank": 0, "pid": 12, "host": "h"}
+WELCOME = {"welcome": True, "heard": 0, "give_up_after_s": 10}
 BEAT = {"step": 1, "phase": "forward", "progress": 4, "rows": [], "said": []}
 
 
@@ -80,9 +81,9 @@ def test_message_that_makes_no_sense_is_refused(hub, message):
 
 
 def test_wish_to_finish_reaches_who_is_here_and_who_comes_later(hub):
-    assert list(hub.opened(1, HELLO, 0.0)) == [(1, {"welcome": True})]
+    assert list(hub.opened(1, HELLO, 0.0)) == [(1, WELCOME)]
     assert list(hub.finish()) == [(1, {"finish": True})]
-    assert list(hub.opened(2, HELLO | {"rank": 1}, 0.0)) == [(2, {"welcome": True}), (2, {"finish": True})]
+    assert list(hub.opened(2, HELLO | {"rank": 1}, 0.0)) == [(2, WELCOME), (2, {"finish": True})]
 
 
 def test_processes_on_this_machine_are_noted_by_rank(hub, directory):
@@ -95,12 +96,36 @@ def test_processes_on_this_machine_are_noted_by_rank(hub, directory):
 
 def test_rank_that_has_come_already_is_sent_away(hub):
     list(hub.opened(1, HELLO, 0.0))
-    (_, words), close = hub.opened(2, HELLO, 0.0)
+    (_, words), close = hub.opened(2, HELLO | {"pid": 13}, 0.0)
     assert "no place for a rank 0" in words["end"]
     assert close == (2, CLOSE)
     assert list(hub.received(2, BEAT, 0.0)) == []
     list(hub.closed(2, 0.0))
     assert hub.watch.lost == []
+
+
+def test_worker_whose_connection_broke_is_welcome_again_and_says_no_beat_twice(hub, directory):
+    row = [1.0] * len(STEP_FIELDS)
+    list(hub.opened(1, HELLO, 0.0))
+    assert list(hub.received(1, BEAT | {"number": 7, "rows": [row]}, 0.0)) == [(1, {"heard": 7})]
+    assert list(hub.opened(2, HELLO, 0.0)) == [(2, WELCOME | {"heard": 7})]
+    assert list(hub.closed(1, 0.0)) == []  # the old connection is found to be dead after the new one has come
+    said = [{"event": "checkpoint", "step": 1, "data": {}}]
+    for number in (7, 8):
+        assert list(hub.received(2, BEAT | {"number": number, "said": said}, 0.0)) == [(2, {"heard": number})]
+    assert hub.watch.workers[0].here
+    with RunReader(directory) as reader:
+        assert [event.kind for event in reader.events()] == ["reconnected", "checkpoint"]
+        assert len(list(reader.steps())) == 1
+
+
+def test_worker_that_was_given_up_meanwhile_is_told_why_when_it_comes_back(hub):
+    list(hub.opened(1, HELLO, 0.0))
+    list(hub.closed(1, 0.0))
+    for tenth in range(40):
+        list(hub.tick(tenth / 10))
+    assert [(lost.rank, lost.sentence) for lost in hub.watch.lost] == [(0, "died")]
+    assert list(hub.opened(2, HELLO, 4.0)) == [(2, {"end": "rank 0 was given up: it died"}), (2, CLOSE)]
 
 
 def test_goodbye_carries_the_verdict(hub):
@@ -161,7 +186,11 @@ def test_run_that_goes_on_hears_of_each_lost_worker_once_and_tells_it_should_it_
         (2, CLOSE),
     ]
     assert list(hub.closed(2, 20.0)) == []
-    assert list(hub.closed(1, 20.0)) == [(7, "somebody else's")]
+    assert list(hub.closed(1, 15.0)) == []
+    said = []
+    for tenth in range(150, 190):
+        said += hub.tick(tenth / 10)
+    assert said == [(7, "somebody else's")]
     assert told == [1, 0]
     with RunReader(directory) as reader:
         assert [(event.rank, event.data["reason"][:4]) for event in reader.events(kind="lost")] == [

@@ -286,6 +286,7 @@ def test_elastic_run_that_nobody_is_left_of_names_the_last_one(directory):
     watch = watched()
     for rank in (1, 0, 2):
         watch.left(rank)
+        watch.conclude()
         watch.dismiss(rank)
     with pytest.raises(WorkerLost) as caught:
         judge(directory, watch, [Exited(2, -9, 9), Exited(1, -9, 9)], {}, Elastic())

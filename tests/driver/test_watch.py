@@ -190,7 +190,7 @@ def test_watch_that_was_itself_stopped_blames_nobody_and_goes_on_watching(asleep
     assert play.watch.lost[0].rank == 1
 
 
-def test_connection_that_ends_without_a_goodbye_is_a_death_and_with_one_is_none():
+def test_connection_that_ends_without_a_goodbye_is_a_death_unless_it_comes_back_and_with_one_is_none():
     play = Play()
     bye = Verdict(rank=0, outcome="finished", step=9)
     play.say(0, "between steps", bye=bye)
@@ -198,9 +198,24 @@ def test_connection_that_ends_without_a_goodbye_is_a_death_and_with_one_is_none(
     play.watch.left(0)
     assert play.watch.lost == []
     play.watch.left(1)
-    assert play.watch.lost == [Lost(1, "died", "died")]
+    assert play.go_on(2.9) == []
+    assert not play.watch.joined(peer=6, rank=1, pid=7, host="here")  # somebody else
+    assert play.watch.joined(peer=7, rank=1, pid=1001, host="here")
+    assert play.go_on(2.9) == []
+    play.watch.left(1)  # of the connection that was replaced
+    assert play.watch.workers[1].here
+    play.watch.left(7)
+    assert play.go_on(3.2) == [Lost(1, "died", "died")]
+    assert not play.watch.joined(peer=8, rank=1, pid=1001, host="here")
     assert play.watch.everyone_left
     assert play.watch.workers[0].goodbye == bye
+
+
+def test_who_is_away_when_the_run_ends_has_died():
+    play = Play()
+    play.watch.left(1)
+    play.watch.conclude()
+    assert play.watch.lost == [Lost(1, "died", "died")]
 
 
 def test_place_is_given_once():
@@ -346,6 +361,6 @@ def test_no_healthy_worker_is_blamed_and_every_lost_one_is_named_within_its_boun
         assert (first.rank, first.kind) == (world.victim.rank, kind), f"World({seed}).play(300)"
         if world.trouble != "dies":
             assert first.rank in {one.rank for one in world.suspects}, f"World({seed}).play(300)"
-        bound_s = {"hangs": max(10, 5 * (world.victim.longest_s + 1.5)), "stops": 10, "dies": 0}[world.trouble]
+        bound_s = {"hangs": max(10, 5 * (world.victim.longest_s + 1.5)), "stops": 10, "dies": 3}[world.trouble]
         assert given_up_at is not None
         assert given_up_at - world.from_s <= bound_s + 2 + world.lost_sight_s, f"World({seed}).play(300)"

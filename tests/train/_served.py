@@ -122,7 +122,7 @@ def _work(
         life=1,
         meet=f"{host}:{port}",
     )
-    member = Membership(place=place, directory=directory, host=host, port=port, connection=None)
+    member = Membership(place=place, directory=directory, host=host, port=port, connection=None, give_up_after_s=10)
     recorder = Recorder(rank)
     torch.set_num_threads(1)
     outcome = run_served(session, member, recorder, Until(recorder, (until or {}).get(rank)))

@@ -4,6 +4,7 @@ VolaryError
 ├── KeyRefused      one side does not have the run's key; trying again does not help
 ├── OtherLife       the server is of another life of the run: this process was left behind by a restart
 ├── ConnectionLost  the other side went away, or did not answer in its time
+│   └── NobodyThere nothing listens where it should
 ├── BadFrame        bytes that are no frame, or a frame above its limit
 └── BadMessage      a frame whose content the service does not understand
 """
@@ -23,6 +24,10 @@ class ConnectionLost(VolaryError):
     """The other side closed, broke or left unanswered a connection; the message names it."""
 
     exit_code = 4
+
+
+class NobodyThere(ConnectionLost):
+    """The host answers, and nothing listens there: whoever did has ended."""
 
 
 class BadFrame(VolaryError):

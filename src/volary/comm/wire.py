@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, Self
 
-from volary.comm.errors import BadFrame, ConnectionLost, KeyRefused
+from volary.comm.errors import BadFrame, ConnectionLost, KeyRefused, NobodyThere
 from volary.comm.frames import FRAME_BYTES, STRANGER_FRAME_BYTES, FrameReader, decode, encode
 from volary.comm.handshake import ClientSide
 from volary.comm.sealing import TAG_BYTES, Seal, stays_here
@@ -42,18 +42,19 @@ class Connection:
         hello: dict[str, Any],
         life: str | None = None,
         timeout_s: float = 10.0,
+        send_timeout_s: float | None = None,
     ) -> Self:
         """Connect, prove the key to each other, and say `hello` to `service`. Returns when the server has agreed.
 
         life: refuse a server of any other life; None takes any. timeout_s: bound of all this together, and of each
-        later send. Tries again within it if the server lets go of us before judging (it does under a flood).
-        Raises KeyRefused, OtherLife, ConnectionLost.
+        later send unless send_timeout_s is given. Tries again within it if the server lets go of us before judging (it
+        does under a flood). Raises KeyRefused, OtherLife, ConnectionLost, and NobodyThere among these.
         """
         deadline = time.monotonic() + timeout_s
         while True:
             plug, address = _connect(host, port, deadline)
             side = ClientSide(key, service, life, sealed=not stays_here(address))  # a nonce is for one attempt
-            connection = cls(plug, f"{host}:{port}", timeout_s)
+            connection = cls(plug, f"{host}:{port}", timeout_s if send_timeout_s is None else send_timeout_s)
             try:
                 connection._greet(side, hello, deadline)
                 return connection
@@ -149,6 +150,8 @@ def _connect(host: str, port: int, deadline: float) -> tuple[socket.socket, str]
     try:
         plug = socket.create_connection((host, port), timeout=max(0.001, deadline - time.monotonic()))
         address = str(plug.getpeername()[0])
+    except ConnectionRefusedError as problem:
+        raise NobodyThere(f"no server listens at {host}:{port}: {problem}") from None
     except OSError as problem:
         raise ConnectionLost(f"no server answers at {host}:{port}: {problem}") from None
     plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

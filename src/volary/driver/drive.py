@@ -15,7 +15,7 @@ from volary.driver.interrupts import Interrupts
 from volary.driver.judge import exit_words, judge, read_verdicts
 from volary.driver.keepers import Keepers, Nobody
 from volary.driver.meeting import Meeting
-from volary.driver.watch import Rules, Watch
+from volary.driver.watch import WAITING, Rules, Watch
 from volary.engine._base import Exited, Handle
 from volary.errors import Stopped, VolaryError
 from volary.run.checkpoints import Checkpoints
@@ -25,7 +25,7 @@ from volary.run.verdict import Verdict
 
 LOOK_S = 0.1
 SHOW_S = 0.25
-LINGER_S = 1.0  # after bad news: how long the others may take to say what they saw
+LINGER_S = 1.0  # after bad news: how long those may take to say what they saw who may have something to add
 LEAVE_S = 10.0  # after all goodbyes: how long processes may take to end
 
 
@@ -156,17 +156,27 @@ class Drive:
         """Give those who are left the time to say what they saw, or, where all went well, to end."""
         well = self._watch.everyone_left and not self._bad_news()
         deadline = time.monotonic() + (LEAVE_S if well else LINGER_S)
-        while (self._is_awaited(handle) or self._keepers.ending) and time.monotonic() < deadline:
+        while (self._is_awaited(handle, well) or self._keepers.ending) and time.monotonic() < deadline:
             self._interrupts.wait(LOOK_S)
             self._exits += handle.events()
             self._keepers.look()
+        self._watch.conclude()
 
-    def _is_awaited(self, handle: Handle) -> bool:
-        """Whether a worker may still speak, or one that has gone still has its process here."""
-        mute = {lost.rank for lost in self._watch.lost}
+    def _is_awaited(self, handle: Handle, well: bool) -> bool:
+        """Whether a worker may still say what is not known, or its process has yet to end: well, or to be seen so."""
+        lost = {one.rank for one in self._watch.lost}
         ending = set(handle.pids()) - {gone.rank for gone in self._exits}
         workers = self._watch.workers.values()
-        return any(w.rank not in mute if w.here else w.pid and w.rank in ending for w in workers)
+        known = lost | {gone.rank for gone in self._exits} | {worker.rank for worker in workers if worker.away}
+        fallen = any(not self._watch.workers[rank].goodbye for rank in known)
+        for worker in workers:
+            if worker.here:
+                # one that waits for who has fallen has seen nothing that is not known
+                if worker.rank not in lost and not (fallen and worker.phase == WAITING):
+                    return True
+            elif worker.rank in ending and (worker.away or (well and worker.pid)):
+                return True
+        return False
 
 
 def _finish(hub: Hub, keepers: Keepers) -> Replies:

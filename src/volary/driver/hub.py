@@ -15,7 +15,7 @@ import msgspec
 
 from volary.comm.errors import BadMessage
 from volary.comm.service import CLOSE, Replies
-from volary.driver.watch import Beat, Watch
+from volary.driver.watch import Beat, Seen, Watch
 from volary.run.journal import STEP_FIELDS, Journal, StepRow
 from volary.run.spans import Span
 from volary.run.tallies import Tally
@@ -78,24 +78,41 @@ class Hub:
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Iterator[tuple[int, Any]]:
         """A worker has come: it is welcome, or told why not."""
         who = _converted(hello, Hello)
+        known = self.watch.workers.get(who.rank)
+        again = known is not None and known.pid != 0
         if not self.watch.joined(peer, who.rank, who.pid, who.host):
-            yield peer, {"end": f"there is no place for a rank {who.rank} in this run"}
+            yield peer, {"end": self._why_not(who.rank)}
             yield peer, CLOSE
+            return
+        worker = self.watch.workers[who.rank]
+        yield peer, {"welcome": True, "heard": worker.beats, "give_up_after_s": self.watch.rules.give_up_after_s}
+        if self._finishing:
+            yield peer, {"finish": True}
+        if again:
+            self._event("reconnected", who.rank, worker.step, {"host": who.host})
             return
         hosts = {worker.rank: worker.host for worker in self.watch.workers.values() if worker.here}
         self._journal.note(pids=json.dumps([os.getpid(), *self._pids_here()]), hosts=json.dumps(hosts))
         if who.rank >= self.watch.world_size:
             self._event("joined", who.rank, 0, {"host": who.host, "pid": who.pid})
-        yield peer, {"welcome": True}
-        if self._finishing:
-            yield peer, {"finish": True}
+
+    def _why_not(self, rank: int) -> str:
+        given_up = next((lost for lost in self.watch.lost if lost.rank == rank), None)
+        if given_up is None:
+            return f"there is no place for a rank {rank} in this run"
+        return f"rank {rank} was given up: it {given_up.sentence}"
 
     def received(self, peer: int, message: Any, now: float) -> Iterator[tuple[int, Any]]:
-        """A beat has come."""
+        """A beat has come: it is answered, so that its worker knows that the driver is there and has it."""
         beat = _converted(message, Beat)
         worker = self.watch.worker_at(peer)
         if worker is None:
             return
+        if beat.number > worker.beats or not beat.number:  # else it came before its connection broke
+            yield from self._take(peer, worker, beat, now)
+        yield peer, {"heard": worker.beats}
+
+    def _take(self, peer: int, worker: Seen, beat: Beat, now: float) -> Iterator[tuple[int, Any]]:
         # written before the watch knows: after the last goodbye nobody waits for the journal
         if beat.rows:
             self._journal.steps([_row(row) for row in beat.rows])
@@ -141,7 +158,7 @@ class Hub:
             self._event("lost", lost.rank, worker.step, {"reason": lost.sentence, "host": worker.host})
             yield from self._go_on_without(lost.rank, lost.sentence, now)
             if worker.peer is not None:
-                yield worker.peer, {"end": f"rank {lost.rank} was given up: it {lost.sentence}"}
+                yield worker.peer, {"end": self._why_not(lost.rank)}
                 yield worker.peer, CLOSE
 
     def _pids_here(self) -> list[int]:

@@ -67,6 +67,8 @@ def judge(
         raise noted(ServerLost("\n".join([*account.lines, *words])), directory, account.log)
     if keepers.elastic:
         return _of_elastic(directory, watch, exits, verdicts, keepers)
+    if alone := [verdict for verdict in verdicts.values() if verdict.outcome == "stopped" and verdict.reason]:
+        raise noted(WorkerLost(_without_driver(alone[0])), directory)
     lost = _lost(watch, exits, verdicts)
     if lost is not None:
         message = _lost_message(directory, watch, lost, exits, verdicts)
@@ -102,6 +104,12 @@ def _of_elastic(
 
 def _stopped(directory: RunDirectory, step: int) -> Ending:
     return Ending(directory, "stopped", step, f"stopped after step {step}")
+
+
+def _without_driver(first: Verdict) -> str:
+    """What became of workers that did without this process, as it was stopped or could not be reached."""
+    who = f"rank {first.rank} (host {first.host}, process {first.pid})"
+    return f"{who} ended after step {first.step}: {first.reason}\n  the others ended with it"
 
 
 def _own_error(

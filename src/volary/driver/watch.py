@@ -1,7 +1,7 @@
 """Who is alive, and who is lost: a plain state machine over heartbeats and a clock that is handed in.
 
 Four kinds of trouble, told apart by what a worker says of itself:
-- died: its connection has ended without a goodbye.
+- died: its connection has ended without a goodbye, and it has not come back.
 - missing: it has not come.
 - silent: no beat comes. The process is stopped, or its host or link is gone.
 - stuck: beats come, but no progress. Its own code hangs, unless it waits in the exchange for somebody else.
@@ -22,6 +22,8 @@ STARTING = "starting"
 UNMEASURED = (STARTING, "checkpoint", "between steps")  # they take what disk and user's code take: no step tells
 SLOW_FACTOR = 5.0  # a phase may take this many times its longest so far before it counts as a hang
 LOOK_S = 0.5  # at most this much time is seen to pass between two ticks: a watch that slept blames nobody for it
+
+AWAY_S = 3.0  # a worker whose connection broke has so long to come back; one whose process ended is known before
 
 Kind = Literal["died", "silent", "stuck", "missing"]
 
@@ -48,7 +50,8 @@ class Beat(msgspec.Struct):
     """What a worker says four times a second: where it is, and what is new since its last beat.
 
     progress: grows with every change of phase. rows: steps it has done (`run.journal.STEP_FIELDS`). said: its events.
-    bye: its own account of its end, with the last beat. stack: what its threads are in, if it was asked.
+    bye: its own account of its end, with the last beat. stack: what its threads are in, if it was asked. number: from 1
+    on; a beat that may not have come is said again.
     """
 
     step: int
@@ -58,13 +61,15 @@ class Beat(msgspec.Struct):
     said: list[dict[str, Any]] = []
     bye: Verdict | None = None
     stack: str = ""
+    number: int = 0
 
 
 @dataclass
 class Seen:
-    """What is known of one worker. peer: its connection; None before it came and after it went.
+    """What is known of one worker. peer: its connection; None before it came, after it went, and while it is away.
 
     expected_at: from when on it is waited for. heard_at, moved_at: when it last beat, and when its progress last grew.
+    away_at: when its connection ended. beats: the number of its newest beat.
     stepped: whether it has done a step in this life. longest_s: the longest standstill that ended well, by phase.
     dismissed: it is given up, and the run goes on without it.
     """
@@ -79,6 +84,8 @@ class Seen:
     progress: int = -1
     stepped: bool = False
     heard_at: float = 0.0
+    away_at: float = 0.0
+    beats: int = 0
     moved_at: float = 0.0
     longest_s: dict[str, float] = field(default_factory=dict)
     goodbye: Verdict | None = None
@@ -94,6 +101,11 @@ class Seen:
     def counts(self) -> bool:
         """Whether it is here, and the run reckons with it."""
         return self.here and not self.dismissed
+
+    @property
+    def away(self) -> bool:
+        """Whether its connection ended without a goodbye, so that it may come back."""
+        return self.pid != 0 and self.peer is None and self.goodbye is None and not self.dismissed
 
 
 @dataclass(frozen=True)
@@ -140,12 +152,16 @@ class Watch:
         self._give_up(Lost(rank, "died", sentence))
 
     def joined(self, peer: int, rank: int, pid: int, host: str) -> bool:
-        """A worker has connected; False if there is no such rank, or it has come before."""
+        """A worker has connected, or come back; False if there is no such rank, or it is somebody else's."""
         worker = self.workers.get(rank)
-        if worker is None or worker.pid or worker.dismissed:
+        if worker is None or worker.dismissed or worker.goodbye or any(lost.rank == rank for lost in self.lost):
             return False
+        if worker.pid and (worker.pid, worker.host) != (pid, host):
+            return False
+        if not worker.pid:
+            worker.moved_at = self._watched_s
         worker.peer, worker.pid, worker.host = peer, pid, host
-        worker.heard_at = worker.moved_at = self._watched_s
+        worker.heard_at = self._watched_s
         self._rank_of[peer] = rank
         return True
 
@@ -166,7 +182,7 @@ class Watch:
         worker = self.worker_at(peer)
         if worker is None or worker.goodbye or worker.dismissed:
             return
-        worker.heard_at = self._watched_s
+        worker.heard_at, worker.beats = self._watched_s, beat.number
         if beat.progress != worker.progress:
             still_s = self._watched_s - worker.moved_at
             worker.longest_s[worker.phase] = max(still_s, worker.longest_s.get(worker.phase, 0.0))
@@ -177,13 +193,16 @@ class Watch:
         worker.stack = beat.stack or worker.stack
 
     def left(self, peer: int) -> None:
-        """A connection has ended."""
+        """A connection has ended; whoever is behind it may come back with another one."""
         worker = self.worker_at(peer)
-        if worker is None:
-            return
-        worker.peer = None
-        if not worker.goodbye:
-            self._give_up(Lost(worker.rank, "died", "died"))
+        if worker is not None and worker.peer == peer:
+            worker.peer, worker.away_at = None, self._watched_s
+
+    def conclude(self) -> None:
+        """The run is over: who is away does not come back."""
+        for worker in self.workers.values():
+            if worker.away:
+                self._give_up(Lost(worker.rank, "died", "died"))
 
     def tick(self, now: float) -> list[int]:
         """Judge everybody; returns the connections of workers whose stack should be asked for."""
@@ -210,6 +229,8 @@ class Watch:
                 if silent_s > self.rules.suspect_after_s:
                     sentence = f"has been silent for {silent_s:.0f} s: it is stopped, or its host is gone"
                     yield _Trouble(Lost(worker.rank, "silent", sentence), silent_s, self.rules.give_up_after_s)
+            elif worker.away and self._watched_s - worker.away_at > AWAY_S:
+                yield _Trouble(Lost(worker.rank, "died", "died"), self._watched_s - worker.away_at, 0.0)
             elif not worker.pid and not worker.dismissed:
                 missing_s = self._watched_s - worker.expected_at
                 if missing_s > self.rules.startup_timeout_s:

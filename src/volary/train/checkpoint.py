@@ -97,6 +97,7 @@ class Saver:
         if step == self._saved:
             return
         self._saved = step
+        self._recorder.saves += 1
         # steps that a checkpoint is beyond are never done again: they must be written down before it counts
         self._recorder.hand_over()
         self._recorder.enter("checkpoint")

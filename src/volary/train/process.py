@@ -9,14 +9,16 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from volary.comm.errors import ConnectionLost
 from volary.comm.wire import Connection
 from volary.errors import BadInput, PeerLost, RanksDiffer, VolaryError, WorkerFailed
 from volary.errors.raised import raised
 from volary.run.directory import RunDirectory
+from volary.run.resuming import resuming
 from volary.run.verdict import Outcome, Verdict
 from volary.train.pulse import Pulse, leave_now
 from volary.train.recorder import Recorder
@@ -25,14 +27,17 @@ if TYPE_CHECKING:
     from volary.placement import Place
     from volary.session.spec import Session
 
-CONNECT_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 15.0
+AGAIN_TIMEOUT_S = 2.0  # of an attempt to have a connection again
+SEND_TIMEOUT_S = 1.0  # a driver that reads nothing for so long is stopped
 
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
     """A place in a run: who am I, which run is it, and where is its server (of which life).
 
-    connection: to the server, beside the data path. session: the one that this rank was started with, where each rank
+    connection: to the server, beside the data path. give_up_after_s: of silence, until the server's process, the
+    driver, counts as lost. session: the one that this rank was started with, where each rank
     brings its own; ranks compare them.
     """
 
@@ -41,6 +46,7 @@ class Membership:
     host: str
     port: int
     connection: Connection
+    give_up_after_s: float
     server_life: str | None = None
     session: Session | None = None
 
@@ -49,18 +55,47 @@ class Membership:
         cls, place: Place, directory: RunDirectory, host: str, port: int, server_life: str | None = None
     ) -> Membership:
         """Take the place in the run at host:port. Raises VolaryError if nobody is there, or the place is not free."""
-        hello = {"rank": place.rank, "pid": os.getpid(), "host": socket.gethostname()}
-        connection = Connection.open(host, port, directory.key(), "pulse", hello, server_life, CONNECT_TIMEOUT_S)
-        try:
-            answer = connection.receive(CONNECT_TIMEOUT_S)
-        except TimeoutError:
-            answer = {"end": f"the run's server did not answer within {CONNECT_TIMEOUT_S:.0f} s"}
-        if "end" in answer:
-            connection.close()
-            raise PeerLost(answer["end"])
+        connection, welcome = _connected(place.rank, directory, host, port, server_life, CONNECT_TIMEOUT_S)
         return cls(
-            place=place, directory=directory, host=host, port=port, connection=connection, server_life=server_life
+            place=place,
+            directory=directory,
+            host=host,
+            port=port,
+            connection=connection,
+            give_up_after_s=welcome["give_up_after_s"],
+            server_life=server_life,
         )
+
+    def connect_again(self) -> tuple[Connection, int]:
+        """A new connection, and the number of the newest beat that the driver has. Raises VolaryError."""
+        life = self.connection.life
+        connection, welcome = _connected(self.place.rank, self.directory, self.host, self.port, life, AGAIN_TIMEOUT_S)
+        return connection, welcome["heard"]
+
+    def show_life(self) -> None:
+        """Let others see, without the driver, that this worker is about to end in order: the lock's time is now."""
+        with contextlib.suppress(OSError):
+            os.utime(self.directory.path / "lock")
+
+
+def _connected(
+    rank: int, directory: RunDirectory, host: str, port: int, life: str | None, timeout_s: float
+) -> tuple[Connection, dict[str, Any]]:
+    """A connection over which this process is welcome, and the welcome."""
+    hello = {"rank": rank, "pid": os.getpid(), "host": socket.gethostname()}
+    connection = Connection.open(host, port, directory.key(), "pulse", hello, life, timeout_s, SEND_TIMEOUT_S)
+    try:
+        answer = connection.receive(timeout_s)
+    except TimeoutError:
+        connection.close()
+        raise ConnectionLost(f"the run's server did not answer within {timeout_s:.0f} s") from None
+    except BaseException:
+        connection.close()
+        raise
+    if "end" in answer:
+        connection.close()
+        raise PeerLost(answer["end"])
+    return connection, answer
 
 
 Job = Callable[[Membership, Recorder, Pulse], Outcome]
@@ -72,14 +107,17 @@ def work(member: Membership, job: str) -> int:
     job: "module:function" of a `Job`; imported only once the heart beats, as torch takes its time.
     """
     recorder = Recorder(member.place.rank)
-    pulse = Pulse(member.connection, recorder, lambda sentence: _abandon(member, recorder, sentence))
+    pulse = Pulse(member, recorder, lambda sentence: _abandon(member, recorder, sentence))
     recorder.hand_over = pulse.beat
     pulse.start()
     # a launcher's notice (Slurm's before the time limit, a preemption, torchrun's Ctrl-C): finish the step, save, end
     for notice in (signal.SIGTERM, signal.SIGINT):
         signal.signal(notice, lambda *_: pulse.ask_to_end())
     try:
-        verdict = _verdict(member, recorder, _load(job)(member, recorder, pulse))
+        outcome = _load(job)(member, recorder, pulse)
+        verdict = replace(_verdict(member, recorder, outcome), reason=pulse.lost)
+        if pulse.lost:
+            _print(f"{pulse.lost}; {outcome} after step {recorder.step}\n{resuming(member.directory)}")
     except (Exception, SystemExit) as error:  # the user's code may raise anything, and it must reach the verdict
         verdict = _verdict(member, recorder, _outcome_of(error), error)
         _print_whole(error)

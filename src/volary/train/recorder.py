@@ -18,6 +18,7 @@ class Recorder:
 
     phase: what the worker is in; in "exchange" it waits for others. progress: grows with every change of phase.
     spans: what happened within steps, of those that are recorded in full; other threads add to it too.
+    step_s: what the newest step took. saves: checkpoints begun.
     hand_over: sends what is here now, which otherwise happens with the next beat. What happens between `end_step` and
     `begin_step` (an evaluation, a checkpoint) counts for no step.
     """
@@ -28,6 +29,8 @@ class Recorder:
         self.phase = "starting"
         self.progress = 0
         self.since = time.perf_counter()
+        self.step_s = 0.0
+        self.saves = 0
         self.hand_over: Callable[[], None] = lambda: None
         self.rows: deque[StepRow] = deque()
         self.said: deque[dict[str, Any]] = deque()
@@ -68,6 +71,7 @@ class Recorder:
         self._in_step = False
         self.step += 1
         spent = self._spent
+        self.step_s = sum(spent.values())
         self.rows.append(
             StepRow(
                 step=self.step,
@@ -77,7 +81,7 @@ class Recorder:
                 samples=samples,
                 loss=loss,
                 lr=lr,
-                step_s=sum(spent.values()),
+                step_s=self.step_s,
                 data_s=spent["data"],
                 forward_s=spent["forward"],
                 backward_s=spent["backward"],

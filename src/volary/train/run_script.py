@@ -39,6 +39,7 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
         if place.rank == 0:
             recorder.note(device=device)
         worker = Worker(script, bulletin, recorder, pulse, device, place.local_rank)
+        pulse.can_finish(saves=False)  # the function may keep what it has when it is asked to end
         try:
             value = function(worker)
         except Stopped:

@@ -76,6 +76,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
                 recorder.event("resumed", from_step=resumed.step)
         try:
             training.strategy.start(training.saver.late)
+            pulse.can_finish(saves=True)
             return train(training)
         except BaseException:
             cut()  # the exchange's thread may wait for ranks that will never come
