@@ -8,7 +8,8 @@ import pytest
 from monitor._made_runs import checkpoint, evaluated, finished, journal, new_run, rows, started, whole_run
 from volary.monitor.console import Console
 from volary.monitor.digest import Follower
-from volary.monitor.plain import PROGRESS_EVERY_S, Plain
+from volary.monitor.plain import PROGRESS_EVERY_S, START_AFTER_S, Plain
+from volary.run.directory import RunDirectory
 from volary.run.resuming import resuming
 
 
@@ -162,7 +163,56 @@ def test_a_failed_run_leaves_the_last_word_to_its_error():
         console.started(directory)
         finished(run, 7, "failed", "rank 1 died")
         console.ended()
-    assert lines(out.getvalue())[-1] == "run       runs/lenet-digits-1"
+    assert lines(out.getvalue())[-2:] == ["run       runs/lenet-digits-1", "failed    at step 7 in 14 s:"]
+
+
+def test_on_a_terminal_the_last_words_repeat_nothing_of_the_picture(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    whole_run()
+    directory, out = RunDirectory("runs/lenet-digits-1"), Terminal()
+    console = Console(stream=out)
+    console.started(directory)
+    console.ended()
+    told = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
+    assert "accuracy 0.9733   at step 46" in told
+    assert "runs/lenet-digits-1" in told
+    last = told[told.rindex("\nfinished") :].split("\n")[1:-1]
+    assert last == [
+        "finished  at step 46 in 14 s: accuracy 0.9733, loss 0.1",
+        "next      volary show lenet-digits-1",
+        "          volary evaluate lenet-digits-1",
+        "          volary export lenet-digits-1",
+    ]
+
+
+def test_a_start_that_takes_long_is_told_with_what_it_waits_for():
+    directory, out, now = new_run(), io.StringIO(), [0.0]
+    plain = Plain(out, clock=lambda: now[0])
+    with journal(directory) as run, directory.lock():
+        run.start_life(0)
+        started(run)
+        follower = Follower(directory)
+
+        def shown_at(seconds: float) -> list[str]:
+            now[0] = seconds
+            before = len(out.getvalue())
+            plain.show(follower.look())
+            return [re.sub(r", \d+ s$", "", line) for line in lines(out.getvalue()[before:])]
+
+        assert shown_at(0.0)[1:] == shown_at(START_AFTER_S / 2) == []
+        run.note(hosts='{"1": "a"}')
+        assert shown_at(START_AFTER_S) == ["starting: 1 of 2 workers connected"]
+        assert shown_at(START_AFTER_S + 1) == []
+        run.note(hosts='{"0": "a", "1": "a"}', doing_0="importing torch", doing_1="importing torch")
+        assert shown_at(START_AFTER_S + PROGRESS_EVERY_S) == ["starting: importing torch"]
+        run.note(doing_0="building the network")
+        assert shown_at(30) == ["starting: rank 1 is importing torch"]
+        run.steps(rows(1, 2))
+        assert [line for line in shown_at(60) if line.startswith("starting")] == []
+        run.start_life(0)  # what an earlier life did says nothing of this one
+        run.event("started")
+        assert shown_at(90) == ["starting: 0 of 2 workers connected"]
+        follower.close()
     assert "rank 1 died" not in out.getvalue()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -75,7 +76,8 @@ def test_before_the_first_step_the_view_says_what_is_awaited():
     directory = new_run()
     with journal(directory) as run, directory.lock():
         started(run)
-        assert "the workers are starting" in "\n".join(recorded(digest_of(directory)))
+        seen = "\n".join(recorded(digest_of(directory)))
+        assert re.search(r"^progress  starting: 0 of 2 workers connected, \d+ s *$", seen, re.MULTILINE)
 
 
 @pytest.mark.parametrize("width", [20, 40, 200])

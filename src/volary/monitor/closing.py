@@ -13,9 +13,10 @@ _NEXT = {
 
 
 def verdict(digest: Digest) -> str:
-    """One line: the state, how far it came, how long it took, the newest metrics."""
+    """One line: the state, how far it came, how long it took, and, of a run that did not fail, the newest metrics."""
     took = f" in {duration(digest.elapsed_s)}" if digest.elapsed_s is not None else ""
-    values = f": {measured(digest.evaluated.values, digest.metric)}" if digest.evaluated else ""
+    told = digest.evaluated if digest.state != "failed" else None
+    values = f": {measured(told.values, digest.metric)}" if told else ""
     return f"{digest.state} at step {digest.step}{took}{values}"
 
 
@@ -24,12 +25,19 @@ def one_line(digest: Digest) -> str:
     return f"{digest.directory.name} {verdict(digest)} ({place(digest.directory.path)})"
 
 
-def closing(digest: Digest) -> list[tuple[str, str]]:
-    """Rows of (label, text). For a failed run few: the error itself is printed after it, by whom it reached."""
-    rows = [(digest.state, verdict(digest).removeprefix(f"{digest.state} "))]
-    if digest.best and digest.state != "failed":
+def closing(digest: Digest, *, drawn: bool = False) -> list[tuple[str, str]]:
+    """Rows of (label, text). Of a failed run the last is its state: the error itself follows, by whom it reached.
+
+    drawn: which run this is and its best value stand in the picture above.
+    """
+    state = (digest.state, verdict(digest).removeprefix(f"{digest.state} "))
+    run = [] if drawn else [("run", place(digest.directory.path))]
+    if digest.state == "failed":
+        return [*run, (state[0], f"{state[1]}:")]
+    rows = [state]
+    if digest.best and not drawn:
         rows.append(("best", f"{measured(digest.best.values)} at step {digest.best.step}"))
-    rows.append(("run", place(digest.directory.path)))
+    rows += run
     # a loop of one's own keeps its own state: Volary has nothing to evaluate or export
     verbs = ("show",) if digest.session.function else _NEXT.get(digest.state, ())
     following = [f"volary {verb} {digest.directory.argument}" for verb in verbs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +14,15 @@ from volary.run.directory import RunDirectory
 from volary.run.reader import Event, RunReader, Window
 
 _WARNINGS_KEPT = 3
+# of a worker's start, in order; it says where it is
+STAGES = (
+    "importing torch",
+    "meeting the other workers",
+    "building the network",
+    "waiting for the servers",
+    "looking for a checkpoint",
+    "doing the first step",
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,7 @@ class Digest:
     batch_size: samples of a step, where that was searched for in the run.
     route: how contributions are exchanged, and why so; empty where nothing is, or nobody knows yet.
     warnings and news are of the life that the run is in; news holds the events since the last look. stopping: it was
-    asked to end after its step.
+    asked to end after its step. starting: what the start of this life waits for, until its first step is done.
     """
 
     directory: RunDirectory
@@ -52,6 +62,7 @@ class Digest:
     news: tuple[Event, ...] = ()
     message: str = ""
     stopping: bool = False
+    starting: str = ""
 
 
 def known_number(info: dict[str, str], key: str) -> float | None:
@@ -77,6 +88,21 @@ def steps_done(info: dict[str, str], state: str, recorded: int) -> int:
     # noted when a life ends: while the next one runs the note is out of date
     noted = None if state in ("running", "lost") else known_number(info, "steps_done")
     return max(int(noted or 0), recorded)
+
+
+def waits_for(info: dict[str, str]) -> str:
+    """What the start of a run waits for, by what its workers say of themselves."""
+    workers = int(known_number(info, "workers") or 1)
+    try:
+        connected = len(json.loads(info.get("hosts", "{}")))
+    except (ValueError, TypeError):
+        connected = 0
+    if connected < workers:
+        return f"{connected} of {workers} workers connected"
+    doing = {rank: info.get(f"doing_{rank}", STAGES[0]) for rank in range(workers)}
+    last = min(doing.values(), key=lambda what: STAGES.index(what) if what in STAGES else len(STAGES))
+    behind = [str(rank) for rank, what in doing.items() if what == last]
+    return last if len(behind) == workers else f"rank {', '.join(behind)} is {last}"
 
 
 class Follower:
@@ -128,6 +154,7 @@ class Follower:
             news=tuple(event for event in events if event.life == life),
             message=info.get("message", ""),
             stopping=self._stopping,
+            starting=self._starting(info, state, window),
         )
 
     def _take(self, event: Event) -> None:
@@ -148,6 +175,11 @@ class Follower:
             self._first_step = int(event.data.get("from_step", 0))
             if self._evaluated and self._evaluated.step > self._first_step:
                 self._evaluated = None
+
+    def _starting(self, info: dict[str, str], state: str, window: Window | None) -> str:
+        if state not in ("new", "running") or (window is not None and window.step > self._first_step):
+            return ""
+        return waits_for(info)
 
     def _left(self, step: int, planned: float | None, info: dict[str, str]) -> float | None:
         if "steps_now" in info:

@@ -15,6 +15,7 @@ from volary.monitor.wording import (
     measured,
     number,
     place,
+    starting_in,
     training,
     trouble,
 )
@@ -47,7 +48,7 @@ class Live:
     def end(self, digest: Digest) -> None:
         """Leave the last picture where it is, and write the last words under it."""
         self.close()
-        for label, text in closing(digest):
+        for label, text in closing(digest, drawn=True):
             # soft wrap: a path stays one piece that can be copied
             self._console.print(f"{label:<{LABEL_WIDTH}} {text}", markup=False, soft_wrap=True)
 
@@ -89,8 +90,8 @@ def _add_title(table: Table, digest: Digest) -> None:
 
 
 def _add_progress(table: Table, digest: Digest) -> None:
-    if digest.window is None:
-        table.add_row("progress", _text("the workers are starting" if digest.state in ("new", "running") else "-"))
+    if digest.starting or digest.window is None:
+        table.add_row("progress", _text(starting_in(digest.starting, digest.elapsed_s) or "-"))
         return
     window, planned = digest.window, digest.steps_planned
     if planned:
@@ -114,7 +115,7 @@ def _add_measured(table: Table, digest: Digest) -> None:
 
 
 def _add_times(table: Table, digest: Digest, console: Console) -> None:
-    if digest.window is None:
+    if digest.starting or digest.window is None:
         return
     shares = {phase: max(0.0, min(1.0, share)) for phase, share in digest.window.shares.items()}
     table.add_row("time", _stacked(shares, max(10, console.width - LABEL_WIDTH - 2), _is_ascii(console)))

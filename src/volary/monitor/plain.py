@@ -19,12 +19,14 @@ from volary.monitor.wording import (
     measured,
     membership,
     place,
+    starting_in,
     training,
     trouble,
 )
 from volary.run.reader import Event
 
 PROGRESS_EVERY_S = 10.0
+START_AFTER_S = 2.0  # a start that takes longer is told of
 
 
 class Plain:
@@ -34,7 +36,7 @@ class Plain:
         self._stream = stream
         self._clock = clock
         self._titled = False
-        self._said_at = float("-inf")
+        self._said_at = self._start_said_at = float("-inf")
         self._said_step = 0
 
     def show(self, digest: Digest) -> None:
@@ -43,10 +45,14 @@ class Plain:
             # what a resumed run did before is not told again
             self._titled, self._said_step = True, digest.step
             self._line(time.time(), title(digest))
+            self._start_said_at = self._clock() + START_AFTER_S
         for event in digest.news:
             sentence = happened(event, digest)
             if sentence:
                 self._line(event.at, sentence)
+        if digest.starting and self._clock() >= self._start_said_at:
+            self._start_said_at = self._clock() + PROGRESS_EVERY_S
+            self._line(time.time(), starting_in(digest.starting, digest.elapsed_s))
         # steps without news: one line, not too often
         if digest.window and digest.step > self._said_step and self._clock() - self._said_at >= PROGRESS_EVERY_S:
             self._said_at, self._said_step = self._clock(), digest.step

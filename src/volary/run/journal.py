@@ -153,6 +153,8 @@ def _start_life(database: sqlite3.Connection, step: int) -> int:
     database.execute(spans.TAKE_BACK, (step,))
     # in this life workers may count themselves
     database.execute("DELETE FROM info WHERE key IN ('steps_now', 'counted_from', 'counted_from_step')")
+    # and they have yet to come
+    database.execute("DELETE FROM info WHERE key IN ('pids', 'hosts') OR key LIKE 'doing!_%' ESCAPE '!'")
     database.execute("INSERT OR REPLACE INTO info VALUES ('life', ?)", (str(life),))
     database.execute("COMMIT")
     return life

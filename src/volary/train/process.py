@@ -109,6 +109,7 @@ def work(member: Membership, job: str) -> int:
     recorder = Recorder(member.place.rank)
     pulse = Pulse(member, recorder, lambda sentence: _abandon(member, recorder, sentence))
     recorder.hand_over = pulse.beat
+    recorder.starting("importing torch")
     pulse.start()
     # a launcher's notice (Slurm's before the time limit, a preemption, torchrun's Ctrl-C): finish the step, save, end
     for notice in (signal.SIGTERM, signal.SIGINT):

@@ -107,6 +107,10 @@ class Recorder:
         """An evaluation at this step measured `values`."""
         self.said.append({"metrics": values, "step": self.step})
 
+    def starting(self, doing: str) -> None:
+        """What the start of this worker is at, for those who look on and wait."""
+        self.note(**{f"doing_{self.rank}": doing})
+
     def note(self, **facts: Any) -> None:
         """A fact about the run, replacing its older value."""
         self.said.append({"note": {key: str(value) for key, value in facts.items()}})

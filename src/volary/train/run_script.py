@@ -38,6 +38,7 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
         seed_all(script.seed)
         if place.rank == 0:
             recorder.note(device=device)
+        recorder.starting("running your function")
         worker = Worker(script, bulletin, recorder, pulse, device, place.local_rank)
         pulse.can_finish(saves=False)  # the function may keep what it has when it is asked to end
         try:

@@ -46,6 +46,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
             bulletin, "code", code_facts(user_objects(session)) | setting_facts((member.session or session).settings())
         )
         recorder.enter("starting")
+        recorder.starting("building the network")
         seed_all(session.train.seed)
         model = build_model(session, device)
         recorder.enter("exchange")
@@ -64,6 +65,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
             model=model,
             asked_to_end=lambda: pulse.asked_to_end,
         )
+        recorder.starting("looking for a checkpoint")
         resumed = training.saver.resume()
         if place.rank == 0:
             recorder.note(
@@ -74,6 +76,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
             )
             if resumed is not None:
                 recorder.event("resumed", from_step=resumed.step)
+        recorder.starting("doing the first step")
         try:
             training.strategy.start(training.saver.late)
             pulse.can_finish(saves=True)
@@ -94,6 +97,7 @@ def joined(member: Membership, recorder: Recorder, device: torch.device, backend
     place = member.place
     store = KeyedStore.at(member.host, member.port, member.directory.key(), member.server_life, COLLECTIVE_TIMEOUT_S)
     try:
+        recorder.starting("meeting the other workers")
         recorder.enter("exchange")
         join(store, place.rank, place.world_size, device, COLLECTIVE_TIMEOUT_S, place.address, backend)
         yield Bulletin(store, place.rank, place.world_size, place.life)

@@ -49,6 +49,7 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
     beside = strategy.exchange.servers == COLOCATED and place.rank < strategy.workers
     with server_beside(member) if beside else nullcontext():
         device = choose_device(session.train.device, place.local_rank, place.world_size)
+        recorder.starting("building the network")
         seed_all(session.train.seed)
         model = build_model(session, device)
         layout = lay_out(session, model.module, strategy.exchange.count(strategy.workers))
@@ -57,6 +58,7 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
         if session.evaluate.every.unit != "never":
             held_back = _indexed(session, "test")
         facts = _facts(member, session, model, layout)
+        recorder.starting("waiting for the servers")
         recorder.enter("exchange")
         with _admitted(member, _hello(member, model, facts, samples, held_back), lambda: pulse.asked_to_end) as work:
             welcome = work.welcome()
@@ -87,6 +89,7 @@ def _train(
         facts = {"steps_planned": steps, "steps_per_epoch": feed.steps_per_epoch or steps, "device": device}
         recorder.note(**facts, **model.facts())
     replica = Replica(session, model.module, layout, recorder, link, transport, work.done)
+    recorder.starting("doing the first step")
     with closing(link), closing(replica):
         work.start(link.view, link.fail)
         return train(
