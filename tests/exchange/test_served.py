@@ -36,7 +36,7 @@ class Learner:
         self.link = Link(Client(SLICES, 0), connect, lambda server: None)
         shelves = [Shelf(one, Exact(self.gradient), pulled) for one, pulled in zip(SLICES, self.pulled, strict=True)]
         gates = {id(gate): (gate, [number]) for number, gate in enumerate(self.gates)}
-        self.exchange = Served(self.link, shelves, gates, lambda clock: None)
+        self.exchange = Served(self.link, shelves, gates, lambda clock: None, lambda: None)
 
     def contribute(self, clock: int) -> None:
         for one in SLICES:

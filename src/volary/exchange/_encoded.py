@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from volary.comm.last_resort import LAST_RESORT_S
 from volary.comm.links import Links
 from volary.comm.routes._base import Memory
 from volary.comm.routes._node import Node
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from volary.exchange._plan import Plan
 
 IN_FLIGHT = 3  # while one is added up and one is on its way back, a third is on its way out
-MEETING_TIMEOUT_S = 600.0  # the watch beside the data path finds a lost rank within seconds; this is the last resort
 
 
 class Encodings:
@@ -178,7 +178,7 @@ def _try_out(codec: Codec, device: torch.device) -> None:
 
 def _met(bulletin: Bulletin, ranks: Sequence[int], shapes: Sequence[Shape]) -> Node:
     needs_cpu("between nodes", shapes)
-    return Node(bulletin, ranks, shapes, MEETING_TIMEOUT_S)
+    return Node(bulletin, ranks, shapes, LAST_RESORT_S)
 
 
 def _alone(shape: Shape) -> Memory:

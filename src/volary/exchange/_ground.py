@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from volary.comm.last_resort import LAST_RESORT_S
 from volary.comm.links import Links
 from volary.comm.routes import ROOM as ROUTES
 from volary.comm.routes._choose import choose
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from volary.exchange._error_memory import ErrorMemory
     from volary.exchange._plan import Plan
 
-MEETING_TIMEOUT_S = 600.0  # the watch beside the data path finds a lost rank within seconds; this is the last resort
 _BETWEEN_NODES = ("two_level", "three_level")
 
 
@@ -66,7 +66,7 @@ class Ground:
         name, reason = self._chosen([shapes[number] for number in exact], odd=self._behind or len(exact) < len(ways))
         if name == "shared":
             try:
-                shared = SharedSum(bulletin, shapes, MEETING_TIMEOUT_S)
+                shared = SharedSum(bulletin, shapes, LAST_RESORT_S)
                 return AtOnce(shared, f"shared memory, since {reason}")
             except OSError as error:
                 reason = f"shared memory cannot be used: {error}"

@@ -52,7 +52,8 @@ class Shelf:
 class Served:
     """Of slices in the order in which forward uses them. gates: of each parameter, and before which slices it stands.
 
-    held: told of each contribution that all servers hold. Used by the training thread, but for what is said otherwise.
+    held: told of each contribution that all servers hold. came: told of each slice's values that are here.
+    Used by the training thread, but for what is said otherwise.
     """
 
     def __init__(
@@ -61,8 +62,9 @@ class Served:
         shelves: Sequence[Shelf],
         gates: Mapping[int, tuple[Gate, Sequence[int]]],
         held: Callable[[int], None],
+        came: Callable[[], None],
     ) -> None:
-        self._link, self._gates, self._held = link, gates, held
+        self._link, self._gates, self._held, self._came = link, gates, held, came
         self.shelves = {shelf.slice.number: shelf for shelf in shelves}  # as forward uses them
         chunks: dict[int, list[Shelf]] = {}
         for shelf in shelves:
@@ -197,6 +199,7 @@ class Served:
 
     def landed(self, header: Header, payload: Payload) -> None:
         """Values are here."""
+        self._came()
         pulled = self.shelves[header.slice].pulled
         if header.cut:
             room = self._cut[header.slice]

@@ -87,6 +87,7 @@ class AtOnce:
         self._agreed = self.contribution.read()
 
     def _travelled(self, chunk: Chunk, travelled: Travelled) -> None:
+        self._recorder.moved()
         spans, step = self._recorder.spans, self._recorder.step + 1
         if spans.recording:
             spans.add(step, "ready", chunk.name, travelled.ready_s, travelled.ready_s)

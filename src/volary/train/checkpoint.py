@@ -170,10 +170,8 @@ class Saver:
 
     def _gathered(self, value: Any) -> list[Any]:
         """What all ranks say, by rank; meanwhile the others are those that are late."""
-        self._recorder.enter("exchange")
-        everybody = gather_plain(value, self._bulletin.world_size)
-        self._recorder.enter("checkpoint")
-        return everybody
+        with self._recorder.waiting():
+            return gather_plain(value, self._bulletin.world_size)
 
     def _own_state(self) -> dict[str, Any]:
         # cloned: a view would be saved with all that it is a view of

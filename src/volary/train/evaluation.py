@@ -29,7 +29,10 @@ def measure(
 ) -> dict[str, float]:
     """The figures of `flow` over this rank's batches and those of all others. A collective call. Raises PeerLost."""
     totals = flow.no_totals(device)
+    if world_size > 1:
+        progress("exchange")
     with buffers_of_first(flow.module, world_size):
+        progress("evaluate")
         for batch in batches:
             progress("evaluate")
             held = batch.to(device)

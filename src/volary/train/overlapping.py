@@ -149,10 +149,8 @@ class Overlapping:
         self.contribution.exchange.release()
 
     def _wait(self, until: Callable[[], None]) -> None:
-        phase = self._recorder.phase
-        self._recorder.enter("exchange")
-        until()
-        self._recorder.enter(phase)
+        with self._recorder.waiting():
+            until()
 
     def _settle_step(self) -> None:
         """Wait until the sums of the step before are applied."""
@@ -191,10 +189,9 @@ class Overlapping:
         self.contribution.exchange.reorder(order)
 
     def _wait_for(self, gate: Gate) -> None:
-        phase, started_s = self._recorder.phase, time.perf_counter()
-        self._recorder.enter("exchange")
-        self.contribution.exchange.pull(gate)
-        self._recorder.enter(phase)
+        started_s = time.perf_counter()
+        with self._recorder.waiting():
+            self.contribution.exchange.pull(gate)
         ended_s = time.perf_counter()
         if self._steps == WARM_STEPS + 1:
             self._profile.waited(gate, started_s, ended_s)
@@ -209,6 +206,7 @@ class Overlapping:
             self._update.apply_chunk(chunk.index, [slot.users > 0 for slot in chunk.slots])
 
     def _travelled(self, chunk: Chunk, travelled: Travelled) -> None:
+        self._recorder.moved()
         if self._steps == WARM_STEPS + 1:
             self._profile.travelled(chunk, travelled)
         if self._recorder.spans.recording:

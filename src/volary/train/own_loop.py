@@ -78,7 +78,7 @@ class Worker:
         strategy.start(Late())
         self._strategy = strategy
         OwnStep(strategy, self._share, self._recorder, self._pulse, passes).attach(model, optimizer)
-        self._recorder.enter("starting")
+        self._recorder.enter("between steps")
         return model, optimizer
 
     def feed(self, dataset: Any, batch_size: int, shuffle: bool = True) -> OwnFeed:

@@ -45,6 +45,7 @@ class OwnStep:
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
         model.register_forward_pre_hook(self._entering)
+        model.register_forward_hook(self._evaluated)
         optimizer.register_step_pre_hook(self._before)
         optimizer.register_step_post_hook(self._after)
 
@@ -54,6 +55,10 @@ class OwnStep:
             self._recorder.enter_step("forward")
         else:
             self._recorder.enter("evaluate")
+
+    def _evaluated(self, _model: nn.Module, _inputs: Any, _outputs: Any) -> None:
+        if not torch.is_grad_enabled():
+            self._recorder.enter("between steps")  # what follows is the user's own code
 
     @only_looks
     def _reached(self, _: Tensor) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from volary.run.journal import STEP_FIELDS, StepRow
@@ -16,7 +17,8 @@ STEP_PHASES = ("data", "forward", "backward", "exchange", "optimizer")
 class Recorder:
     """One worker's clock and notebook. The pulse thread reads it; only the training thread writes.
 
-    phase: what the worker is in; in "exchange" it waits for others. progress: grows with every change of phase.
+    phase: what the worker is in; in "exchange" and "idle" it waits for others, and they never for it.
+    progress: grows with every change of phase, and as what is waited for comes.
     spans: what happened within steps, of those that are recorded in full; other threads add to it too.
     step_s: what the newest step took. saves: checkpoints begun.
     hand_over: sends what is here now, which otherwise happens with the next beat. What happens between `end_step` and
@@ -50,6 +52,18 @@ class Recorder:
                 self.spans.add(self.step + 1, "phase", self.phase, self.since, now)
         self.phase, self.since = phase, now
         self.progress += 1
+
+    def moved(self) -> None:
+        """Something has come of what the worker waits for; from any thread."""
+        self.progress += 1  # if another thread's is lost to this one, it has grown all the same
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """For a while the worker waits for others; afterwards it is in the phase that it was in."""
+        phase = self.phase
+        self.enter("exchange")
+        yield
+        self.enter(phase)
 
     def begin_step(self) -> None:
         """From now on time counts for the next step, which begins by waiting for data."""

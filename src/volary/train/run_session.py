@@ -10,6 +10,7 @@ import torch
 
 from volary.comm.gloo import cut
 from volary.comm.group import join, leave
+from volary.comm.last_resort import LAST_RESORT_S
 from volary.comm.store import KeyedStore
 from volary.errors import PeerLost, VolaryError
 from volary.exchange._collectives import take_all_from_first
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from volary.train.process import Membership
     from volary.train.pulse import Pulse
     from volary.train.recorder import Recorder
-
-# The watch beside the data path finds who is lost within seconds; this only bounds what it cannot see.
-COLLECTIVE_TIMEOUT_S = 600.0
 
 
 def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
@@ -95,12 +93,12 @@ def joined(member: Membership, recorder: Recorder, device: torch.device, backend
     The recorder's phase is `exchange` from here on, as what comes first waits for the other ranks.
     """
     place = member.place
-    store = KeyedStore.at(member.host, member.port, member.directory.key(), member.server_life, COLLECTIVE_TIMEOUT_S)
+    store = KeyedStore.at(member.host, member.port, member.directory.key(), member.server_life, LAST_RESORT_S)
     try:
         recorder.starting("meeting the other workers")
         recorder.enter("exchange")
-        join(store, place.rank, place.world_size, device, COLLECTIVE_TIMEOUT_S, place.address, backend)
-        yield Bulletin(store, place.rank, place.world_size, place.life)
+        join(store, place.rank, place.world_size, device, LAST_RESORT_S, place.address, backend)
+        yield Bulletin(store, place.rank, place.world_size, place.life, waiting=recorder.waiting)
     except VolaryError:
         raise
     except RuntimeError as error:

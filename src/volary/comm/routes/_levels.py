@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from volary.comm.last_resort import LAST_RESORT_S
 from volary.comm.routes._hops import Hop, share
 from volary.comm.routes._node import Node
 from volary.comm.routes._sums import Sums, needs_cpu
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from volary.comm.routes._base import Bulletin, Shape
     from volary.comm.topology import Topology
 
-MEETING_TIMEOUT_S = 600.0  # the watch beside the data path finds a lost rank within seconds; this is the last resort
 
 Lane = Callable[[int, int, int, int], Sequence[Hop]]  # number of a lane, its values from start to end, bytes of a value
 
@@ -37,5 +37,5 @@ def levels(name: str, bulletin: Bulletin, shapes: Sequence[Shape], topology: Top
     def plan(numel: int, value_bytes: int) -> Sequence[Hop]:
         return lane(number, *share(0, numel, lanes, number), value_bytes) if number < lanes else []
 
-    node = Node(bulletin, ranks, shapes, MEETING_TIMEOUT_S) if len(ranks) > 1 else None
+    node = Node(bulletin, ranks, shapes, LAST_RESORT_S) if len(ranks) > 1 else None
     return Sums(bulletin, shapes, plan, node)

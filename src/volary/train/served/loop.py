@@ -53,7 +53,7 @@ class Served:
 
 def train(it: Served) -> Outcome:
     """Do what the roster asks for until it says that the run is over. Raises NotFinite, PeerLost."""
-    it.recorder.enter("exchange")
+    it.recorder.enter("idle")
     for task in it.work:
         match task:
             case Learn():
@@ -65,7 +65,7 @@ def train(it: Served) -> Outcome:
             case Leave():
                 it.replica.settle()  # what is held counts
                 it.work.leave(alone=it.session.strategy.consistency.elastic)
-        it.recorder.enter("exchange")  # for the roster's next word
+        it.recorder.enter("idle")  # until the roster's next word
     return it.work.outcome
 
 

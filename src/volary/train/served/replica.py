@@ -74,7 +74,11 @@ class Replica:
         behind, slots = self._shelves.behind(), self._buckets.slots
         gates = {id(slot.gate): (slot.gate, behind[id(slot.parameter)]) for slot in slots}
         self._exchange = Served(
-            link, self._shelves.all, gates, lambda clock: held(clock, self._waited_s.pop(clock, 0.0))
+            link,
+            self._shelves.all,
+            gates,
+            lambda clock: held(clock, self._waited_s.pop(clock, 0.0)),
+            recorder.moved,
         )
         self._just_in_time = JustInTime(module, {id(slot.parameter): slot.gate for slot in slots}, self._wait_for)
         self._changed = [*write_in_place(module, self._buckets), *send_factors(module, self._buckets)]
@@ -194,10 +198,8 @@ class Replica:
             self._recorder.spans.add(self._recorder.step + 1, "wait", gate.name, started_s, time.perf_counter())
 
     def _wait(self, until: Callable[[], None]) -> None:
-        phase = self._recorder.phase
-        self._recorder.enter("exchange")
-        until()
-        self._recorder.enter(phase)
+        with self._recorder.waiting():
+            until()
 
     def _warn(self, text: str) -> None:
         self._recorder.event("warning", text=text)
