@@ -115,6 +115,8 @@ def happened(event: Event, digest: Digest) -> str:
         return f"warning: {trouble(event)}"
     if event.kind in MEMBERSHIP:
         return membership(event)
+    if event.kind == "not_slow":
+        return f"step {event.step}: {clean(str(event.data.get('reason', '')))}"
     if event.kind == "evaluated":
         values = {name: value for name, value in event.data.items() if isinstance(value, int | float)}
         best = ", the best so far" if digest.best and digest.best.step == event.step else ""

@@ -13,7 +13,7 @@ from volary.run.reader import PHASES, Event, Window
 
 STOPPING = "stopping after this step; Ctrl-C again stops now"
 MEMBERSHIP = ("joined", "left", "lost", "server_lost")
-TROUBLE = ("suspect", "checkpoint_failed", "skipped", "warning", "lost", "server_lost")
+TROUBLE = ("suspect", "slow", "checkpoint_failed", "skipped", "warning", "lost", "server_lost")
 PHASE_WORDS = {phase: "optimiser" if phase == "optimizer" else phase for phase in PHASES}
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
