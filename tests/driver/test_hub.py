@@ -24,6 +24,18 @@ from volary.run.verdict import Verdict
 
 HELLO = {"rank": 0, "pid": 12, "host": "h"}
 WELCOME = {"welcome": True, "heard": 0, "give_up_after_s": 10}
+STACK = """Thread pulse
+  File "/home/me/other.py", line 9, in beat
+    pass
+
+Thread MainThread
+  File "/home/me/train.py", line 3, in <module>
+    train()
+  File "/home/me/net.py", line 15, in forward
+    while True:
+  File "/lib/site-packages/torch/nn/module.py", line 1, in call
+    pass
+"""
 BEAT = {"step": 1, "phase": "forward", "progress": 4, "rows": [], "said": []}
 
 
@@ -137,17 +149,47 @@ def test_goodbye_carries_the_verdict(hub):
     assert hub.watch.lost == []
 
 
-def test_suspicion_is_an_event_and_a_hang_is_asked_for_its_stack(hub, directory):
+def test_worker_that_stands_still_is_asked_for_its_stack_and_warned_of_with_the_users_line(hub, directory):
     list(hub.opened(1, HELLO, 0.0))
-    list(hub.received(1, BEAT | {"rows": [[0.0] * len(STEP_FIELDS)]}, 0.0))
-    asked = []
-    for tenth in range(60):
-        asked += hub.tick(tenth / 10)
+    rows = [[0.0] * len(STEP_FIELDS)] * 4
+    list(hub.received(1, BEAT | {"rows": rows}, 0.0))
+    for tenth in range(120):
+        for peer, message in hub.tick(tenth / 10):
+            assert (peer, message) == (1, {"stack": True})
+            list(hub.received(1, BEAT | {"stack": STACK}, 0.0))
         list(hub.received(1, BEAT, 0.0))
-    assert asked == [(1, {"stack": True})]
     with RunReader(directory) as reader:
         (event,) = reader.events(kind="suspect")
-    assert event.data == {"reason": "rank 0 (host h) is alive but has made no progress for 5 s, in forward"}
+    assert event.data == {
+        "reason": "rank 0 (host h) is alive but has made no progress for 10 s, in forward; nobody waits for it; "
+        "it is at /home/me/net.py:15 in forward",
+        "stack": STACK,
+    }
+
+
+def test_slow_worker_is_an_event_once_with_what_it_is_slow_in_and_again_when_it_is_not(hub, directory):
+    for rank in (0, 1):
+        list(hub.opened(1 + rank, HELLO | {"rank": rank}, 0.0))
+
+    def steps(first: int, last: int, forward_s: float) -> None:
+        for step in range(first, last):
+            for rank, took_s in ((0, 0.003), (1, forward_s)):
+                row = dict.fromkeys(STEP_FIELDS, 0.0) | {
+                    "step": step, "rank": rank, "ended_at": 0.17 * step, "forward_s": took_s, "step_s": 0.17,
+                    "exchange_s": 0.17 - took_s,
+                }  # fmt: skip
+                beat = BEAT | {"step": step, "progress": step, "rows": [list(row.values())]}
+                list(hub.received(1 + rank, beat, 0.0))
+            list(hub.tick(float(step)))
+
+    steps(1, 40, forward_s=0.161)
+    steps(40, 80, forward_s=0.003)
+    with RunReader(directory) as reader:
+        (slow,) = reader.events(kind="slow")
+        (over,) = reader.events(kind="not_slow")
+    assert (slow.rank, slow.data["cause"]) == (1, "forward")
+    assert slow.step <= 20
+    assert over.data == {"reason": "rank 1 is no longer slower than the others"}
 
 
 def test_what_a_full_disk_keeps_out_of_the_record_is_said(hub, journal, caplog):
@@ -175,6 +217,7 @@ def test_run_that_goes_on_hears_of_each_lost_worker_once_and_tells_it_should_it_
     hub = Hub(Watch(2, Rules(5, 10, 120), now=0.0), journal, without)
     for rank in (0, 1):
         list(hub.opened(1 + rank, HELLO | {"rank": rank}, 0.0))
+        list(hub.received(1 + rank, BEAT, 0.0))
     said = []
     for tenth in range(150):
         said += hub.tick(tenth / 10)

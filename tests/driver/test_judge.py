@@ -20,6 +20,7 @@ from volary.run.verdict import Verdict
 from volary.session.spec import Session
 
 HOST = socket.gethostname()
+RULES = Rules(5, 10, 120)
 FRAMES = ("net.py:9 in forward", "    boom()", "... 8 frames of volary and torch")
 AT = "net.py:9 in forward: "
 AGAIN = "no checkpoint yet: begin again from step 0: volary resume it"
@@ -33,8 +34,8 @@ def directory() -> RunDirectory:
     return made
 
 
-def watched(world_size: int = 3, joined: int = 3) -> Watch:
-    watch = Watch(world_size, Rules(5, 10, 120), now=0.0)
+def watched(world_size: int = 3, joined: int = 3, rules: Rules = RULES) -> Watch:
+    watch = Watch(world_size, rules, now=0.0)
     for rank in range(joined):
         watch.joined(rank, rank, 100 + rank, "h")
         watch.heard(rank, Beat(step=7, phase="forward", progress=1))
@@ -196,7 +197,7 @@ def test_death_is_named_by_its_signal_or_status(directory, gone, words):
     error = verdict_of(directory, watch, [gone], said(0, "peer_lost", "x"), said(2, "peer_lost", "x"))
     assert type(error) is WorkerLost
     assert lines(error) == [
-        f"rank 1 (host h, process 101) {words}; last step 7, in forward",
+        f"rank 1 (host h, process 101) {words}; last step 7, in forward by its last beat",
         "  | the log of 1",
         "  rank 0, 2 ended because of it",
         "log: runs/it/logs/worker-1.log",
@@ -210,7 +211,7 @@ def test_worker_that_never_joined_is_named_with_its_exit(directory):
 
 
 def test_hang_shows_the_stack_and_names_those_that_hang_too(directory):
-    watch = watched()
+    watch = watched(rules=Rules(5, 10, 15, stuck_after_s=10))
     for rank in (1, 2):
         watch.heard(
             rank, Beat(step=7, phase="forward", progress=2, rows=[[0.0]], stack=f"Thread main\n  in loop_{rank}")
@@ -222,13 +223,52 @@ def test_hang_shows_the_stack_and_names_those_that_hang_too(directory):
             watch.heard(rank, Beat(step=7, phase="forward", progress=2))
     error = verdict_of(directory, watch, [])
     assert lines(error)[0].startswith(
-        "rank 1 (host h, process 101) is alive but has made no progress for 10 s; last step 7"
+        "rank 1 (host h, process 101) is alive but has made no progress for 10 s, in forward; rank 0 waits for it; "
+        "last step 7"
     )
     assert lines(error)[1:4] == [
         "  | Thread main",
         "  |   in loop_1",
-        "  rank 2 is alive but has made no progress for 10 s",
+        "  rank 2 is alive but has made no progress for 10 s, in forward; rank 0 waits for it",
     ]
+
+
+def test_silent_worker_is_not_shown_with_the_stack_of_an_earlier_standstill(directory):
+    watch = watched()
+    watch.heard(1, Beat(step=7, phase="forward", progress=1, stack="Thread main\n  import torch"))
+    for tick in range(200):
+        watch.tick(tick / 10)
+        for rank in (0, 2):
+            watch.heard(rank, Beat(step=7, phase="forward", progress=tick))
+    error = verdict_of(directory, watch, [])
+    assert "has been silent for 10 s" in lines(error)[0]
+    assert lines(error)[1] == "  | the log of 1"
+
+
+def test_worker_that_left_its_own_loop_early_is_the_cause_whoever_saw_it(directory):
+    first = "rank 1 (host h, process 101) has left its training loop after step 7, and rank 0, 2 "
+    told = []
+    for watched_it in (True, False):
+        watch = watched(rules=Rules(5, 10, 120, own_loop=True))
+        bye = said(1, "finished")
+        watch.heard(1, Beat(step=7, phase="between steps", progress=2, bye=bye))
+        for tick in range(1300 if watched_it else 0):
+            watch.tick(tick / 10)
+            for rank in (0, 2):
+                watch.heard(rank, Beat(step=7, phase="exchange", progress=2))
+        others = [said(rank, "peer_lost", "the exchange broke: x") for rank in (0, 2)]
+        error = verdict_of(directory, watch, [], bye, *others)
+        assert type(error) is RanksDiffer
+        told.append(lines(error))
+    assert told[0] == told[1]
+    assert told[0][0].startswith(first.replace("rank 0, 2", "ranks 0, 2") + "wait in step 8: all workers must take")
+    assert told[0][1] == "log: runs/it/logs/worker-1.log"
+
+
+def test_worker_that_finished_the_step_in_which_another_lost_its_way_has_not_left_early(directory):
+    watch = watched(rules=Rules(5, 10, 120, own_loop=True))
+    error = verdict_of(directory, watch, [], said(1, "finished", step=8), said(0, "peer_lost", "the exchange broke"))
+    assert type(error) is WorkerLost
 
 
 def test_silent_worker_keeps_its_name_though_it_woke_and_found_itself_expelled(directory):
@@ -292,7 +332,7 @@ def test_elastic_run_that_nobody_is_left_of_names_the_last_one(directory):
         judge(directory, watch, [Exited(2, -9, 9), Exited(1, -9, 9)], {}, Elastic())
     assert lines(caught.value)[:2] == [
         "no worker is left",
-        "rank 2 (host h, process 102) was killed by SIGKILL; last step 7, in forward",
+        "rank 2 (host h, process 102) was killed by SIGKILL; last step 7, in forward by its last beat",
     ]
     assert lines(caught.value)[3:5] == ["  rank 1 died", "  rank 0 died"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import signal
 import sys
@@ -17,8 +18,9 @@ RANK = int(os.environ.get("VOLARY_RANK", os.environ.get("RANK", "0")))
 
 
 class Net(nn.Module):
-    """pace_s: a step takes at least so long. fault: what goes wrong in training step `at` on `ranks`, if anything.
+    """pace_s: a step takes at least so long, and slow_s more on `ranks`.
 
+    fault: what goes wrong in training step `at` on `ranks`, if anything.
     ballast: numbers beside the parameters that a checkpoint carries too. after: a file that `ranks` wait for first.
     """
 
@@ -26,6 +28,7 @@ class Net(nn.Module):
         self,
         classes: int,
         pace_s: float = 0.0,
+        slow_s: float = 0.0,
         fault: str = "",
         at: int = 5,
         ranks: tuple[int, ...] = (1,),
@@ -41,7 +44,7 @@ class Net(nn.Module):
             nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Dropout(0.2), nn.ReLU(), nn.Linear(32, classes)
         )
         self.register_buffer("ballast", torch.zeros(ballast))
-        self.pace_s, self.at = pace_s, at
+        self.pace_s, self.at = pace_s + (slow_s if RANK in ranks else 0.0), at
         self.fault = fault if RANK in ranks else ""
         self.calls = 0
 
@@ -57,6 +60,21 @@ class Net(nn.Module):
 def loop_for_ever() -> float:
     while True:
         time.sleep(0.01)
+
+
+def loop_until_told() -> float:
+    while not Path("go-on").exists():
+        time.sleep(0.01)
+    return 0.0
+
+
+def take_25_seconds() -> float:
+    time.sleep(25)
+    return 0.0
+
+
+def hold_the_interpreter() -> float:
+    return float(sum(itertools.repeat(0)))  # for ever, and no other thread can run
 
 
 def raise_an_error() -> float:
@@ -112,6 +130,9 @@ def reset_connections() -> float:
 FAULTS = {
     "reset": reset_connections,
     "loop": loop_for_ever,
+    "loop until told": loop_until_told,
+    "25 s": take_25_seconds,
+    "hold": hold_the_interpreter,
     "raise": raise_an_error,
     "raise own": raise_another_error,
     "os._exit": leave_by_the_back_door,

@@ -34,6 +34,7 @@ strategy:
   workers: {workers}
   suspect_after_s: {suspect_after_s}
   give_up_after_s: {give_up_after_s}
+  stuck_after_s: {stuck_after_s}
   consistency: {consistency}
   exchange: {exchange}
 run: {{name: it}}
@@ -46,6 +47,7 @@ def session(
     workers: int = 2,
     suspect_after_s: float = 5,
     give_up_after_s: float = 10,
+    stuck_after_s: float = 600,
     route: str = "auto",
     consistency: str = "bsp",
     exchange: str = "",
@@ -62,6 +64,7 @@ def session(
         workers=workers,
         suspect_after_s=suspect_after_s,
         give_up_after_s=give_up_after_s,
+        stuck_after_s=stuck_after_s,
         consistency=consistency,
         exchange=exchange or f"{{name: allreduce, route: {route}}}",
     )

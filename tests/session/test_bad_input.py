@@ -58,6 +58,7 @@ strategy: {workers: 0}
             "strategy: {give_up_after_s: 2}",
             "3:29: strategy.give_up_after_s: is 2; accepted: at least suspect_after_s, 5",
         ),
+        ("strategy: {stuck_after_s: 0}", "3:27: strategy.stuck_after_s: is 0; accepted: above 0, up to 86400 (a day)"),
         ("strategy: {startup_timeout_s: 0}", "3:31: strategy.startup_timeout_s: is 0; accepted: above 0"),
         (
             "strategy: {workers: 65}",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from volary.comm.board import Board
 from volary.comm.server import KeyedServer
 from volary.comm.service import Replies, Service
+from volary.driver.cpu_use import CpuUse
 from volary.driver.door import Door
 from volary.driver.ending import Ending, Watcher
 from volary.driver.hub import Hub
@@ -15,7 +16,8 @@ from volary.driver.interrupts import Interrupts
 from volary.driver.judge import exit_words, judge, read_verdicts
 from volary.driver.keepers import Keepers, Nobody
 from volary.driver.meeting import Meeting
-from volary.driver.watch import WAITING, Rules, Watch
+from volary.driver.seen import WAITING
+from volary.driver.watch import Rules, Watch
 from volary.engine._base import Exited, Handle
 from volary.errors import Stopped, VolaryError
 from volary.run.checkpoints import Checkpoints
@@ -50,6 +52,7 @@ class Drive:
         self._watch = Watch(world_size, rules, time.monotonic())
         self._exits: list[Exited] = []
         self._interrupts = Interrupts()
+        self._cpu_use = CpuUse()
 
     def run(self, launcher: Launcher) -> Ending:
         """Drive the run to its end. launcher: starts the workers, once the meeting point stands.
@@ -127,6 +130,7 @@ class Drive:
             if time.monotonic() - shown > SHOW_S:
                 self._watcher.look()
                 shown = time.monotonic()
+            self._observe(server, hub, handle)
             self._interrupts.wait(LOOK_S)
 
     def _is_over(self, server: KeyedServer, hub: Hub, handle: Handle) -> bool:
@@ -138,6 +142,15 @@ class Drive:
         if self._keepers.elastic and fled:
             server.call_soon(lambda: hub.fell({gone.rank: exit_words(gone) for gone in fled}))
         return bool(fled and not self._keepers.elastic) or self._watch.everyone_left or bool(self._bad_news())
+
+    def _observe(self, server: KeyedServer, hub: Hub, handle: Handle) -> None:
+        """Look what the processes of workers do that do not beat: one that works is not stopped."""
+        if not (quiet := self._watch.quiet):
+            return
+        ended = {gone.rank for gone in self._exits}
+        pids = {rank: pid for rank, pid in handle.pids().items() if rank in quiet - ended}
+        working = self._cpu_use.working(pids)
+        server.call_soon(lambda: hub.observed(pids.keys(), working))
 
     def _bad_news(self) -> str:
         """The first reason, if there is any, for which the run cannot go on."""
@@ -172,7 +185,7 @@ class Drive:
         for worker in workers:
             if worker.here:
                 # one that waits for who has fallen has seen nothing that is not known
-                if worker.rank not in lost and not (fallen and worker.phase == WAITING):
+                if worker.rank not in lost and not (fallen and worker.phase in WAITING):
                     return True
             elif worker.rank in ending and (worker.away or (well and worker.pid)):
                 return True

@@ -8,14 +8,16 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from volary.comm.errors import BadMessage
 from volary.comm.service import CLOSE, Replies
-from volary.driver.watch import Beat, Seen, Watch
+from volary.driver.stacks import place
+from volary.driver.stragglers import Stragglers
+from volary.driver.watch import Beat, Lost, Seen, Watch
 from volary.run.journal import STEP_FIELDS, Journal, StepRow
 from volary.run.spans import Span
 from volary.run.tallies import Tally
@@ -51,6 +53,7 @@ class Hub:
         self._journal = journal
         self._finishing = False
         self._told_fault = False
+        self._stragglers = Stragglers(lock_step=go_on_without is None)
 
     def finish(self) -> Iterator[tuple[int, Any]]:
         """Ask all workers to end after their step, also those that are still to come."""
@@ -115,7 +118,9 @@ class Hub:
     def _take(self, peer: int, worker: Seen, beat: Beat, now: float) -> Iterator[tuple[int, Any]]:
         # written before the watch knows: after the last goodbye nobody waits for the journal
         if beat.rows:
-            self._journal.steps([_row(row) for row in beat.rows])
+            rows = [_row(row) for row in beat.rows]
+            self._journal.steps(rows)
+            self._stragglers.did(worker.rank, rows)
         for said in beat.said:
             self._write(worker.rank, said)
         self.watch.heard(peer, beat)
@@ -138,14 +143,29 @@ class Hub:
         for peer in self.watch.tick(now):
             yield peer, {"stack": True}
         for suspect in self.watch.suspects:
-            worker = self.watch.workers[suspect.rank]
-            reason = f"rank {suspect.rank} (host {worker.host}) {suspect.sentence}, in {worker.phase}"
-            self._event("suspect", suspect.rank, worker.step, {"reason": reason})
+            self._warn_of(suspect)
         self.watch.suspects.clear()
+        here = [worker.rank for worker in self.watch.workers.values() if worker.counts]
+        if (news := self._stragglers.look(here, now)) is not None:
+            rank, data = news
+            step = max(worker.step for worker in self.watch.workers.values())
+            self._event("not_slow" if data.pop("over", False) else "slow", rank, step, data)
         yield from self._go_on(now)
         if self._journal.fault and not self._told_fault:
             self._told_fault = True
             _log.warning("%s; training goes on", self._journal.fault)
+
+    def observed(self, here: Collection[int], working: Collection[int]) -> Iterator[tuple[int, Any]]:
+        """What the engine sees of the workers' processes; see `Watch.observed`."""
+        self.watch.observed(here, working)
+        return iter(())
+
+    def _warn_of(self, suspect: Lost) -> None:
+        worker = self.watch.workers[suspect.rank]
+        stack = worker.stack if suspect.kind == "stuck" else ""
+        at = f"; it is at {where}" if (where := place(stack)) else ""
+        data = {"reason": f"rank {suspect.rank} (host {worker.host}) {suspect.sentence}{at}"}
+        self._event("suspect", suspect.rank, worker.step, data | ({"stack": stack} if stack else {}))
 
     def _go_on(self, now: float) -> Iterator[tuple[int, Any]]:
         """Dismiss those that are newly given up, where the run goes on: should one come back, it learns so."""
@@ -181,13 +201,13 @@ class Hub:
             case _:
                 raise BadMessage(f"rank {rank} says something unknown: {sorted(said)}")
 
-    def _event(self, kind: str, rank: int, step: int, data: dict[str, Any]) -> None:
+    def _event(self, kind: str, rank: int | None, step: int, data: dict[str, Any]) -> None:
         """Into the journal; what a full disk keeps out of it is said here, or nobody would learn of it."""
         dropped = self._journal.dropped
         self._journal.event(kind, rank, step, **data)
         if self._journal.dropped > dropped:
             words = ", ".join(f"{name} {value}" for name, value in data.items())
-            _log.warning("rank %d, step %d: %s: %s", rank, step, kind.replace("_", " "), words)
+            _log.warning("rank %s, step %d: %s: %s", rank, step, kind.replace("_", " "), words)
 
 
 def _row(values: list[float | None]) -> StepRow:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from volary.driver import diverged
 from volary.driver.ending import Ending
 from volary.driver.keepers import Keepers, Nobody
+from volary.driver.waiting import left_early
 from volary.driver.watch import Lost, Watch
 from volary.engine._base import Exited
 from volary.errors import BadInput, NotFinite, RanksDiffer, ServerLost, VolaryError, WorkerFailed, WorkerLost
@@ -69,6 +70,8 @@ def judge(
         return _of_elastic(directory, watch, exits, verdicts, keepers)
     if alone := [verdict for verdict in verdicts.values() if verdict.outcome == "stopped" and verdict.reason]:
         raise noted(WorkerLost(_without_driver(alone[0])), directory)
+    if (left := _left_early(watch, exits, verdicts)) is not None:
+        raise noted(RanksDiffer(_who_left(watch, left)), directory, directory.log(left.rank))
     lost = _lost(watch, exits, verdicts)
     if lost is not None:
         message = _lost_message(directory, watch, lost, exits, verdicts)
@@ -155,16 +158,36 @@ def _lost(watch: Watch, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]
     return None
 
 
+def _left_early(watch: Watch, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]) -> Lost | None:
+    """The first worker that has left the user's loop while others waited for it there, if nobody was lost before."""
+    if watch.lost and watch.lost[0].kind == "left":
+        return watch.lost[0]
+    finished = [verdict for verdict in verdicts.values() if verdict.outcome == "finished"]
+    broken = [watch.workers[v.rank] for v in verdicts.values() if v.outcome == "peer_lost"]
+    if not watch.rules.own_loop or not finished or _lost(watch, exits, verdicts) is not None:
+        return None
+    first = min(finished, key=lambda verdict: verdict.step)
+    waiting = [worker for worker in broken if verdicts[worker.rank].step >= first.step]
+    return Lost(first.rank, "left", left_early(first.step, waiting)) if waiting else None
+
+
+def _who_left(watch: Watch, lost: Lost) -> str:
+    worker = watch.workers[lost.rank]
+    return f"rank {lost.rank} (host {worker.host}, process {worker.pid}) {lost.sentence}"
+
+
 def _lost_message(
     directory: RunDirectory, watch: Watch, lost: Lost, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]
 ) -> str:
     worker = watch.workers[lost.rank]
     who = f"host {worker.host}, process {worker.pid}" if worker.pid else f"host {socket.gethostname()}"
-    where = f"last step {worker.step}, in {worker.phase}" if worker.pid else "before it joined the run"
+    where = f"last step {worker.step}, in {worker.phase} by its last beat" if worker.pid else "before it joined the run"
     others = [more for more in watch.lost if more.rank != lost.rank]
     # one that died with the first is a consequence, unless the run went on without it
     also = [more for more in others if more.kind != "died" or watch.workers[more.rank].dismissed]
-    told = worker.stack.splitlines()[-TAIL_LINES:] or tail(directory.log(lost.rank))
+    # the stack of a standstill that ended well, or of the start, is no evidence of anything else
+    stack = worker.stack if lost.kind == "stuck" else ""
+    told = stack.splitlines()[-TAIL_LINES:] or tail(directory.log(lost.rank))
     lines = [
         f"rank {lost.rank} ({who}) {_what_happened(lost, exits, verdicts)}; {where}",
         *indented(told),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ from volary.run.disk import Disk
 from volary.run.journal import Journal
 from volary.run.reader import RunReader
 from volary.session.script import Script
-from volary.session.spec import Session, Strategy
+from volary.session.spec import Session
 
 WORKER = [sys.executable, "-m", "volary.worker"]
 SESSION_JOB = "volary.train.run_session:run_session"
@@ -99,9 +100,17 @@ def create(task: Task) -> RunDirectory:
     return RunDirectory.create(Path(task.run.folder), task.run.name, _stem(task), task.to_yaml())
 
 
-def rules_of(strategy: Strategy) -> Rules:
+def rules_of(task: Task) -> Rules:
     """The bounds that a session sets."""
-    return Rules(strategy.suspect_after_s, strategy.give_up_after_s, strategy.startup_timeout_s)
+    strategy = task.strategy
+    return Rules(
+        strategy.suspect_after_s,
+        strategy.give_up_after_s,
+        strategy.startup_timeout_s,
+        strategy.stuck_after_s,
+        own_loop=isinstance(task, Script),
+        keeper_host=socket.gethostname() if strategy.exchange.served else "",
+    )
 
 
 def drive(directory: RunDirectory, task: Task, watcher: Watcher) -> Ending:
@@ -130,7 +139,7 @@ def drive_of(directory: RunDirectory, task: Task, watcher: Watcher, host: str = 
             return Served(directory, task, journal, host)
         return Nobody()
 
-    return Drive(directory, task.strategy.workers, rules_of(task.strategy), watcher, host, kept_by)
+    return Drive(directory, task.strategy.workers, rules_of(task), watcher, host, kept_by)
 
 
 def _stem(task: Task) -> str:

@@ -1,120 +1,25 @@
 """Who is alive, and who is lost: a plain state machine over heartbeats and a clock that is handed in.
 
-Four kinds of trouble, told apart by what a worker says of itself:
+What happens to a worker, told apart by what it says of itself, and by what the engine sees of its process:
 - died: its connection has ended without a goodbye, and it has not come back.
 - missing: it has not come.
-- silent: no beat comes. The process is stopped, or its host or link is gone.
-- stuck: beats come, but no progress. Its own code hangs, unless it waits in the exchange for somebody else.
+- silent: no beat comes, and its process does not work. It is stopped, or its host or link is gone. Seconds decide.
+- stuck: it makes no progress, and others wait for it. It is slow or hangs: minutes decide (volary.driver.waiting).
+- cut, left: all wait for each other, since a link is cut, or a rank has left the user's loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Collection, Iterator
 
-import msgspec
-
+from volary.driver.seen import FIRST_STEPS, STARTING, WAITING, Beat, Kind, Lost, Rules, Seen, Trouble, Usual
+from volary.driver.waiting import STACK_WITHIN_S, is_mute, standing_still
 from volary.run.verdict import Verdict
 
-WAITING = "exchange"  # the phase in which a worker waits for others
-STARTING = "starting"
-UNMEASURED = (STARTING, "checkpoint", "between steps")  # they take what disk and user's code take: no step tells
-SLOW_FACTOR = 5.0  # a phase may take this many times its longest so far before it counts as a hang
+AWAY_S = 3.0  # a worker whose connection broke has so long to come back; one whose process ended is known before
 LOOK_S = 0.5  # at most this much time is seen to pass between two ticks: a watch that slept blames nobody for it
 
-AWAY_S = 3.0  # a worker whose connection broke has so long to come back; one whose process ended is known before
-
-Kind = Literal["died", "silent", "stuck", "missing"]
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Bounds in seconds: of a worker's silence or standstill, and of the time until it has done its first step."""
-
-    suspect_after_s: float
-    give_up_after_s: float
-    startup_timeout_s: float
-
-
-@dataclass(frozen=True)
-class Lost:
-    """Why a worker is suspected or given up. sentence: what happened to it, without its name."""
-
-    rank: int
-    kind: Kind
-    sentence: str
-
-
-class Beat(msgspec.Struct):
-    """What a worker says four times a second: where it is, and what is new since its last beat.
-
-    progress: grows with every change of phase. rows: steps it has done (`run.journal.STEP_FIELDS`). said: its events.
-    bye: its own account of its end, with the last beat. stack: what its threads are in, if it was asked. number: from 1
-    on; a beat that may not have come is said again.
-    """
-
-    step: int
-    phase: str
-    progress: int
-    rows: list[list[float | None]] = []
-    said: list[dict[str, Any]] = []
-    bye: Verdict | None = None
-    stack: str = ""
-    number: int = 0
-
-
-@dataclass
-class Seen:
-    """What is known of one worker. peer: its connection; None before it came, after it went, and while it is away.
-
-    expected_at: from when on it is waited for. heard_at, moved_at: when it last beat, and when its progress last grew.
-    away_at: when its connection ended. beats: the number of its newest beat.
-    stepped: whether it has done a step in this life. longest_s: the longest standstill that ended well, by phase.
-    dismissed: it is given up, and the run goes on without it.
-    """
-
-    rank: int
-    expected_at: float = 0.0
-    peer: int | None = None
-    pid: int = 0
-    host: str = "?"
-    step: int = 0
-    phase: str = STARTING
-    progress: int = -1
-    stepped: bool = False
-    heard_at: float = 0.0
-    away_at: float = 0.0
-    beats: int = 0
-    moved_at: float = 0.0
-    longest_s: dict[str, float] = field(default_factory=dict)
-    goodbye: Verdict | None = None
-    stack: str = ""
-    dismissed: bool = False
-
-    @property
-    def here(self) -> bool:
-        """Whether it has come and not gone."""
-        return self.peer is not None and self.goodbye is None
-
-    @property
-    def counts(self) -> bool:
-        """Whether it is here, and the run reckons with it."""
-        return self.here and not self.dismissed
-
-    @property
-    def away(self) -> bool:
-        """Whether its connection ended without a goodbye, so that it may come back."""
-        return self.pid != 0 and self.peer is None and self.goodbye is None and not self.dismissed
-
-
-@dataclass(frozen=True)
-class _Trouble:
-    """Somebody beyond the bound of suspicion. seconds: for how long; limit_s: after how long it is given up."""
-
-    lost: Lost
-    seconds: float
-    limit_s: float
+__all__ = ["Beat", "Kind", "Lost", "Rules", "Seen", "Watch"]
 
 
 class Watch:
@@ -127,6 +32,7 @@ class Watch:
         self.workers = {rank: Seen(rank) for rank in range(world_size)}
         self._rank_of: dict[int, int] = {}
         self._suspected: set[int] = set()
+        self._usual_wait = Usual()  # for how long all wait for each other, in a step
         self._clock = now
         self._watched_s = 0.0
 
@@ -135,6 +41,12 @@ class Watch:
         """Whether every worker has said goodbye or is given up."""
         gone = {lost.rank for lost in self.lost}
         return all(worker.goodbye or rank in gone for rank, worker in self.workers.items())
+
+    @property
+    def quiet(self) -> set[int]:
+        """Ranks that have not beaten for a moment: what their processes do is worth a look."""
+        quiet_s, workers = self.rules.suspect_after_s / 3, self.workers.values()
+        return {worker.rank for worker in workers if worker.counts and self._watched_s - worker.heard_at > quiet_s}
 
     def expect(self) -> int:
         """One more worker is to come; its rank, above all there were."""
@@ -182,15 +94,9 @@ class Watch:
         worker = self.worker_at(peer)
         if worker is None or worker.goodbye or worker.dismissed:
             return
-        worker.heard_at, worker.beats = self._watched_s, beat.number
         if beat.progress != worker.progress:
-            still_s = self._watched_s - worker.moved_at
-            worker.longest_s[worker.phase] = max(still_s, worker.longest_s.get(worker.phase, 0.0))
-            worker.moved_at = self._watched_s
-        worker.step, worker.phase, worker.progress = beat.step, beat.phase, beat.progress
-        worker.stepped = worker.stepped or bool(beat.rows)
-        worker.goodbye = beat.bye
-        worker.stack = beat.stack or worker.stack
+            self._measure_wait(worker.step)
+        worker.hear(beat, self._watched_s)
 
     def left(self, peer: int) -> None:
         """A connection has ended; whoever is behind it may come back with another one."""
@@ -204,67 +110,87 @@ class Watch:
             if worker.away:
                 self._give_up(Lost(worker.rank, "died", "died"))
 
+    def observed(self, here: Collection[int], working: Collection[int]) -> None:
+        """What the engine sees: whose processes are on this machine, and which of them have just used a processor."""
+        for rank, worker in self.workers.items():
+            worker.process_here = rank in here
+            if rank in working:
+                worker.worked_at = self._watched_s
+
     def tick(self, now: float) -> list[int]:
         """Judge everybody; returns the connections of workers whose stack should be asked for."""
         self._watched_s += min(now - self._clock, LOOK_S)
         self._clock = now
-        troubles = list(self._absent()) or list(self._stuck())
+        troubles = list(self._absent()) or list(self._standing_still())
         ask = []
         for trouble in troubles:
             worker = self.workers[trouble.lost.rank]
-            if trouble.seconds > trouble.limit_s:
+            if self._wants_stack(worker, trouble):
+                worker.asked_at = self._watched_s
+                ask.append(worker.peer or 0)
+            if trouble.over:
                 self._give_up(trouble.lost)
-            elif worker.rank not in self._suspected:
+            elif worker.rank not in self._suspected and self._is_told(worker, trouble):
+                self._suspected.add(worker.rank)
                 self.suspects.append(trouble.lost)
-                if worker.peer is not None and trouble.lost.kind == "stuck":
-                    ask.append(worker.peer)
-        self._suspected = {trouble.lost.rank for trouble in troubles}
+        self._suspected &= {trouble.lost.rank for trouble in troubles}
         return ask
 
-    def _absent(self) -> Iterator[_Trouble]:
+    def _absent(self) -> Iterator[Trouble]:
         """Those who do not beat. While there are any, nobody counts as stuck: the others may wait for them."""
         for worker in self.workers.values():
             if worker.counts:
-                silent_s = self._watched_s - worker.heard_at
-                if silent_s > self.rules.suspect_after_s:
-                    sentence = f"has been silent for {silent_s:.0f} s: it is stopped, or its host is gone"
-                    yield _Trouble(Lost(worker.rank, "silent", sentence), silent_s, self.rules.give_up_after_s)
+                yield from self._silent(worker)
             elif worker.away and self._watched_s - worker.away_at > AWAY_S:
-                yield _Trouble(Lost(worker.rank, "died", "died"), self._watched_s - worker.away_at, 0.0)
-            elif not worker.pid and not worker.dismissed:
-                missing_s = self._watched_s - worker.expected_at
-                if missing_s > self.rules.startup_timeout_s:
-                    sentence = f"did not come within {self.rules.startup_timeout_s:.0f} s"
-                    yield _Trouble(Lost(worker.rank, "missing", sentence), missing_s, 0.0)
+                yield Trouble(Lost(worker.rank, "died", "died"), over=True)
+            elif not worker.pid and not worker.dismissed and self._is_late(worker):
+                sentence = f"did not come within {self.rules.startup_timeout_s:.0f} s"
+                yield Trouble(Lost(worker.rank, "missing", sentence), over=True)
 
-    def _stuck(self) -> Iterator[_Trouble]:
-        """Those who make no progress, though nobody keeps them waiting."""
+    def _silent(self, worker: Seen) -> Iterator[Trouble]:
+        rules, silent_s = self.rules, self._watched_s - worker.heard_at
+        suspect_s, limit_s = rules.suspect_after_s, rules.give_up_after_s
+        if worker.phase == STARTING:  # torch is imported, which may hold the interpreter's lock
+            suspect_s, limit_s = max(suspect_s, rules.startup_timeout_s / 2), max(limit_s, rules.startup_timeout_s)
+        if silent_s <= suspect_s or is_mute(worker, rules, self._watched_s):
+            return
+        sentence = f"has been silent for {silent_s:.0f} s: it is stopped, or its host is gone"
+        if worker.process_here and self._is_alone(worker):
+            sentence, limit_s = f"has been silent for {silent_s:.0f} s: its process is stopped", float("inf")
+        yield Trouble(Lost(worker.rank, "silent", sentence), over=silent_s > limit_s)
+
+    def _is_late(self, worker: Seen) -> bool:
+        return self._watched_s - worker.expected_at > self.rules.startup_timeout_s
+
+    def _is_alone(self, worker: Seen) -> bool:
+        """Whether no other worker takes part, or is to come, that could wait for it."""
+        return all(one is worker or one.goodbye or one.dismissed for one in self.workers.values())
+
+    def _standing_still(self) -> Iterator[Trouble]:
+        return standing_still(self.workers.values(), self.rules, self._usual_wait.seconds, self._watched_s)
+
+    def _wants_stack(self, worker: Seen, trouble: Trouble) -> bool:
+        """Once when a standstill is first seen, and again before it is judged: what is shown must be of that moment."""
+        if worker.peer is None or trouble.lost.kind != "stuck" or is_mute(worker, self.rules, self._watched_s):
+            return False
+        if worker.asked_at is None:
+            return True
+        return trouble.almost and self._watched_s - worker.asked_at > STACK_WITHIN_S
+
+    def _is_told(self, worker: Seen, trouble: Trouble) -> bool:
+        """Whether it is time to warn: a worker that was asked for its stack is given a moment to say it."""
+        if trouble.lost.kind != "stuck" or worker.asked_at is None or worker.stack:
+            return True
+        return self._watched_s - worker.asked_at > STACK_WITHIN_S
+
+    def _measure_wait(self, step: int) -> None:
+        """Somebody moves: if all were waiting, that ended well."""
         here = [worker for worker in self.workers.values() if worker.counts]
-        working = [worker for worker in here if worker.phase != WAITING]
-        for worker in working:
-            still_s = self._watched_s - worker.moved_at
-            suspect_s, limit_s = self._bounds(worker)
-            if still_s > suspect_s:
-                sentence = f"is alive but has made no progress for {still_s:.0f} s"
-                yield _Trouble(Lost(worker.rank, "stuck", sentence), still_s, limit_s)
-        if here and not working and all(worker.pid or worker.dismissed for worker in self.workers.values()):
-            yield from self._deadlocked(here)
-
-    def _deadlocked(self, here: list[Seen]) -> Iterator[_Trouble]:
-        """All wait for each other. It began when the last one came to it; named is who is furthest behind."""
-        still_s = self._watched_s - max(worker.moved_at for worker in here)
-        suspect_s, limit_s = map(max, zip(*map(self._bounds, here), strict=True))
-        if still_s > suspect_s:
-            sentence = f"waits in the exchange, like all others, for {still_s:.0f} s: a link between hosts may be cut"
-            named = min(here, key=lambda worker: worker.step)
-            yield _Trouble(Lost(named.rank, "stuck", sentence), still_s, limit_s)
-
-    def _bounds(self, worker: Seen) -> tuple[float, float]:
-        """After how long a standstill of this worker is suspect, and too long."""
-        if not worker.stepped or worker.phase in UNMEASURED:
-            return self.rules.startup_timeout_s / 2, self.rules.startup_timeout_s
-        slow_s = SLOW_FACTOR * worker.longest_s.get(worker.phase, 0.0)
-        return max(self.rules.suspect_after_s, slow_s / 2), max(self.rules.give_up_after_s, slow_s)
+        if not here or any(worker.done < FIRST_STEPS for worker in here):
+            return
+        waited = all(worker.phase in WAITING for worker in here)
+        wait_s = self._watched_s - max(worker.moved_at for worker in here)
+        self._usual_wait.add(step, wait_s if waited else 0.0)
 
     def _give_up(self, lost: Lost) -> None:
         if all(known.rank != lost.rank for known in self.lost):

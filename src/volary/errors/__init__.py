@@ -74,7 +74,7 @@ class PeerLost(VolaryError):
 
 
 class RanksDiffer(VolaryError):
-    """Ranks disagree about code, settings, versions, shapes or the parameters of equal replicas."""
+    """Ranks disagree about code, settings, versions, shapes, equal replicas' parameters, or how many steps to take."""
 
     exit_code = 5
 

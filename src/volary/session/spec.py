@@ -16,6 +16,7 @@ from volary.session.settle import settle
 
 POSITIVE = "above 0"
 WHOLE = "a whole number, 1 or more"
+LONGEST_WAIT_S = 86_400.0  # the data path itself waits for two days (comm/group.py)
 EVERY_EPOCH = Period(1, "epochs")
 EVERY_100_STEPS = Period(100, "steps")
 
@@ -115,6 +116,7 @@ class Strategy:
     bucket_mb: float = 8.0  # MiB that travel at once: small parameters together, large ones in blocks of rows
     suspect_after_s: float = 5.0  # seconds of silence after which a worker is reported as suspect
     give_up_after_s: float = 10.0  # seconds of silence after which a worker counts as lost
+    stuck_after_s: float = 600.0  # seconds that others wait for a worker without progress before it counts as lost
     startup_timeout_s: float = 120.0  # seconds that workers may take to start and meet
 
     def __post_init__(self) -> None:
@@ -122,6 +124,8 @@ class Strategy:
         require(self.workers >= 1, "workers", self.workers, WHOLE)
         require(self.bucket_mb > 0, "bucket_mb", self.bucket_mb, POSITIVE)
         require(self.suspect_after_s > 0, "suspect_after_s", self.suspect_after_s, POSITIVE)
+        in_a_day = f"above 0, up to {LONGEST_WAIT_S:g} (a day)"
+        require(0 < self.stuck_after_s <= LONGEST_WAIT_S, "stuck_after_s", self.stuck_after_s, in_a_day)
         require(self.startup_timeout_s > 0, "startup_timeout_s", self.startup_timeout_s, POSITIVE)
         if reason := self.exchange.why_not(self.codec):
             raise SettingError(f"exchange and codec do not go together: {reason}")
