@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from volary.bench.meeting import Ranks
+from volary.comm.sealing import Security
 from volary.comm.transports import ROOM
-from volary.comm.transports._base import Channel, Payload, Security, Transport
+from volary.comm.transports._base import Channel, Credentials, Payload, Transport
 from volary.server._forms import Forms, Shape
 from volary.server.client import Client, HeldAll, Installed, Refused
 from volary.server.header import Form, Header
@@ -23,6 +24,7 @@ from volary.server.slices import Part, Slice
 from volary.server.vault import Update, Vault
 
 SERVER = 0
+LIFE = "measured"
 VALUE_BYTES = 4
 CONNECT_S = 20.0
 
@@ -71,7 +73,7 @@ class Server:
         self.host = Host(shard, self.vault)
         self.workers = ranks.world_size - 1
         key = torch.randint(256, (32,), dtype=torch.uint8).numpy().tobytes()
-        self.door = way.listen(address, key, setup.security, {"server": SERVER}, self.host.accepted)
+        self.door = way.listen(address, Credentials(key, LIFE, SERVER, setup.security), self.host.accepted)
         ranks.bulletin().share("where", [self.door.address, key.hex()])
 
     def turn(self) -> None:
@@ -105,8 +107,9 @@ class Worker:
         self.payloads = [self.part(self.pushed, one).numpy().data.cast("B") for one in self.slices]
         (host, port), key = ranks.bulletin().share("where", None)[SERVER]
 
-        def connect(address: tuple[str, int]) -> Channel:
-            return way.connect(address, bytes.fromhex(key), setup.security, {"worker": self.rank}, CONNECT_S)
+        def connect(server: int, address: tuple[str, int]) -> Channel:
+            wanted = Credentials(bytes.fromhex(key), LIFE, server, setup.security)
+            return way.connect(address, wanted, {"worker": self.rank}, CONNECT_S)
 
         self.client = Client(self.slices, self.rank)
         self.link = Link(self.client, connect, unreachable=lambda server: None)

@@ -23,10 +23,10 @@ def main() -> int:
         die_with_parent()
         host, _, port = text(os.environ, "VOLARY_MEET", _STARTER).rpartition(":")
         directory = RunDirectory(text(os.environ, "VOLARY_RUN", _STARTER))
-        number = whole(os.environ, "VOLARY_SERVER", _STARTER)
+        number, life = whole(os.environ, "VOLARY_SERVER", _STARTER), text(os.environ, "VOLARY_SERVER_LIFE", _STARTER)
         from volary.train.served.serve import serve
 
-        serve(directory, number, (host, int(port)), os.environ.get("VOLARY_ADDRESS", "127.0.0.1"))
+        serve(directory, number, (host, int(port)), life, os.environ.get("VOLARY_ADDRESS", "127.0.0.1"))
         return 0
     except VolaryError as error:
         print(error, file=sys.stderr, flush=True)

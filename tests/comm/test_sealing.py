@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from volary.comm.errors import BadFrame, ConnectionLost, KeyRefused
+from volary.comm.errors import BadFrame, ConnectionLost
 from volary.comm.frames import HEADER_BYTES
 from volary.comm.handshake import ClientSide, ServerSide
-from volary.comm.sealing import TAG_BYTES, Seal, stays_here
+from volary.comm.sealing import TAG_BYTES, Seal, Security, encrypts, stays_here
+from volary.comm.server import KeyedServer
 from volary.comm.wire import Connection
 
 from ._wiretap import Wiretap, beyond_loopback
-from .conftest import KEY, Servers
+from .conftest import KEY, Echo, Servers
 
 SECRET = b"a sentence that nobody else should read"
 
@@ -74,39 +77,24 @@ def test_large_pieces_are_sealed_and_opened_in_memory_that_is_given() -> None:
         receiver.open_into(sealed, there)
 
 
-def test_each_connection_and_direction_has_a_key_of_its_own() -> None:
-    found = set()
-    for _ in range(2):
-        client, server = ClientSide(KEY, "echo", None, sealed=True), ServerSide(KEY, "now", {"echo"}, sealed_only=True)
-        challenge, _ = server.receive(client.opening()[HEADER_BYTES:])
-        verdict, _ = server.receive(client.answer(challenge[HEADER_BYTES:])[HEADER_BYTES:])
-        client.judge(verdict[HEADER_BYTES:])
-        assert client.keys() == server.keys()[::-1]
-        found |= set(client.keys())
-    assert len(found) == 4
-    assert KEY not in found
+def test_no_nonce_is_used_twice_whatever_threads_do() -> None:
+    seal = Seal(bytes(32))
+    with ThreadPoolExecutor(8) as pool:
+        found = [nonce for some in pool.map(lambda _: [seal._nonce() for _ in range(5000)], range(8)) for nonce in some]
+    assert len(set(found)) == 8 * 5000
 
 
-def test_a_server_that_wants_encryption_refuses_those_who_do_not() -> None:
-    client, server = ClientSide(KEY, "echo", None, sealed=False), ServerSide(KEY, "now", {"echo"}, sealed_only=True)
-    challenge, _ = server.receive(client.opening()[HEADER_BYTES:])
-    verdict, reason = server.receive(client.answer(challenge[HEADER_BYTES:])[HEADER_BYTES:])
-    assert reason == "wants to talk in the clear"
-    assert server.service is None
-    with pytest.raises(KeyRefused, match="wants what is said to be encrypted"):
-        client.judge(verdict[HEADER_BYTES:])
-
-
-def test_nobody_on_the_way_can_talk_both_ends_out_of_encrypting() -> None:
-    client, server = ClientSide(KEY, "echo", None, sealed=True), ServerSide(KEY, "now", {"echo"}, sealed_only=False)
-    asked = client.opening()[HEADER_BYTES:]
-    weaker = asked.replace(b"\xa6sealed\xc3", b"\xa6sealed\xc2")
-    assert weaker != asked
-    challenge, _ = server.receive(weaker)
-    verdict, reason = server.receive(client.answer(challenge[HEADER_BYTES:])[HEADER_BYTES:])
-    assert reason == "wrong proof of the key"
-    with pytest.raises(KeyRefused):
-        client.judge(verdict[HEADER_BYTES:])
+@pytest.mark.parametrize(
+    ("security", "address", "encrypted"),
+    [
+        ("encrypted", "127.0.0.1", False),
+        ("encrypted", "192.0.2.2", True),
+        ("authenticated", "192.0.2.2", False),
+        ("always", "127.0.0.1", True),
+    ],
+)
+def test_what_is_encrypted_by_setting_and_address(security: Security, address: str, encrypted: bool) -> None:
+    assert encrypts(security, address) is encrypted
 
 
 @pytest.mark.parametrize(
@@ -144,6 +132,21 @@ def test_on_loopback_the_keyed_server_speaks_in_the_clear(servers: Servers) -> N
     assert SECRET in tap.heard[0]
 
 
+def test_a_server_whose_messages_are_always_encrypted_is_not_read_on_loopback_either() -> None:
+    """As where a tunnel ends on loopback on both sides: the client need not know."""
+    echo = Echo()
+    with (
+        KeyedServer(KEY, {"echo": echo}, security="always") as server,
+        Wiretap(server.address) as tap,
+        Connection.open(*tap.address, KEY, "echo", {"hello": SECRET}) as client,
+    ):
+        client.receive(5)
+        client.send(SECRET)
+        assert client.receive(5) == SECRET
+    assert all(SECRET not in said for said in tap.heard)
+    assert echo.said[0][2] == {"hello": SECRET}
+
+
 @pytest.mark.parametrize("bit", [0, 7, 100, 8 * (20 + TAG_BYTES) - 1])
 def test_whoever_changes_what_is_said_ends_that_connection_and_no_other(
     servers: Servers, outside: str, bit: int
@@ -172,5 +175,5 @@ def test_whoever_changes_what_is_said_ends_that_connection_and_no_other(
 def handshake_bytes() -> int:
     """What a client says before its hello."""
     side = ClientSide(KEY, "echo", None, sealed=True)
-    challenge, _ = ServerSide(KEY, "0" * 16, {"echo"}, sealed_only=True).receive(side.opening()[HEADER_BYTES:])
+    challenge, _ = ServerSide(KEY, "0" * 16, {"echo"}, sealed=True).receive(side.opening()[HEADER_BYTES:])
     return len(side.opening()) + len(side.answer(challenge[HEADER_BYTES:]))

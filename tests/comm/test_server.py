@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import socket
 import threading
 import time
@@ -83,7 +84,7 @@ def test_a_wrong_key_is_refused_counted_by_address_and_logged_once(
     with caplog.at_level(logging.WARNING, logger="volary.comm"):
         for _ in range(3):
             with pytest.raises(KeyRefused, match="not the run's key"):
-                Connection.open(*server.address, b"w" * 32, "echo", {}, timeout_s=5)
+                Connection.open(*server.address, secrets.token_bytes(32), "echo", {}, timeout_s=5)
     until(lambda: server.refusals["127.0.0.1"] == 3)
     assert [r.getMessage() for r in caplog.records] == ["turned away 127.0.0.1: wrong proof of the key (said once)"]
     assert servers.echo.said == []
@@ -152,7 +153,7 @@ def test_garbage_is_dropped_at_once_and_those_who_are_in_go_on(servers: Servers,
 
 @pytest.mark.parametrize(
     "said",
-    [b"", b"\x00\x00", encode(Opening(VERSION, "echo", b"n" * 32, None, False))],
+    [b"", b"\x00\x00", encode(Opening(VERSION, "echo", None, False, b"n" * 32, b"s" * 32))],
     ids=["nothing", "half a length", "only an opening"],
 )
 def test_who_proves_nothing_in_time_is_closed(servers: Servers, said: bytes) -> None:
@@ -330,7 +331,7 @@ def test_the_server_listens_on_loopback_unless_told_otherwise(servers: Servers) 
 
 
 def test_a_short_key_is_refused() -> None:
-    with pytest.raises(BadInput, match="at least 16"):
+    with pytest.raises(BadInput, match="accepted: 32 random bytes"):
         KeyedServer(b"short", {})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -137,7 +138,7 @@ def test_what_the_board_refuses_is_said_and_the_store_goes_on(store: KeyedStore)
 
 def test_a_store_without_the_key_is_none(server: KeyedServer) -> None:
     with pytest.raises(KeyRefused):
-        KeyedStore.at(*server.address, b"w" * 32)
+        KeyedStore.at(*server.address, secrets.token_bytes(32))
 
 
 def test_counting_from_many_threads_loses_nothing(store: KeyedStore) -> None:

@@ -28,7 +28,7 @@ SLICES = [Slice(number, 0, number, (Part(number, 0, SIZE),)) for number in range
 class Learner:
     """Worker 0 of a server, with a gate before each slice; it pushes the same gradient again and again."""
 
-    def __init__(self, connect: Callable[[tuple[str, int]], Any], codec: Any) -> None:
+    def __init__(self, connect: Callable[[int, tuple[str, int]], Any], codec: Any) -> None:
         self.gradient = torch.randn(SIZE, generator=torch.Generator().manual_seed(0))
         self.network = [torch.zeros(SIZE) for _ in SLICES]
         self.pulled = [Pulled([values], codec) for values in self.network]
@@ -54,8 +54,8 @@ class Learner:
 
 @contextmanager
 def learning(server: Serving, wrap: Callable[[Any], Any] = lambda channel: channel, codec: Any = None) -> Iterator[Any]:
-    def connect(address: tuple[str, int]) -> Any:
-        return wrap(server.transport.connect(address, server.key, "encrypted", {"worker": 0}, WITHIN_S))
+    def connect(number: int, address: tuple[str, int]) -> Any:
+        return wrap(server.transport.connect(address, server.own, {"worker": 0}, WITHIN_S))
 
     one = Learner(connect, codec)
     one.link.view(View(0, [[0]], {0: server.address}))

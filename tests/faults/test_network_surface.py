@@ -13,8 +13,11 @@ from pathlib import Path
 
 import psutil
 
+from comm._wiretap import Wiretap
 from faults._running import SOURCE, VOLARY, descendants, last_step, session, state
+from volary.comm.board import Set
 from volary.comm.listeners import Listener, listeners
+from volary.comm.wire import Connection
 
 GARBAGE = {
     "random bytes": secrets.token_bytes(4096),
@@ -82,3 +85,20 @@ def test_sockets_of_a_run_are_on_loopback_and_garbage_at_all_of_them_does_not_di
     run.process.terminate()
     assert run.ended().status == 130, run.text()
     assert state(run.directory) == "stopped"
+
+
+def test_with_security_always_what_is_said_on_loopback_cannot_be_read_either(launch):
+    run = launch("train", session(workers=1, pace_s=0.005), "strategy.security=always")
+    run.wait_for_step(2)
+    [end] = listeners([run.process.pid])
+    secret = b"what nobody on the way should read"
+    with (
+        Wiretap((end.address, end.port)) as tap,
+        Connection.open(*tap.address, run.directory.key(), "board", {}) as connection,
+    ):
+        connection.send(Set(1, {"k": secret}))
+        connection.receive(10)
+    assert tap.heard[0]
+    assert all(secret not in said for said in tap.heard)
+    run.process.terminate()
+    assert run.ended().status == 130, run.text()

@@ -19,6 +19,7 @@ from torch import distributed
 from volary.codec import ROOM as CODECS
 from volary.comm.errors import ConnectionLost
 from volary.comm.transports import ROOM as TRANSPORTS
+from volary.comm.transports._base import Credentials
 from volary.server._forms import Forms, Shape
 from volary.server.header import Form, Header, Kind
 from volary.server.host import Host
@@ -58,12 +59,12 @@ class Serving:
 
     host: Host
     address: tuple[str, int]
-    key: bytes
+    own: Credentials
     transport: Any
     kept: list[int] = field(default_factory=list)
 
     def worker(self, number: int) -> Worker:
-        channel = self.transport.connect(self.address, self.key, "encrypted", {"worker": number}, WITHIN_S)
+        channel = self.transport.connect(self.address, self.own, {"worker": number}, WITHIN_S)
         return Worker(number, channel)
 
 
@@ -85,10 +86,10 @@ def serving(
     vault = Vault(Forms(shapes, codec), values, lambda number: rule, memory=carrier.memory)
     shard = Shard({number: shape.size_bytes for number, shape in here.items()}, local=local)
     host = Host(shard, vault, pulls=pulls, kept=kept.append)
-    key = secrets.token_bytes(32)
-    listener = carrier.listen("127.0.0.1", key, "encrypted", {"server": 0}, host.accepted)
+    own = Credentials(secrets.token_bytes(32), "now", 0)
+    listener = carrier.listen("127.0.0.1", own, host.accepted)
     try:
-        yield Serving(host, listener.address, key, carrier, kept)
+        yield Serving(host, listener.address, own, carrier, kept)
     finally:
         listener.close()
         host.close()
@@ -161,14 +162,14 @@ def push_and_pull(rank: int, world_size: int, transport: str) -> Any:
             first = server.worker(0)
             for number in range(SLICES):
                 first.first(number, ones(0))
-            where[0] = (server.address, server.key)
+            where[0] = (server.address, server.own)
             distributed.broadcast_object_list(where, 0)
             distributed.barrier()
             first.channel.close()
             return {number: server.host.vault.read(number).tensor.unique().tolist() for number in range(SLICES)}
     distributed.broadcast_object_list(where, 0)
-    address, key = where[0]
-    channel = TRANSPORTS.load(transport)().connect(address, key, "encrypted", {"worker": rank}, WITHIN_S)
+    address, own = where[0]
+    channel = TRANSPORTS.load(transport)().connect(address, own, {"worker": rank}, WITHIN_S)
     worker, sound = Worker(rank, channel), []
     for clock in range(ROUNDS):
         for number in range(SLICES):
@@ -402,16 +403,16 @@ def test_what_a_rule_raises_ends_the_server_and_is_told() -> None:
     broken = Broken()
     vault = Vault(Forms({0: shape}), {0: torch.zeros(SIZE)}, lambda number: broken)
     host = Host(Shard({0: shape.size_bytes}), vault)
-    carrier, key = TRANSPORTS.load("tcp")(), secrets.token_bytes(32)
-    listener = carrier.listen("127.0.0.1", key, "encrypted", {"server": 0}, host.accepted)
-    worker = Worker(0, carrier.connect(listener.address, key, "encrypted", {"worker": 0}, WITHIN_S))
+    carrier, own = TRANSPORTS.load("tcp")(), Credentials(secrets.token_bytes(32), "now", 0)
+    listener = carrier.listen("127.0.0.1", own, host.accepted)
+    worker = Worker(0, carrier.connect(listener.address, own, {"worker": 0}, WITHIN_S))
     worker.push(0, ones(), 0)
     host.order(lambda: host.shard.close(closing(1, (0, 0))))
     with pytest.raises(ConnectionLost):
         worker.pull(0, at_least=1)
     with pytest.raises(ZeroDivisionError):
         host.check()
-    again = Worker(1, carrier.connect(listener.address, key, "encrypted", {"worker": 1}, WITHIN_S))
+    again = Worker(1, carrier.connect(listener.address, own, {"worker": 1}, WITHIN_S))
     with pytest.raises(ConnectionLost):
         again.push(0, ones(), 0)
     again.channel.close()

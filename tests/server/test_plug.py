@@ -9,6 +9,7 @@ from typing import Any
 
 from volary.comm.errors import ConnectionLost
 from volary.comm.transports import ROOM as TRANSPORTS
+from volary.comm.transports._base import Credentials
 from volary.server._plug import Plug
 from volary.server.header import HEADER_BYTES, Header, Kind
 
@@ -45,15 +46,15 @@ def pull(number: int) -> Header:
 
 
 def test_what_is_said_without_a_connection_does_not_go_over_the_next() -> None:
-    carrier, key, told = TRANSPORTS.load("tcp")(), secrets.token_bytes(32), Told()
+    carrier, own, told = TRANSPORTS.load("tcp")(), Credentials(secrets.token_bytes(32), "now", 0), Told()
     here: queue.SimpleQueue[Any] = queue.SimpleQueue()
     may_connect = threading.Event()
-    listener = carrier.listen("127.0.0.1", key, "encrypted", {"server": 0}, here.put)
+    listener = carrier.listen("127.0.0.1", own, here.put)
 
-    def connect(address: tuple[str, int]) -> Any:
+    def connect(server: int, address: tuple[str, int]) -> Any:
         if not may_connect.wait(WITHIN_S):
             raise ConnectionLost("not yet")
-        return carrier.connect(address, key, "encrypted", {"worker": 0}, WITHIN_S)
+        return carrier.connect(address, own, {"worker": 0}, WITHIN_S)
 
     plug = Plug(0, listener.address, connect, told)
     plug.say((0, 0), pull(1))

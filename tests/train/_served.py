@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -88,8 +89,8 @@ def served(
             else RunDirectory.create(Path("runs"), name, "it", session.to_yaml(), Quick())
         )
         with _hosted(directory, session) as (server, roster, said):
-            store.set(f"meet {name}", json.dumps(server.address))
-            found = _work(rank, session, directory, server.address, until)
+            store.set(f"meet {name}", json.dumps([*server.address, server.life]))
+            found = _work(rank, session, directory, (*server.address, server.life), until)
             distributed.barrier()
         found.said, found.steps = said, Checkpoints(directory.checkpoints).steps()
         found.run_outcome = roster.outcome
@@ -97,12 +98,12 @@ def served(
         found.parameters = {one: tensor.detach().clone() for one, tensor in module.named_parameters()}
         found.buffers = {one: tensor.clone() for one, tensor in module.named_buffers()}
     else:
-        address = tuple(json.loads(store.get(f"meet {name}")))
+        where = tuple(json.loads(store.get(f"meet {name}")))
         directory = RunDirectory(Path("runs") / name)
         if rank < workers:
-            found = _work(rank, session, directory, address, until)
+            found = _work(rank, session, directory, where, until)
         else:
-            serve(directory, rank - workers, address, "127.0.0.1")
+            serve(directory, rank - workers, where[:2], where[2], "127.0.0.1")
         distributed.barrier()
     store.delete_key(f"meet {name}")
     distributed.barrier()
@@ -110,9 +111,9 @@ def served(
 
 
 def _work(
-    rank: int, session: Session, directory: RunDirectory, address: tuple[str, int], until: dict[int, int] | None
+    rank: int, session: Session, directory: RunDirectory, where: tuple[str, int, str], until: dict[int, int] | None
 ) -> Kept:
-    host, port = address
+    host, port, life = where
     place = Place(
         launcher="test",
         rank=rank,
@@ -122,7 +123,14 @@ def _work(
         life=1,
         meet=f"{host}:{port}",
     )
-    member = Membership(place=place, directory=directory, host=host, port=port, connection=None, give_up_after_s=10)
+    member = Membership(
+        place=place,
+        directory=directory,
+        host=host,
+        port=port,
+        connection=SimpleNamespace(life=life),
+        give_up_after_s=10,
+    )
     recorder = Recorder(rank)
     torch.set_num_threads(1)
     outcome = run_served(session, member, recorder, Until(recorder, (until or {}).get(rank)))

@@ -44,6 +44,11 @@ class FrameReader:
         self.limit_bytes = limit_bytes  # may be raised once the other side has proved the key
         self._pending = bytearray()
 
+    @property
+    def pending_bytes(self) -> int:
+        """What was fed and not yet taken."""
+        return len(self._pending)
+
     def feed(self, data: bytes) -> None:
         """Take what a read returned; call `take` until it gives None before feeding again."""
         self._pending += data

@@ -1,14 +1,17 @@
-"""Both sides prove that they have the run's key, and neither sends it (HMAC-SHA256 over fresh nonces). No I/O here.
+"""Both sides prove that they have the run's key, and neither sends it; then they agree on other keys. No I/O here.
 
-    client → server   Opening: service, nonce, the life of the run that the client belongs to, whether to encrypt
-    server → client   Challenge: nonce, the server's life
+    client → server   Opening: what it wants (a service, of which life), whether to encrypt, a nonce, half of a secret
+    server → client   Challenge: its life, whether to encrypt, a nonce, the other half
     client → server   Answer: proof as client
     server → client   Verdict: proof as server, and whether it is a yes
-    client → server   the hello of the service: the first ordinary message, encrypted if that was agreed
+    client → server   the hello of the service: the first message, encrypted if either side wanted that
 
-A proof covers the role, what the server says, both nonces, the service, the life and whether to encrypt: it fits no
-other connection, direction, service or life, and nobody on the way can talk two ends out of encrypting. The server
-proves itself only to those who have proved the key. Both sides then derive a key for each direction, in the same way.
+A proof is an HMAC-SHA256 with the run's key over the role and the transcript: opening and challenge, byte for byte as
+they travelled. So it fits no other connection, direction, service, server or life, and who changes anything on the way
+is refused by both. The server proves itself only to those who have proved the key, and the client looks for itself
+whether it has reached what it wanted. The secret is X25519's (RFC 7748), made for one connection and forgotten: the
+keys of the two directions are made of it and of the run's key (HKDF, RFC 5869), so that what was recorded cannot be
+opened by whoever learns the run's key later.
 """
 
 from __future__ import annotations
@@ -22,36 +25,35 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from volary.comm.errors import BadFrame, KeyRefused, OtherLife
-from volary.comm.frames import decode_as, encode
+from volary.comm.frames import HEADER_BYTES, decode_as, encode
 from volary.errors import BadInput
 
-VERSION = 2
+VERSION = 3
 NONCE_BYTES = 32
-_DIRECTIONS = ("server", "client")
-_REFUSALS = {
-    "": "",
-    "life": "no such life here",
-    "service": "no such service here",
-    "plain": "wants to talk in the clear",
-}
-KEY_BYTES = 16  # the shortest key that is accepted
+SHARE_BYTES = 32
+KEY_BYTES = 32
+_REFUSALS = {"": "", "life": "no such life here", "service": "no such service here"}
+_FEWEST_DIFFERENT = 16  # of 32 random bytes about 30 differ from each other, and never fewer than this
 
 
 class Opening(Struct, frozen=True, forbid_unknown_fields=True):
-    """The client's first frame."""
+    """The client's first frame. life: of the server that it wants; None takes any. share: half of the secret."""
 
     version: int
     service: str
-    nonce: bytes
     life: str | None
     sealed: bool
+    nonce: bytes
+    share: bytes
 
 
 class Challenge(Struct, frozen=True, forbid_unknown_fields=True):
-    """The server's answer to any well-formed opening."""
+    """The server's answer to any well-formed opening. life: its own."""
 
-    nonce: bytes
     life: str
+    sealed: bool
+    nonce: bytes
+    share: bytes
 
 
 class Answer(Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,28 +63,35 @@ class Answer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Verdict(Struct, frozen=True, forbid_unknown_fields=True):
-    """The server's decision. refused: "", or "key" (then without a proof), "life", "service" or "plain"."""
+    """The server's decision. refused: "", or "key" (then without a proof), "life" or "service"."""
 
     refused: str
     proof: bytes
 
 
 def checked_key(key: bytes) -> bytes:
-    """`key` if it can be one. Raises BadInput otherwise."""
-    if len(key) < KEY_BYTES:
-        raise BadInput(f"the run's key has {len(key)} bytes; accepted: at least {KEY_BYTES}")
+    """`key` if it looks like one of ours: 32 random bytes. Raises BadInput otherwise."""
+    if len(key) != KEY_BYTES or len(set(key)) < _FEWEST_DIFFERENT:
+        raise BadInput(
+            f"what should be the run's key has {len(key)} bytes, {len(set(key))} of them different; accepted: "
+            f"{KEY_BYTES} random bytes, as Volary writes them to a run's `key` file"
+        )
     return key
 
 
-def prove(key: bytes, role: str, opening: Opening, challenge: Challenge) -> bytes:
-    """HMAC-SHA256 of all that was agreed, each part preceded by its length so that parts cannot be shifted."""
-    sealed = "sealed" if opening.sealed else "plain"
-    parts = (f"volary {VERSION} {role}", opening.nonce, challenge.nonce, opening.service, challenge.life, sealed)
-    mac = hmac.new(key, digestmod=sha256)
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        mac.update(len(data).to_bytes(4, "big") + data)
-    return mac.digest()
+class Transcript(NamedTuple):
+    """What both sides have said, byte for byte, before anything is proved."""
+
+    opening: bytes
+    challenge: bytes
+
+    def digest(self) -> bytes:
+        """SHA-256 of both, each preceded by its length so that bytes cannot be shifted from one to the other."""
+        return sha256(b"".join(len(part).to_bytes(4, "big") + part for part in self)).digest()
+
+    def prove(self, key: bytes, role: str) -> bytes:
+        """The proof of `role`."""
+        return hmac.digest(key, f"volary {VERSION} {role}:".encode() + self.digest(), "sha256")
 
 
 class DirectionKeys(NamedTuple):
@@ -92,92 +101,132 @@ class DirectionKeys(NamedTuple):
     incoming: bytes
 
 
+class _Secret:
+    """One side's half of the secret of one connection. Raises BadFrame where the other half is none."""
+
+    def __init__(self) -> None:
+        # costs 20 ms, which `volary --help` need not pay
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+        self._private = X25519PrivateKey.generate()
+        self.share = self._private.public_key().public_bytes_raw()
+
+    def keys(self, key: bytes, transcript: Transcript, other: bytes) -> tuple[bytes, bytes]:
+        """Of what the server sends, and of what the client sends."""
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        try:
+            shared = self._private.exchange(X25519PublicKey.from_public_bytes(other))
+        except ValueError:  # a point of low order: the secret would be known to all
+            raise BadFrame("the other side's half of the secret is none") from None
+        info = f"volary {VERSION} keys:".encode() + transcript.digest()
+        both = HKDF(SHA256(), 2 * KEY_BYTES, salt=key, info=info).derive(shared)
+        return both[:KEY_BYTES], both[KEY_BYTES:]
+
+
 class ServerSide:
     """One connection's handshake as the server sees it: `receive` frames until `service` is set.
 
-    sealed_only: refuse clients that do not want to encrypt.
+    sealed: encrypt, whether the client wants that or not.
     """
 
-    def __init__(self, key: bytes, life: str, services: Container[str], sealed_only: bool) -> None:
+    def __init__(self, key: bytes, life: str, services: Container[str], sealed: bool) -> None:
         self.service: str | None = None  # set once the client has proved the key and asked for what there is
-        self.sealed = False
-        self._key, self._life, self._services, self._sealed_only = key, life, services, sealed_only
+        self.sealed = sealed  # known once the client has opened the handshake
+        self._key, self._life, self._services = key, life, services
         self._opening: Opening | None = None
-        self._challenge = Challenge(secrets.token_bytes(NONCE_BYTES), life)
+        self._transcript = Transcript(b"", b"")
+        self._secret: _Secret | None = None
 
     def receive(self, body: bytes) -> tuple[bytes, str]:
         """The frame to send and the reason to close after it ("" to go on). Raises BadFrame on anything unexpected."""
         if self._opening is None:
-            opening: Opening = decode_as(body, Opening)
-            if opening.version != VERSION or len(opening.nonce) != NONCE_BYTES:
-                raise BadFrame(f"an opening of version {opening.version}; accepted: {VERSION}")
-            self._opening = opening
-            return encode(self._challenge), ""
+            return self._challenge(decode_as(body, Opening), body), ""
         return self._judge(self._opening, decode_as(body, Answer).proof)
 
+    def keys(self) -> DirectionKeys:
+        """For what follows, once the service is known. Raises BadFrame."""
+        assert self._opening and self._secret, "the client has not opened the handshake"
+        return DirectionKeys(*self._secret.keys(self._key, self._transcript, self._opening.share))
+
+    def _challenge(self, opening: Opening, body: bytes) -> bytes:
+        if opening.version != VERSION:
+            raise BadFrame(f"an opening of version {opening.version}; accepted: {VERSION}")
+        _check(opening)
+        self._opening, self._secret = opening, _Secret()
+        self.sealed = self.sealed or opening.sealed
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        frame = encode(Challenge(self._life, self.sealed, nonce, self._secret.share))
+        self._transcript = Transcript(bytes(body), frame[HEADER_BYTES:])
+        return frame
+
     def _judge(self, opening: Opening, proof: bytes) -> tuple[bytes, str]:
-        if not hmac.compare_digest(proof, prove(self._key, "client", opening, self._challenge)):
+        if not hmac.compare_digest(proof, self._transcript.prove(self._key, "client")):
             return encode(Verdict("key", b"")), "wrong proof of the key"
         refused = ""
         if opening.life not in (None, self._life):
             refused = "life"
         elif opening.service not in self._services:
             refused = "service"
-        elif self._sealed_only and not opening.sealed:
-            refused = "plain"
         else:
-            self.service, self.sealed = opening.service, opening.sealed
-        own = prove(self._key, f"server {refused}", opening, self._challenge)
-        return encode(Verdict(refused, own)), _REFUSALS[refused]
-
-    def keys(self) -> DirectionKeys:
-        """For what follows, once the service is known."""
-        assert self._opening, "the client has not opened the handshake"
-        server, client = (_direction_key(self._key, one, self._opening, self._challenge) for one in _DIRECTIONS)
-        return DirectionKeys(server, client)
+            self.service = opening.service
+        return encode(Verdict(refused, self._transcript.prove(self._key, f"server {refused}"))), _REFUSALS[refused]
 
 
 class ClientSide:
-    """A client's handshake: send `opening`, then what `answer` gives, then `judge` the verdict."""
+    """A client's handshake: send `opening`, then what `answer` gives, then `judge` the verdict.
+
+    life: of the server that is wanted; None takes any. sealed: encrypt, whether the server wants that or not.
+    """
 
     def __init__(self, key: bytes, service: str, life: str | None, sealed: bool) -> None:
-        self.sealed = sealed
-        self._key = checked_key(key)
-        self._opening = Opening(VERSION, service, secrets.token_bytes(NONCE_BYTES), life, sealed)
-        self._challenge = Challenge(b"", "")
+        self.sealed = sealed  # known once the server has answered
+        self._key, self._secret = checked_key(key), _Secret()
+        self._wanted = Opening(VERSION, service, life, sealed, secrets.token_bytes(NONCE_BYTES), self._secret.share)
+        self._opening = encode(self._wanted)
+        self._challenge: Challenge | None = None
+        self._transcript = Transcript(b"", b"")
 
     def opening(self) -> bytes:
         """The first frame."""
-        return encode(self._opening)
+        return self._opening
 
     def answer(self, body: bytes) -> bytes:
         """The frame that proves the key to the server that sent this challenge. Raises BadFrame if it is none."""
-        self._challenge = decode_as(body, Challenge)
-        if len(self._challenge.nonce) != NONCE_BYTES:
-            raise BadFrame(f"a challenge of {len(self._challenge.nonce)} bytes; accepted: {NONCE_BYTES}")
-        return encode(Answer(prove(self._key, "client", self._opening, self._challenge)))
+        challenge: Challenge = decode_as(body, Challenge)
+        _check(challenge)
+        self._challenge = challenge
+        self.sealed = self.sealed or challenge.sealed
+        self._transcript = Transcript(self._opening[HEADER_BYTES:], bytes(body))
+        return encode(Answer(self._transcript.prove(self._key, "client")))
 
     def judge(self, body: bytes) -> str:
         """The server's life, once it has proved the key and agreed. Raises KeyRefused, OtherLife or BadFrame."""
+        assert self._challenge, "the server has not answered the opening"
         verdict: Verdict = decode_as(body, Verdict)
         if verdict.refused == "key":
             raise KeyRefused("the server says that this is not the run's key")
-        own = prove(self._key, f"server {verdict.refused}", self._opening, self._challenge)
-        if not hmac.compare_digest(verdict.proof, own):
+        if not hmac.compare_digest(verdict.proof, self._transcript.prove(self._key, f"server {verdict.refused}")):
             raise KeyRefused("the server does not prove that it has the run's key")
-        if verdict.refused == "life":
-            raise OtherLife(f"the server is of life {self._challenge.life}, this process of life {self._opening.life}")
-        if verdict.refused == "plain":
-            raise KeyRefused("the server wants what is said to be encrypted, and this process does not")
+        wanted, life = self._wanted, self._challenge.life
+        if verdict.refused == "life" or wanted.life not in (None, life):
+            raise OtherLife(f"the server is of life {life}, this process of life {wanted.life}")
         if verdict.refused:
-            raise KeyRefused(f"the server has no service {self._opening.service!r}")
-        return self._challenge.life
+            raise KeyRefused(f"the server has no service {wanted.service!r}: another one was wanted")
+        return life
 
     def keys(self) -> DirectionKeys:
-        """For what follows, once the verdict is a yes."""
-        server, client = (_direction_key(self._key, one, self._opening, self._challenge) for one in _DIRECTIONS)
+        """For what follows, once the verdict is a yes. Raises BadFrame."""
+        assert self._challenge, "the server has not answered the opening"
+        server, client = self._secret.keys(self._key, self._transcript, self._challenge.share)
         return DirectionKeys(client, server)
 
 
-def _direction_key(key: bytes, sender: str, opening: Opening, challenge: Challenge) -> bytes:
-    return prove(key, f"seal of the {sender}", opening, challenge)
+def _check(said: Opening | Challenge) -> None:
+    if (len(said.nonce), len(said.share)) != (NONCE_BYTES, SHARE_BYTES):
+        raise BadFrame(
+            f"a nonce of {len(said.nonce)} and a share of {len(said.share)} bytes; accepted: {NONCE_BYTES} and "
+            f"{SHARE_BYTES}"
+        )

@@ -6,10 +6,11 @@ import selectors
 import socket
 from collections import deque
 
-from volary.comm.errors import ConnectionLost
+from volary.comm.errors import BadFrame, ConnectionLost
 from volary.comm.frames import FRAME_BYTES, HEADER_BYTES, STRANGER_FRAME_BYTES, FrameReader
 from volary.comm.handshake import ServerSide
 from volary.comm.sealing import TAG_BYTES, Seal
+from volary.comm.service import Guest
 
 _READ_BYTES = 64 * 2**10
 _PAUSE_BYTES = 2**20  # a peer with this much unread output is not read from until it has caught up
@@ -36,13 +37,25 @@ class Peer:
         reading = selectors.EVENT_READ if self.waiting_bytes < _PAUSE_BYTES else 0
         return reading | (selectors.EVENT_WRITE if self._output else 0)
 
-    def trust(self) -> None:
-        """The key is proved: larger frames are welcome, and encrypted from now on if the client wants that."""
-        if self.side.sealed:
+    def trust(self, *, leaves: bool) -> None:
+        """The key is proved: larger frames are welcome, and encrypted from now on if that was agreed. Raises BadFrame.
+
+        leaves: its first message is encrypted in any case, and is all that is read here.
+        """
+        if self.side.sealed or leaves:
             keys = self.side.keys()
             self._seals = Seal(keys.outgoing), Seal(keys.incoming)
+        if leaves:
+            return
         self._reader.limit_bytes = FRAME_BYTES + (TAG_BYTES if self._seals else 0)
         self._read_bytes = _READ_BYTES
+
+    def leave(self, hello: bytes) -> Guest:
+        """Hand the connection over, after its first message. Raises BadFrame if more has been said."""
+        assert self._seals is not None, "it has not been trusted"
+        if self._reader.pending_bytes:
+            raise BadFrame("more was said than a first message")
+        return Guest(self.plug, self.address, *self._seals, self.side.sealed, hello)
 
     def read(self) -> None:
         """Take what has arrived. Raises ConnectionLost at its end."""

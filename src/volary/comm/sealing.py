@@ -7,7 +7,8 @@ alone: so a nonce is never used twice, and what is replayed, left out, swapped o
 from __future__ import annotations
 
 import ipaddress
-from typing import TypeAlias
+import threading
+from typing import Literal, TypeAlias
 
 from volary.comm.errors import BadFrame
 from volary.comm.frames import HEADER_BYTES
@@ -16,6 +17,7 @@ TAG_BYTES = 16
 _NONCE_BYTES = 12
 _CHANGED = "what arrived is not what was sent: changed on the way, replayed, or out of order"
 
+Security = Literal["encrypted", "always", "authenticated"]
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
 
@@ -25,6 +27,11 @@ def stays_here(address: str) -> bool:
     return (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
+def encrypts(security: Security, address: str) -> bool:
+    """Whether what is said to `address` is to be encrypted: "always", or "encrypted" where it leaves this machine."""
+    return security == "always" or (security == "encrypted" and not stays_here(address))
+
+
 class Seal:
     """Seals what is sent, or opens what is received, in that order; never both with one object.
 
@@ -32,12 +39,12 @@ class Seal:
     """
 
     def __init__(self, key: bytes) -> None:
-        # costs 15 ms, which whoever stays on one machine's keyed server need not pay
+        # costs 15 ms, which `volary --help` need not pay
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         self._cipher, self._invalid = AESGCM(key), InvalidTag
-        self._count = 0
+        self._count, self._counting = 0, threading.Lock()
 
     def seal(self, data: Bytes, known: Bytes = b"") -> bytes:
         """`data` encrypted, and TAG_BYTES more."""
@@ -71,5 +78,6 @@ class Seal:
         return self.open(body, len(body).to_bytes(HEADER_BYTES, "big"))
 
     def _nonce(self) -> bytes:
-        self._count += 1
-        return self._count.to_bytes(_NONCE_BYTES, "big")
+        with self._counting:  # one nonce twice would give the key away: not even by two threads at once
+            self._count += 1
+            return self._count.to_bytes(_NONCE_BYTES, "big")

@@ -19,8 +19,8 @@ from volary.comm.errors import BadFrame, BadMessage, ConnectionLost
 from volary.comm.frames import decode, encode
 from volary.comm.handshake import ServerSide, checked_key
 from volary.comm.peer import Peer
-from volary.comm.sealing import stays_here
-from volary.comm.service import CLOSE, Replies, Service
+from volary.comm.sealing import Security, encrypts
+from volary.comm.service import CLOSE, Reception, Replies, Service
 
 _log = logging.getLogger(__name__)
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -43,21 +43,25 @@ class Limits:
 class KeyedServer:
     """Serves `services`, by name, on a free port of `host`. Services are called from its one thread only.
 
-    life: what this server tells its clients of itself (made up if None). `refusals` counts by address who was turned
-    away or left without proving the key. Raises BadInput if the key is too short.
+    life: what this server proves to be (made up if None). security: what is encrypted, whatever the clients want.
+    `refusals` counts by address who was turned away or left without proving the key. Raises BadInput if it is none.
     """
 
     def __init__(
         self,
         key: bytes,
-        services: Mapping[str, Service],
+        services: Mapping[str, Service | Reception],
         host: str = "127.0.0.1",
         life: str | None = None,
         limits: Limits | None = None,
+        security: Security = "encrypted",
     ) -> None:
         self.life = life or secrets.token_hex(8)
         self.refusals: Counter[str] = Counter()
-        self._key, self._services, self._host = checked_key(key), dict(services), host
+        self._key, self._host, self._security = checked_key(key), host, security
+        self._services = {name: one for name, one in services.items() if not isinstance(one, Reception)}
+        self._receptions = {name: one for name, one in services.items() if isinstance(one, Reception)}
+        self._known = frozenset(services)
         self._limits = limits or Limits()
         self._peers: dict[int, Peer] = {}
         self._strangers: dict[int, Peer] = {}  # those of _peers that have not said hello, oldest first
@@ -187,7 +191,7 @@ class KeyedServer:
 
     def _admit(self, plug: socket.socket, address: str) -> None:
         self._last_number += 1
-        side = ServerSide(self._key, self.life, self._services, sealed_only=not stays_here(address))
+        side = ServerSide(self._key, self.life, self._known, encrypts(self._security, address))
         try:
             peer = Peer(self._last_number, plug, address, side, time.monotonic() + self._limits.handshake_s)
         except OSError:  # it is gone already
@@ -216,14 +220,15 @@ class KeyedServer:
                 peer.flush()
             if events & selectors.EVENT_READ:
                 peer.read()
-                while (body := peer.take()) is not None:
+                while peer.number in self._peers and (body := peer.take()) is not None:
                     self._hear(peer, body)
         except ConnectionLost as problem:
             self._doom(peer, str(problem))
         except (BadFrame, BadMessage) as problem:
             self._doom(peer, str(problem), blame=True)
         else:
-            self._watch(peer)
+            if peer.number in self._peers:  # it was not handed over
+                self._watch(peer)
 
     def _hear(self, peer: Peer, body: bytes) -> None:
         now = time.monotonic()
@@ -234,7 +239,9 @@ class KeyedServer:
             if refusal:
                 raise BadMessage(refusal)
             if peer.side.service is not None:
-                peer.trust()
+                peer.trust(leaves=peer.side.service in self._receptions)
+        elif name in self._receptions:
+            self._hand_over(peer, self._receptions[name], body)
         elif peer.opened:
             self._ask(peer, self._services[name].received, peer.number, decode(body), now)
         else:
@@ -244,6 +251,16 @@ class KeyedServer:
             del self._strangers[peer.number]
             peer.opened = True
             self._ask(peer, self._services[name].opened, peer.number, hello, now)
+
+    def _hand_over(self, peer: Peer, reception: Reception, hello: bytes) -> None:
+        guest = peer.leave(hello)
+        self._selector.unregister(peer.plug)
+        try:
+            reception.take(guest)
+        except (BadFrame, BadMessage):
+            self._selector.register(peer.plug, peer.events, peer)  # to be buried as others are
+            raise
+        del self._peers[peer.number], self._strangers[peer.number]
 
     def _ask(self, peer: Peer | None, method: Callable[..., Replies], *arguments: Any) -> None:
         """Call a service. What it did not mean to raise is our bug: logged, and only this peer pays for it."""

@@ -1,9 +1,13 @@
-"""What a keyed server carries: a plain state machine over messages and a clock that is handed in."""
+"""What a keyed server carries: plain state machines over messages and a clock, or who takes connections over."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
+
+from volary.comm.sealing import Seal
 
 CLOSE: Final = object()  # as a message: close this peer's connection once all before it is sent
 
@@ -28,3 +32,29 @@ class Service(Protocol):
 
     def tick(self, now: float) -> Replies:
         """About every 0.1 s: the place for deadlines."""
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A connection that has proved the key, and its first message; nothing has been said to it since.
+
+    outgoing, incoming: go on where the handshake ended. sealed: one of the two sides wants all to be encrypted.
+    """
+
+    plug: socket.socket
+    address: str
+    outgoing: Seal
+    incoming: Seal
+    sealed: bool
+    hello: bytes
+
+
+@dataclass(frozen=True)
+class Reception:
+    """A service that takes each connection over once it is known, in the server's thread: it must not wait.
+
+    The socket is its own from then on. It raises BadFrame or BadMessage
+    for those whom it does not take.
+    """
+
+    take: Callable[[Guest], None]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from volary.comm.board import Board
+from volary.comm.sealing import Security
 from volary.comm.server import KeyedServer
 from volary.comm.service import Replies, Service
 from volary.driver.cpu_use import CpuUse
@@ -35,7 +36,10 @@ Launcher = Callable[[Meeting], Handle]
 
 
 class Drive:
-    """One life of a run. host: where it listens. kept_by: makes who keeps the parameters beside the workers."""
+    """One life of a run. host: where it listens. kept_by: makes who keeps the parameters beside the workers.
+
+    security: what is encrypted of what is said to it.
+    """
 
     def __init__(
         self,
@@ -45,9 +49,10 @@ class Drive:
         watcher: Watcher,
         host: str = "127.0.0.1",
         kept_by: Callable[[Journal], Keepers] = lambda _: Nobody(),
+        security: Security = "encrypted",
     ) -> None:
         self._directory, self._world_size, self._watcher, self._host = directory, world_size, watcher, host
-        self._kept_by = kept_by
+        self._kept_by, self._security = kept_by, security
         self._keepers: Keepers = Nobody()
         self._watch = Watch(world_size, rules, time.monotonic())
         self._exits: list[Exited] = []
@@ -86,7 +91,8 @@ class Drive:
         self._keepers = keepers = self._kept_by(journal)
         hub = Hub(self._watch, journal, keepers.without if keepers.elastic else None)
         services: dict[str, Service] = {"pulse": hub, "board": Board(), "door": Door(self._watch, self._why_closed)}
-        server = KeyedServer(self._directory.key(), services | dict(keepers.services), self._host)
+        services |= dict(keepers.services)
+        server = KeyedServer(self._directory.key(), services, self._host, security=self._security)
         server.start()
         try:
             meeting = Meeting(*server.address, life, server.life)

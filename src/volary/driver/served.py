@@ -146,6 +146,7 @@ class Served:
             "VOLARY_ADDRESS": self._host,
             "VOLARY_LIFE": meeting.life,
             "VOLARY_MEET": meeting.address,
+            "VOLARY_SERVER_LIFE": meeting.server_life,
             "VOLARY_RUN": self._directory.path,
             "OMP_NUM_THREADS": max(1, len(cores_here()) // (self._count + self._strategy.workers)),
         }

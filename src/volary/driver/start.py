@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from volary.comm.sealing import Security
 from volary.data.idle import refuse_idle_workers
 from volary.driver.drive import Drive
 from volary.driver.ending import Ending, Watcher
@@ -139,7 +140,8 @@ def drive_of(directory: RunDirectory, task: Task, watcher: Watcher, host: str = 
             return Served(directory, task, journal, host)
         return Nobody()
 
-    return Drive(directory, task.strategy.workers, rules_of(task), watcher, host, kept_by)
+    security: Security = "always" if task.strategy.security == "always" else "encrypted"
+    return Drive(directory, task.strategy.workers, rules_of(task), watcher, host, kept_by, security)
 
 
 def _stem(task: Task) -> str:

@@ -28,7 +28,6 @@ class Server:
 
     servers: int | Literal["colocated"] = 1  # server processes; colocated: one beside each of the first workers
     replicas: int = 1  # servers that keep each slice; with 2 the run goes on when one server is killed
-    security: Literal["encrypted", "authenticated"] = "encrypted"  # of what leaves the machine
     pulls: Literal["none", "fp16", "bf16", "int8"] = "none"  # codec of what has changed since a worker's last pull
     transport: Literal["auto", "tcp", "shared"] = "auto"  # auto: shared memory inside a machine, TCP between machines
     factors: bool = False  # Linear layers push, where that is fewer bytes, the vectors whose products the gradient is

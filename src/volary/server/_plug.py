@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from volary.comm.errors import BadFrame, ConnectionLost, KeyRefused
+from volary.comm.errors import BadFrame, ConnectionLost, KeyRefused, OtherLife
 from volary.server._bell import Bell
 from volary.server.header import Header
 
@@ -54,9 +54,11 @@ class Owner(Protocol):
 
 
 class Plug:
-    """To server `number` at `address`. connect: opens a channel to there."""
+    """To server `number` at `address`. connect: opens a channel to it there."""
 
-    def __init__(self, number: int, address: tuple[str, int], connect: Callable[[tuple[str, int]], Channel], to: Owner):
+    def __init__(
+        self, number: int, address: tuple[str, int], connect: Callable[[int, tuple[str, int]], Channel], to: Owner
+    ):
         self._number, self._address, self._connect, self._to = number, address, connect, to
         self._channel: Channel | None = None
         self._past = (0, 0)
@@ -119,7 +121,7 @@ class Plug:
         while not self._ended.is_set():
             try:
                 return self._open()
-            except (ConnectionLost, KeyRefused):
+            except (ConnectionLost, KeyRefused, OtherLife):
                 if not told and time.monotonic() - since > GIVE_UP_S:
                     told = True
                     self._to.unreachable(self._number)
@@ -127,7 +129,7 @@ class Plug:
         return None
 
     def _open(self) -> Channel:
-        channel = self._connect(self._address)
+        channel = self._connect(self._number, self._address)
         with self._lock:
             if self._ended.is_set():
                 channel.close()

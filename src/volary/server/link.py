@@ -50,15 +50,15 @@ class Desk(Protocol):
 class Link:
     """Carries what `client` wants said, the most urgent first, and what servers answer.
 
-    connect: opens a channel to an address; raises ConnectionLost. unreachable: told of a server that no connection can
-    be had to. changed: notified whenever something that somebody may wait for has changed; held while the client is
-    asked.
+    connect: opens a channel to a server at an address; raises ConnectionLost. unreachable: told of a server that no
+    connection can be had to. changed: notified whenever something that somebody may wait for has changed; held while
+    the client is asked.
     """
 
     def __init__(
         self,
         client: Client,
-        connect: Callable[[tuple[str, int]], Channel],
+        connect: Callable[[int, tuple[str, int]], Channel],
         unreachable: Callable[[int], None],
     ) -> None:
         self.changed = threading.Condition(threading.RLock())

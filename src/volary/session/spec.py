@@ -113,6 +113,7 @@ class Strategy:
     codec: Annotated[Any, Choice("volary.codec")] = "none"  # how gradients are compressed
     partition: Annotated[Any, Choice("volary.partition")] = "data"  # which part of the network each worker holds
     backend: Literal["auto", "gloo", "nccl", "mpi"] = "auto"  # auto: gloo on CPU, NCCL on CUDA; mpi: if torch has it
+    security: Literal["encrypted", "always", "authenticated"] = "encrypted"  # see docs/security.md
     bucket_mb: float = 8.0  # MiB that travel at once: small parameters together, large ones in blocks of rows
     suspect_after_s: float = 5.0  # seconds of silence after which a worker is reported as suspect
     give_up_after_s: float = 10.0  # seconds of silence after which a worker counts as lost

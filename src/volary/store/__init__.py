@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from volary.comm.transports._base import Security
+    from volary.comm.sealing import Security
     from volary.store._base import Store
     from volary.store.served import Served
 

@@ -35,9 +35,11 @@ def main(order: str) -> int:
         key = bytes.fromhex(Path(told.key_file).read_text())
         hello = msgspec.to_builtins(ServerHello(told.number))
         with Connection.open(told.host, told.port, key, "store", hello, timeout_s=START_TIMEOUT_S) as connection:
+            from volary.comm.transports._base import Credentials
             from volary.store.process import run  # imports torch: the register knows of us by now
 
-            run(told.settings, connection, told.host, key)
+            own = Credentials(key, connection.life, told.number, told.settings.security)
+            run(told.settings, connection, told.host, own)
     except VolaryError as error:
         print(error, file=sys.stderr)
         return error.exit_code

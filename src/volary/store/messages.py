@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from volary.comm.errors import BadMessage
-from volary.comm.transports._base import Security
+from volary.comm.sealing import Security
 from volary.store.kinds import Count, Kind
 from volary.store.settings import Mode
 

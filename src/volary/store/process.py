@@ -9,6 +9,7 @@ import torch
 
 from volary.comm.errors import ConnectionLost
 from volary.comm.shared_memory import available_bytes
+from volary.comm.transports._base import Credentials
 from volary.comm.transports.auto import Auto
 from volary.comm.wire import Connection
 from volary.errors import BadInput
@@ -25,12 +26,15 @@ LOOK_S = 0.2  # how soon what failed in another thread is said
 MOST_BYTES = 2**40  # of a slice
 
 
-def run(settings: Settings, connection: Connection, host: str, key: bytes) -> None:
-    """Serve until the register has gone. A failure of our own or of the user's updater is told to it, and raised."""
+def run(settings: Settings, connection: Connection, host: str, own: Credentials) -> None:
+    """Listen on `host`, and serve until the register has gone.
+
+    A failure of our own or of the user's updater is told to it, and raised.
+    """
     torch.set_num_threads(1)  # as many threads as there are connections work at once
     try:
         with closing(_Keeper(settings)) as keeper:
-            listener = Auto().listen(host, key, settings.security, {}, keeper.host.accepted)
+            listener = Auto().listen(host, own, keeper.host.accepted)
             with closing(listener):
                 connection.send(Ready(listener.address[1]))
                 _follow(connection, keeper)

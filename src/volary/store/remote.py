@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from volary.comm.transports._base import Credentials
 from volary.comm.transports.auto import Auto
 from volary.errors import PeerLost, ServerLost, VolaryError
 from volary.server.client import Client
@@ -47,9 +48,9 @@ class RemoteStore:
         self._finding = threading.Lock()
         transport = Auto()
 
-        def connect(address: tuple[str, int]) -> Channel:
-            hello = {"worker": welcome.number}
-            return transport.connect(address, admission.key, welcome.security, hello, CONNECT_TIMEOUT_S)
+        def connect(server: int, address: tuple[str, int]) -> Channel:
+            wanted = Credentials(admission.key, admission.connection.life, server, welcome.security)
+            return transport.connect(address, wanted, {"worker": welcome.number}, CONNECT_TIMEOUT_S)
 
         self._shelves = Shelves(transport.memory)
         self._client = Client([], welcome.number)

@@ -14,6 +14,7 @@ from typing import Self
 
 import msgspec
 
+from volary.comm.sealing import Security
 from volary.comm.server import KeyedServer
 from volary.errors import BadInput, ServerLost, SettingError
 from volary.store.__main__ import Order
@@ -58,7 +59,8 @@ class Served:
         self.key_file = Path(self._folder.name) / "key"
         self.key_file.touch(mode=0o600)
         self.key_file.write_text(key.hex())
-        self._server = KeyedServer(key, {"store": self._register}, self._host)
+        security: Security = "always" if self._settings.security == "always" else "encrypted"
+        self._server = KeyedServer(key, {"store": self._register}, self._host, security=security)
         try:
             self._begin()
         except BaseException:

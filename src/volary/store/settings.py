@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
 
-from volary.comm.transports._base import Security
+from volary.comm.sealing import Security
 from volary.errors import SettingError
 from volary.session.checks import require
 from volary.session.reference import UserObject
@@ -49,7 +49,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         for name, number in (("workers", workers), ("servers", servers)):
             require(isinstance(number, int) and 1 <= number <= MOST, name, number, f"1 to {MOST}")
         require(mode in DEFAULTS, "mode", repr(mode), "'sync' or 'async'")
-        require(security in ("encrypted", "authenticated"), "security", repr(security), "'encrypted', 'authenticated'")
+        accepted = get_args(Security)
+        require(security in accepted, "security", repr(security), ", ".join(map(repr, accepted)))
         name, arguments = parted(DEFAULTS[mode] if updater is None else updater)
         if ":" in name:
             name = _found(name)

@@ -34,7 +34,7 @@ SEND_TIMEOUT_S = 1.0  # a driver that reads nothing for so long is stopped
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """A place in a run: who am I, which run is it, and where is its server (of which life).
+    """A place in a run: who am I, which run is it, and where is its server.
 
     connection: to the server, beside the data path. give_up_after_s: of silence, until the server's process, the
     driver, counts as lost. session: the one that this rank was started with, where each rank
@@ -47,8 +47,12 @@ class Membership:
     port: int
     connection: Connection
     give_up_after_s: float
-    server_life: str | None = None
     session: Session | None = None
+
+    @property
+    def server_life(self) -> str:
+        """Of the run's server, as it has proved."""
+        return self.connection.life
 
     @classmethod
     def claim(
@@ -63,7 +67,6 @@ class Membership:
             port=port,
             connection=connection,
             give_up_after_s=welcome["give_up_after_s"],
-            server_life=server_life,
         )
 
     def connect_again(self) -> tuple[Connection, int]:

@@ -9,12 +9,13 @@ from contextlib import ExitStack, contextmanager
 
 from volary.comm.sealing import Seal
 from volary.comm.transports import ROOM
-from volary.comm.transports._base import HEADER_BYTES, Channel, Payload, payload_bytes
+from volary.comm.transports._base import HEADER_BYTES, Channel, Credentials, Payload, payload_bytes
 from volary.comm.transports._greeting import Acquaintance, Introduction
 from volary.comm.transports._plug import Plug
 from volary.comm.transports._tcp import TcpChannel
 
 KEY = b"the key of this test run, 32 b.."
+OWN = Credentials(KEY, "now", 3)
 WITHIN_S = 10.0
 
 
@@ -33,10 +34,10 @@ def joined(name: str, host: str = "127.0.0.1", other: str | None = None) -> Iter
     """Who connects by transport `name`, and who listens by `other` (or the same)."""
     here: queue.SimpleQueue[Channel] = queue.SimpleQueue()
     with ExitStack() as ending:
-        door = ROOM.load(other or name)().listen(host, KEY, "encrypted", {"server": 3}, here.put)
+        door = ROOM.load(other or name)().listen(host, OWN, here.put)
         ending.callback(lambda: here.empty() or here.get().close())
         ending.callback(door.close)
-        client = ROOM.load(name)().connect(door.address, KEY, "encrypted", {"worker": 5}, WITHIN_S)
+        client = ROOM.load(name)().connect(door.address, OWN, {"worker": 5}, WITHIN_S)
         ending.callback(client.close)
         server = here.get(timeout=WITHIN_S)
         ending.callback(server.close)

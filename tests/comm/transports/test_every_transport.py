@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from comm._wiretap import Wiretap, beyond_loopback
-from comm.transports._pairs import KEY, WITHIN_S, anywhere, header, joined
-from volary.comm.errors import BadFrame, ConnectionLost, KeyRefused
+from comm.transports._pairs import OWN, WITHIN_S, anywhere, header, joined
+from volary.comm.errors import BadFrame, ConnectionLost, KeyRefused, OtherLife
+from volary.comm.sealing import Security
+from volary.comm.server import Limits
 from volary.comm.transports import ROOM
 from volary.comm.transports._base import HEADER_BYTES, Payload
-from volary.comm.transports._door import STRANGERS
 from volary.errors import BadInput
 from volary.server import header as headers
 
@@ -168,10 +171,10 @@ def test_closing_wakes_whoever_sends_to_one_that_does_not_read(name: str) -> Non
 def test_who_has_another_key_is_refused_and_counted_and_others_go_on(name: str) -> None:
     transport = ROOM.load(name)()
     with joined(name) as (client, server):
-        door = transport.listen("127.0.0.1", KEY, "encrypted", {}, lambda channel: channel.close())
+        door = transport.listen("127.0.0.1", OWN, lambda channel: channel.close())
         try:
             with pytest.raises(KeyRefused, match="not the run's key"):
-                transport.connect(door.address, b"another key, as long as the 1st", "encrypted", {}, WITHIN_S)
+                transport.connect(door.address, replace(OWN, key=secrets.token_bytes(32)), {}, WITHIN_S)
             until(lambda: door.refusals["127.0.0.1"] == 1)
         finally:
             door.close()
@@ -179,16 +182,30 @@ def test_who_has_another_key_is_refused_and_counted_and_others_go_on(name: str) 
         server.receive(anywhere, WITHIN_S)
 
 
-def test_a_key_that_is_too_short_is_refused(name: str) -> None:
-    with pytest.raises(BadInput, match="at least 16"):
-        ROOM.load(name)().listen("127.0.0.1", b"short", "encrypted", {}, lambda channel: None)
+def test_a_key_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(BadInput, match="accepted: 32 random bytes"):
+        ROOM.load(name)().listen("127.0.0.1", replace(OWN, key=b"short"), lambda channel: None)
+
+
+def test_another_server_and_another_life_that_answer_at_an_address_are_refused(name: str) -> None:
+    transport = ROOM.load(name)()
+    accepted: list[object] = []
+    door = transport.listen("127.0.0.1", OWN, accepted.append)
+    try:
+        with pytest.raises(KeyRefused, match="no service 'server 0': another one was wanted"):
+            transport.connect(door.address, replace(OWN, server=0), {}, WITHIN_S)
+        with pytest.raises(OtherLife, match="of life now, this process of life earlier"):
+            transport.connect(door.address, replace(OWN, life="earlier"), {}, WITHIN_S)
+    finally:
+        door.close()
+    assert not accepted
 
 
 def test_nobody_there_is_said(name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         address = gone.getsockname()
     with pytest.raises(ConnectionLost, match=r"nobody answers at 127\.0\.0\.1"):
-        ROOM.load(name)().connect(address, KEY, "encrypted", {}, 0.2)
+        ROOM.load(name)().connect(address, OWN, {}, 0.2)
 
 
 def test_something_else_that_listens_is_not_taken_for_a_peer(name: str) -> None:
@@ -204,17 +221,17 @@ def test_something_else_that_listens_is_not_taken_for_a_peer(name: str) -> None:
         thread = threading.Thread(target=talk)
         thread.start()
         with pytest.raises(KeyRefused, match="is not of this run"):
-            ROOM.load(name)().connect(other.getsockname(), KEY, "encrypted", {}, WITHIN_S)
+            ROOM.load(name)().connect(other.getsockname(), OWN, {}, WITHIN_S)
         thread.join()
 
 
 def test_a_crowd_of_strangers_keeps_nobody_out(name: str) -> None:
     transport = ROOM.load(name)()
-    door = transport.listen("127.0.0.1", KEY, "encrypted", {}, lambda channel: channel.close())
-    strangers = [socket.create_connection(door.address) for _ in range(STRANGERS + 5)]
+    door = transport.listen("127.0.0.1", OWN, lambda channel: channel.close())
+    strangers = [socket.create_connection(door.address) for _ in range(Limits().strangers + 5)]
     try:
         until(lambda: door.refusals["127.0.0.1"] >= 5)
-        client = transport.connect(door.address, KEY, "encrypted", {}, WITHIN_S)
+        client = transport.connect(door.address, OWN, {}, WITHIN_S)
         with pytest.raises(ConnectionLost, match="closed the connection"):
             client.receive(anywhere, WITHIN_S)
     finally:
@@ -223,9 +240,21 @@ def test_a_crowd_of_strangers_keeps_nobody_out(name: str) -> None:
         door.close()
 
 
-def test_beyond_loopback_nobody_on_the_way_reads_payloads_or_headers(name: str) -> None:
-    outside = beyond_loopback()
-    if outside is None:
+@pytest.mark.parametrize(
+    ("mine", "theirs", "where"),
+    [
+        ("encrypted", "encrypted", "beyond loopback"),
+        ("authenticated", "encrypted", "beyond loopback"),
+        ("encrypted", "authenticated", "beyond loopback"),
+        ("always", "encrypted", "on loopback"),
+        ("encrypted", "always", "on loopback"),
+    ],
+)
+def test_nobody_on_the_way_reads_headers_or_payloads_if_one_side_wants_that(
+    name: str, mine: Security, theirs: Security, where: str
+) -> None:
+    host = beyond_loopback() if where == "beyond loopback" else "127.0.0.1"
+    if host is None:
         pytest.skip("this machine has no address beyond loopback")
     secret = b"values that nobody else should see"
     here: list[bytes] = []
@@ -237,10 +266,11 @@ def test_beyond_loopback_nobody_on_the_way_reads_payloads_or_headers(name: str) 
         heard.set()
         channel.close()  # type: ignore[attr-defined]
 
-    door = ROOM.load(name)().listen(outside, KEY, "encrypted", {"hello": secret.decode()}, accepted)
+    door = ROOM.load(name)().listen(host, replace(OWN, security=theirs), accepted)
     try:
         with Wiretap(door.address) as tap:
-            client = ROOM.load(name)().connect(tap.address, KEY, "encrypted", {}, WITHIN_S)
+            wanted = replace(OWN, security=mine)
+            client = ROOM.load(name)().connect(tap.address, wanted, {"hello": secret.decode()}, WITHIN_S)
             client.send(header(len(secret), 0x41), memoryview(secret))
             assert heard.wait(WITHIN_S)
             client.close()
@@ -248,15 +278,3 @@ def test_beyond_loopback_nobody_on_the_way_reads_payloads_or_headers(name: str) 
         door.close()
     assert here == [secret]
     assert all(secret not in said and b"A" * 10 not in said for said in tap.heard)
-
-
-def test_who_wants_encryption_refuses_those_who_do_not(name: str) -> None:
-    outside = beyond_loopback()
-    if outside is None:
-        pytest.skip("this machine has no address beyond loopback")
-    door = ROOM.load(name)().listen(outside, KEY, "encrypted", {}, lambda channel: channel.close())
-    try:
-        with pytest.raises(KeyRefused, match="wants what is said to be encrypted"):
-            ROOM.load(name)().connect(door.address, KEY, "authenticated", {}, WITHIN_S)
-    finally:
-        door.close()

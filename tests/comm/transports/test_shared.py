@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from comm.transports._pairs import KEY, WITHIN_S, anywhere, header, joined
+from comm.transports._pairs import OWN, WITHIN_S, anywhere, header, joined
 from volary.comm.errors import BadFrame, ConnectionLost
 from volary.comm.transports import ROOM, _connections, _lending, _segments
 from volary.comm.transports._base import Channel, Payload
@@ -195,7 +195,8 @@ def test_a_loan_returned_twice_or_never_made_is_passed_over() -> None:
 LENDER = """
 import sys
 from volary.comm.transports import ROOM
-channel = ROOM.load("shared")().connect(("127.0.0.1", int(sys.argv[1])), {key!r}, "encrypted", {{}}, 10)
+from volary.comm.transports._base import Credentials
+channel = ROOM.load("shared")().connect(("127.0.0.1", int(sys.argv[1])), Credentials({key!r}, "now", 3), {{}}, 10)
 memory = channel.memory({size})
 memory[:6] = b"lender"
 channel.send(bytes(40) + (6).to_bytes(8, "little"), memory[:6])
@@ -213,8 +214,8 @@ def lender() -> Iterator[tuple[subprocess.Popen[bytes], Channel]]:
         found.append(channel)
         met.set()
 
-    door = ROOM.load("shared")().listen("127.0.0.1", KEY, "encrypted", {}, accepted)
-    program = LENDER.format(key=KEY, size=SIZE)
+    door = ROOM.load("shared")().listen("127.0.0.1", OWN, accepted)
+    program = LENDER.format(key=OWN.key, size=SIZE)
     process = subprocess.Popen([sys.executable, "-c", program, str(door.address[1])])
     try:
         assert met.wait(WITHIN_S)

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from volary.comm.sealing import Security
 
 HEADER_BYTES = 48  # of every message; its last eight say how many bytes follow, little-endian
 
-Security = Literal["encrypted", "authenticated"]
 Payload: TypeAlias = memoryview  # of bytes, writable where it is received into
 Place: TypeAlias = Callable[[bytes], Payload | None]
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What the two ends of a channel prove to each other: that they have the run's key, and that the one that listens
+    is server number `server` of this `life` of the run. security: what is encrypted; whoever wants more has it.
+    """
+
+    key: bytes = field(repr=False)
+    life: str
+    server: int
+    security: Security = "encrypted"
 
 
 def payload_bytes(header: bytes) -> int:
@@ -108,24 +122,25 @@ class Listener(Protocol):
 class Transport(Protocol):
     """Settings of a transport. The first message of each side is its hello: a small mapping, in `Channel.peer`.
 
-    Whatever leaves loopback is encrypted, or with security="authenticated" its headers are and payloads travel as they
-    are. A side that wants encryption has it, whatever the other says.
+    Headers are encrypted, and payloads where they leave loopback; with security="always" everywhere, and with
+    "authenticated" nowhere. A side that wants encryption has it, whatever the other says.
     """
 
     def memory(self, size_bytes: int) -> Payload:
         """As `Channel.memory`, before there is a channel."""
         ...
 
-    def listen(
-        self, host: str, key: bytes, security: Security, hello: dict[str, Any], accepted: Callable[[Channel], None]
-    ) -> Listener:
+    def listen(self, host: str, own: Credentials, accepted: Callable[[Channel], None]) -> Listener:
         """Listen on a free port of `host`. accepted: called with each channel whose other side has proved the key, in a
         thread of the channel's own, which ends with the call. Raises OSError.
         """
         ...
 
     def connect(
-        self, address: tuple[str, int], key: bytes, security: Security, hello: dict[str, Any], timeout_s: float
+        self, address: tuple[str, int], wanted: Credentials, hello: dict[str, Any], timeout_s: float
     ) -> Channel:
-        """Prove the key to a listener. Raises ConnectionLost, KeyRefused."""
+        """Prove the key to a listener, and have it prove that it is who is wanted.
+
+        Raises ConnectionLost, KeyRefused, OtherLife.
+        """
         ...

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from volary.comm.errors import ConnectionLost
-from volary.comm.handshake import checked_key
 from volary.comm.shared_memory import machine
-from volary.comm.transports._base import Channel, Security
+from volary.comm.transports._base import Channel, Credentials
 from volary.comm.transports._door import Door
-from volary.comm.transports._greeting import Acquaintance, Introduction, answer, ask
+from volary.comm.transports._greeting import Acquaintance, Introduction, ask
 from volary.comm.transports._lending import LendingChannel
 from volary.comm.transports._plug import Plug
 from volary.comm.transports._segments import why_not
@@ -21,26 +20,18 @@ from volary.comm.transports._tcp import TcpChannel
 _RETRY_S = 0.05  # between attempts while the other side is too busy with strangers to keep us
 
 
-def listen(
-    host: str,
-    key: bytes,
-    security: Security,
-    hello: dict[str, Any],
-    accepted: Callable[[Channel], None],
-    shares: bool,
-) -> Door:
+def listen(host: str, own: Credentials, accepted: Callable[[Channel], None], shares: bool) -> Door:
     """See `Transport.listen`. shares: offer shared memory to those of this machine. Raises OSError, BadInput."""
-    own, known_key = _introduction(hello, shares), checked_key(key)
+    introduction = _introduction({"server": own.server}, shares)
 
-    def welcome(plug: socket.socket, address: str, deadline: float) -> Callable[[], None]:
-        channel = _channel(plug, address, own, answer(plug, known_key, security, own, deadline))
-        return lambda: accepted(channel)
+    def welcome(plug: socket.socket, address: str, known: Acquaintance) -> None:
+        accepted(_channel(plug, address, introduction, known))
 
-    return Door(host, welcome)
+    return Door(host, own, introduction, welcome)
 
 
 def connect(
-    address: tuple[str, int], key: bytes, security: Security, hello: dict[str, Any], timeout_s: float, shares: bool
+    address: tuple[str, int], wanted: Credentials, hello: dict[str, Any], timeout_s: float, shares: bool
 ) -> Channel:
     """See `Transport.connect`. shares: take shared memory where the other side offers it.
 
@@ -50,7 +41,7 @@ def connect(
     while True:
         plug = _plug(address, deadline)
         try:
-            return _channel(plug, address[0], own, ask(plug, key, security, own, deadline))
+            return _channel(plug, address[0], own, ask(plug, wanted, own, deadline))
         except ConnectionLost:
             plug.close()
             if time.monotonic() + _RETRY_S >= deadline:

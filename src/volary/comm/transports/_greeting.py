@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import socket
 import time
 from collections.abc import Iterator
@@ -12,13 +11,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from volary.comm.errors import BadFrame, BadMessage, ConnectionLost, KeyRefused
+from volary.comm.errors import BadFrame, ConnectionLost, KeyRefused
 from volary.comm.frames import HEADER_BYTES, STRANGER_FRAME_BYTES, decode_as, encode
-from volary.comm.handshake import ClientSide, ServerSide
-from volary.comm.sealing import Seal, stays_here
-from volary.comm.transports._base import Security
+from volary.comm.handshake import ClientSide
+from volary.comm.sealing import Seal, encrypts
+from volary.comm.service import Guest
+from volary.comm.transports._base import Credentials
 
-SERVICE = "tensors"
+HANDSHAKE_S = 5.0  # from accepting a connection until its hello
+
+
+def service(server: int) -> str:
+    """What a server is asked for, and proves to be."""
+    return f"server {server}"
 
 
 class Introduction(Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,15 +43,14 @@ class Acquaintance:
     other: Introduction
 
 
-def ask(plug: socket.socket, key: bytes, security: Security, own: Introduction, deadline: float) -> Acquaintance:
+def ask(plug: socket.socket, wanted: Credentials, own: Introduction, deadline: float) -> Acquaintance:
     """The handshake of the side that connects, until `deadline` of the monotonic clock.
 
-    Raises KeyRefused, ConnectionLost.
+    Raises KeyRefused, OtherLife, ConnectionLost.
     """
     line = _Line(plug, deadline)
     address = line.address()
-    sealed = security == "encrypted" and not stays_here(address)
-    side = ClientSide(key, SERVICE, None, sealed)
+    side = ClientSide(wanted.key, service(wanted.server), wanted.life, encrypts(wanted.security, address))
     try:
         line.say(side.opening())
         line.say(side.answer(line.hear()))
@@ -54,26 +58,16 @@ def ask(plug: socket.socket, key: bytes, security: Security, own: Introduction, 
         keys = side.keys()
         outgoing, incoming = Seal(keys.outgoing), Seal(keys.incoming)
         line.say(outgoing.seal_frame(encode(own)))
-        return Acquaintance(outgoing, incoming, sealed, decode_as(incoming.open_body(line.hear()), Introduction))
+        return Acquaintance(outgoing, incoming, side.sealed, decode_as(incoming.open_body(line.hear()), Introduction))
     except BadFrame as problem:
         raise KeyRefused(f"what listens at {address} is not of this run: {problem}") from None
 
 
-def answer(plug: socket.socket, key: bytes, security: Security, own: Introduction, deadline: float) -> Acquaintance:
-    """The handshake of the side that listens. Raises BadFrame, BadMessage, ConnectionLost."""
-    line = _Line(plug, deadline)
-    sealed_only = security == "encrypted" and not stays_here(line.address())
-    side = ServerSide(key, secrets.token_hex(8), {SERVICE}, sealed_only)
-    while side.service is None:
-        frame, refusal = side.receive(line.hear())
-        line.say(frame)
-        if refusal:
-            raise BadMessage(refusal)
-    keys = side.keys()
-    outgoing, incoming = Seal(keys.outgoing), Seal(keys.incoming)
-    other = decode_as(incoming.open_body(line.hear()), Introduction)
-    line.say(outgoing.seal_frame(encode(own)))
-    return Acquaintance(outgoing, incoming, side.sealed, other)
+def introduced(guest: Guest, own: Introduction, said: Introduction) -> Acquaintance:
+    """The last word of the handshake of the side that listens. Raises ConnectionLost."""
+    line = _Line(guest.plug, time.monotonic() + HANDSHAKE_S)
+    line.say(guest.outgoing.seal_frame(encode(own)))
+    return Acquaintance(guest.outgoing, guest.incoming, guest.sealed, said)
 
 
 class _Line:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from volary.comm.transports._base import Channel, Listener, Payload, Security
+from volary.comm.transports._base import Channel, Credentials, Listener, Payload
 from volary.errors import SettingError
 
 
@@ -20,22 +20,20 @@ class Shared:
 
         return memory(size_bytes)
 
-    def listen(
-        self, host: str, key: bytes, security: Security, hello: dict[str, Any], accepted: Callable[[Channel], None]
-    ) -> Listener:
+    def listen(self, host: str, own: Credentials, accepted: Callable[[Channel], None]) -> Listener:
         """See `Transport`."""
         from volary.comm.transports._connections import listen
 
-        return listen(host, key, security, hello, accepted, shares=True)
+        return listen(host, own, accepted, shares=True)
 
     def connect(
-        self, address: tuple[str, int], key: bytes, security: Security, hello: dict[str, Any], timeout_s: float
+        self, address: tuple[str, int], wanted: Credentials, hello: dict[str, Any], timeout_s: float
     ) -> Channel:
         """As `_base.Transport` says; raises SettingError if the other side is not on this machine."""
         from volary.comm.transports._connections import connect
         from volary.comm.transports._lending import LendingChannel
 
-        channel = connect(address, key, security, hello, timeout_s, shares=True)
+        channel = connect(address, wanted, hello, timeout_s, shares=True)
         if not isinstance(channel, LendingChannel):
             channel.close()
             raise SettingError(

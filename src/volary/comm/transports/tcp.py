@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from volary.comm.transports._base import Channel, Listener, Payload, Security
+from volary.comm.transports._base import Channel, Credentials, Listener, Payload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,21 +17,19 @@ class Tcp:
         """See `Transport`."""
         return memoryview(bytearray(size_bytes))
 
-    def listen(
-        self, host: str, key: bytes, security: Security, hello: dict[str, Any], accepted: Callable[[Channel], None]
-    ) -> Listener:
+    def listen(self, host: str, own: Credentials, accepted: Callable[[Channel], None]) -> Listener:
         """See `Transport`."""
         from volary.comm.transports._connections import listen
 
-        return listen(host, key, security, hello, accepted, shares=False)
+        return listen(host, own, accepted, shares=False)
 
     def connect(
-        self, address: tuple[str, int], key: bytes, security: Security, hello: dict[str, Any], timeout_s: float
+        self, address: tuple[str, int], wanted: Credentials, hello: dict[str, Any], timeout_s: float
     ) -> Channel:
         """See `Transport`."""
         from volary.comm.transports._connections import connect
 
-        return connect(address, key, security, hello, timeout_s, shares=False)
+        return connect(address, wanted, hello, timeout_s, shares=False)
 
 
 TRANSPORT = Tcp

@@ -25,6 +25,7 @@ def server_beside(member: Membership) -> Iterator[None]:
         "VOLARY_RUN": member.directory.path,
         "VOLARY_MEET": f"{member.host}:{member.port}",
         "VOLARY_LIFE": place.life,
+        "VOLARY_SERVER_LIFE": member.server_life,
         "VOLARY_DRIVER": os.getpid(),
     }
     child = subprocess.Popen(

@@ -10,6 +10,7 @@ import msgspec
 import torch
 
 from volary.comm.transports import ROOM as TRANSPORTS
+from volary.comm.transports._base import Credentials
 from volary.comm.wire import Connection
 from volary.data.feed import Feed
 from volary.data.stream import Stream
@@ -137,9 +138,14 @@ def _facts(member: Membership, session: Session, model: Model, layout: Layout) -
     return code_facts(user_objects(session)) | settings | shape_facts(model.module) | plan
 
 
-def _connect(session: Session, member: Membership, transport: Transport) -> Callable[[tuple[str, int]], Channel]:
-    security, key, hello = session.strategy.exchange.security, member.directory.key(), {"worker": member.place.rank}
-    return lambda address: transport.connect(address, key, security, hello, CONNECT_TIMEOUT_S)
+def _connect(session: Session, member: Membership, transport: Transport) -> Callable[[int, tuple[str, int]], Channel]:
+    key, hello = member.directory.key(), {"worker": member.place.rank}
+
+    def connect(server: int, address: tuple[str, int]) -> Channel:
+        wanted = Credentials(key, member.server_life, server, session.strategy.security)
+        return transport.connect(address, wanted, hello, CONNECT_TIMEOUT_S)
+
+    return connect
 
 
 def _indexed(session: Session, split: Split) -> Samples:

@@ -12,6 +12,7 @@ import torch
 
 from volary.codec import ROOM as CODECS
 from volary.comm.transports import ROOM as TRANSPORTS
+from volary.comm.transports._base import Credentials
 from volary.comm.wire import Connection
 from volary.data.stream import Stream
 from volary.errors import PeerLost
@@ -42,8 +43,10 @@ CONNECT_TIMEOUT_S = 30.0
 READY_TIMEOUT_S = 600.0  # workers that connect early wait for a checkpoint to be read, however large
 
 
-def serve(directory: RunDirectory, number: int, meet: tuple[str, int], address: str) -> None:
-    """Be server `number` of the run whose server is at `meet`, until the run ends; listen for workers on `address`.
+def serve(directory: RunDirectory, number: int, meet: tuple[str, int], life: str, address: str) -> None:
+    """Be server `number` of the run whose server, of this `life`, is at `meet`, until the run ends.
+
+    address: of this machine, to listen for workers on.
 
     Raises PeerLost if the run's server goes away, SettingError, and what the user's code raises.
     """
@@ -59,7 +62,8 @@ def serve(directory: RunDirectory, number: int, meet: tuple[str, int], address: 
     for codec in (session.strategy.codec, pulls):
         if codec is not None:
             try_out(codec)
-    with _Door(session, directory.key(), number, address) as door, _joined(directory, number, meet, door) as connection:
+    own = Credentials(directory.key(), life, number, session.strategy.security)
+    with _Door(session, own, address) as door, _joined(own, meet, door) as connection:
         reports = Reports(connection)
         try:
             welcome = heard(connection.receive(READY_TIMEOUT_S))
@@ -82,14 +86,11 @@ def serve(directory: RunDirectory, number: int, meet: tuple[str, int], address: 
 class _Door:
     """Where workers connect; those who come before the host is there wait for it."""
 
-    def __init__(self, session: Session, key: bytes, number: int, address: str) -> None:
-        exchange = session.strategy.exchange
-        self.transport = TRANSPORTS.load(exchange.transport)()
+    def __init__(self, session: Session, own: Credentials, address: str) -> None:
+        self.transport = TRANSPORTS.load(session.strategy.exchange.transport)()
         self._host: Host | None = None
         self._opened = threading.Event()
-        self._listener: Listener = self.transport.listen(
-            address, key, exchange.security, {"server": number}, self._accepted
-        )
+        self._listener: Listener = self.transport.listen(address, own, self._accepted)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -116,10 +117,10 @@ class _Door:
 
 
 @contextlib.contextmanager
-def _joined(directory: RunDirectory, number: int, meet: tuple[str, int], door: _Door) -> Iterator[Connection]:
+def _joined(own: Credentials, meet: tuple[str, int], door: _Door) -> Iterator[Connection]:
     """Be known to the roster for a while."""
-    hello = spoken(ServerHello(number, *door.address, os.getpid()))
-    connection = Connection.open(*meet, directory.key(), "roster", hello, timeout_s=CONNECT_TIMEOUT_S)
+    hello = spoken(ServerHello(own.server, *door.address, os.getpid()))
+    connection = Connection.open(*meet, own.key, "roster", hello, own.life, CONNECT_TIMEOUT_S)
     with connection:
         yield connection
 
