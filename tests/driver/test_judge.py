@@ -14,7 +14,7 @@ from volary.driver.judge import judge, read_verdicts
 from volary.driver.keepers import Account, Nobody
 from volary.driver.watch import Beat, Rules, Watch
 from volary.engine._base import Exited
-from volary.errors import BadInput, NotFinite, RanksDiffer, ServerLost, VolaryError, WorkerFailed, WorkerLost
+from volary.errors import BadInput, NotFinite, NotSaved, RanksDiffer, ServerLost, VolaryError, WorkerFailed, WorkerLost
 from volary.run.directory import RunDirectory
 from volary.run.verdict import Verdict
 from volary.session.spec import Session
@@ -365,3 +365,22 @@ def test_worker_that_was_given_up_comes_before_the_server_that_left_when_the_run
     assert "server" not in str(caught.value)
     with pytest.raises(ServerLost):  # one that had gone before is the cause
         judge(directory, watch, [], {}, keepers)
+
+
+class Unsaved(Nobody):
+    unsaved = "the last checkpoint, of step 9, could not be written: no room"
+
+
+def test_a_run_whose_servers_could_not_save_its_end_has_failed(directory):
+    verdicts = {rank: said(rank, "finished", exit_code=0) for rank in range(3)}
+    with pytest.raises(NotSaved) as caught:
+        judge(directory, watched(), [], verdicts, Unsaved())
+    assert lines(caught.value) == [Unsaved.unsaved, AGAIN]
+    assert caught.value.exit_code == 1
+
+
+def test_a_worker_that_could_not_save_the_end_says_so_for_all(directory):
+    sentence = "the last checkpoint, of step 7, could not be written: no room"
+    error = verdict_of(directory, watched(), [], *(said(rank, "failed", sentence, exit_code=1) for rank in range(3)))
+    assert isinstance(error, NotSaved)
+    assert lines(error) == [sentence, AGAIN]

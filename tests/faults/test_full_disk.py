@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 from collections.abc import Iterator
@@ -29,7 +30,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.root
 @pytest.mark.slow
-def test_full_disk_ends_no_training_and_is_told_and_resume_goes_on_when_there_is_room(launch, small_disk, undisturbed):
+def test_full_disk_ends_no_training_but_fails_the_run_at_its_end_and_resume_goes_on_when_there_is_room(
+    launch, small_disk, undisturbed
+):
     run = launch("train", session(steps=STEPS, pace_s=0.02))
     run.wait_until(lambda: run.directory.checkpoints.exists() and Checkpoints(run.directory.checkpoints).steps())
     ballast = small_disk / "ballast"
@@ -39,8 +42,15 @@ def test_full_disk_ends_no_training_and_is_told_and_resume_goes_on_when_there_is
     run.wait_until(lambda: "No space left" in run.text())
     assert run.process.poll() is None
     ended = run.ended()
-    assert ended.status == 0, run.text()
+    assert ended.status == 1, run.text()
     assert "training goes on" in ended.err + ended.out
+    assert f"failed    at step {STEPS} in " in ended.out, "the database could not take it"
+    *_, last, advice = ended.err.splitlines()
+    assert last.startswith(f"the last checkpoint, of step {STEPS}, could not be written: {run.directory.path}/")
+    assert re.search(
+        r": No space left on device \(needs [1-9][\d,]* bytes; [\d,]+ are free there\); kept: step \d+$", last
+    )
+    assert re.fullmatch(r"resume from step \d+: volary resume it", advice)
     kept = Checkpoints(run.directory.checkpoints)
     assert kept.verify(kept.steps()[-1]).step < STEPS  # the last one that found room is whole
     ballast.unlink()
@@ -56,10 +66,34 @@ def test_file_that_may_not_grow_ends_no_training(launch):
 
     run = launch("train", session(steps=60, ballast=200_000), preexec_fn=limit)
     ended = run.ended()
-    assert ended.status == 0, run.text()
-    assert state(run.directory) == "finished"
+    path = run.directory.checkpoints / ".step-00000060"
+    assert ended.status == 1, run.text()
+    assert ended.err.startswith(f"the last checkpoint, of step 60, could not be written: {path}/")
+    first, *_, last = ended.err.splitlines()
+    assert re.search(
+        r": File too large \(needs [1-9][\d,]* bytes; [1-9][\d,]* are free there\); kept: none yet$", first
+    )
+    assert last == "no checkpoint yet: begin again from step 0: volary resume it"
+    assert "failed    at step 60" in ended.out
+    assert state(run.directory) == "failed"
     failed = events(run.directory, "checkpoint_failed")
-    assert [event.step for event in failed] == [20, 40, 60]
-    assert "File too large" in failed[0].data["reason"]
-    assert "training goes on" in failed[0].data["reason"]
+    assert [event.step for event in failed] == [20, 40, 60, 60, 60]
+    assert "training goes on, older checkpoints stay" in failed[0].data["reason"]
+    assert "it is the last one, and tried again in 1 s" in failed[2].data["reason"]
     assert Checkpoints(run.directory.checkpoints).steps() == []
+    assert not list(run.directory.checkpoints.glob(".*")), "nothing half is left"
+
+
+@pytest.mark.slow  # servers beside the workers: the same promise by another way
+def test_servers_that_may_not_write_end_no_training_and_the_run_fails_at_its_end(launch):
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+    served = "{name: server, servers: 2, transport: tcp}"  # it keeps no memory in files
+    run = launch("train", session(steps=40, ballast=200_000, exchange=served), preexec_fn=limit)
+    ended = run.ended()
+    assert ended.status == 1, run.text()
+    assert re.match(r"the last checkpoint, of step 40, could not be written: server [01]: /", ended.err), ended.err
+    assert "File too large (needs " in ended.err
+    assert state(run.directory) == "failed"
+    assert not list(run.directory.checkpoints.iterdir())

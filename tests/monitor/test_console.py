@@ -285,3 +285,15 @@ def test_a_run_that_never_began_ends_in_silence():
     console.look()
     console.ended()
     assert out.getvalue() == ""
+
+
+def test_the_end_is_told_as_the_driver_knows_it_though_the_disk_did_not_take_it():
+    directory, out = new_run(), io.StringIO()
+    console = Console(stream=out)
+    with journal(directory) as run, directory.lock():
+        started(run, 46)
+        run.steps(rows(1, 40))
+        console.started(directory)
+        console.ended("failed", 46)
+    assert "failed    at step 46 in" in out.getvalue()
+    assert "running" not in out.getvalue()

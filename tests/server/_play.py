@@ -42,10 +42,11 @@ MODELS += [("async", {}), ("async", {"push_every": 3}), ("async", {"warm_up_samp
 
 
 class Shelf:
-    """Keeps checkpoints: (step, files, state, metric). full: writing fails."""
+    """Keeps checkpoints: (step, files, state, metric). full: writing fails. given_up: drafts that were removed."""
 
     def __init__(self) -> None:
         self.began: list[int] = []
+        self.given_up: list[int] = []
         self.committed: list[tuple[int, dict[str, str], dict[str, Any], float | None]] = []
         self.full = False
 
@@ -53,6 +54,9 @@ class Shelf:
         if self.full:
             raise OSError("no space left on device")
         self.began.append(step)
+
+    def give_up(self, step: int) -> None:
+        self.given_up.append(step)
 
     def commit(self, step: int, files: dict[str, str], state: dict[str, Any], metric: float | None) -> None:
         assert self.began[-1] == step

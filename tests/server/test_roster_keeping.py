@@ -128,15 +128,76 @@ def test_what_a_dead_server_was_to_write_its_partner_writes():
     assert play.shelf.committed[0][1] == {"shard-0": "y", "shard-1": "x"}
 
 
-def test_a_full_disk_ends_the_save_and_not_the_run():
+def work_until_saved_in_vain(play, times):
+    """Work without letting time pass, until so many saves have failed."""
+    while len(play.said("checkpoint_failed")) < times:
+        play.ask(0)
+        play.turn(0)
+
+
+def reasons(play):
+    return [data["reason"] for _, data in play.said("checkpoint_failed")]
+
+
+def test_a_full_disk_ends_the_save_and_not_the_run_and_the_last_save_is_tried_again():
     shelf = Shelf()
     shelf.full = True
     play = Play("bsp", workers=1, samples=32, checkpoint_every=lambda _: 2, shelf=shelf)
-    play.to_the_end()
+    work_until_saved_in_vain(play, 2)
+    full = "no space left on device"
+    assert reasons(play)[0] == f"{full}; training goes on, older checkpoints stay"
+    assert reasons(play)[1] == f"{full}; it is the last one, and tried again in 1 s"
+    play.tick()
+    play.tick(0.5)
+    assert (play.roster.outcome, len(reasons(play))) == (None, 2), "it is not time yet"
+    play.tick(0.6)
+    assert len(reasons(play)) == 3
+    shelf.full = False
+    play.tick()
+    play.tick(2.1)
     assert play.roster.outcome == "finished"
-    assert [data["reason"] for _, data in play.said("checkpoint_failed")] == [
-        "no space left on device; training goes on, older checkpoints stay"
-    ] * 2
+    assert (play.roster.unsaved, [step for step, *_ in shelf.committed]) == ("", [4])
+    assert shelf.given_up == [2, 4, 4], "nothing of them is in the way of the next try"
+
+
+def test_a_run_whose_last_state_cannot_be_saved_ends_and_says_so():
+    shelf = Shelf()
+    shelf.full = True
+    play = Play("bsp", workers=1, samples=32, shelf=shelf)
+    work_until_saved_in_vain(play, 1)
+    for _ in range(100):
+        play.tick()
+    assert play.roster.outcome == "finished"
+    assert play.roster.unsaved == "the last checkpoint, of step 4, could not be written: no space left on device"
+    assert len(reasons(play)) == 4
+    assert reasons(play)[-1] == "no space left on device; it was the last one"
+    kept, released = play.heard(FIRST_SERVER, Keep), play.heard(FIRST_SERVER, Release)
+    assert [one.cut for one in kept] == [one.cut for one in released] == [1]
+
+
+def test_a_save_is_given_up_only_when_nobody_writes_to_it_any_more():
+    play = Play("bsp", servers=2, workers=1, samples=16, checkpoint_every=lambda _: 1)
+    play.unanswered = {Save}
+    play.ask(0)
+    play.turn(0)
+    (save,) = play.heard(FIRST_SERVER, Save)
+    play.say(FIRST_SERVER, Saved(save.cut, {}, "no space left on device"))
+    assert (reasons(play), play.shelf.given_up) == ([], [])
+    play.say(FIRST_SERVER + 1, Saved(save.cut, {"shard-1": "x"}))
+    assert reasons(play) == ["server 0: no space left on device; training goes on, older checkpoints stay"]
+    assert play.shelf.given_up == [1]
+
+
+def test_a_state_whose_save_failed_is_saved_again_where_it_turns_out_to_be_the_last():
+    shelf = Shelf()
+    shelf.full = True
+    play = Play("bsp", workers=1, samples=32, checkpoint_every=lambda _: 2, shelf=shelf)
+    work_until_saved_in_vain(play, 1)
+    shelf.full = False
+    play.deliver(play.roster.finish(play.now))
+    play.to_the_end()
+    assert (play.roster.outcome, play.roster.unsaved) == ("stopped", "")
+    assert [step for step, *_ in shelf.committed] == [2]
 
 
 def test_every_kept_state_is_released():

@@ -19,6 +19,9 @@ class Checkpoints:
         for place in [place for place in self._disk if place[0] == step]:
             del self._disk[place]
 
+    def give_up(self, step: int) -> None:
+        """Nothing fails here."""
+
     def commit(self, step: int, files: dict[str, str], state: dict[str, Any], metric: float | None) -> None:
         """It counts."""
         written = {number: value for (of, number), value in self._disk.items() if of == step}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import torch
 
 from train._training import OVERLAPPED, Quick, Trained, looked_at, made, session, started, trained
 from volary.comm import group
-from volary.errors import RunError
+from volary.errors import NotSaved, RunError
 from volary.run.checkpoints import MANIFEST, ROSTER, Checkpoints, _seal, digest
+from volary.train import checkpoint
 from volary.train.loop import train
 from volary.train.weights import SHARED, WEIGHTS
 
@@ -279,6 +281,69 @@ def lose_the_board(rank: int, world_size: int) -> tuple[Trained, list[int]]:
 def test_ranks_save_among_themselves_once_the_board_at_which_they_met_is_gone(workers):
     for found, steps in workers(2, lose_the_board):
         assert (found.outcome, len(found.rows), steps) == ("stopped", 8, [3, 6, 8])
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """The last save is tried again without a pause."""
+    monkeypatch.setattr(checkpoint, "TRY_AGAIN_AFTER_S", (0.0, 0.0, 0.0))
+
+
+class FullFor(Full):
+    """Full for so many tries."""
+
+    def __init__(self, tries: int, *names: str) -> None:
+        super().__init__(*names)
+        self.tries = tries
+
+    def write(self, path: Path, data: bytes, mode: int = 0o644) -> None:
+        if path.name in self.names and self.tries == 0:
+            self.names = ()
+        self.tries -= path.name in self.names
+        super().write(path, data, mode)
+
+
+def test_the_last_save_is_tried_again_until_there_is_room(tmp_path, monkeypatch, at_once):
+    monkeypatch.chdir(tmp_path)
+    found = quickly(0, 1, dropping(3), "c", disk=FullFor(3, SHARED))
+    assert found.outcome == "finished"
+    reasons = [one["reason"] for one in found.events("checkpoint_failed")]
+    needed = r"\(needs [1-9][\d,]* bytes; [1-9][\d,]* are free there\)"
+    path = re.escape(str(Path("c/.step-00000003", SHARED).absolute()))
+    assert len(reasons) == 3
+    for reason in reasons:
+        assert re.fullmatch(
+            f"{path}: No space left on device {needed}; it is the last one, and tried again in 0 s", reason
+        )
+    assert Checkpoints(Path("c")).verify(3).step == 3
+
+
+@pytest.mark.parametrize("ending", ["finished", "stopped"])
+def test_a_run_whose_last_state_cannot_be_saved_fails_and_keeps_what_there_is(tmp_path, monkeypatch, at_once, ending):
+    monkeypatch.chdir(tmp_path)
+    quickly(0, 1, dropping(6), "c", until=lambda step: step == 3)
+    with pytest.raises(NotSaved) as caught:
+        quickly(0, 1, dropping(6), "c", disk=Full(WEIGHTS), until=lambda step: ending == "stopped" and step == 5)
+    step = 6 if ending == "finished" else 5
+    said = str(caught.value)
+    assert said.startswith(f"the last checkpoint, of step {step}, could not be written: {Path('c').absolute()}/.step-")
+    assert said.endswith(" are free there); kept: step 3")
+    assert (NotSaved.exit_code, Checkpoints(Path("c")).steps()) == (1, [3])
+    assert [path.name for path in Path("c").iterdir()] == ["step-00000003"], "nothing half is left"
+
+
+def fail_at_the_end(rank: int, world_size: int) -> str:
+    checkpoint.TRY_AGAIN_AFTER_S = (0.0, 0.0)
+    try:
+        quickly(rank, world_size, dropping(3), "c", disk=Full("rank-1.pt"))
+    except NotSaved as error:
+        return str(error)
+    return ""
+
+
+def test_all_ranks_fail_where_one_cannot_write_at_the_end(workers):
+    for said in workers(2, fail_at_the_end):
+        assert said.startswith("the last checkpoint, of step 3, could not be written: rank 1: /")
 
 
 class Sticky(Quick):

@@ -14,9 +14,10 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from train import _own_loops
 from train._training import OVERLAPPED
-from volary.errors import SettingError, Stopped
+from volary.errors import NotSaved, SettingError, Stopped
 from volary.exchange import _row_blocks
 from volary.session.script import Script
+from volary.train import run_script
 from volary.train.bulletin import Bulletin
 from volary.train.own_loop import Worker
 from volary.train.recorder import Recorder
@@ -114,3 +115,17 @@ def test_phases_of_an_own_loop_are_told_apart():
     assert row.epoch == pytest.approx(4.0)
     for phase in ("data", "forward", "backward", "optimizer"):
         assert getattr(row, f"{phase}_s") > 0
+
+
+def test_what_a_function_returned_is_written_as_soon_as_it_can_be_and_else_the_run_fails(tmp_path, monkeypatch):
+    path = tmp_path / "results" / "rank-0.pt"
+    waited: list[float] = []
+    monkeypatch.setattr(run_script.time, "sleep", waited.append)
+    with pytest.raises(
+        NotSaved, match=r"what train\(worker\) returned could not be written: .*rank-0.pt: No such file"
+    ):
+        run_script._keep(path, b"result")
+    assert waited == [1.0, 2.0, 4.0]
+    monkeypatch.setattr(run_script.time, "sleep", lambda _: path.parent.mkdir())
+    run_script._keep(path, b"result")
+    assert path.read_bytes() == b"result"

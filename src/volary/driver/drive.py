@@ -65,6 +65,7 @@ class Drive:
         Raises what `judge` raises, and Stopped if the user would not wait for the step.
         """
         journal = Journal(self._directory.database)
+        state, step = "failed", None
         try:
             newest = Checkpoints(self._directory.checkpoints).steps()
             life = journal.start_life(newest[-1] if newest else 0)
@@ -76,16 +77,18 @@ class Drive:
                 with self._interrupts:
                     ending = self._serve(journal, life, launcher)
             except VolaryError as error:
-                _close(journal, "stopped" if isinstance(error, Stopped) else "failed", str(error))
+                state, step = "stopped" if isinstance(error, Stopped) else "failed", self._reached()
+                _close(journal, state, str(error))
                 raise
             except BaseException as error:
-                _close(journal, "failed", f"the driver failed: {type(error).__name__}: {error}")
+                _close(journal, state, f"the driver failed: {type(error).__name__}: {error}")
                 raise
-            _close(journal, ending.state, ending.message, ending.step)
+            state, step = ending.state, ending.step
+            _close(journal, state, ending.message, step)
             return ending
         finally:
             journal.close()
-            self._watcher.ended()
+            self._watcher.ended(state, step)
 
     def _serve(self, journal: Journal, life: int, launcher: Launcher) -> Ending:
         self._keepers = keepers = self._kept_by(journal)
@@ -116,6 +119,10 @@ class Drive:
         """Whether the run ends now because a worker was given up, and not because of a server that had gone before."""
         gone = self._keepers.elastic or self._keepers.failure
         return not gone and any(lost.kind != "died" for lost in self._watch.lost)
+
+    def _reached(self) -> int:
+        """The newest step that anybody told of."""
+        return self._keepers.steps(max((worker.step for worker in self._watch.workers.values()), default=0))
 
     def _why_closed(self) -> str:
         if not self._keepers.elastic:

@@ -29,8 +29,8 @@ class Watcher(Protocol):
         """Called about four times a second while the run goes on."""
         ...
 
-    def ended(self) -> None:
-        """The run is over; called once, however it ended."""
+    def ended(self, state: str | None = None, step: int | None = None) -> None:
+        """The run is over; called once, however it ended. state, step: if known; a full disk may not hold them."""
         ...
 
 
@@ -43,5 +43,5 @@ class Unwatched:
     def look(self) -> None:
         """Nothing is shown."""
 
-    def ended(self) -> None:
+    def ended(self, state: str | None = None, step: int | None = None) -> None:
         """Nothing is shown."""

@@ -18,7 +18,16 @@ from volary.driver.keepers import Keepers, Nobody
 from volary.driver.waiting import left_early
 from volary.driver.watch import Lost, Watch
 from volary.engine._base import Exited
-from volary.errors import BadInput, NotFinite, RanksDiffer, ServerLost, VolaryError, WorkerFailed, WorkerLost
+from volary.errors import (
+    BadInput,
+    NotFinite,
+    NotSaved,
+    RanksDiffer,
+    ServerLost,
+    VolaryError,
+    WorkerFailed,
+    WorkerLost,
+)
 from volary.errors.raised import shown
 from volary.run.directory import RunDirectory
 from volary.run.resuming import resuming
@@ -28,7 +37,7 @@ _Error = TypeVar("_Error", bound=VolaryError)
 
 TAIL_LINES = 28
 _BY_CODE: dict[int, type[VolaryError]] = {
-    kind.exit_code: kind for kind in (BadInput, RanksDiffer, NotFinite, WorkerFailed, WorkerLost)
+    kind.exit_code: kind for kind in (BadInput, RanksDiffer, NotFinite, NotSaved, WorkerFailed, WorkerLost)
 }
 
 
@@ -66,6 +75,8 @@ def judge(
         also = [lost for lost in watch.lost if lost.rank not in verdicts]
         words = [f"  rank {lost.rank} {_what_happened(lost, exits, verdicts)}" for lost in also]
         raise noted(ServerLost("\n".join([*account.lines, *words])), directory, account.log)
+    if keepers.unsaved:
+        raise noted(NotSaved(keepers.unsaved), directory)
     if keepers.elastic:
         return _of_elastic(directory, watch, exits, verdicts, keepers)
     if alone := [verdict for verdict in verdicts.values() if verdict.outcome == "stopped" and verdict.reason]:

@@ -66,6 +66,11 @@ class Keepers(Protocol):
         """How the run has ended, where it is theirs to say; None: it has not, or the workers say it."""
         ...
 
+    @property
+    def unsaved(self) -> str:
+        """Why the last checkpoint of a run that has ended is not there, where they write it; empty if it is."""
+        ...
+
     def account(self) -> Account | None:
         """What to tell of the one for which the run cannot go on; None if there is none."""
         ...
@@ -89,7 +94,7 @@ class Nobody:
 
     elastic = False
     ending = False
-    failure = refusal = ""
+    failure = refusal = unsaved = ""
     outcome = None
     services: Mapping[str, Service] = {}
 

@@ -29,6 +29,10 @@ class Keeping:
         self._began_at = time.perf_counter()
         self._checkpoints.begin(step)
 
+    def give_up(self, step: int) -> None:
+        """Leave nothing of the draft of `step`."""
+        self._checkpoints.give_up(step)
+
     def commit(self, step: int, files: Mapping[str, str], state: Mapping[str, Any], metric: float | None) -> None:
         """Let the draft of `step` count. files: checksums of the servers. state: of the roster. metric: if best."""
         own = {ROSTER: self._checkpoints.write(step, ROSTER, msgspec.json.encode(state))}

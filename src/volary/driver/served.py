@@ -107,6 +107,11 @@ class Served:
         """By the roster."""
         return self._roster.outcome
 
+    @property
+    def unsaved(self) -> str:
+        """By the roster."""
+        return self._roster.unsaved
+
     def account(self) -> Account | None:
         """What to tell of the server for which the run cannot go on; None if there is none."""
         number = self._roster.lost_server

@@ -12,6 +12,7 @@ VolaryError               exit code 1
 ├── ServerLost            4   a parameter server died or was stopped, and nobody else keeps what it kept
 ├── RanksDiffer           5   ranks (or replicas) that must be equal are not
 ├── NotFinite             6   the loss is NaN or infinite
+├── NotSaved              1   what a run ends with could not be written
 ├── PeerLost              4   seen inside a worker: the exchange broke because somebody else went
 └── Stopped               130 ended by the user
 """
@@ -83,6 +84,10 @@ class NotFinite(VolaryError):
     """The loss became NaN or infinite and the session says to stop then."""
 
     exit_code = 6
+
+
+class NotSaved(VolaryError):
+    """What a run ends with (its last checkpoint, a function's result) could not be written, though tried again."""
 
 
 class Stopped(VolaryError):

@@ -16,7 +16,7 @@ from volary.driver.ending import Ending, Watcher
 from volary.driver.judge import noted
 from volary.driver.served import is_elastic
 from volary.driver.start import check
-from volary.errors import BadInput, NotFinite, RanksDiffer, Stopped, VolaryError, WorkerFailed, WorkerLost
+from volary.errors import BadInput, NotFinite, NotSaved, RanksDiffer, Stopped, VolaryError, WorkerFailed, WorkerLost
 from volary.lab.board import meeting
 from volary.lab.cluster import Lab
 from volary.lab.errors import TIME_IS_OVER, TimeIsOver
@@ -32,7 +32,7 @@ from volary.train.meeting import ENTRY, RUN
 GRACE_S = 30.0  # to finish a step and write a checkpoint
 LINGER_S = 15.0  # after one rank failed: until the run's own watch has told the others
 CLOSE_S = 12.0  # for the run's driver to write its last words
-_CAUSES = {kind.exit_code: kind for kind in (BadInput, RanksDiffer, NotFinite, WorkerFailed)}
+_CAUSES = {kind.exit_code: kind for kind in (BadInput, RanksDiffer, NotFinite, NotSaved, WorkerFailed)}
 
 
 @dataclass(frozen=True)

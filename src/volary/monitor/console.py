@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import sys
+from dataclasses import replace
 from typing import Protocol, TextIO
 
 from volary.monitor.digest import Digest, Follower
@@ -59,14 +60,15 @@ class Console:
                 self._last = self._follower.look()
                 self._view.show(self._last)
 
-    def ended(self) -> None:
-        """The run is over: show the end and give the terminal back."""
+    def ended(self, state: str | None = None, step: int | None = None) -> None:
+        """The run is over: show the end and give the terminal back. state, step: if the run directory may not say."""
         self.look()
         if self._view is None:
             return
         with contextlib.suppress(Exception):
             if self._last is not None:
-                self._view.end(self._last)
+                last = self._last
+                self._view.end(replace(last, state=state or last.state, step=max(last.step, step or 0)))
         with contextlib.suppress(Exception):
             self._view.close()
         atexit.unregister(self._view.close)

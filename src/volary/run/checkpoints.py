@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from volary.errors import RunError
-from volary.run.disk import Disk, open_regular
+from volary.run.disk import Disk, open_regular, refusal
 
 MANIFEST = "checkpoint.json"
 ROSTER = "roster.json"  # how far the run is, in the words of volary.server.roster
@@ -71,18 +71,28 @@ class Checkpoints:
         return draft
 
     def write(self, step: int, name: str, data: bytes) -> str:
-        """Write one file of the draft, synced; returns its checksum. Raises OSError."""
+        """Write one file of the draft, synced; returns its checksum. Raises OSError, with bytes needed and free."""
         path = self.draft(step) / name
-        self.disk.write(path, data)
-        self.disk.sync(path)
+        try:
+            self.disk.write(path, data)
+            self.disk.sync(path)
+        except OSError as error:
+            # the half that was written is no part of what was free
+            with contextlib.suppress(OSError):
+                self.disk.remove(path)
+            raise OSError(refusal(error, path, len(data))) from error
         return digest(data)
+
+    def give_up(self, step: int) -> None:
+        """Remove the draft of a save that failed; what resists is removed by the next `begin`."""
+        with contextlib.suppress(OSError):
+            self.disk.remove(self.draft(step))
 
     def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> Path:
         """Make the draft a checkpoint: manifest last, then one rename. Raises OSError; then no older one is lost."""
         draft, final = self.draft(step), self.folder / f"step-{step:08d}"
         old = self.folder / f".step-{step:08d}-old"
-        self.disk.write(draft / MANIFEST, _seal(Manifest(step, world_size, dict(files), metric)))
-        self.disk.sync(draft / MANIFEST)
+        self.write(step, MANIFEST, _seal(Manifest(step, world_size, dict(files), metric)))
         self.disk.sync(draft)
         if final.exists():
             # a resumed run came by this step again, and the one that is there may be damaged

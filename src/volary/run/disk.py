@@ -12,6 +12,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+TRY_AGAIN_AFTER_S = (1.0, 2.0, 4.0)  # what a run ends with is written again after these, before it is given up
+
 
 class Disk:
     """Writes, syncs and renames as the operating system does."""
@@ -40,6 +42,16 @@ class Disk:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def refusal(error: OSError, path: Path, needed_bytes: int) -> str:
+    """Why `path` could not be written, with what it needs and what is free there, in bytes."""
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    try:
+        free = f"{shutil.disk_usage(there).free:,}"
+    except OSError:
+        free = "unknown"
+    return f"{path}: {error.strerror or error} (needs {needed_bytes:,} bytes; {free} are free there)"
 
 
 def open_regular(path: Path) -> BinaryIO:

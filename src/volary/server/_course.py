@@ -165,9 +165,14 @@ class Course:
             self.ending = "finished" if self.work.portions.exhausted else self.ending
             evaluate = evaluate or (self.ending == "finished" and self._evaluate_every is not None)
         number = self.work.number
-        evaluate, save = evaluate and self._measured_at != number, save and self._saved_at != number
+        if self._final:
+            self.cuts.last(number)  # it may be on its way to the disk already
+        known = self._saved_at == number and not self.cuts.is_lost(number)
+        evaluate, save = evaluate and self._measured_at != number, save and not known
         if evaluate or save:
             self._measured_at = number if evaluate else self._measured_at
             self._saved_at = number if save else self._saved_at
             state = State(number, self.work.samples, self.work.portions.left())
             self.cuts.begin(number, self.steps, to_builtins(state), evaluate=evaluate, save=save)
+            if self._final:
+                self.cuts.last(number)

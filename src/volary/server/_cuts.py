@@ -66,7 +66,8 @@ class Measuring:
 class Cut:
     """The state as of update `number`. state: of the roster then. save: it is to become a checkpoint.
 
-    kept: servers that hold it. metric: of its evaluation, if that was the best so far.
+    kept: servers that hold it. metric: of its evaluation, if that was the best so far. last: nothing is saved after it.
+    tries: how often it was saved in vain.
     """
 
     cut: int
@@ -77,15 +78,21 @@ class Cut:
     save: bool
     kept: set[int] = field(default_factory=set)
     metric: float | None = None
+    last: bool = False
+    tries: int = 0
 
 
 @dataclass
 class Saving:
-    """A checkpoint in the making. waiting: by server, shards that it is yet to write, as it was asked."""
+    """A checkpoint in the making. waiting: by server, shards that it is yet to write, as it was asked.
+
+    problem: why nothing will come of it.
+    """
 
     cut: Cut
     waiting: dict[int, list[list[int]]]
     files: dict[str, str] = field(default_factory=dict)
+    problem: str = ""
 
 
 def cut_evenly(samples: int, pieces: int) -> list[tuple[int, int]]:

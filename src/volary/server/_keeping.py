@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from volary.comm.errors import BadMessage
 from volary.run.best import Best
+from volary.run.disk import TRY_AGAIN_AFTER_S
 from volary.server._cuts import Cut, Measuring, Saving, cut_evenly
 from volary.server._replicas import Replicas
 from volary.server._voice import Voice
@@ -15,14 +16,21 @@ from volary.server.messages import Evaluate, Evaluated, Figure, Figures, Keep, R
 
 
 class Keeping(Protocol):
-    """Where checkpoints go. Both raise OSError."""
+    """Where checkpoints go."""
 
     def begin(self, step: int) -> None:
-        """Make an empty draft, which servers write their files to."""
+        """Make an empty draft, which servers write their files to. Raises OSError."""
+        ...
+
+    def give_up(self, step: int) -> None:
+        """Nothing will come of the draft, and nobody writes to it any more."""
         ...
 
     def commit(self, step: int, files: dict[str, str], state: dict[str, Any], metric: float | None) -> None:
-        """Make it a checkpoint. files: checksum by name. state: of the roster, for `restored`. metric: if the best."""
+        """Make it a checkpoint. files: checksum by name. state: of the roster, for `restored`. metric: if the best.
+
+        Raises OSError.
+        """
         ...
 
 
@@ -38,7 +46,7 @@ class Measure:
 
 
 class Cuts:
-    """All states that are kept now. best: of all evaluations so far."""
+    """All states that are kept now. best: of all evaluations so far. unsaved: why the last checkpoint is not there."""
 
     def __init__(self, voice: Voice, replicas: Replicas, keeping: Keeping, measure: Measure, best: Best) -> None:
         self.best = best
@@ -47,11 +55,35 @@ class Cuts:
         self._numbers = 0
         self._to_save: deque[Cut] = deque()
         self._saving: Saving | None = None
+        self.unsaved = ""
+        self._lost: int | None = None  # the newest update whose state could not be saved
+        self._again: Cut | None = None  # to be saved again, at some time
+        self._again_at: float | None = None
 
     @property
     def open(self) -> bool:
         """Whether anything is still to come of a kept state."""
         return bool(self._open)
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        if self._again is None:
+            return
+        if self._again_at is None:
+            self._again_at = now + TRY_AGAIN_AFTER_S[self._again.tries - 1]
+        elif now >= self._again_at:
+            self._to_save.append(self._again)
+            self._again = self._again_at = None
+            self.go_on()
+
+    def is_lost(self, number: int) -> bool:
+        """Whether the state as of update `number` was to be saved, and could not be."""
+        return self._lost == number
+
+    def last(self, number: int) -> None:
+        """Nothing is saved after the state as of update `number`."""
+        for cut in self._open.values():
+            cut.last = cut.last or cut.number == number
 
     def begin(self, number: int, step: int, state: dict[str, Any], *, evaluate: bool, save: bool) -> None:
         """Keep the state as of update `number`, the newest that was announced."""
@@ -115,7 +147,8 @@ class Cuts:
             here = {server.number for server in self._replicas}
             gone = [number for number in self._saving.waiting if number not in here]
             duties = [duty for number in gone for duty in self._saving.waiting.pop(number)]
-            self._ask_for(self._saving, [shard for duty in duties for shard in duty])
+            if not self._saving.problem:
+                self._ask_for(self._saving, [shard for duty in duties for shard in duty])
         self.go_on()
 
     def saved(self, server: int, said: Saved) -> None:
@@ -127,13 +160,12 @@ class Cuts:
             return  # of a save that has failed meanwhile
         if server not in saving.waiting:
             raise BadMessage(f"server {server} has saved cut {said.cut} twice")
-        if said.problem:
-            self._give_up(saving, f"server {server}: {said.problem}")
-        else:
-            saving.waiting[server].pop(0)
-            if not saving.waiting[server]:
-                del saving.waiting[server]
-            saving.files.update(said.files)
+        saving.waiting[server].pop(0)
+        if not saving.waiting[server]:
+            del saving.waiting[server]
+        saving.files.update(said.files)
+        if said.problem and not saving.problem:
+            saving.problem = f"server {server}: {said.problem}"
         self.go_on()
 
     def go_on(self) -> None:
@@ -143,14 +175,17 @@ class Cuts:
                 if cut.measuring is None and self._is_kept(cut) and cut not in self._to_save:
                     if not cut.save:
                         self._release(cut)
-                    elif (self._saving is None or self._saving.cut is not cut) and not self._has_to_wait(cut):
+                    elif not self._is_being_saved(cut) and not self._has_to_wait(cut):
                         self._to_save.append(cut)
             if self._saving is None and self._to_save:
                 self._begin_saving(self._to_save.popleft())
             elif self._saving is not None and not self._saving.waiting:
-                self._commit(self._saving)
+                self._end_saving(self._saving)
             else:
                 return
+
+    def _is_being_saved(self, cut: Cut) -> bool:
+        return cut is self._again or (self._saving is not None and self._saving.cut is cut)
 
     def _has_to_wait(self, cut: Cut) -> bool:
         """An older state of the same step, whose checkpoint would replace this one's, has to be done with before."""
@@ -170,7 +205,7 @@ class Cuts:
         try:
             self._keeping.begin(cut.step)
         except OSError as problem:
-            self._give_up(self._saving, str(problem))
+            self._saving.problem = str(problem)
         else:
             self._ask_for(self._saving, list(self._replicas.shards))
 
@@ -179,23 +214,36 @@ class Cuts:
             saving.waiting.setdefault(number, []).append(duty)
             self._voice.to_server(number, Save(saving.cut.cut, saving.cut.step, duty))
 
-    def _commit(self, saving: Saving) -> None:
-        cut = saving.cut
-        state = cut.state | {"best": self.best.state()}
-        try:
-            self._keeping.commit(cut.step, saving.files, state, cut.metric)
-        except OSError as problem:
-            self._give_up(saving, str(problem))
+    def _end_saving(self, saving: Saving) -> None:
+        """Everybody has written, or said why not."""
+        cut, self._saving = saving.cut, None
+        if not saving.problem:
+            state = cut.state | {"best": self.best.state()}
+            try:
+                self._keeping.commit(cut.step, saving.files, state, cut.metric)
+            except OSError as problem:
+                saving.problem = str(problem)
+        if saving.problem:
+            self._failed(cut, saving.problem)
             return
-        self._saving = None
         self._voice.said("checkpoint", None, {"step": cut.step})
         self._release(cut)
 
-    def _give_up(self, saving: Saving, problem: str) -> None:
-        self._saving = None
-        reason = f"{problem}; training goes on, older checkpoints stay"
-        self._voice.said("checkpoint_failed", None, {"step": saving.cut.step, "reason": reason})
-        self._release(saving.cut)
+    def _failed(self, cut: Cut, problem: str) -> None:
+        self._keeping.give_up(cut.step)
+        cut.tries += 1
+        if cut.last and cut.tries <= len(TRY_AGAIN_AFTER_S):
+            self._again = cut
+            what = f"it is the last one, and tried again in {TRY_AGAIN_AFTER_S[cut.tries - 1]:g} s"
+        elif cut.last:
+            self.unsaved = f"the last checkpoint, of step {cut.step}, could not be written: {problem}"
+            what = "it was the last one"
+        else:
+            self._lost = cut.number
+            what = "training goes on, older checkpoints stay"
+        self._voice.said("checkpoint_failed", None, {"step": cut.step, "reason": f"{problem}; {what}"})
+        if cut is not self._again:
+            self._release(cut)
 
     def _release(self, cut: Cut) -> None:
         del self._open[cut.cut]

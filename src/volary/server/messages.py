@@ -209,9 +209,13 @@ class Dropped(_Said, frozen=True):
 
 
 class End(_Said, frozen=True):
-    """The run is over for this member. outcome: finished or stopped; anything else: why it has to go."""
+    """The run is over for this member. outcome: finished or stopped; anything else: why it has to go.
+
+    unsaved: why its last checkpoint is not there.
+    """
 
     outcome: str
+    unsaved: str = ""
 
 
 # The roster to a server; it also hears View and End

@@ -112,7 +112,9 @@ class Orders:
     def _save(self, cut: int, step: int, shards: list[int]) -> None:
         try:
             said = Saved(cut, self._write(cut, step, shards))
-        except (OSError, KeyError) as error:
+        except OSError as error:
+            said = Saved(cut, {}, str(error))
+        except KeyError as error:
             said = Saved(cut, {}, f"{type(error).__name__}: {error}")
         self._reports.say(said)
 

@@ -92,6 +92,11 @@ class Roster:
         return self._course.steps if self._course else self._restore or 0
 
     @property
+    def unsaved(self) -> str:
+        """Why the run's last checkpoint is not there; empty if it is, or is yet to come."""
+        return self._course.cuts.unsaved if self._course else ""
+
+    @property
     def ended(self) -> bool:
         """Whether everybody has heard the end and gone."""
         return self.outcome is not None and not len(self._members) and not len(self._replicas)
@@ -149,6 +154,7 @@ class Roster:
             self._server_gone(server, "is silent: it is stopped, or its host is gone")
         if self._course is not None:
             self._course.announce(self._course.work.tick(now))
+            self._course.cuts.tick(now)
         if self._tallies.due(now):
             self._voice.said("tallies", None, {"rows": self._tallies.taken(now)})
         return self._said(now)
@@ -349,7 +355,7 @@ class Roster:
     def _end(self, outcome: Outcome, now: float) -> None:
         self.outcome, self._over_at = outcome, now
         self._voice.said("tallies", None, {"rows": self._tallies.taken(now)})
-        self._voice.to_workers(End(outcome))
+        self._voice.to_workers(End(outcome, self.unsaved))
 
     def _dismiss_servers(self, now: float) -> None:
         """Once the workers have gone, the servers may go."""

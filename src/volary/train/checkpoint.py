@@ -9,8 +9,10 @@ import msgspec
 import torch
 from safetensors.torch import save
 
+from volary.errors import NotSaved
 from volary.exchange._collectives import gather_plain
 from volary.run.checkpoints import ROSTER, Checkpoints, Manifest, read
+from volary.run.disk import TRY_AGAIN_AFTER_S
 from volary.train.crossing import roster_state
 from volary.train.first_state import Late
 from volary.train.seeds import generators_state, restore_generators
@@ -86,29 +88,37 @@ class Saver:
         """The newest checkpoint of this life, in words."""
         return self._newest
 
-    def save(self, metric: float | None) -> None:
+    def save(self, metric: float | None, *, last: bool = False) -> None:
         """Write the checkpoint of this step. metric: of the evaluation at this step, if it was the best so far.
 
         A full disk, or any rank that cannot write, ends the save and not the training: it is told, and the older
-        checkpoints stay. Saving the same step twice writes once. A collective call: ranks agree among themselves, so
-        that they can save without the run's driver, too.
+        checkpoints stay. last: nothing will be saved after it, so it is tried again for some seconds; raises NotSaved
+        then. Saving the same step twice writes once. A collective call: ranks agree among themselves, so that they can
+        save without the run's driver, too.
         """
         step = self._recorder.step
         if step == self._saved:
             return
-        self._saved = step
         self._recorder.saves += 1
         # steps that a checkpoint is beyond are never done again: they must be written down before it counts
         self._recorder.hand_over()
         self._recorder.enter("checkpoint")
         started = time.perf_counter()
-        failure, first = self._write(step, metric), self._bulletin.rank == 0
-        if failure and first:
-            self._recorder.event("checkpoint_failed", reason=f"{failure}; training goes on, older checkpoints stay")
+        failure = self._write(step, metric)
+        for wait_s in TRY_AGAIN_AFTER_S if last else ():
+            if failure:
+                self._tell(f"{failure}; it is the last one, and tried again in {wait_s:g} s")
+                time.sleep(wait_s)
+                failure = self._write(step, metric)
+        if failure and last:
+            raise NotSaved(
+                f"the last checkpoint, of step {step}, could not be written: {failure}; kept: {self._newest}"
+            )
         if failure:
+            self._tell(f"{failure}; training goes on, older checkpoints stay")
             return
-        self._newest = f"step {step}"
-        if first:
+        self._newest, self._saved = f"step {step}", step
+        if self._bulletin.rank == 0:
             path = str(self._checkpoints.path(step))
             self._recorder.event("checkpoint", step=step, path=path, seconds=time.perf_counter() - started)
             self._checkpoints.prune(
@@ -135,8 +145,19 @@ class Saver:
         self._newest, self._saved = f"step {step}", step
         return manifest
 
+    def _tell(self, reason: str) -> None:
+        if self._bulletin.rank == 0:
+            self._recorder.event("checkpoint_failed", reason=reason)
+            self._recorder.hand_over()
+
     def _write(self, step: int, metric: float | None) -> str:
-        """Write and commit it; why that failed, the same on all ranks, or nothing."""
+        """Write and commit it; why that failed, the same on all ranks, or nothing: then nothing is left of it."""
+        failure = self._tried(step, metric)
+        if failure and self._bulletin.rank == 0:
+            self._checkpoints.give_up(step)
+        return failure
+
+    def _tried(self, step: int, metric: float | None) -> str:
         checkpoints = self._checkpoints
         if failure := self._failure_of_first(lambda: checkpoints.begin(step)):
             return failure

@@ -149,7 +149,7 @@ def _between_steps(it: Training, agreed: Agreed) -> Outcome | None:
     ending = last or exhausted or agreed.ending
     if ending or _ends(it, session.checkpoint.every) or (better and session.checkpoint.keep_best):
         it.strategy.settle()
-        it.saver.save(it.best.value if better else None)
+        it.saver.save(it.best.value if better else None, last=ending)
     if last or exhausted:
         return "finished"
     return "stopped" if agreed.ending else None
@@ -184,7 +184,7 @@ def _grow(it: Training) -> bool:
 
     chosen = it.growth.search(attempt, come_back)
     if not chosen:
-        it.saver.save(None)
+        it.saver.save(None, last=True)
     return chosen
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from volary.comm.gloo import cut
-from volary.errors import BadInput, Stopped
-from volary.run.disk import Disk, replace_file
+from volary.errors import BadInput, NotSaved, Stopped
+from volary.run.disk import TRY_AGAIN_AFTER_S, Disk, refusal, replace_file
 from volary.session.reference import UserObject
 from volary.session.script import Script
 from volary.train.assemble import choose_device
@@ -59,5 +60,19 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
             f"train(worker) returned a {type(value).__name__}; accepted: tensors, numbers, text, and lists, tuples and "
             "dicts of these (of a module, return its state_dict())"
         ) from error
-    replace_file(Disk(), directory.results / f"rank-{place.rank}.pt", buffer.getvalue())
+    _keep(directory.results / f"rank-{place.rank}.pt", buffer.getvalue())
     return "finished"
+
+
+def _keep(path: Path, data: bytes) -> None:
+    """Write what the function returned, which nobody could have again without training anew."""
+    for wait_s in (*TRY_AGAIN_AFTER_S, None):
+        try:
+            replace_file(Disk(), path, data)
+            return
+        except OSError as error:
+            if wait_s is None:
+                raise NotSaved(
+                    f"what train(worker) returned could not be written: {refusal(error, path, len(data))}"
+                ) from error
+            time.sleep(wait_s)

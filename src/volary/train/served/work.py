@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from volary.comm.errors import ConnectionLost
-from volary.errors import PeerLost, VolaryError
+from volary.errors import NotSaved, PeerLost, VolaryError
 from volary.server.messages import (
     Ask,
     Computed,
@@ -88,6 +88,8 @@ class Work:
                 raise task
             if isinstance(task, End):
                 self.outcome = self._meant(task.outcome)
+                if task.unsaved and not self._going:
+                    raise NotSaved(task.unsaved)
                 return
             if not isinstance(task, Leave):
                 self._say(Ask())  # ahead: the next is here when this one is done
