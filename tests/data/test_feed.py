@@ -241,3 +241,11 @@ def test_batch_size_below_1_is_refused():
 @given(st.integers(0, 2**40), st.integers(0, 10**6))
 def test_any_seed_and_epoch_give_a_permutation(seed, number):
     assert sorted(epoch_order(40, seed, number, True).tolist()) == list(range(40))
+
+
+@given(SIZES, BATCHES, WORLDS, st.booleans())
+def test_every_sample_of_a_batch_has_its_number_in_the_data(samples, batch, world, shuffle):
+    for feed in feeds(samples, batch, world, shuffle=shuffle):
+        for _ in range(2 * (feed.steps_per_epoch or 1)):
+            given_out = next(feed)
+            assert [feed.number(place) for place in range(given_out.count)] == given_out.targets.tolist()

@@ -178,3 +178,19 @@ def test_stream_shorter_than_the_position_is_refused():
     shorter = feed_of(Counting(5))
     shorter.restore(feed.state())
     assert refused(lambda: next(shorter)) == "mine: ended after 5 samples; the run had read 8"
+
+
+def test_an_error_of_a_data_set_says_which_sample_was_read():
+    class Broken:
+        def __len__(self) -> int:
+            return 9
+
+        def __getitem__(self, index: int) -> tuple[float, int]:
+            if index == 7:
+                raise ValueError("no such picture")
+            return 0.0, 1
+
+    samples = samples_of(Broken(), "mine:Broken")
+    with pytest.raises(ValueError, match="no such picture") as failed:
+        samples.fetch(torch.tensor([3, 7, 8]))
+    assert failed.value.__notes__ == ["while sample 7 of mine:Broken was read"]

@@ -56,6 +56,56 @@ def test_worker_that_leaves_by_itself_is_named(launch, fault, status, said):
     assert re.match(said, ended.err), ended.err
 
 
+DATA = """
+import torch
+
+class Samples:
+    classes = 4
+
+    def __len__(self):
+        return 99
+
+    def __getitem__(self, index):
+        {what}
+        return torch.zeros(16), index % 4
+
+def of(split):
+    return Samples()
+"""
+DATA_LINE = "data.py:11 in __getitem__:"
+
+
+@pytest.mark.parametrize(
+    ("what", "first", "also"),
+    [
+        (
+            "if index == 98: return torch.zeros(16), 12",
+            "sample 98: its target is 12; accepted: 0 to 3, since the network gives 4 outputs, one for each class",
+            "  rank ",
+        ),
+        (
+            "if index == 98: 1 / 0",
+            "data.py:11 in __getitem__: ZeroDivisionError: division by zero",
+            "  | while sample 98",
+        ),
+    ],
+    ids=["target", "error"],
+)
+def test_bad_sample_in_the_middle_of_the_data_is_named_and_is_no_refusal(launch, what, first, also):
+    Path("data.py").write_text(DATA.format(what=what))
+    file = session(workers=1)
+    text = Path(file).read_text()
+    source = "source: {name: synthetic, shape: [16], classes: 4, samples: 256, kind: blobs}, batch_size: 33"
+    assert source in text
+    Path(file).write_text(text.replace(source, "source: data.py:of, batch_size: 33, shuffle: false"))
+    ended = launch("train", file).ended()
+    lines = ended.err.splitlines()
+    assert (ended.status, lines[0]) == (3, first), ended.err
+    assert " at step 3, in " in lines[1]
+    assert any(line.startswith(also) for line in lines)
+    assert lines[-1] == "once that is fixed, no checkpoint yet: begin again from step 0: volary resume it"
+
+
 def test_user_code_that_cannot_be_imported_is_refused_in_a_sentence(launch):
     file = session()
     Path("net.py").write_text("import no_such_package\n")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from volary.errors import SettingError
+from volary.errors import SettingError, TargetError
 from volary.network import Loss, build_loss
 from volary.network.losses import ROOM
 
@@ -198,3 +198,22 @@ def test_an_unfit_function_is_refused(function: Any, arguments: dict[str, Any], 
 def test_a_function_that_gives_no_scalar_is_refused(gives: Any, sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence):
         build_loss(gives)(scores(4, 2), torch.zeros(4, 2))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("wrong", [5, -1])
+def test_a_target_that_no_output_belongs_to_is_named_with_its_place(wrong: int, smoothing: float) -> None:
+    criterion = loss("cross_entropy", label_smoothing=smoothing)
+    sentence = rf"^its target is {wrong}; accepted: 0 to 4, since the network gives 5 outputs, one for each class$"
+    for call in (criterion, criterion.totals):
+        one = classes(6)
+        one[3] = wrong
+        with pytest.raises(TargetError, match=sentence) as refused:
+            call(scores(6, 5), one)
+        assert refused.value.place == 3
+        many = classes(6, 4)
+        many[2, 1], many[0, 0] = wrong, -100
+        with pytest.raises(TargetError, match=sentence) as refused:
+            call(scores(6, 4, 5), many)
+        assert refused.value.place == 2, "of the sample, not of the position in it"
+    assert str(refused.value.of(1234)).startswith(f"sample 1234: its target is {wrong}; ")

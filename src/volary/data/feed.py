@@ -52,6 +52,7 @@ class Feed:
         self.position = 0  # samples of that epoch that were given out, over all workers
         self.step = 0  # given out since the beginning of the run: batches, if all have `batch_size` samples
         self.begun = 0  # `step` before the newest batch
+        self._newest = 0, range(0)  # the newest batch: its epoch, and the places of this worker's share in that
         self.batch_size, self.seed, self.shuffle = batch_size, seed, shuffle
         self.size = batch_size
         self._share = share_of(rank, world_size)
@@ -116,12 +117,18 @@ class Feed:
             size = even(size, self.samples - self.position)
         inputs, targets, total, ends = self._samples.read(self.epoch, self.position, size, self._share)
         end = self.position + total
+        self._newest = self.epoch, range(self.position, end)[self._share]
         before, after = self.position // self.batch_size, -(-end // self.batch_size) if ends else end // self.batch_size
         batch = Batch(inputs, targets, total, self.epoch, after - 1, ends)
         # before the batch is handed out: a checkpoint taken after its step must go on with the next one
         self.epoch, self.position = (self.epoch + 1, 0) if ends else (self.epoch, end)
         self.begun, self.step = self.step, self.step + after - before
         return batch
+
+    def number(self, place: int) -> int:
+        """The number in the data of the sample at `place` of the newest batch."""
+        epoch, places = self._newest
+        return self._samples.number(epoch, places[place])
 
     def state(self) -> dict[str, int]:
         """Where the feed is, in plain numbers that any number of workers can go on from."""
@@ -174,12 +181,19 @@ class _OfIndexed:
         self._epoch = -1
 
     def read(self, epoch: int, start: int, size: int, share: slice) -> tuple[Tensor, Tensor, int, bool]:
-        if epoch != self._epoch:
-            self._order = epoch_order(self.length, self._seed, epoch, self._shuffle)
-            self._epoch = epoch
+        self._prepare(epoch)
         end = min(start + size, self.length)
         inputs, targets = self._source.fetch(self._order[start:end][share])
         return inputs, targets, end - start, end == self.length
+
+    def number(self, epoch: int, place: int) -> int:
+        self._prepare(epoch)
+        return int(self._order[place])
+
+    def _prepare(self, epoch: int) -> None:
+        if epoch != self._epoch:
+            self._order = epoch_order(self.length, self._seed, epoch, self._shuffle)
+            self._epoch = epoch
 
 
 class _OfStream:
@@ -188,3 +202,6 @@ class _OfStream:
     def __init__(self, stream: Stream) -> None:
         self.length = stream.length
         self.read = stream.read
+
+    def number(self, epoch: int, place: int) -> int:
+        return place

@@ -99,7 +99,7 @@ class MapSamples:
         self.classes = classes
         self._dataset, self._name, self._collate = dataset, name, collate
         # one is read now: its shape is needed before the first step
-        first = collate([dataset[0]], [0], name)
+        first = collate([self._sample(0)], [0], name)
         self._nothing = first[0][:0], first[1][:0]
 
     def __len__(self) -> int:
@@ -120,7 +120,14 @@ class MapSamples:
         numbers = indices.tolist()
         if not numbers:
             return self._nothing
-        return self._collate([self._dataset[number] for number in numbers], numbers, self._name)
+        return self._collate([self._sample(number) for number in numbers], numbers, self._name)
+
+    def _sample(self, number: int) -> Any:
+        try:
+            return self._dataset[number]
+        except Exception as error:  # the user's code may raise anything
+            error.add_note(f"while sample {number} of {self._name} was read")
+            raise
 
 
 def _refuse_empty(dataset: Any, name: str) -> None:

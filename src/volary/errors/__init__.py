@@ -6,6 +6,7 @@ VolaryError               exit code 1
 ├── BadInput              2   the user can mend it before anything starts
 │   ├── SettingError      a setting's value; the session adds file, line and path
 │   ├── DataError         a data file that is missing, truncated, empty or not what it claims
+│   │   └── TargetError   a target that the loss cannot be computed with
 │   └── RunError          a run that exists already, is missing, or is being written by someone else
 ├── WorkerFailed          3   a worker's own code raised
 ├── WorkerLost            4   a worker died, was stopped or hung
@@ -44,6 +45,18 @@ class SettingError(BadInput):
 
 class DataError(BadInput):
     """Data that is missing, truncated, empty, or not of the format it should have."""
+
+
+class TargetError(DataError):
+    """A target that the loss cannot be computed with. place: of its sample among those given; `of` says which it is."""
+
+    def __init__(self, target: str, accepted: str, place: int) -> None:
+        super().__init__(f"{target}; accepted: {accepted}")
+        self.place = place
+
+    def of(self, sample: int) -> DataError:
+        """The same, with the sample's number in the data."""
+        return DataError(f"sample {sample}: {self}")
 
 
 class RunError(BadInput):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from volary.errors import TargetError
 from volary.train.evaluation import measure, record
 from volary.train.moment import Moment
 from volary.train.not_finite import origin
@@ -89,8 +90,11 @@ def _learn(it: Training, batch: Batch) -> Agreed:
     parts = list(batch.to(it.device).parts(it.session.train.accumulate)) if batch.count else []
     for number, part in enumerate(parts, start=1):
         enter("forward")
-        with it.precision.casting():
-            loss = it.flow(part.inputs, part.targets)  # a layer waits only for its own parameters
+        try:
+            with it.precision.casting():
+                loss = it.flow(part.inputs, part.targets)  # a layer waits only for its own parameters
+        except TargetError as error:
+            raise error.of(it.feed.number(error.place + sum(before.count for before in parts[: number - 1]))) from None
         share += loss.item() * part.weight
         if number == len(parts):
             it.strategy.vote(share, busy=True, ending=it.asked_to_end())

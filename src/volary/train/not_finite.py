@@ -32,11 +32,9 @@ def origin(flow: Flow, parts: Iterable[Batch], casting: Callable[[], AbstractCon
 
 
 def _parameter(module: nn.Module) -> str:
-    for kind, tensors in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
-        for name, tensor in tensors:
-            if not _finite(tensor):
-                return f"first in the {kind} {name}, since an earlier step"
-    return ""
+    # no buffers: batch norm's statistics have been spoilt by this very batch
+    bad = (name for name, parameter in module.named_parameters() if not _finite(parameter))
+    return next((f"first in the parameter {name}, since an earlier step" for name in bad), "")
 
 
 def _layer(flow: Flow, part: Batch, casting: Callable[[], AbstractContextManager[Any]]) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from volary.errors import SettingError
+from volary.errors import SettingError, TargetError
 from volary.network.criteria.fit import described, main_output
 
+IGNORED = -100  # torch counts such a target for nothing
 Output = Tensor | tuple[Tensor, ...]
 
 
@@ -33,16 +36,20 @@ class Classification:
         if not isinstance(output, Tensor):
             answer, *others = (self(each, target) for each in output)
             return torch.stack([answer, *(self.auxiliary_weight * other for other in others)]).sum()
+        samples = len(target)
         if output.dim() > 2:
             output, target = output.flatten(0, -2), target.flatten()
-        return cross_entropy(output, target, label_smoothing=self.label_smoothing)
+        with _named(output, target, samples):
+            return cross_entropy(output, target, label_smoothing=self.label_smoothing)
 
     def totals(self, output: Output, target: Tensor) -> Tensor:
         """Sums of the loss, of right answers, and, for perplexity, of the loss without smoothing."""
         scores = main_output(output)
         perplexed = scores.dim() > 2 or self.metric == "perplexity"
+        samples = len(target)
         scores, target = scores.flatten(0, -2).float(), target.flatten()
-        plain = cross_entropy(scores, target, reduction="sum")
+        with _named(scores, target, samples):
+            plain = cross_entropy(scores, target, reduction="sum")
         smoothing = self.label_smoothing
         loss = cross_entropy(scores, target, reduction="sum", label_smoothing=smoothing) if smoothing else plain
         sums = torch.stack([loss, (scores.argmax(1) == target).sum(), plain * perplexed]).double()
@@ -69,3 +76,18 @@ class Classification:
             )
         if classes and shape[-1] < classes:
             raise SettingError(f"network {network!r} gives {shape[-1]} outputs but the data has {classes} classes")
+
+
+@contextmanager
+def _named(scores: Tensor, target: Tensor, samples: int) -> Iterator[None]:
+    """Name the first target that no score belongs to, where torch refuses it: on CUDA it stops the device instead."""
+    try:
+        yield
+    except IndexError:
+        outputs = scores.shape[-1]
+        bad = ((target < 0) & (target != IGNORED)) | (target >= outputs)
+        if not bad.any():
+            raise
+        first = int(bad.nonzero()[0])
+        accepted = f"0 to {outputs - 1}, since the network gives {outputs} outputs, one for each class"
+        raise TargetError(f"its target is {int(target[first])}", accepted, first * samples // len(target)) from None
