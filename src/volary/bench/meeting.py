@@ -48,6 +48,16 @@ class Ranks:
         self._bulletins += 1
         return Bulletin(self._store, self.rank, self.world_size, self._bulletins)
 
+    def part(self) -> None:
+        """Be done. Nobody's group is left while another rank is in its last collective; rank 0, which keeps the board,
+        returns last: once each of the others has had its last answer.
+        """
+        bulletin = self.bulletin()
+        bulletin.share("end", None)
+        bulletin.post("answered", None)
+        for rank in range(self.world_size) if self.rank == 0 else ():
+            bulletin.read("answered", rank)
+
 
 @contextmanager
 def met(place: Place, timeout_s: float) -> Iterator[Ranks]:
@@ -68,7 +78,7 @@ def met(place: Place, timeout_s: float) -> Iterator[Ranks]:
         leaving.callback(group.leave)
         ranks = Ranks(place, store)
         yield ranks
-        ranks.bulletin().share("end", None)  # rank 0 keeps the board until nobody needs it
+        ranks.part()
 
 
 @contextmanager

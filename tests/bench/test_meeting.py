@@ -1,0 +1,27 @@
+"""Ranks of a measurement meet, and part."""
+
+from __future__ import annotations
+
+import sys
+
+from volary.bench import local
+
+PARTS = """
+import os, time
+from volary.bench.meeting import met
+from volary.comm.store import KeyedStore
+from volary.placement import find
+
+def late(self, keys):
+    time.sleep(0.3)
+    return answer(self, keys)
+
+place = find()
+with met(place, 60):
+    if place.rank:
+        answer, KeyedStore.multi_get = KeyedStore.multi_get, late
+"""
+
+
+def test_the_board_is_kept_until_the_slowest_rank_has_had_its_last_answer():
+    assert local.run([sys.executable, "-c", PARTS], 3, timeout_s=120) == 0
