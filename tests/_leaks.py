@@ -1,4 +1,8 @@
-"""What a test may leave behind: nothing. Processes, threads, shared memory and files, looked at before and after."""
+"""What a test may leave behind: nothing. Processes, threads, shared memory and files, looked at before and after.
+
+Processes and threads are this process's own. Shared memory and files are the machine's: where tests run in parallel, it
+cannot be told which of them left what nobody holds any more, and the whole run is looked at instead (`common`).
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,21 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def common() -> dict[str, frozenset[Path]]:
+    """What all tests of a run share and may not leave anything in: entries, by what each is."""
+    return {"shared memory": _entries(SHARED_MEMORY), "file in the checkout": _checkout()}
+
+
+def left_in_common(before: dict[str, frozenset[Path]]) -> list[str]:
+    """One line for each thing that a whole run left, which others of this machine do not use."""
+    return [f"{what} {path}" for what, paths in common().items() for path in paths - before[what] if not _holders(path)]
+
+
+def _alone() -> bool:
+    """Whether no other tests run beside this process's."""
+    return "PYTEST_XDIST_WORKER" not in os.environ
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What there is at one moment. processes: ours, by (pid, start). files: in the checkout, which nobody may fill."""
@@ -42,7 +61,7 @@ class Surroundings:
     @classmethod
     def now(cls) -> Surroundings:
         """Look around."""
-        return cls(_processes(), _threads(), _entries(SHARED_MEMORY), _entries(CHECKOUT) | _entries(CHECKOUT / "runs"))
+        return cls(_processes(), _threads(), _entries(SHARED_MEMORY), _checkout() if _alone() else frozenset())
 
     def left_since(self) -> list[str]:
         """One line for each thing that is there now, was not then, and does not go within the grace."""
@@ -52,7 +71,7 @@ class Surroundings:
             now = Surroundings.now()
             left["processes"] = [_describe(process) for process in now.processes - self.processes]
             left["threads"] = [f"thread {thread.name!r}" for thread in now.threads - self.threads]
-            left["segments"] = [f"shared memory {path}" for path in now.segments - self.segments if not _foreign(path)]
+            left["segments"] = [f"shared memory {path}" for path in now.segments - self.segments if _ours(path)]
             left["files"] = [f"file in the checkout: {path.name}" for path in now.files - self.files]
             return not any(left.values())
 
@@ -67,7 +86,7 @@ class Surroundings:
                     one.kill()
                 process.wait(GRACE_S)
         for path in _entries(SHARED_MEMORY) - self.segments:
-            if not _foreign(path):
+            if _ours(path):
                 path.unlink(missing_ok=True)
 
 
@@ -109,12 +128,22 @@ def _entries(folder: Path) -> frozenset[Path]:
     return frozenset(path for path in folder.iterdir() if path.name not in _CACHES)
 
 
-def _foreign(segment: Path) -> bool:
-    """Whether a process that is not of this test run uses the segment: other runs share the machine."""
+def _checkout() -> frozenset[Path]:
+    return _entries(CHECKOUT) | _entries(CHECKOUT / "runs")
+
+
+def _ours(segment: Path) -> bool:
+    """Whether this process's tests have to answer for a segment: other runs share the machine."""
     ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    holders = _holders(segment)
+    return holders <= ours if _alone() else bool(holders & ours)
+
+
+def _holders(segment: Path) -> set[int]:
+    """The processes that have it mapped."""
+    found = set()
     for process in psutil.process_iter():
-        if process.pid not in ours:
-            with contextlib.suppress(psutil.Error, OSError):
-                if any(mapped.path == str(segment) for mapped in process.memory_maps()):
-                    return True
-    return False
+        with contextlib.suppress(psutil.Error, OSError):
+            if any(mapped.path == str(segment) for mapped in process.memory_maps()):
+                found.add(process.pid)
+    return found

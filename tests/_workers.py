@@ -25,9 +25,9 @@ from volary.comm.board import Board
 from volary.comm.server import KeyedServer
 from volary.errors import PeerLost
 
-OTHERS_WITHIN_S = 5.0  # once one worker failed, the others get this long to say what they saw
-COLLECTIVE_WITHIN_S = 30.0
-STACK_WITHIN_S = 3.0
+OTHERS_WITHIN_S = 15.0  # once one worker failed, the others get this long to say what they saw
+COLLECTIVE_WITHIN_S = 120.0
+STACK_WITHIN_S = 10.0
 # which takes seconds: once, not in each worker; torch._dynamo is what optimisers import
 PRELOADED = ["torch.distributed", "torch._dynamo", "numba", "train._training"]
 _PR_SET_PDEATHSIG = 1
@@ -64,7 +64,7 @@ class Workers:
     folder: Path
     calls: int = field(default=0, init=False)
 
-    def __call__(self, n: int, function: Callable[..., Any], *arguments: Any, at_most_s: float = 60.0) -> list[Any]:
+    def __call__(self, n: int, function: Callable[..., Any], *arguments: Any, at_most_s: float = 300.0) -> list[Any]:
         self.calls += 1
         folder = self.folder / str(self.calls)
         folder.mkdir()

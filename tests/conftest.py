@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
-from _leaks import Surroundings, adopt_orphans
+from _leaks import Surroundings, adopt_orphans, common, left_in_common
 from _workers import Workers
+
+_BEFORE = pytest.StashKey[dict[str, frozenset[Path]]]()
 
 # no time limit an example (the machine may be busy) and no database (it would be a file in the checkout)
 hypothesis.settings.register_profile("volary", deadline=None, database=None, print_blob=True)
 hypothesis.settings.load_profile("volary")
 adopt_orphans()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # started in the background (nohup, CI): what tests start and interrupt must not inherit that, as it does no handler
+    signal.signal(signal.SIGINT, lambda *_: None)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Where tests run in parallel: look at what all of them share."""
+    if session.config.pluginmanager.hasplugin("dsession"):
+        session.config.stash[_BEFORE] = common()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a parallel run that left something there."""
+    before = session.config.stash.get(_BEFORE, None)
+    if before is not None and (left := left_in_common(before)):
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+        print("\nthese tests left behind:", *left, sep="\n")
 
 
 @pytest.fixture(autouse=True)

@@ -89,7 +89,7 @@ def script(guard: str) -> subprocess.CompletedProcess[str]:
     Path("mine.py").write_text(
         f"import sys\nimport volary\n\n\ndef train(worker):\n    return [worker.rank, sys.argv[1:]]\n\n\n{guard}"
     )
-    return subprocess.run([sys.executable, "mine.py", "--width", "3"], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "mine.py", "--width", "3"], capture_output=True, text=True, timeout=300)
 
 
 def test_a_function_of_a_script_is_launched_and_workers_see_its_arguments():

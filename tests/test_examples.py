@@ -18,7 +18,7 @@ COMMANDS = {
 
 
 def run(name: str) -> str:
-    said = subprocess.run([sys.executable, *COMMANDS[name]], capture_output=True, text=True, timeout=120)
+    said = subprocess.run([sys.executable, *COMMANDS[name]], capture_output=True, text=True, timeout=300)
     assert said.returncode == 0, said.stderr
     return said.stdout
 

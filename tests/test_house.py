@@ -134,7 +134,7 @@ for name in {[name.removesuffix(".__init__") for name in names]}:
             found.setdefault(heavy, name)
 print(json.dumps(found))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {}, "what was imported, and while importing which module"
 

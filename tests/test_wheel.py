@@ -13,7 +13,7 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
-def ran(*command, folder, at_most_s=120):
+def ran(*command, folder, at_most_s=300):
     done = subprocess.run(
         [str(part) for part in command],
         cwd=folder,

@@ -42,7 +42,7 @@ def fresh() -> Callable[..., Said]:
     def call(*arguments: str, **environment: str) -> Said:
         variables = os.environ | {"PYTHONPATH": str(SOURCE)} | environment
         done = subprocess.run(
-            [sys.executable, *arguments], capture_output=True, text=True, timeout=60, env=variables, check=False
+            [sys.executable, *arguments], capture_output=True, text=True, timeout=300, env=variables, check=False
         )
         return Said(done.returncode, done.stdout, done.stderr)
 

@@ -86,7 +86,7 @@ def test_without_json_it_prints_a_table_and_what_was_left_out(volary):
 def test_under_torchrun_rank_0_prints():
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
     words = [*torchrun, *COMMAND, "--sizes", "1kb", "--time", "6", "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)["seconds"]) == set(COLLECTIVES)
 

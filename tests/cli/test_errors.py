@@ -168,5 +168,5 @@ def test_when_the_reader_of_the_output_goes_away_nothing_is_said():
     )
     assert command.stdout is not None
     command.stdout.close()
-    _, err = command.communicate(timeout=60)
+    _, err = command.communicate(timeout=300)
     assert (command.returncode, err) == (1, "")

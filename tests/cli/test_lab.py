@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -92,13 +91,11 @@ def test_without_a_command_the_links_are_measured(possible, volary):
 @pytest.mark.root
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_lab_ends_its_ranks_and_returns_130(possible, number):
-    command = [sys.executable, "-m", "volary", "lab", "--", "sh", "-c", "echo on $RANK; sleep 60"]
+    command = [sys.executable, "-m", "volary", "lab", "--", "sh", "-c", "echo on $RANK; sleep 600"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as lab:
         assert lab.stdout.readline().startswith("on ")
-        begun = time.monotonic()
         lab.send_signal(number)
-        assert lab.wait(20) == 130
-    assert time.monotonic() - begun < 10
+        assert lab.wait(60) == 130
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def interrupted(*arguments: str) -> tuple[int, dict[str, Any], str]:
     try:
         wait_until(lambda: last_step() >= 3 or command.poll() is not None)
         command.send_signal(signal.SIGINT)
-        out, told = command.communicate(timeout=60)
+        out, told = command.communicate(timeout=300)
     finally:
         command.kill()
         command.wait()

@@ -24,7 +24,7 @@ from .conftest import KEY
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="resource limits are a thing of Unix")
 
 HERE = Path(__file__).resolve().parent
-WITHIN_S = 15.0
+WITHIN_S = 60.0  # on a busy machine, too
 
 
 class Child:

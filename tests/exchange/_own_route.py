@@ -11,7 +11,7 @@ import torch
 from volary.comm.routes._base import Memory, Shape
 from volary.errors import PeerLost
 
-AT_MOST_S = 20.0
+AT_MOST_S = 120.0
 
 
 @dataclass

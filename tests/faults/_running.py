@@ -23,6 +23,7 @@ from volary.run.reader import Event, RunReader
 
 SOURCE = Path(__file__).parents[2] / "src"
 VOLARY = (sys.executable, "-m", "volary")
+BUSY = 6  # times as long as on a quiet machine things may take before a test gives up waiting for them
 SESSION = """\
 network: {{name: "net.py:Net", {network}}}
 data: {{source: {{name: synthetic, shape: [16], classes: 4, samples: 256, kind: blobs}}, batch_size: 33}}
@@ -94,8 +95,8 @@ class Run:
         self.started: set[psutil.Process] = {psutil.Process(self.process.pid)}
 
     def wait_until(self, condition: Callable[[], Any], at_most_s: float = 60) -> Any:
-        """Wait for a condition of the run, while it goes on; its value."""
-        until = time.monotonic() + at_most_s
+        """Wait for a condition of the run, while it goes on; its value. at_most_s: on a quiet machine."""
+        until = time.monotonic() + BUSY * at_most_s
         while not (value := condition()):
             if self.process.poll() is not None and not (value := condition()):
                 raise AssertionError(f"the run ended meanwhile with {self.process.returncode}:\n{self.text()}")
@@ -120,8 +121,8 @@ class Run:
         return time.monotonic()
 
     def ended(self, at_most_s: float = 60) -> Ended:
-        """Wait for the command; what it left. Afterwards nothing that it started runs."""
-        until = time.monotonic() + at_most_s
+        """Wait for the command; what it left. Afterwards nothing that it started runs. at_most_s: as above."""
+        until = time.monotonic() + BUSY * at_most_s
         while self.process.poll() is None:
             self.started |= descendants(self.process.pid)
             assert time.monotonic() < until, f"did not end within {at_most_s} s:\n{self.text()}"
@@ -131,7 +132,7 @@ class Run:
 
     def left(self, within_s: float = 3) -> list[psutil.Process]:
         """Processes that the command started and that still run some seconds later."""
-        until = time.monotonic() + within_s
+        until = time.monotonic() + BUSY * within_s
         while (left := [one for one in self.started if lives(one)]) and time.monotonic() < until:
             time.sleep(0.02)
         return left

@@ -100,7 +100,7 @@ def test_ranks_with_other_settings_see_a_table_of_them_before_the_first_step():
         with Path(f"said-{rank}").open("w") as said:
             processes.append(subprocess.Popen(command, env=variables, stdout=said, stderr=said))
     try:
-        assert [process.wait(timeout=60) for process in processes] == [5, 5]
+        assert [process.wait(timeout=300) for process in processes] == [5, 5]
     finally:
         for process in processes:
             process.kill()

@@ -162,7 +162,7 @@ def test_settings_of_every_network_are_read_without_torch() -> None:
         "made = [room.ROOM.load(name)() for room in (zoo, losses) for name in room.ROOM.names()]\n"
         "assert len(made) > 14; print([m for m in ('torch', 'numpy') if m in sys.modules])"
     )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
     assert run.stdout.strip() == "[]"
 
 

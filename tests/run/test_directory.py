@@ -106,7 +106,7 @@ def test_of_processes_that_make_the_same_run_at_once_exactly_one_gets_the_name(t
     for racer in racers:
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    said = [racer.communicate(timeout=60)[0].strip() for racer in racers]
+    said = [racer.communicate(timeout=300)[0].strip() for racer in racers]
     won = [line for line in said if not line.startswith("refused")]
     assert len(set(won)) == len(won) == outcomes, said
     assert all("exists already" in line for line in said if line not in won)

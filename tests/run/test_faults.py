@@ -15,7 +15,7 @@ SWEEP = Path(__file__).with_name("_sweep.py")
 )
 def test_whatever_call_goes_wrong_what_is_there_is_the_old_or_the_new_one_whole(operation, at_least, tmp_path):
     swept = subprocess.run(
-        [sys.executable, str(SWEEP), operation, str(tmp_path)], capture_output=True, text=True, timeout=120
+        [sys.executable, str(SWEEP), operation, str(tmp_path)], capture_output=True, text=True, timeout=300
     )
     assert swept.returncode == 0, swept.stderr
     # as many calls in every mode: a sweep that ended early would have looked at fewer

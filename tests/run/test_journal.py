@@ -169,7 +169,7 @@ def test_a_closed_run_is_whole_in_its_one_file_also_while_a_reader_has_it_open(r
 
 def test_a_full_disk_is_counted_and_said_and_writing_goes_on_when_there_is_room(run):
     said = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(run.database)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", FULL_DISK, str(run.database)], capture_output=True, text=True, timeout=300
     )
     assert said.returncode == 0, said.stderr
     refused = said.stdout.splitlines()

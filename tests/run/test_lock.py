@@ -50,7 +50,7 @@ def test_the_lock_is_free_when_its_holder(how, tmp_path, holder):
         holder.stdin.close()
     else:
         holder.kill()
-    holder.wait(30)
+    holder.wait(300)
     assert not is_held(tmp_path / "lock")
     with RunLock(tmp_path / "lock"):
         assert (tmp_path / "lock").read_text() == str(os.getpid())

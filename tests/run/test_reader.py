@@ -64,7 +64,7 @@ def test_a_run_is_running_while_its_driver_lives_and_lost_when_it_was_killed(run
         assert state(run) == "running"
         assert run.is_live()
         driver.send_signal(how)
-        driver.wait(30)
+        driver.wait(300)
         assert state(run) == "lost"
         assert not run.is_live()
         with run.lock():

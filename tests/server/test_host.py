@@ -31,7 +31,7 @@ from volary.server.vault import Update, Vault
 
 SIZE = 1000  # values of a slice
 LARGE = 2**18  # of one that no socket's buffers hold
-WITHIN_S = 10.0
+WITHIN_S = 60.0  # on a busy machine, too
 
 
 class Adds:

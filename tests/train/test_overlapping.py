@@ -101,7 +101,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
 
 @pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_n_workers_equal_one_over_20_steps(workers, alone, world_size):
-    everyone = workers(world_size, train_all, at_most_s=120)
+    everyone = workers(world_size, train_all)
     assert set(everyone[0]) == set(alone if world_size == 2 else AMONG_THREE)
     for rank, found in enumerate(everyone):
         for name in found:

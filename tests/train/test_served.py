@@ -106,7 +106,7 @@ def assert_equal(parameters: dict[str, torch.Tensor], expected: Trained, where: 
     ],
 )
 def test_workers_over_servers_equal_one_device_over_20_steps(workers, alone, count, servers, names):
-    kept = workers(count + servers, over_servers, count, names, at_most_s=120)[0]
+    kept = workers(count + servers, over_servers, count, names)[0]
     for name in names:
         assert kept[name].outcome == kept[name].run_outcome == "finished"
         assert_equal(kept[name].parameters, alone(name), name)
@@ -141,7 +141,7 @@ def learn_loosely(rank: int, world_size: int, names: Sequence[str]) -> dict[str,
 
 @pytest.mark.slow  # a run of each
 def test_every_model_and_codecs_learn(workers):
-    first, second, *_ = workers(4, learn_loosely, tuple(LOOSE), at_most_s=120)
+    first, second, *_ = workers(4, learn_loosely, tuple(LOOSE))
     for name in LOOSE:
         assert first[name].run_outcome == "finished", name
         rows = sorted(first[name].rows + second[name].rows, key=lambda row: row.ended_at)
@@ -220,7 +220,7 @@ def train_colocated(rank: int, world_size: int) -> Kept | None:
 @pytest.mark.slow
 def test_servers_beside_workers_equal_one_device(workers, alone):
     """Slow: they are processes that the workers start, and import torch."""
-    kept = workers(2, train_colocated, at_most_s=120)[0]
+    kept = workers(2, train_colocated)[0]
     assert_equal(kept.parameters, alone("sgd"), "colocated")
 
 

@@ -26,7 +26,7 @@ def _allowed() -> None:
 
 def run(lab: Lab, folder: Path, name: str, numel: int, procs: int = 1) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "comm.routes._lab_rank", name, str(numel)]
-    ended = lab.run(command, procs=procs, env={"PYTHONPATH": str(TESTS)}, timeout_s=60, log_dir=folder)
+    ended = lab.run(command, procs=procs, env={"PYTHONPATH": str(TESTS)}, timeout_s=300, log_dir=folder)
     logs = [path.read_text() for path in sorted(folder.glob("rank-*.log"))]
     assert ended.status == 0, logs
     return [json.loads(log.splitlines()[-1]) for log in logs]

@@ -16,7 +16,7 @@ from volary.comm.transports._tcp import TcpChannel
 
 KEY = b"the key of this test run, 32 b.."
 OWN = Credentials(KEY, "now", 3)
-WITHIN_S = 10.0
+WITHIN_S = 60.0  # on a busy machine, too
 
 
 def header(length: int, mark: int = 0) -> bytes:

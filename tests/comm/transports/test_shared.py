@@ -132,9 +132,9 @@ def test_memory_goes_with_its_last_user() -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     memory = _segments.memory(SIZE)
     memory[0] = 1
-    assert "volary" in Path("/proc/self/maps").read_text()
+    assert "/memfd:volary" in Path("/proc/self/maps").read_text()
     del memory
-    assert "volary" not in Path("/proc/self/maps").read_text()
+    assert "/memfd:volary" not in Path("/proc/self/maps").read_text()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -238,4 +238,4 @@ def test_a_killed_lender_harms_nobody_and_leaves_nothing() -> None:
             channel.receive(unasked, WITHIN_S)
         message.release()
     del message, channel
-    assert "volary" not in Path("/proc/self/maps").read_text()
+    assert "/memfd:volary" not in Path("/proc/self/maps").read_text()
