@@ -15,8 +15,10 @@ from typing import IO
 
 from volary.lab.namespaces import Space
 
-# nsenter and a shell around it: the folder has to be entered after the mounts are
-_IN_FOLDER = ("sh", "-c", 'cd "$0" && exec "$@"')
+# A shell around the command: the folder has to be entered after the mounts are, and only children of who has entered a pid
+# namespace are in it. nsenter would fork one, but stops itself when that stops: then nobody would see it end. A shell
+# waits for the end alone; what it says of a signal goes nowhere, while the command writes where it would.
+_IN_FOLDER = 'cd "$0" && {{ exec {spare}>&2 2>/dev/null; (exec 2>&{spare} {spare}>&-; exec "$@"); exit $?; }}'
 
 
 class Job:
@@ -34,9 +36,11 @@ class Job:
         cores: Sequence[int] | None = None,
         keep: Sequence[int] = (),
     ) -> None:
+        spare = next(number for number in range(9, 2, -1) if number not in keep)  # a shell may know digits alone
+        in_folder = ["sh", "-c", _IN_FOLDER.format(spare=spare), str(Path.cwd())]
         with _on_cores(cores):
             self._process = subprocess.Popen(
-                space.command([*_IN_FOLDER, str(Path.cwd()), *argv]),
+                space.command([*in_folder, *argv]),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=None if output is None else subprocess.STDOUT,

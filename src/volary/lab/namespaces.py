@@ -65,9 +65,12 @@ class Space:
         return self._holder.pid
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """The command line that runs `argv` in here; it starts in the root folder if mounts are apart."""
+        """The command line that runs `argv` in here; it starts in the root folder if mounts are apart.
+
+        Where processes are apart, those that it starts are in here, and not itself.
+        """
         enter = [flag.format(pid=self.pid) for kind in self._kinds for flag in _ENTER[kind]]
-        return ["nsenter", "--target", str(self.pid), *enter, "--", *argv]
+        return ["nsenter", "--no-fork", "--target", str(self.pid), *enter, "--", *argv]
 
     def batch(self, tool: str, lines: Sequence[str]) -> None:
         """Give the lines to `ip` or `tc` in here. Raises LabError with what the tool says."""
