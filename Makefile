@@ -6,6 +6,8 @@ BIN := .venv/bin
 CODE := src tests benchmarks examples
 INSTALLED := .venv/.installed
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+# tests wait more than they compute: more of them at once than a small machine has cores
+PARALLEL := --numprocesses 4 --dist worksteal
 
 .PHONY: demo setup lint types test test-all bench docs clean
 
@@ -22,10 +24,10 @@ types: $(INSTALLED)
 	@$(BIN)/mypy --no-error-summary
 
 test: lint types
-	@$(BIN)/pytest -q -m "not slow and not gpu"
+	@$(BIN)/pytest -q $(PARALLEL) -m "not slow and not gpu"
 
 test-all: lint types
-	@$(BIN)/pytest -q
+	@$(BIN)/pytest -q $(PARALLEL)
 
 bench: $(INSTALLED)
 	@set -e; for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script $(ARGS); done
