@@ -32,7 +32,7 @@ def python(code, folder):
 
 
 def test_a_faulty_file_is_refused_in_little_more_time_than_python_and_ruamel_take_to_begin(write, tmp_path):
-    """Processor time since the process began, the best of several: in units of what the same processor takes for that."""
+    """Processor time since the process began, the best of several, against what the same processor takes for that."""
     write(BAD)
     base, ours = [], []
     for _ in range(8):

@@ -15,9 +15,9 @@ from typing import IO
 
 from volary.lab.namespaces import Space
 
-# A shell around the command: the folder has to be entered after the mounts are, and only children of who has entered a pid
-# namespace are in it. nsenter would fork one, but stops itself when that stops: then nobody would see it end. A shell
-# waits for the end alone; what it says of a signal goes nowhere, while the command writes where it would.
+# A shell around the command: the folder has to be entered after the mounts are, and only children of who has entered a
+# pid namespace are in it. nsenter would fork one, but stops itself when that stops: then nobody would see it end. A
+# shell waits for the end alone; what it says of a signal goes nowhere, while the command writes where it would.
 _IN_FOLDER = 'cd "$0" && {{ exec {spare}>&2 2>/dev/null; (exec 2>&{spare} {spare}>&-; exec "$@"); exit $?; }}'
 
 
