@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -11,7 +12,9 @@ from volary.driver.ending import Unwatched
 from volary.errors import BadInput, WorkerFailed, WorkerLost
 from volary.lab.errors import TimeIsOver
 from volary.lab.training import Training, train
+from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
+from volary.run.reader import RunReader
 
 pytestmark = pytest.mark.root
 
@@ -33,6 +36,22 @@ def session():
 
 def weights(run):
     return load_file(RunDirectory.existing(run).checkpoints / "step-00000006" / "model.safetensors")
+
+
+class Once(Unwatched):
+    """Does something as soon as the run has done some updates."""
+
+    def __init__(self, act):
+        self.act, self.directory = act, None
+
+    def started(self, directory):
+        self.directory = directory
+
+    def look(self):
+        with RunReader(self.directory) as reader:
+            if self.act and reader.last_step() >= 3:
+                act, self.act = self.act, None
+                act()
 
 
 class Watched(Unwatched):
@@ -85,13 +104,41 @@ def test_a_run_whose_name_is_taken_is_refused_with_the_reason(opened, session):
         train(opened(hosts=1), Training(session), Unwatched())
 
 
+LONG = ["train.steps=100000", "checkpoint.every=20 steps", "evaluate.every=never"]
+SOON = ["strategy.suspect_after_s=1", "strategy.give_up_after_s=2"]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_stopped_is_named_and_the_lab_ends(opened, session):
+    def stop():
+        for process in psutil.Process().children(recursive=True):
+            if process.cmdline()[1:3] == ["-m", "volary.worker"] and process.environ()["RANK"] == "1":
+                process.suspend()
+
+    with pytest.raises(WorkerLost, match=r"rank 1 \(host h1, .* silent for"):
+        train(opened(hosts=2), Training(session, LONG), Once(stop))
+
+
+@pytest.mark.slow
+def test_a_lab_with_a_host_that_is_cut_off_is_stopped_in_order_and_nobody_waits_for_that_host(
+    opened, session, monkeypatch
+):
+    def cut_and_interrupt():
+        lab.cut(1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("volary.lab.training.GRACE_S", 10 * 60.0)  # longer than this test may take
+    lab, served = opened(hosts=2), ["strategy.exchange=server", "strategy.consistency=ssp"]
+    ending = train(lab, Training(session, [*LONG, *served]), Once(cut_and_interrupt))
+    assert ending.state == "stopped"
+    assert Checkpoints(ending.directory.checkpoints).steps()[-1] == ending.step
+
+
 @pytest.mark.slow
 def test_a_host_that_is_cut_off_is_lost_and_the_run_goes_on_with_it_restored(opened, session):
-    bounds = ["strategy.suspect_after_s=1", "strategy.give_up_after_s=2"]
-    long = ["train.steps=100000", "checkpoint.every=20 steps", "evaluate.every=never"]
     lab = opened(hosts=2, rate="1mbit")
     with pytest.raises(WorkerLost, match=r"rank 1 \(host h1, .* silent for"):
-        train(lab, Training(session, [*long, *bounds]), Unwatched(), at=["12s:cut:1"])
+        train(lab, Training(session, [*LONG, *SOON]), Unwatched(), at=["12s:cut:1"])
     run = RunDirectory.existing("it")
     with pytest.raises(BadInput, match="is a run of 2 workers, and this lab has 4 ranks"):
         train(lab, Training(run=run), Unwatched(), procs=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Callable
 
@@ -69,7 +71,8 @@ class Drive:
         try:
             newest = Checkpoints(self._directory.checkpoints).steps()
             life = journal.start_life(newest[-1] if newest else 0)
-            journal.note(state="running", started_at=time.time(), workers=self._world_size, message="")
+            us = json.dumps([os.getpid()])  # workers follow as they come; those of an earlier life are gone
+            journal.note(state="running", started_at=time.time(), workers=self._world_size, message="", pids=us)
             journal.event("started", workers=self._world_size)
             if life and not newest:
                 journal.event("warning", text="the run has no checkpoint yet: training begins at step 0")

@@ -71,6 +71,7 @@ class Job:
         """End it, if it has not ended, and forget it."""
         while self.wait(0) is None:
             self.signal(signal.SIGKILL)
+            self._process.send_signal(signal.SIGCONT)  # somebody may have stopped the shell, too
             self.wait(0.1)
         if self._end >= 0:
             os.close(self._end)

@@ -114,6 +114,18 @@ class Ranks:
                 break
         return self._ended(self._failed() if first is None else first)
 
+    def part(self, look: Callable[[], bool], within_s: float) -> None:
+        """Let ranks end that somebody else has asked to, until `look` says that nobody has anything to say any more.
+
+        Those that are still there then, or when this is interrupted, have no other grace.
+        """
+        self._grace_s = 0.0
+        deadline = time.monotonic() + within_s
+        while running := [job for job in self._jobs if job.status is None]:
+            if look() or time.monotonic() > deadline:
+                return
+            wait_any(running, LOOK_S)
+
     def __enter__(self) -> Self:
         return self
 

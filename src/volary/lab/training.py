@@ -19,7 +19,7 @@ from volary.driver.start import check
 from volary.errors import BadInput, NotFinite, NotSaved, RanksDiffer, Stopped, VolaryError, WorkerFailed, WorkerLost
 from volary.lab.board import meeting
 from volary.lab.cluster import Lab
-from volary.lab.errors import TIME_IS_OVER, TimeIsOver
+from volary.lab.errors import TIME_IS_OVER, LabError, TimeIsOver
 from volary.lab.ranks import Ended
 from volary.lab.timeline import Change, Timeline
 from volary.placement._file_board import FileBoard
@@ -100,7 +100,12 @@ def train(
                 grace_s=GRACE_S,
                 linger_s=None if is_elastic(session.strategy) else LINGER_S,
             ) as ranks:
-                ended = ranks.follow(lab, timeline, timeout_s, view.look, say)
+                try:
+                    ended = ranks.follow(lab, timeline, timeout_s, view.look, say)
+                except KeyboardInterrupt as error:
+                    interrupted = error
+                if (interrupted or (ended and ended.status == TIME_IS_OVER)) and view.ask_to_end(lab):
+                    ranks.part(view.look, GRACE_S)
         except KeyboardInterrupt as error:
             interrupted = error
         finally:
@@ -125,6 +130,18 @@ class _View:
             self.directory = RunDirectory(json.loads(self._board.get(ENTRY))["run"])
             self._watcher.started(self.directory)
         return self.directory is not None and not self.directory.is_live()
+
+    def ask_to_end(self, lab: Lab) -> bool:
+        """Have the run's driver end it in order: it knows whom nobody reaches. False if there is none (any more)."""
+        if self.directory is None or not self.directory.is_live():
+            return False
+        with RunReader(self.directory) as reader:
+            driver, *_ = json.loads(reader.info()["pids"])
+        try:
+            lab.output(0, ["sh", "-c", f"kill -TERM {driver}"])  # rank 0 has started it, on its host
+        except LabError:  # it has just gone
+            return False
+        return True
 
     def close(self) -> None:
         """Show the end, once the run's driver has written it."""
