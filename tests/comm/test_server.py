@@ -255,7 +255,7 @@ def test_a_stop_delivers_what_was_posted_and_ends_thread_and_socket(servers: Ser
         client.receive(WITHIN_S)
     stopper.join()
     assert not [t for t in threading.enumerate() if t.name == "volary-server"]
-    with pytest.raises(ConnectionLost, match="no server answers at"):
+    with pytest.raises(ConnectionLost, match="no server listens at"):
         Connection.open(*address, KEY, "echo", {}, timeout_s=WITHIN_S)
     server.stop()
 
