@@ -49,6 +49,19 @@ def test_the_key_is_for_its_owner_alone_and_for_one_run(tmp_path):
     assert one.key() != two.key()
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_a_run_is_for_its_owner_alone_until_its_owner_opens_it(tmp_path, umask):
+    (tmp_path / "runs").mkdir()
+    before = os.umask(umask)
+    try:
+        run = make(tmp_path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
+    run.path.chmod(0o755)
+    assert stat.S_IMODE((run.path / "key").stat().st_mode) == 0o600, "the key stays its owner's"
+
+
 @pytest.mark.parametrize("content", [None, "not hexadecimal"])
 def test_a_missing_or_damaged_key_is_a_sentence(tmp_path, content):
     run = make(tmp_path)

@@ -133,8 +133,9 @@ def _clear(disk: Disk, folder: Path) -> None:
 def _fill(disk: Disk, draft: Path, session_yaml: str) -> None:
     from volary.run.environment import environment  # asks the package records, which takes its time
 
+    draft.mkdir(mode=0o700)  # all else in it has the usual modes: who may pass here is said once
     for part in _FOLDERS:
-        (draft / part).mkdir(parents=True)
+        (draft / part).mkdir()
     disk.write(draft / "session.yaml", session_yaml.encode())
     facts = msgspec.json.format(msgspec.json.encode(environment(Path.cwd())), indent=2)
     disk.write(draft / "environment.json", facts)
