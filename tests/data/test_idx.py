@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from volary.data.idx_file import IdxFile
 from volary.data.sources.idx import Idx
 from volary.errors import DataError, SettingError
 
@@ -194,3 +195,26 @@ def test_settings_that_do_not_fit_are_refused(settings, sentence):
     with pytest.raises(SettingError) as problem:
         Idx(**settings)
     assert str(problem.value) == sentence
+
+
+def test_gz_whose_header_promises_many_times_its_size_is_refused_by_it(tmp_path):
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(struct.pack(">BBBB3I", 0, 0, 8, 3, 4_000_000, 28, 28) + bytes(20 * 2**20)))
+    with pytest.raises(DataError) as problem:
+        IdxFile.at(path, rank=3)
+    assert str(problem.value) == (
+        f"{path}: unpacks to more than 16 MiB, and to more than 100 times its size; "
+        "accepted: 3136000016 bytes, as its header promises, in a file without .gz"
+    )
+
+
+def test_plain_file_is_not_read_where_its_length_is_not_what_its_header_promises(tmp_path, monkeypatch):
+    path = tmp_path / "train-images-idx3-ubyte"
+    with path.open("wb") as file:
+        file.write(struct.pack(">BBBB3I", 0, 0, 8, 3, 4_000_000, 28, 28))
+        file.truncate(2**31)  # of holes
+    monkeypatch.setattr(IdxFile, "_content", lambda _: pytest.fail("it was read"))
+    with pytest.raises(
+        DataError, match="truncated: its header says 4000000x28x28, 3136000016 bytes in all; found 2147483648"
+    ):
+        IdxFile.at(path, rank=3).read()

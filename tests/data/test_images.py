@@ -2,14 +2,16 @@
 
 import gzip
 import io
+import struct
 import tarfile
+import zlib
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 
-from volary.data import archive
+from volary.data import unpacking
 from volary.data.sources.images import Images
 from volary.errors import DataError, SettingError
 
@@ -219,13 +221,65 @@ def test_damaged_gz_is_refused(train_tar):
 
 
 def test_gz_that_unpacks_beyond_the_limit_is_refused(train_tar, monkeypatch):
-    monkeypatch.setattr(archive, "UNPACKED_LIMIT_BYTES", 2**20)
+    monkeypatch.setattr(unpacking, "LIMIT_BYTES", 2**20)
     path = train_tar.with_name("train.tar.gz")
     path.write_bytes(gzip.compress(bytes(2**23)))
     assert refused_at_open(path.parent) == (
         f"{path}: unpacks to more than 1 MiB, the limit for memory; "
         "accepted: the same as a plain .tar, which is read in place"
     )
+
+
+def test_gz_that_unpacks_to_many_times_its_size_is_refused_before_memory_is_taken_for_it(train_tar):
+    path = train_tar.with_name("train.tar.gz")
+    with gzip.open(path, "wb") as file:
+        for _ in range(300):
+            file.write(bytes(2**20))
+    assert path.stat().st_size < 2**20  # 300 MiB in a thousandth of it
+    came: list[int] = []
+    with pytest.raises(DataError):
+        came.extend(len(piece) for piece in unpacking.unpacked(path, "", ""))
+    limit = max(unpacking.SMALL_BYTES, unpacking.RATIO_LIMIT * path.stat().st_size)
+    assert sum(came) <= limit
+    sentence = refused_at_open(path.parent)
+    assert sentence.startswith(
+        f"{path}: unpacks to more than {limit / 2**20:g} MiB, and to more than 100 times its size;"
+    )
+
+
+def test_what_unpacks_to_little_may_do_so_from_nothing(train_tar):
+    path = train_tar.with_name("train.tar.gz")
+    write_tar(path, files_of("train", 1) | {"train/ant/notes.txt": bytes(8 * 2**20)})
+    assert path.stat().st_size * unpacking.RATIO_LIMIT < 8 * 2**20 < unpacking.SMALL_BYTES
+    assert len(Images(folder=str(train_tar.parent)).open("train")) == 3
+
+
+def png_of(width: int, height: int) -> bytes:
+    """An image that says it is so large, and has one row."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    pixels = zlib.compress(bytes(width * 3 + 1))
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("side", [(8192, 8193), (60_000, 60_000)])
+def test_image_of_absurd_size_is_refused_by_its_header(tmp_path, side, monkeypatch):
+    write_folder(tmp_path, {"train/ant/0.png": png_of(*side)} | files_of("test", 1))
+    monkeypatch.setattr(Image.Image, "convert", lambda *_: pytest.fail("its pixels were decoded"))
+    with pytest.raises(DataError, match=r"0.png: not an image that can be decoded \(.*pixels"):
+        Images(folder=str(tmp_path), size=8).open("train")
+
+
+def test_image_file_of_absurd_size_is_refused_unread(tmp_path, monkeypatch):
+    write_folder(tmp_path, files_of("train", 1) | files_of("test", 1))
+    path = tmp_path / "train" / "ant" / "0000.png"
+    with path.open("wb") as file:
+        file.truncate(2**33)  # of holes
+    with pytest.raises(DataError, match=rf"{path}: .*it has {2**33} bytes, and at most {256 * 2**20} are read"):
+        Images(folder=str(tmp_path)).open("train")
 
 
 @pytest.mark.parametrize("name", ["../ant/x.png", "train/../../ant/x.png", "/etc/ant/x.png"])

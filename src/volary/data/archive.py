@@ -1,11 +1,10 @@
 """Files inside a tar, read in place: nothing is ever unpacked to disk, so no path of the archive can leave it.
 
-A plain tar is mapped into memory; a .tar.gz is unpacked into memory, up to a limit.
+A plain tar is mapped into memory; a .tar.gz is unpacked into memory, within the limits of `volary.data.unpacking`.
 """
 
 from __future__ import annotations
 
-import gzip
 import io
 import mmap
 import tarfile
@@ -14,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from volary.data.files import existing_file
+from volary.data.unpacking import unpacked
 from volary.errors import DataError
 
 ACCEPTED = "a .tar, .tar.gz or .tgz of class folders"
-UNPACKED_LIMIT_BYTES = 2 * 2**30
 SUFFIXES = (".tar", ".tar.gz", ".tgz")
 
 
@@ -36,27 +35,27 @@ class Archive:
 
     path: Path
     members: list[Member]
-    content: bytes | mmap.mmap
+    content: memoryview | mmap.mmap
 
     @classmethod
     def open(cls, path: Path) -> Archive:
         """Index the tar at `path`. Raises DataError for links, paths that leave the archive, and truncation."""
         existing_file(path, ACCEPTED)
-        content = _unpacked(path) if _is_gzip(path) else _mapped(path)
+        # a plain tar's headers are read from the file: a BytesIO of it would be a copy
+        source = _unpacked(path) if _is_gzip(path) else None
+        content = _mapped(path) if source is None else source.getbuffer()
         try:
-            # a plain tar's headers are read from the file: a BytesIO would copy all of it
-            source = io.BytesIO(content) if isinstance(content, bytes) else None
             with tarfile.open(path, "r:", fileobj=source) as tar:
                 members = [member for info in tar if (member := _member(path, info))]
         except (tarfile.TarError, EOFError, OSError) as problem:
             raise DataError(f"{path}: truncated or not a tar ({problem}); accepted: {ACCEPTED}") from problem
-        if any(member.offset + member.size > len(content) for member in members) or any(content[-512:]):
+        if any(member.offset + member.size > len(content) for member in members) or any(bytes(content[-512:])):
             raise DataError(f"{path}: truncated: ends without the empty block that ends a tar; accepted: {ACCEPTED}")
         return cls(path, members, content)
 
     def read(self, member: Member) -> bytes:
         """The member's bytes."""
-        return self.content[member.offset : member.offset + member.size]
+        return bytes(self.content[member.offset : member.offset + member.size])
 
 
 def check_archive(path: Path) -> None:
@@ -93,20 +92,12 @@ def _mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _unpacked(path: Path) -> bytes:
-    pieces, total = [], 0
+def _unpacked(path: Path) -> io.BytesIO:
+    into = io.BytesIO()
     try:
-        with gzip.open(path, "rb") as file:
-            while piece := file.read(1 << 22):
-                pieces.append(piece)
-                total += len(piece)
-                if total > UNPACKED_LIMIT_BYTES:
-                    raise DataError(
-                        f"{path}: unpacks to more than {UNPACKED_LIMIT_BYTES / 2**20:g} MiB, the limit for memory; "
-                        "accepted: the same as a plain .tar, which is read in place"
-                    )
+        for piece in unpacked(path, ACCEPTED, "the same as a plain .tar, which is read in place"):
+            into.write(piece)
     except EOFError as problem:
         raise DataError(f"{path}: truncated: the gzip stream ends early; accepted: {ACCEPTED}") from problem
-    except (OSError, zlib.error) as problem:
-        raise DataError(f"{path}: damaged ({problem}); accepted: {ACCEPTED}") from problem
-    return b"".join(pieces)
+    into.seek(0)
+    return into

@@ -1,6 +1,7 @@
 """IDX, the format of MNIST (LeCun, Cortes, Burges): 0 0 type rank, one big-endian int32 per dimension, the values.
 
-Only unsigned bytes (type 8) are read. A file whose name ends in .gz is gzip. Checking needs no torch.
+Only unsigned bytes (type 8) are read. A file whose name ends in .gz is gzip, unpacked within the limits of
+`volary.data.unpacking`. Checking needs no torch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from volary.data.files import existing_file
+from volary.data.unpacking import beyond, unpacked_limit
 from volary.errors import DataError
 
 if TYPE_CHECKING:
@@ -52,7 +54,10 @@ class IdxFile:
         shape = struct.unpack(f">{rank}I", header[4:])
         if 0 in shape:
             raise DataError(f"{path}: empty: its header says {_times(shape)}; accepted: at least one sample")
-        return cls(path, shape)
+        found = cls(path, shape)
+        if path.suffix == ".gz" and found._file_bytes > (limit := unpacked_limit(path)):
+            raise beyond(path, limit, f"{found._file_bytes} bytes, as its header promises, in a file without .gz")
+        return found
 
     def check_length(self) -> None:
         """Compare the bytes that are there with the header's promise; a .gz is unpacked only if its trailer differs."""
@@ -70,6 +75,8 @@ class IdxFile:
         """The values, uint8, of `shape`. Raises DataError if there are fewer or more than the header promises."""
         import torch
 
+        if self.path.suffix != ".gz":
+            self.check_length()  # before memory is taken for what there should not be
         content = self._content()
         self._compare(len(content))
         values = torch.frombuffer(content, dtype=torch.uint8, offset=4 + 4 * len(self.shape))

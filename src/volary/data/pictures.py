@@ -18,15 +18,18 @@ from volary.data.memory import scaled
 from volary.errors import DataError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
+PIXELS_LIMIT = 64 * 2**20  # of one image: 8192 x 8192; its header says how many there are
+FILE_LIMIT_BYTES = 256 * 2**20  # of one image's file
 ACCEPTED = "class folders of image files (" + ", ".join(sorted(SUFFIXES)) + ")"
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One image file: what to call it in a message, its class folder, and how to read its bytes."""
+    """One image file: what to call it in a message, its class folder, and how to read its size in bytes, and these."""
 
     name: str
     folder: str
+    size: Callable[[], int]
     read: Callable[[], bytes]
 
 
@@ -34,7 +37,11 @@ def list_folder(path: Path) -> list[Picture]:
     """The images of the class folders in `path`, by class and name."""
     folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     files = [file for folder in folders for file in sorted(folder.iterdir()) if _is_image(file.name) and file.is_file()]
-    return _some(path, [Picture(str(file), file.parent.name, file.read_bytes) for file in files])
+    return _some(path, [Picture(str(file), file.parent.name, partial(_size, file), file.read_bytes) for file in files])
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size
 
 
 def list_archive(path: Path) -> list[Picture]:
@@ -42,7 +49,10 @@ def list_archive(path: Path) -> list[Picture]:
     archive = Archive.open(path)
     members = [m for m in archive.members if len(m.name.parts) > 1 and _is_image(m.name.name)]
     members.sort(key=lambda member: (member.name.parts[-2], str(member.name)))
-    return _some(path, [Picture(f"{path}:{m.name}", m.name.parts[-2], partial(archive.read, m)) for m in members])
+    pictures = [
+        Picture(f"{path}:{m.name}", m.name.parts[-2], partial(int, m.size), partial(archive.read, m)) for m in members
+    ]
+    return _some(path, pictures)
 
 
 def _some(path: Path, pictures: list[Picture]) -> list[Picture]:
@@ -65,7 +75,9 @@ class Decoder:
     def __call__(self, picture: Picture) -> Tensor:
         """Decode `picture`. Raises DataError, naming the file, if it is damaged."""
         try:
+            _refuse_large(picture.size(), FILE_LIMIT_BYTES, "bytes")
             with Image.open(io.BytesIO(picture.read())) as image:
+                _refuse_large(image.width * image.height, PIXELS_LIMIT, f"pixels ({image.width}x{image.height})")
                 pixels = image.convert("RGB" if self.channels == 3 else "L")
                 if self.side is not None and pixels.size != (self.side, self.side):
                     pixels = pixels.resize((self.side, self.side), Image.Resampling.BILINEAR)
@@ -73,6 +85,11 @@ class Decoder:
         except Exception as problem:  # decoders of foreign bytes raise whatever they like
             raise DataError(f"{picture.name}: not an image that can be decoded ({problem})") from problem
         return torch.from_numpy(values).view(*values.shape[:2], self.channels).permute(2, 0, 1)
+
+
+def _refuse_large(count: int, most: int, what: str) -> None:
+    if count > most:
+        raise ValueError(f"it has {count} {what}, and at most {most} are read")
 
 
 @dataclass(frozen=True, eq=False)
