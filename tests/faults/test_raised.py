@@ -72,16 +72,16 @@ class Samples:
 def of(split):
     return Samples()
 """
-DATA_LINE = "data.py:11 in __getitem__:"
 
 
 @pytest.mark.parametrize(
     ("what", "first", "also"),
     [
-        (
+        pytest.param(
             "if index == 98: return torch.zeros(16), 12",
             "sample 98: its target is 12; accepted: 0 to 3, since the network gives 4 outputs, one for each class",
             "  rank ",
+            marks=pytest.mark.slow,  # a run more
         ),
         (
             "if index == 98: 1 / 0",
