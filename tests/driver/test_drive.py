@@ -1,0 +1,73 @@
+"""The driver's loop, without processes: what ends a run is told apart from what its end brings about."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from volary.driver.drive import Drive
+from volary.driver.ending import Unwatched
+from volary.driver.host import Elsewhere
+from volary.driver.keepers import Account, Nobody
+from volary.driver.watch import Rules
+from volary.errors import ServerLost, Stopped, WorkerLost
+from volary.run.directory import RunDirectory
+from volary.run.reader import RunReader
+
+
+class Server(Nobody):
+    """A server that leaves with the run, as one whose workers are all gone; or before, while they start."""
+
+    def __init__(self, *, left_before: bool = False) -> None:
+        self.gone = left_before
+
+    @property
+    def ending(self) -> bool:  # asked once the run is over
+        self.gone = True
+        return False
+
+    @property
+    def failure(self) -> str:
+        return "server 0 has gone" if self.gone else ""
+
+    def account(self) -> Account | None:
+        return Account(["server 0 (host g, process 16) has gone"], Path("none")) if self.gone else None
+
+
+@pytest.fixture
+def directory() -> RunDirectory:
+    return RunDirectory.create(Path("runs"), "it", "x", "network: lenet\n")
+
+
+def driven(directory: RunDirectory, keepers: Nobody, startup_timeout_s: float = 0.1) -> Drive:
+    return Drive(directory, 1, Rules(5, 10, startup_timeout_s), Unwatched(), kept_by=lambda _: keepers)
+
+
+def test_worker_that_is_given_up_is_the_cause_and_not_the_server_that_left_when_the_run_ended(directory):
+    with pytest.raises(WorkerLost, match=r"^rank 0 \(.*\) did not come within") as ended:
+        driven(directory, Server()).run(lambda _: Elsewhere())
+    assert "server" not in str(ended.value)
+
+
+def test_server_that_has_gone_before_is_the_cause(directory):
+    with pytest.raises(ServerLost, match=r"^server 0 \(host g, process 16\) has gone"):
+        driven(directory, Server(left_before=True)).run(lambda _: Elsewhere())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_start_is_ended_by_the_first_signal(directory, number):
+    def launch(_: object) -> Elsewhere:
+        os.kill(os.getpid(), number)
+        return Elsewhere()
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it may be ignored here
+    try:
+        with pytest.raises(Stopped, match=r"^stopped before the first step$"):
+            driven(directory, Nobody(), startup_timeout_s=60).run(launch)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with RunReader(directory) as reader:
+        assert reader.state() == "stopped"
