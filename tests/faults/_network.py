@@ -127,7 +127,15 @@ def reset_connections() -> float:
     return 0.0
 
 
+def hold_the_lock() -> float:
+    """Hang with the interpreter's lock held, in which nothing of this process can do anything about it."""
+    Path(f"holding-{RANK}").touch()
+    ctypes.PyDLL(None).pause()
+    return 0.0
+
+
 FAULTS = {
+    "hold the lock": hold_the_lock,
     "reset": reset_connections,
     "loop": loop_for_ever,
     "loop until told": loop_until_told,

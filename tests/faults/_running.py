@@ -120,14 +120,14 @@ class Run:
         os.kill(self.pid(rank), number)
         return time.monotonic()
 
-    def ended(self, at_most_s: float = 60) -> Ended:
+    def ended(self, at_most_s: float = 60, gone_within_s: float = 3) -> Ended:
         """Wait for the command; what it left. Afterwards nothing that it started runs. at_most_s: as above."""
         until = time.monotonic() + BUSY * at_most_s
         while self.process.poll() is None:
             self.started |= descendants(self.process.pid)
             assert time.monotonic() < until, f"did not end within {at_most_s} s:\n{self.text()}"
             time.sleep(0.02)
-        assert not self.left(), f"left behind: {self.left()}"
+        assert not self.left(gone_within_s), f"left behind: {self.left()}"
         return Ended(self.process.returncode, self._out.read_text(), self._err.read_text())
 
     def left(self, within_s: float = 3) -> list[psutil.Process]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import signal
 import socket
+from pathlib import Path
 
 import psutil
+import pytest
 
-from faults._running import events, lives, outcome, session, state
+from faults._running import descendants, events, lives, outcome, session, state
 from faults.conftest import STEPS
 from volary.run.checkpoints import Checkpoints
 
@@ -43,3 +45,49 @@ def test_stopped_driver_finds_a_checkpoint_of_the_step_that_its_workers_finished
     again = launch("resume", "it")
     assert again.ended().status == 0, again.text()
     assert outcome(run.directory) == undisturbed
+
+
+def test_killed_driver_s_workers_save_their_step_and_say_on_its_terminal_how_to_resume(launch, undisturbed):
+    run = launch("train", session(steps=STEPS, pace_s=0.02))
+    at = run.wait_for_step(25)
+    run.process.kill()
+    # while workers are ending they hold the run: whoever resumes it waits for that
+    again = launch("resume", "it")
+    ended = run.ended(gone_within_s=30)
+    saved = int(re.findall(r"^resume from step (\d+): volary resume it$", ended.err, re.MULTILINE)[-1])
+    assert saved > at
+    assert f"the driver (process {run.process.pid}) is gone, without a word; its workers have ended\n" in ended.err
+    assert any("stopped after step" in run.directory.log(rank).read_text() for rank in (0, 1))
+    assert again.ended().status == 0, again.text()
+    assert [event.data["from_step"] for event in events(run.directory, "resumed")] == [saved]
+    assert outcome(run.directory).continues(undisturbed)
+
+
+def test_worker_in_which_nothing_can_run_any_more_is_ended_after_its_driver(launch):
+    run = launch("train", session(fault="hold the lock", at=9))
+    run.wait_until(Path("holding-1").exists)
+    run.started |= descendants(run.process.pid)
+    run.process.kill()
+    ended = run.ended(gone_within_s=40)
+    assert "is gone, without a word; 1 of its workers hung and were killed\n" in ended.err
+    assert "the driver has ended: nothing listens any more where it did" in run.directory.log(0).read_text()
+
+
+@pytest.mark.slow  # what it adds to the one before is another way to hang, and a child
+def test_worker_that_hangs_in_a_loop_leaves_by_itself_when_its_driver_is_gone_and_its_children_with_it(launch):
+    run = launch("train", session(fault="child", at=9))
+    run.wait_until(Path("child-1").exists)
+    run.started |= descendants(run.process.pid)
+    assert int(Path("child-1").read_text()) in {one.pid for one in run.started}
+    run.process.kill()
+    ended = run.ended(gone_within_s=40)
+    assert "is gone, without a word; its workers have ended\n" in ended.err
+
+
+def test_workers_that_have_not_begun_go_with_their_driver(launch):
+    run = launch("train", session())
+    run.wait_until(run.directory.log(1).exists)
+    run.started |= descendants(run.process.pid)
+    run.process.kill()
+    run.ended(gone_within_s=30)
+    assert not Checkpoints(run.directory.checkpoints).steps()

@@ -76,3 +76,16 @@ def test_who_only_asks_is_never_in_the_way_of_a_writer(tmp_path):
         over.set()
         for reader in readers:
             reader.join()
+
+
+def test_the_lock_of_a_killed_holder_is_waited_for_as_long_as_what_it_started_may_write(tmp_path, caplog):
+    start = "import subprocess; subprocess.Popen(['sleep', '1'], pass_fds=[lock.descriptor])"
+    hold = HOLD.replace('RunLock(Path("lock")):\n', f'RunLock(Path("lock")) as lock:\n    {start}\n')
+    with subprocess.Popen(
+        [sys.executable, "-c", hold], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "held\n"
+        process.kill()
+    assert is_held(tmp_path / "lock")
+    with RunLock(tmp_path / "lock"):
+        assert f"process {process.pid} is gone; waiting until its workers have ended" in caplog.text

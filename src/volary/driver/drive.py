@@ -19,6 +19,7 @@ from volary.driver.interrupts import Interrupts
 from volary.driver.judge import exit_words, judge, read_verdicts
 from volary.driver.keepers import Keepers, Nobody
 from volary.driver.meeting import Meeting
+from volary.driver.orphans import seen_out
 from volary.driver.seen import WAITING
 from volary.driver.watch import Rules, Watch
 from volary.engine._base import Exited, Handle
@@ -26,6 +27,7 @@ from volary.errors import Stopped, VolaryError
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.journal import Journal
+from volary.run.lock import RunLock
 from volary.run.verdict import Verdict
 
 LOOK_S = 0.1
@@ -38,14 +40,15 @@ Launcher = Callable[[Meeting], Handle]
 
 
 class Drive:
-    """One life of a run. host: where it listens. kept_by: makes who keeps the parameters beside the workers.
+    """One life of a run, whose lock is held. host: where it listens.
 
-    security: what is encrypted of what is said to it.
+    kept_by: makes who keeps the parameters beside the workers. security: what is encrypted of what is said to it.
     """
 
     def __init__(
         self,
         directory: RunDirectory,
+        lock: RunLock,
         world_size: int,
         rules: Rules,
         watcher: Watcher,
@@ -54,7 +57,7 @@ class Drive:
         security: Security = "encrypted",
     ) -> None:
         self._directory, self._world_size, self._watcher, self._host = directory, world_size, watcher, host
-        self._kept_by, self._security = kept_by, security
+        self._lock, self._kept_by, self._security = lock, kept_by, security
         self._keepers: Keepers = Nobody()
         self._watch = Watch(world_size, rules, time.monotonic())
         self._exits: list[Exited] = []
@@ -106,9 +109,10 @@ class Drive:
             handle = launcher(meeting)
             try:
                 self._watcher.started(self._directory)
-                self._look_until_over(server, hub, handle, journal)
-                worker_first = self._gave_up_a_worker()
-                self._part(handle)
+                with seen_out(self._directory, self._lock, handle.pids().values()):
+                    self._look_until_over(server, hub, handle, journal)
+                    worker_first = self._gave_up_a_worker()
+                    self._part(handle)
                 server.call_soon(lambda: hub.end(self._bad_news() or "the run is over"))
             finally:
                 handle.stop(0.0)

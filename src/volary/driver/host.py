@@ -23,6 +23,7 @@ from volary.driver.start import check, create, drive_of
 from volary.engine._base import Exited
 from volary.errors import VolaryError, WorkerLost
 from volary.run.directory import RunDirectory
+from volary.run.lock import RunLock
 from volary.session.spec import Session
 
 LOCK_WAIT_S = LEAVE_S + 5.0  # the host of an earlier life may still be writing its last words
@@ -49,8 +50,8 @@ def main() -> int:
         wish = json.loads(sys.stdin.readline())
         directory = _directory(wish)
         session = Session.read(directory.session)
-        with _locked(directory):
-            drive = drive_of(directory, session, Unwatched(), wish["address"])
+        with _locked(directory) as lock:
+            drive = drive_of(directory, lock, session, Unwatched(), wish["address"])
             threading.Thread(target=_end_with_rank_0, name="leash", daemon=True).start()
             ending = drive.run(lambda meeting: _announce(directory, meeting))
     except VolaryError as error:
@@ -69,12 +70,12 @@ def _directory(wish: dict[str, Any]) -> RunDirectory:
 
 
 @contextmanager
-def _locked(directory: RunDirectory) -> Iterator[None]:
+def _locked(directory: RunDirectory) -> Iterator[RunLock]:
     deadline = time.monotonic() + LOCK_WAIT_S
     while directory.is_live() and time.monotonic() < deadline:
         time.sleep(0.05)
-    with directory.lock():
-        yield
+    with directory.lock() as lock:
+        yield lock
 
 
 def _announce(directory: RunDirectory, meeting: Meeting) -> Elsewhere:

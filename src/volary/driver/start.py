@@ -23,6 +23,7 @@ from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk
 from volary.run.journal import Journal
+from volary.run.lock import RunLock
 from volary.run.reader import RunReader
 from volary.session.script import Script
 from volary.session.spec import Session
@@ -40,8 +41,8 @@ def start(task: Task, watcher: Watcher) -> Ending:
     check(task)
     directory = create(task)
     try:
-        with directory.lock():
-            return drive(directory, task, watcher)
+        with directory.lock() as lock:
+            return drive(directory, lock, task, watcher)
     except BadInput:
         if not Checkpoints(directory.checkpoints).steps():
             Disk().remove(directory.path)
@@ -54,7 +55,7 @@ def resume(directory: RunDirectory, watcher: Watcher, *, anew: bool = False) -> 
     anew: begin at step 0, as no checkpoint is whole; refused if one is.
     """
     session = session_of(directory)
-    with directory.lock():
+    with directory.lock() as lock:
         set_broken_aside(directory)
         with RunReader(directory) as reader:
             if reader.info().get("state") == "finished":
@@ -62,7 +63,7 @@ def resume(directory: RunDirectory, watcher: Watcher, *, anew: bool = False) -> 
         check(session)
         if anew:
             _set_damaged_aside(directory)
-        return drive(directory, session, watcher)
+        return drive(directory, lock, session, watcher)
 
 
 def _set_damaged_aside(directory: RunDirectory) -> None:
@@ -114,7 +115,7 @@ def rules_of(task: Task) -> Rules:
     )
 
 
-def drive(directory: RunDirectory, task: Task, watcher: Watcher) -> Ending:
+def drive(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher) -> Ending:
     """Drive one life of a run whose lock is held."""
     workers = task.strategy.workers
     command, job = WORKER, SESSION_JOB
@@ -127,11 +128,11 @@ def drive(directory: RunDirectory, task: Task, watcher: Watcher) -> Ending:
         handle: Handle = task.engine.launch(Launch(directory, command, job, workers, meet, meeting.life))
         return handle
 
-    return drive_of(directory, task, watcher).run(launch)
+    return drive_of(directory, lock, task, watcher).run(launch)
 
 
-def drive_of(directory: RunDirectory, task: Task, watcher: Watcher, host: str = "127.0.0.1") -> Drive:
-    """One life of the task's run, which listens on `host`."""
+def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher, host: str = "127.0.0.1") -> Drive:
+    """One life of the task's run, whose lock is held and which listens on `host`."""
 
     def kept_by(journal: Journal) -> Keepers:
         if isinstance(task, Session) and task.strategy.exchange.served:
@@ -141,7 +142,7 @@ def drive_of(directory: RunDirectory, task: Task, watcher: Watcher, host: str = 
         return Nobody()
 
     security: Security = "always" if task.strategy.security == "always" else "encrypted"
-    return Drive(directory, task.strategy.workers, rules_of(task), watcher, host, kept_by, security)
+    return Drive(directory, lock, task.strategy.workers, rules_of(task), watcher, host, kept_by, security)
 
 
 def _stem(task: Task) -> str:

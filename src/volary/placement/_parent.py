@@ -9,6 +9,8 @@ import sys
 
 from volary.errors import BadInput
 
+_PR_SET_PDEATHSIG = 1
+
 
 def die_with_parent() -> None:
     """End with what started this process, even if that is killed. Linux; elsewhere a lost connection ends it.
@@ -17,7 +19,13 @@ def die_with_parent() -> None:
     """
     if sys.platform != "linux":
         return
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     driver = os.environ.get("VOLARY_DRIVER")
     if driver is not None and os.getppid() != int(driver):
         raise BadInput("what started this process is gone")
+
+
+def outlive_parent() -> None:
+    """From now on end in order when it is gone, not with it; from the thread that called `die_with_parent`."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import time
 from pathlib import Path
@@ -11,37 +12,57 @@ from types import TracebackType
 
 from volary.errors import RunError
 
+_log = logging.getLogger(__name__)
 _TAKE_WITHIN_S = 0.2
+_LEFT_WITHIN_S = 30.0  # workers whose driver was killed end meanwhile, and with them its lock
 
 
 class RunLock:
-    """Holds the run directory for one driver; `with RunLock(path): ...`. Raises RunError if another one has it."""
+    """Holds the run directory for one driver; `with RunLock(path): ...`. Raises RunError if another one has it.
+
+    descriptor: whoever inherits it holds the run, too (see `volary.driver.orphans`).
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._descriptor = -1
+        self.descriptor = -1
 
     def __enter__(self) -> RunLock:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        if not _take(descriptor):
-            holder = os.read(descriptor, 64).decode(errors="replace").strip()
+        holder = os.read(descriptor, 64).decode(errors="replace").strip()
+        within_s = _TAKE_WITHIN_S
+        if not _take(descriptor, within_s) and not _runs(holder):
+            _log.warning("%s: process %s is gone; waiting until its workers have ended", self._path.parent, holder)
+            within_s = _LEFT_WITHIN_S
+        if not _take(descriptor, within_s):
             os.close(descriptor)
             raise RunError(f"{self._path.parent} is being written by process {holder or 'unknown'}")
         with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, only its holder is not named
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
 
-def _take(descriptor: int) -> bool:
+def _runs(holder: str) -> bool:
+    """Whether the process of this number runs on this machine; yes, if it cannot be told."""
+    try:
+        os.kill(int(holder), 0)
+    except ProcessLookupError:
+        return False
+    except (ValueError, OSError):
+        return True
+    return True
+
+
+def _take(descriptor: int, within_s: float) -> bool:
     # tried for a moment: whoever asks `is_held` has the lock for some microseconds
-    until = time.monotonic() + _TAKE_WITHIN_S
+    until = time.monotonic() + within_s
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

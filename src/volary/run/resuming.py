@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 
@@ -24,3 +26,7 @@ def resuming(directory: RunDirectory) -> str:
     steps = Checkpoints(directory.checkpoints).steps()
     start = f"resume from step {steps[-1]}" if steps else "no checkpoint yet: begin again from step 0"
     return f"{start}: volary resume {directory.argument}"
+
+
+if __name__ == "__main__":  # for a process that has no Volary loaded, of the run at the path that it names
+    print(resuming(RunDirectory(sys.argv[1])), file=sys.stderr)

@@ -17,6 +17,7 @@ from volary.comm.errors import ConnectionLost
 from volary.comm.wire import Connection
 from volary.errors import BadInput, PeerLost, RanksDiffer, VolaryError, WorkerFailed
 from volary.errors.raised import raised
+from volary.placement._parent import outlive_parent
 from volary.run.directory import RunDirectory
 from volary.run.resuming import resuming
 from volary.run.verdict import Outcome, Verdict
@@ -75,6 +76,11 @@ class Membership:
         connection, welcome = _connected(self.place.rank, self.directory, self.host, self.port, life, AGAIN_TIMEOUT_S)
         return connection, welcome["heard"]
 
+    def outlive_driver(self) -> None:
+        """From now on this process need not end with its driver; a launcher's ends with the launcher all the same."""
+        if self.place.launcher == "local":
+            outlive_parent()
+
     def show_life(self) -> None:
         """Let others see, without the driver, that this worker is about to end in order: the lock's time is now."""
         with contextlib.suppress(OSError):
@@ -127,6 +133,8 @@ def work(member: Membership, job: str) -> int:
         _print_whole(error)
     _keep(verdict, member)
     pulse.stop(verdict)
+    if pulse.lost:
+        leave_now(verdict.exit_code)  # what is left takes its time, and nobody sees it out who knows that it is well
     return verdict.exit_code
 
 

@@ -49,6 +49,10 @@ class Member(Protocol):
         """A new connection, and the number of the newest beat that the driver has. Raises VolaryError."""
         ...
 
+    def outlive_driver(self) -> None:
+        """From now on this process need not end with its driver."""
+        ...
+
     def show_life(self) -> None:
         """Let others see, without the driver, that this worker is about to end in order."""
         ...
@@ -87,6 +91,7 @@ class Pulse:
         """From now on this worker can do without the driver what is left to do. saves: that ends with a checkpoint."""
         self._driver.saves = saves
         self._can_finish = True
+        self._member.outlive_driver()
 
     def beat(self) -> None:
         """Send what the recorder holds now."""

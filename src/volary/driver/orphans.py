@@ -1,0 +1,113 @@
+"""Workers whose driver was killed: a process of its own waits until they have ended, and says how to resume the run.
+
+Workers end by themselves (volary.train.pulse): after their step and a checkpoint, if they can. This process only ends
+those that cannot, as their interpreter hangs. It holds the run's lock as long as one of them may write, and the
+driver's terminal. It is started with each life of a run and runs without Volary and site packages, so that it costs
+next to nothing: only the standard library is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from volary.run.directory import RunDirectory
+    from volary.run.lock import RunLock
+
+LOOK_S = 0.05
+STILL_S = 8.0  # workers that show no sign of life for so long, once their driver is gone, are ended
+END_WITHIN_S = 5.0
+_OVER = b"over\n"
+
+
+@contextlib.contextmanager
+def seen_out(directory: RunDirectory, lock: RunLock, workers: Iterable[int]) -> Iterator[None]:
+    """Should this process be killed meanwhile, these processes of workers do not outlive it for long."""
+    order = json.dumps({"run": str(directory.path), "workers": list(workers), "driver": os.getpid()})
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", __file__, order],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        pass_fds=[lock.descriptor],
+        start_new_session=True,  # Ctrl-C in the terminal is not meant for it
+    ) as process:
+        assert process.stdin is not None
+        try:
+            yield
+        finally:
+            with contextlib.suppress(BrokenPipeError):  # somebody has killed it
+                process.stdin.write(_OVER)
+                process.stdin.flush()
+            process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_WITHIN_S)
+            process.kill()
+
+
+def main() -> None:
+    """Wait for the driver's word or its end."""
+    order = json.loads(sys.argv[1])
+    born = {pid: found for pid in order["workers"] if (found := _born(pid))}
+    if sys.stdin.buffer.read() == _OVER:
+        return
+    killed = _see_out(born, Path(order["run"], "lock"))
+    words = f"{killed} of its workers hung and were killed" if killed else "its workers have ended"
+    with contextlib.suppress(OSError):  # the terminal has gone, too
+        print(f"the driver (process {order['driver']}) is gone, without a word; {words}", file=sys.stderr, flush=True)
+    # not isolated: as the driver was
+    os.execv(sys.executable, [sys.executable, "-m", "volary.run.resuming", order["run"]])
+
+
+def _see_out(born: dict[int, str], lock: Path) -> int:
+    """Return when all have ended; how many of them had to be killed."""
+    sign, seen_at, killed = _changed(lock), time.monotonic(), 0
+    while left := [pid for pid, since in born.items() if _born(pid) == since]:
+        if (newest := _changed(lock)) != sign:  # workers that are ending in order touch it
+            sign, seen_at = newest, time.monotonic()
+        for pid in born.keys() - left:
+            _kill(pid)  # what it had started itself
+            del born[pid]
+        if time.monotonic() - seen_at > STILL_S:
+            killed = len(left)
+            break
+        time.sleep(LOOK_S)
+    for pid in born:
+        _kill(pid)
+    return killed
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _changed(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime_ns
+    return 0
+
+
+def _born(pid: int) -> str:
+    """When a process was started, which tells it from a later one of the same number; empty if it runs no more."""
+    try:
+        os.kill(pid, 0)
+        fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    except ProcessLookupError:
+        return ""
+    except OSError:  # no such file where this is not Linux; there it lives
+        return "" if Path("/proc/self").exists() else "runs"
+    state, since = fields[0], fields[19]
+    return "" if state in "ZX" else since
+
+
+if __name__ == "__main__":
+    main()
