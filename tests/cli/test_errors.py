@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,12 +64,26 @@ def test_notes_of_an_error_are_printed_below_it(volary, monkeypatch):
 
 
 def test_an_error_that_nobody_foresaw_is_one_sentence(volary, monkeypatch):
-    monkeypatch.setattr(listing, "listing", raising(KeyError("x")))
+    monkeypatch.setattr(listing, "listing", {}.__getitem__)  # in C: no frame is the user's
     said = volary("runs")
     assert (said.status, said.err) == (
         1,
-        "unexpected KeyError: 'x'. `volary --debug` with the same words shows where.\n",
+        f"unexpected KeyError: {Path('runs')!r}. `volary --debug` with the same words shows where.\n",
     )
+
+
+def test_an_error_in_the_users_own_code_begins_with_its_line(volary, monkeypatch):
+    Path("mine.py").write_text("def f(folder):\n    raise ValueError('boom')\n")
+    names: dict[str, Any] = {}
+    exec(compile(Path("mine.py").read_text(), str(Path.cwd() / "mine.py"), "exec"), names)
+    monkeypatch.setattr(listing, "listing", names["f"])
+    said = volary("runs")
+    assert said.status == 3
+    assert said.err.splitlines()[:3] == [
+        "mine.py:2 in f: ValueError: boom",
+        "  | mine.py:2 in f",
+        "  |     raise ValueError('boom')",
+    ]
 
 
 def test_a_file_that_cannot_be_written_is_named(volary):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sysconfig
+import tomllib
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -12,7 +14,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from volary.errors.raised import Raised, owner, raised
+from volary.errors.raised import LIBRARIES, Raised, owner, raised
 from volary.network._dry_run import try_once
 
 
@@ -139,6 +141,16 @@ def test_code_of_the_user_that_is_installed_like_a_package_is_still_the_users():
     module = written("def f():\n    raise ValueError('boom')\n", "lib/site-packages/their_nets/nets.py")
     found = caught(module.f)
     assert found.place == "lib/site-packages/their_nets/nets.py:2 in f"
+
+
+def test_an_error_in_what_volary_stands_on_is_not_blamed_on_the_user(monkeypatch):
+    names = {"pillow": "PIL", "ruamel.yaml": "ruamel"}
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    needed = [re.split(r"[>=<]", one)[0] for one in project["dependencies"]]
+    assert sorted(LIBRARIES) == sorted(names.get(name, name) for name in needed)
+    module = written("def f():\n    raise ValueError('boom')\n", "lib/site-packages/PIL/Image.py")
+    found = caught(module.f)
+    assert (found.place, found.lines[0]) == ("", "Traceback (most recent call last):")
 
 
 def test_a_file_outside_the_current_folder_is_named_in_full(tmp_path_factory):

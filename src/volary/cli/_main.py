@@ -10,7 +10,8 @@ import click
 
 import volary
 from volary.cli._verbs import Verbs
-from volary.errors import VolaryError
+from volary.errors import VolaryError, WorkerFailed
+from volary.errors.raised import raised
 
 INTERRUPTED = 130
 
@@ -61,6 +62,10 @@ def _explain(error: Exception, debug: bool) -> int:
     if isinstance(error, OSError) and error.filename:
         click.echo(f"{error.filename}: {error.strerror}", err=True)
         return 1
+    found = raised(error)
+    if found.place:
+        click.echo("\n".join([found.sentence, *(f"  | {line}" for line in found.lines)]), err=True)
+        return WorkerFailed.exit_code
     first_line = (str(error).strip() or "no text").splitlines()[0]
     hint = "" if debug else " `volary --debug` with the same words shows where."
     click.echo(f"unexpected {type(error).__name__}: {first_line}.{hint}", err=True)

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from volary.comm.errors import ConnectionLost, KeyRefused, OtherLife
 from volary.comm.wire import Connection
 from volary.driver.interrupts import Interrupts
-from volary.driver.judge import exit_words
+from volary.driver.judge import error_of, exit_words, with_log
 from volary.driver.meeting import Meeting, found
 from volary.driver.served import is_elastic
 from volary.driver.start import SESSION_JOB, WORKER, session_of
 from volary.engine._base import Exited, Launch
 from volary.engine._processes import Processes
 from volary.engine.local import Local
-from volary.errors import RunError, Stopped, WorkerFailed, WorkerLost
+from volary.errors import RunError, Stopped, WorkerLost
 from volary.run.directory import RunDirectory
 from volary.run.reader import RunReader
 from volary.run.verdict import ENDED_WELL, read_verdict
@@ -92,12 +92,12 @@ def _conclude(directory: RunDirectory, life: int, exits: Sequence[Exited]) -> bo
         if gone.signal == signal.SIGTERM:
             continue  # asked to leave before it had begun
         verdict = read_verdict(directory.verdicts, gone.rank, life)
-        log = f"log: {directory.log(gone.rank)}"
+        log = directory.log(gone.rank)
         if verdict is None:
-            raise WorkerLost(f"rank {gone.rank} {exit_words(gone)}\n{log}")
+            raise with_log(WorkerLost(f"rank {gone.rank} {exit_words(gone)}"), log)
         if verdict.outcome == "peer_lost":
-            raise WorkerLost(f"rank {gone.rank}: {verdict.reason}\n{log}")
+            raise with_log(WorkerLost(f"rank {gone.rank}: {verdict.reason}"), log)
         if verdict.outcome not in ENDED_WELL:
-            raise WorkerFailed(f"rank {gone.rank} failed: {verdict.reason}\n{log}")
+            raise with_log(error_of(verdict), log)
         ended = ended or verdict.outcome != "left"
     return ended

@@ -143,15 +143,19 @@ def _own_error(
         return noted(kind(first.reason), directory) if first.step or kind is NotFinite else kind(first.reason)
     same = [v for v in own if v is not first and v.reason == first.reason]
     lines = [
-        first.reason,
-        _where(first),
-        *indented(first.frames[-TAIL_LINES:]),
+        str(error_of(first)),
         *([f"  {len(same)} other rank{'s' * (len(same) > 1)} ended with the same error"] if same else []),
         *(f"  rank {v.rank} failed too: {v.reason}" for v in own if v is not first and v not in same),
         *_consequences(watch, verdicts, {first.rank}),
     ]
     log = directory.log(first.rank)
     return noted(kind("\n".join(lines)), directory, log, "whole traceback" if first.place else "log", fixed_first=True)
+
+
+def error_of(verdict: Verdict) -> VolaryError:
+    """A worker's own error, with the user's frames if it came out of their code; nothing of the others."""
+    kind = _BY_CODE.get(verdict.exit_code, WorkerFailed)
+    return kind("\n".join([verdict.reason, _where(verdict), *indented(verdict.frames[-TAIL_LINES:])]))
 
 
 def _where(verdict: Verdict) -> str:
@@ -253,6 +257,13 @@ def tail(log: Path, most: int = 8) -> list[str]:
         return []
 
 
+def with_log(error: _Error, log: Path, called: str = "log") -> _Error:
+    """The error, and below it where to read more, if that is here."""
+    if log.exists():
+        error.add_note(f"{called}: {shown(str(log))}")
+    return error
+
+
 def noted(
     error: _Error, directory: RunDirectory, log: Path | None = None, called: str = "log", *, fixed_first: bool = False
 ) -> _Error:
@@ -261,8 +272,8 @@ def noted(
     log: of whom the message is about; a launcher keeps the output of workers that it started. fixed_first: what
     happened will happen again, until the user has changed something.
     """
-    if log is not None and log.exists():
-        error.add_note(f"{called}: {shown(str(log))}")
+    if log is not None:
+        with_log(error, log, called)
     if isinstance(error, NotFinite):
         for line in diverged.advice(directory, str(error)):
             error.add_note(line)

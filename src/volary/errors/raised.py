@@ -10,6 +10,20 @@ from pathlib import Path
 
 MOST_FRAMES = 12  # of the user's own: endless recursion has a thousand
 MOST_TEXT_LINES = 8  # of the error's own text
+# what Volary itself stands on: an error in it is none of code that a user has installed; a test compares pyproject.toml
+LIBRARIES = (
+    "torch",
+    "numpy",
+    "numba",
+    "PIL",
+    "safetensors",
+    "msgspec",
+    "ruamel",
+    "click",
+    "rich",
+    "psutil",
+    "cryptography",
+)
 _INSTALLED = ("site-packages", "dist-packages")
 _OURS = Path(__file__).parents[1]
 
@@ -40,7 +54,7 @@ def raised(error: BaseException) -> Raised:
     own = [frame for frame in frames if owner(frame.filename) == ""]
     if not own:
         # the user's code may be installed like any other package
-        own = [frame for frame in frames if owner(frame.filename) not in ("volary", "torch", "python")]
+        own = [frame for frame in frames if owner(frame.filename) not in ("volary", "python", *LIBRARIES)]
     place = f"{_at(own[-1])} in {own[-1].name}" if own else _place_of_syntax(error)
     first, *more = _text(error)
     if not own and not place:
