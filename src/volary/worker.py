@@ -39,12 +39,14 @@ def _local(place: Place) -> int:
 
 
 def _launched(place: Place, arguments: list[str]) -> int:
+    trust = arguments[:1] == ["--trust"]
+    arguments = arguments[trust:]
     if not arguments:
         raise BadInput(f"{place.launcher}: name a session file, as in `-m volary.worker session.yaml`")
     from volary.train.meeting import meet
     from volary.train.process import work
 
-    with meet(place, Path(arguments[0]), arguments[1:]) as member:
+    with meet(place, Path(arguments[0]), arguments[1:], trust=trust) as member:
         if place.writes_log:
             _write_to(member.directory.log(place.rank))
         return work(member, "volary.train.run_session:run_session")

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 import torch.distributed as dist
 
+from comm.conftest import Echo
 from faults._running import SOURCE, descendants, events, last_step, life_of, lives, running, session, state
 from faults.test_network_surface import throw
 from volary.comm.listeners import listeners
+from volary.comm.server import KeyedServer
 from volary.run.directory import RunDirectory
+from volary.session import Session
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nnodes=1", "--monitor-interval=0.1")
 
@@ -86,6 +92,66 @@ def test_worker_killed_under_torchrun_recovers_and_the_runs_own_sockets_are_clos
 @pytest.mark.slow
 def test_worker_killed_five_times_in_a_row_recovers_five_times():
     run_killed(kills=5, steps=260)
+
+
+@contextmanager
+def started_by_hand(file: str) -> Iterator[tuple[list[subprocess.Popen[bytes]], dist.TCPStore, Callable[[], None]]]:
+    """Two ranks as torchrun's agent starts them, its store, which listens on all addresses, and what starts them."""
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    place = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "GROUP_RANK": "0", "WORLD_SIZE": "2"}
+    meet = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port), "PYTHONPATH": str(SOURCE)}
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        for rank in range(2):
+            variables = os.environ | place | meet | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            with Path(f"said-{rank}").open("w") as said:
+                command = [sys.executable, "-m", "volary.worker", file]
+                processes.append(subprocess.Popen(command, env=variables, stdout=said, stderr=said))
+
+    try:
+        yield processes, store, start
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+EVIL = """
+import pathlib
+pathlib.Path({mark!r}).touch()
+raise SystemExit("this is the attacker's")
+"""
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["a run with a name", "a run without a name"])
+def test_whoever_writes_to_the_launchers_store_decides_nothing(tmp_path_factory, named):
+    """An attacker knows address and port of torchrun's store, and has a folder that the victim can read."""
+    lair = tmp_path_factory.mktemp("attacker")
+    (lair / "evil.py").write_text(EVIL.format(mark=str(lair / "imported")))
+    evil = Session(
+        network=f"{lair}/evil.py:Net",
+        data={"source": {"name": "synthetic", "shape": [16], "classes": 4, "samples": 64, "kind": "blobs"}},
+        strategy={"workers": 2},
+    )
+    directory = RunDirectory.create(lair, "it", "it", evil.to_yaml())
+    file = session(steps=20)
+    if not named:
+        Path(file).write_text(Path(file).read_text().replace("run: {name: it}", ""))
+    with started_by_hand(file) as (processes, store, start):
+        attacker = dist.TCPStore("localhost", store.port, is_master=False)
+        with KeyedServer(directory.key(), {"pulse": Echo()}) as server:
+            entry = {"host": server.address[0], "port": server.address[1], "run": str(directory.path)}
+            attacker.set("volary/run", str(directory.path))
+            attacker.set("volary/meet", json.dumps(entry | {"life": 0, "server_life": server.life}))
+            start()
+            statuses = [process.wait(timeout=90) for process in processes]
+    said = "".join(Path(f"said-{rank}").read_text() for rank in range(2))
+    assert not (lair / "imported").exists(), said
+    assert statuses == [0, 0], said
+    [ours] = RunDirectory.all_in(Path("runs"))
+    assert (state(ours), last_step(ours)) == ("finished", 20)
+    assert sorted(directory.logs.iterdir()) == sorted(directory.verdicts.iterdir()) == []
 
 
 def test_ranks_with_other_settings_see_a_table_of_them_before_the_first_step():

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from volary.errors import BadInput
 from volary.placement import Place, find
 
+SOURCE = Path(__file__).parents[2] / "src"
 # torchrun --nnodes=1 --nproc-per-node=2 --max-restarts=6, torch 2.13, rank 1 after two restarts
 TORCHRUN = {
     "LOCAL_RANK": "1",
@@ -47,9 +53,36 @@ def test_volarys_own_engine_is_recognised():
 
 
 def test_torchrun_is_recognised_with_its_restarts():
-    assert find(TORCHRUN) == Place(
-        launcher="torchrun", rank=1, world_size=2, local_rank=1, node=0, life=2, meet="localhost:41229"
+    place = find(TORCHRUN)
+    assert place == Place(
+        launcher="torchrun",
+        rank=1,
+        world_size=2,
+        local_rank=1,
+        node=0,
+        life=2,
+        meet="localhost:41229",
+        launch=place.launch,
     )
+
+
+def test_all_processes_of_a_torchrun_and_no_others_have_the_same_launch():
+    """Processes that begin a session each, as torchrun starts them, one through a shell; and those of another."""
+    code = "from volary.placement import find; print(find().launch)"
+    agent = f"""
+import shlex, subprocess, sys
+worker = [sys.executable, "-c", {code!r}]
+for command in (worker, worker, ["sh", "-c", "{{}}; :".format(shlex.join(worker))]):
+    subprocess.run(command, start_new_session=True, check=True)
+"""
+    variables = os.environ | TORCHRUN | {"PYTHONPATH": str(SOURCE)}
+    said = [
+        subprocess.run([sys.executable, "-c", agent], env=variables, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    one, other = ({*lines.splitlines()} for lines in said)
+    assert len(one) == len(other) == 1
+    assert one != other
 
 
 def test_process_that_nobody_launched_is_told_how_to_start_a_run():

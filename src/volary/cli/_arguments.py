@@ -96,6 +96,7 @@ run = click.argument("run", type=RunName())
 session = click.argument("session", type=click.Path(path_type=Path))
 overrides = click.argument("overrides", nargs=-1, type=Override(), metavar="[NAME=VALUE]...")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+trust = click.option("--trust", is_flag=True, help="Run code that is named by a file of another user's.")
 quiet = click.option("--quiet", "-q", is_flag=True, help="Only the last line, and errors.")
 checkpoint = click.option(
     "--checkpoint",

@@ -10,17 +10,21 @@ import click
 
 from volary.cli import _arguments
 from volary.cli._output import remark, say, say_json
+from volary.run.owner import refuse_foreign
 
 
 @click.command()
 @_arguments.session
 @_arguments.overrides
+@_arguments.trust
 @_arguments.as_json
-def check(session: Path, overrides: tuple[str, ...], as_json: bool) -> None:
+def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool) -> None:
     """Check the session file SESSION as `volary train` would, without starting it.
 
     Prints every setting with its value, defaults included. All mistakes are reported at once.
     """
+    refuse_foreign(session, trust=trust)
+
     from volary.session import Session
 
     found = Session.read(session, overrides)

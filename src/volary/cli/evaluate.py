@@ -8,6 +8,7 @@ import click
 
 from volary.cli import _arguments
 from volary.cli._output import say_json, say_pairs
+from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
@@ -15,10 +16,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @_arguments.run
+@_arguments.trust
 @_arguments.checkpoint
 @_arguments.as_json
-def evaluate(run: RunDirectory, which: str | None, as_json: bool) -> None:
+def evaluate(run: RunDirectory, trust: bool, which: str | None, as_json: bool) -> None:
     """Measure a checkpoint of RUN on the data that training did not see. The run is not changed."""
+    refuse_foreign(run.path, run.session, trust=trust)
+
     from volary.cli._checkpoint import choose
     from volary.monitor.wording import number, place
 

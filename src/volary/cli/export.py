@@ -10,6 +10,7 @@ import click
 from volary.cli import _arguments
 from volary.cli._output import say, say_json
 from volary.errors import BadInput
+from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
@@ -20,11 +21,14 @@ _KNOWN = ("classes", "input_shape")
 
 @click.command()
 @_arguments.run
+@_arguments.trust
 @_arguments.checkpoint
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to; default: RUN-step-N.safetensors here.")
 @_arguments.as_json
-def export(run: RunDirectory, which: str | None, output: Path | None, as_json: bool) -> None:
+def export(run: RunDirectory, trust: bool, which: str | None, output: Path | None, as_json: bool) -> None:
     """Copy the weights of a verified checkpoint of RUN to a file of their own. Nothing is overwritten."""
+    refuse_foreign(run.path, run.session, trust=trust)
+
     from volary.cli._checkpoint import choose
     from volary.monitor.wording import size
     from volary.run.checkpoints import Checkpoints, read

@@ -8,6 +8,7 @@ import click
 
 from volary.cli import _arguments
 from volary.cli._output import say
+from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
@@ -15,13 +16,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @_arguments.run
+@_arguments.trust
 @click.option("--workers", "-n", type=click.IntRange(1), default=1, show_default=True, help="How many.")
 @_arguments.quiet
-def join(run: RunDirectory, workers: int, quiet: bool) -> None:
+def join(run: RunDirectory, trust: bool, workers: int, quiet: bool) -> None:
     """Train in RUN, which somebody else has started on this machine, with more workers.
 
     They take its current parameters and start. Ctrl-C lets them finish what they are at and leave; the run goes on.
     """
+    refuse_foreign(run.path, run.session, trust=trust)
+
     from volary.driver.join import join as take_part
 
     ranks, ended = take_part(run, workers)

@@ -98,6 +98,8 @@ def _train(
     command = import_module(f"volary.cli.{verb}")
     found: dict[str, Any] = getattr(command, verb).make_context(f"volary {verb}", list(words)).params
     quiet, as_json = found.pop("quiet"), found.pop("as_json")
+    if found.pop("anew", False):
+        raise BadInput("a lab resumes a run from its newest whole checkpoint; --anew is for `volary resume` alone")
     training = Training(**found)
     ending = train(
         lab,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from volary.cli import _arguments
+from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
@@ -14,11 +15,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @_arguments.run
+@_arguments.trust
 @click.option("--anew", is_flag=True, help="Where no checkpoint is whole: begin at step 0, and keep them aside.")
 @_arguments.quiet
 @_arguments.as_json
-def resume(run: RunDirectory, anew: bool, quiet: bool, as_json: bool) -> int:
+def resume(run: RunDirectory, trust: bool, anew: bool, quiet: bool, as_json: bool) -> int:
     """Go on with RUN (a name in `runs/`, or a path) with the settings that it has."""
+    refuse_foreign(run.path, run.session, trust=trust)
+
     from volary.cli._ending import conclude, console
     from volary.driver.start import resume as go_on
 

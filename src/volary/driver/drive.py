@@ -18,7 +18,6 @@ from volary.driver.hub import Hub
 from volary.driver.interrupts import Interrupts
 from volary.driver.judge import exit_words, judge, read_verdicts
 from volary.driver.keepers import Keepers, Nobody
-from volary.driver.meeting import Meeting
 from volary.driver.orphans import seen_out
 from volary.driver.seen import WAITING
 from volary.driver.watch import Rules, Watch
@@ -28,6 +27,7 @@ from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.journal import Journal
 from volary.run.lock import RunLock
+from volary.run.meeting import Meeting
 from volary.run.verdict import Verdict
 
 LOOK_S = 0.1

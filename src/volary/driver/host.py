@@ -18,12 +18,14 @@ from typing import Any
 
 from volary.driver.drive import LEAVE_S
 from volary.driver.ending import Unwatched
-from volary.driver.meeting import Meeting
 from volary.driver.start import check, create, drive_of
 from volary.engine._base import Exited
 from volary.errors import VolaryError, WorkerLost
 from volary.run.directory import RunDirectory
+from volary.run.disk import Disk
+from volary.run.launched import note_launch
 from volary.run.lock import RunLock
+from volary.run.meeting import Meeting, announce
 from volary.session.spec import Session
 
 LOCK_WAIT_S = LEAVE_S + 5.0  # the host of an earlier life may still be writing its last words
@@ -53,7 +55,10 @@ def main() -> int:
         with _locked(directory) as lock:
             drive = drive_of(directory, lock, session, Unwatched(), wish["address"])
             threading.Thread(target=_end_with_rank_0, name="leash", daemon=True).start()
-            ending = drive.run(lambda meeting: _announce(directory, meeting))
+            try:
+                ending = drive.run(lambda meeting: _announce(directory, meeting))
+            finally:
+                Disk().remove(directory.meeting)
     except VolaryError as error:
         print(error.told, file=sys.stderr, flush=True)
         return error.exit_code
@@ -66,7 +71,10 @@ def _directory(wish: dict[str, Any]) -> RunDirectory:
         return RunDirectory.existing(wish["run"])
     session = Session.read(wish["session"], wish["overrides"])
     check(session)
-    return create(session)
+    directory = create(session)
+    if wish["launch"]:
+        note_launch(directory, wish["launch"])
+    return directory
 
 
 @contextmanager
@@ -79,6 +87,7 @@ def _locked(directory: RunDirectory) -> Iterator[RunLock]:
 
 
 def _announce(directory: RunDirectory, meeting: Meeting) -> Elsewhere:
+    announce(directory, meeting)
     print(json.dumps(asdict(meeting) | {"run": str(directory.path)}), flush=True)
     return Elsewhere()
 

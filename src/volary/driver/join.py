@@ -9,7 +9,6 @@ from volary.comm.errors import ConnectionLost, KeyRefused, OtherLife
 from volary.comm.wire import Connection
 from volary.driver.interrupts import Interrupts
 from volary.driver.judge import error_of, exit_words, with_log
-from volary.driver.meeting import Meeting, found
 from volary.driver.served import is_elastic
 from volary.driver.start import SESSION_JOB, WORKER, session_of
 from volary.engine._base import Exited, Launch
@@ -17,6 +16,7 @@ from volary.engine._processes import Processes
 from volary.engine.local import Local
 from volary.errors import RunError, Stopped, WorkerLost
 from volary.run.directory import RunDirectory
+from volary.run.meeting import Meeting, found
 from volary.run.reader import RunReader
 from volary.run.verdict import ENDED_WELL, read_verdict
 from volary.session.spec import Strategy

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from volary.comm.service import Replies, Service
 
 if TYPE_CHECKING:
-    from volary.driver.meeting import Meeting
+    from volary.run.meeting import Meeting
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from volary.comm.service import Replies, Service
 from volary.driver.judge import exit_words, indented, tail
 from volary.driver.keepers import Account
 from volary.driver.keeping import Keeping, restored
-from volary.driver.meeting import Meeting, announce
 from volary.engine._base import Exited
 from volary.engine._processes import Processes
 from volary.engine.local import cores_here
@@ -23,6 +22,7 @@ from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk
 from volary.run.journal import Journal
+from volary.run.meeting import Meeting, announce
 from volary.run.tallies import Tally
 from volary.server.roster import Roster, Terms
 from volary.session.spec import Session, Strategy

@@ -14,7 +14,6 @@ from volary.data.idle import refuse_idle_workers
 from volary.driver.drive import Drive
 from volary.driver.ending import Ending, Watcher
 from volary.driver.keepers import Keepers, Nobody
-from volary.driver.meeting import Meeting
 from volary.driver.watch import Rules
 from volary.engine._base import Handle, Launch
 from volary.errors import BadInput, RunError
@@ -24,6 +23,7 @@ from volary.run.directory import RunDirectory
 from volary.run.disk import Disk
 from volary.run.journal import Journal
 from volary.run.lock import RunLock
+from volary.run.meeting import Meeting
 from volary.run.reader import RunReader
 from volary.session.script import Script
 from volary.session.spec import Session

@@ -24,6 +24,7 @@ from volary.lab.ranks import Ended
 from volary.lab.timeline import Change, Timeline
 from volary.placement._file_board import FileBoard
 from volary.run.directory import RunDirectory
+from volary.run.owner import refuse_foreign
 from volary.run.reader import RunReader
 from volary.run.verdict import read_verdict
 from volary.session.spec import Session
@@ -37,17 +38,23 @@ _CAUSES = {kind.exit_code: kind for kind in (BadInput, RanksDiffer, NotFinite, N
 
 @dataclass(frozen=True)
 class Training:
-    """What to train: a session file with settings changed, or a run to go on with (then both are left empty)."""
+    """What to train: a session file with settings changed, or a run to go on with (then both are left empty).
+
+    trust: the file, or the run, may be another user's.
+    """
 
     session: Path | None = None
     overrides: Sequence[str] = ()
     run: RunDirectory | None = None
+    trust: bool = False
 
     def read(self, workers: int) -> Session:
         """The session that will run. Raises BadInput, also for a run of another number of workers."""
         if self.run is None:
             assert self.session is not None
+            refuse_foreign(self.session, trust=self.trust)
             return Session.read(self.session, [*self.overrides, f"strategy.workers={workers}"])
+        refuse_foreign(self.run.path, self.run.session, trust=self.trust)
         found = Session.read(self.run.session)
         if found.strategy.workers != workers:
             raise BadInput(
@@ -59,7 +66,7 @@ class Training:
     def command(self) -> list[str]:
         """What each rank runs."""
         file = self.session if self.run is None else self.run.session
-        return [sys.executable, "-m", "volary.worker", str(file), *self.overrides]
+        return [sys.executable, "-m", "volary.worker", *(["--trust"] if self.trust else []), str(file), *self.overrides]
 
 
 def train(
@@ -126,8 +133,8 @@ class _View:
         """Show what is new. Whether the run is over, by what its driver does."""
         if self.directory is not None:
             self._watcher.look()
-        elif self._board.check([ENTRY]):
-            self.directory = RunDirectory(json.loads(self._board.get(ENTRY))["run"])
+        elif self._board.check([ENTRY, RUN]):
+            self.directory = RunDirectory(self._board.get(RUN).decode())
             self._watcher.started(self.directory)
         return self.directory is not None and not self.directory.is_live()
 

@@ -17,8 +17,9 @@ class Place:
 
     launcher: what started this process. life: how often it was restarted before. node: this machine's number.
     meet: the meeting point that the launcher names: host:port, or the path of a file that all ranks have. address: this
-    machine's address, which the run's sockets listen on. writes_log: whether the worker has to write its own log into
-    the run directory, as nobody else does. Raises BadInput if they make no sense.
+    machine's address, which the run's sockets listen on. launch: what all lives of one launch have in common, where the
+    launcher restarts its processes. writes_log: whether the worker has to write its own log into the run directory, as
+    nobody else does. Raises BadInput if they make no sense.
     """
 
     launcher: str
@@ -29,6 +30,7 @@ class Place:
     life: int
     meet: str
     address: str = "127.0.0.1"
+    launch: str = ""
     writes_log: bool = False
 
     def __post_init__(self) -> None:

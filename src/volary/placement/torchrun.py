@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
+import time
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from volary.placement._base import Place, text, whole
 
@@ -29,7 +33,27 @@ class Torchrun:
             node=node,
             life=life,
             meet=f"{host}:{port}",
+            launch=f"{text(environment, 'TORCHELASTIC_RUN_ID', 'torchrun')} {_agent()}",
         )
+
+
+def _agent() -> str:
+    """The process that restarts this one: it began the session (in Unix's sense) of this process, as a worker may be
+    started through a shell. Named so that none before or after it is taken for it.
+    """
+    import psutil  # type: ignore[import-untyped]
+
+    try:
+        agent = psutil.Process(psutil.Process(os.getsid(0)).ppid())
+        return f"{socket.gethostname()} {agent.pid} {_began(agent)}"
+    except (psutil.Error, OSError):  # it has gone: nobody restarts this process
+        return f"{socket.gethostname()} {os.getpid()} {time.time()}"
+
+
+def _began(agent: Any) -> str:
+    """When a process began: where the system says so in ticks since it booted, by these, as clocks are set."""
+    stat = Path(f"/proc/{agent.pid}/stat")
+    return stat.read_text().rpartition(")")[2].split()[19] if stat.exists() else str(agent.create_time())
 
 
 PLACEMENT = Torchrun

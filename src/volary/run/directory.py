@@ -37,6 +37,7 @@ class RunDirectory:
         self.verdicts = self.path / "verdicts"
         self.results = self.path / "results"
         self.meeting = self.path / "meeting.json"
+        self.launch = self.path / "launch"
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from volary.errors import RunError
 from volary.run.directory import RunDirectory
-from volary.run.disk import Disk, replace_file
+from volary.run.disk import Disk, open_regular, replace_file
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,16 @@ def found(directory: RunDirectory) -> Meeting:
     """Where a live run meets. Raises RunError if nobody runs it."""
     if not directory.is_live():
         raise RunError(f"nobody runs {directory.path} at this moment; resume it: volary resume {directory.argument}")
+    meeting = announced(directory)
+    if meeting is None:
+        raise RunError(f"{directory.meeting}: cannot be read, the run may be starting or ending")
+    return meeting
+
+
+def announced(directory: RunDirectory) -> Meeting | None:
+    """What the run's directory says of where it meets, or met; None if that cannot be read."""
     try:
-        return msgspec.json.decode(directory.meeting.read_bytes(), type=Meeting)
-    except (OSError, ValueError, msgspec.MsgspecError) as error:
-        raise RunError(f"{directory.meeting}: cannot be read, the run may be starting or ending: {error}") from None
+        with open_regular(directory.meeting) as file:
+            return msgspec.json.decode(file.read(), type=Meeting)
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return None
