@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from volary.comm.board import Board
 from volary.comm.sealing import Security
@@ -64,8 +64,8 @@ class Drive:
         self._interrupts = Interrupts()
         self._cpu_use = CpuUse()
 
-    def run(self, launcher: Launcher) -> Ending:
-        """Drive the run to its end. launcher: starts the workers, once the meeting point stands.
+    def run(self, launcher: Launcher, warnings: Sequence[str] = ()) -> Ending:
+        """Drive the run to its end. launcher: starts the workers, once the meeting point stands. warnings: to record.
 
         Raises what `judge` raises, and Stopped if the user would not wait for the step.
         """
@@ -79,6 +79,8 @@ class Drive:
             journal.event("started", workers=self._world_size)
             if life and not newest:
                 journal.event("warning", text="the run has no checkpoint yet: training begins at step 0")
+            for text in warnings:
+                journal.event("warning", text=text)
             try:
                 with self._interrupts:
                     ending = self._serve(journal, life, launcher)
