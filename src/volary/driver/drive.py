@@ -100,8 +100,12 @@ class Drive:
 
     def _serve(self, journal: Journal, life: int, launcher: Launcher) -> Ending:
         self._keepers = keepers = self._kept_by(journal)
-        hub = Hub(self._watch, journal, keepers.without if keepers.elastic else None)
-        services: dict[str, Service] = {"pulse": hub, "board": Board(), "door": Door(self._watch, self._why_closed)}
+        hub = Hub(self._watch, journal, keepers.without if keepers.elastic else None, keepers.left)
+        services: dict[str, Service] = {
+            "pulse": hub,
+            "board": Board(),
+            "door": Door(self._watch, self._why_closed, keepers.expect),
+        }
         services |= dict(keepers.services)
         server = KeyedServer(self._directory.key(), services, self._host, security=self._security)
         server.start()
@@ -163,7 +167,14 @@ class Drive:
         self._exits += handle.events()
         if self._keepers.elastic and fled:
             server.call_soon(lambda: hub.fell({gone.rank: exit_words(gone) for gone in fled}))
-        return bool(fled and not self._keepers.elastic) or self._watch.everyone_left or bool(self._bad_news())
+        return bool(fled and not self._keepers.elastic) or self._everyone_left() or bool(self._bad_news())
+
+    def _too_late(self) -> set[int]:
+        """Workers that were let in, and will not have begun when the run has ended: nobody waits for them."""
+        return self._watch.late if self._keepers.outcome else set()
+
+    def _everyone_left(self) -> bool:
+        return self._watch.all_left_but(self._too_late())
 
     def _observe(self, server: KeyedServer, hub: Hub, handle: Handle) -> None:
         """Look what the processes of workers do that do not beat: one that works is not stopped."""
@@ -189,7 +200,7 @@ class Drive:
 
     def _part(self, handle: Handle) -> None:
         """Give those who are left the time to say what they saw, or, where all went well, to end."""
-        well = self._watch.everyone_left and not self._bad_news()
+        well = self._everyone_left() and not self._bad_news()
         deadline = time.monotonic() + (LEAVE_S if well else LINGER_S)
         while (self._is_awaited(handle, well) or self._keepers.ending) and time.monotonic() < deadline:
             self._interrupts.wait(LOOK_S)
@@ -205,6 +216,8 @@ class Drive:
         known = lost | {gone.rank for gone in self._exits} | {worker.rank for worker in workers if worker.away}
         fallen = any(not self._watch.workers[rank].goodbye for rank in known)
         for worker in workers:
+            if worker.rank in self._too_late():
+                continue
             if worker.here:
                 # one that waits for who has fallen has seen nothing that is not known
                 if worker.rank not in lost and not (fallen and worker.phase in WAITING):
