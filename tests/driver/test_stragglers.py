@@ -16,8 +16,8 @@ NOTHING = {"data": 0.001, "forward": 0.02, "backward": 0.03, "optimizer": 0.004,
 class Pace:
     """Workers that take steps, and what is said of them."""
 
-    def __init__(self, workers: int, *, lock_step: bool = True) -> None:
-        self.workers, self.lock_step = workers, lock_step
+    def __init__(self, workers: int, *, lock_step: bool = True, linked: bool = False) -> None:
+        self.workers, self.lock_step, self.linked = workers, lock_step, linked
         self.stragglers = Stragglers(lock_step=lock_step)
         self.step, self.clocks = 0, [0.0] * workers
         self.said: list[tuple[int, int | None, dict[str, Any]]] = []
@@ -34,7 +34,7 @@ class Pace:
             for rank, one in enumerate(parts):
                 self.clocks[rank] += sum(one.values())
                 self.stragglers.did(rank, [row(self.step, rank, self.clocks[rank], one)])
-            news = self.stragglers.look(range(self.workers), now=float(self.step) * 2)
+            news = self.stragglers.look(range(self.workers), now=float(self.step) * 2, linked=self.linked)
             if news is not None:
                 self.said.append((self.step, *news))
 
@@ -109,7 +109,7 @@ def test_change_of_cause_or_worker_and_the_end_of_it_are_told():
 
 
 def test_link_that_becomes_slow_is_told_against_what_it_was_at_first_and_blames_no_worker():
-    pace = Pace(2)
+    pace = Pace(2, linked=True)
     pace.steps(40)
     pace.steps(40, exchange=0.5)
     pace.steps(40)
@@ -117,10 +117,24 @@ def test_link_that_becomes_slow_is_told_against_what_it_was_at_first_and_blames_
     assert (rank, nobody, data["cause"]) == (None, None, "exchange")
     assert step <= 40 + STEPS
     assert data["reason"] == (
-        "the exchange takes all workers 500 ms of each step where it took 10 ms at first: a link has become slow, or "
-        "a machine is busy"
+        "the exchange takes all workers 500 ms of each step where it took 10 ms at first: a link has become slow"
     )
     assert over["over"]
+
+
+def test_exchange_of_one_machine_that_becomes_slow_has_no_link():
+    pace = Pace(2)
+    pace.steps(40)
+    pace.steps(40, exchange=0.5)
+    assert pace.said == []
+
+
+def test_workers_of_a_busy_machine_that_are_slow_in_turns_are_not_told():
+    pace = Pace(3)
+    pace.steps(STEPS)
+    for turn in range(40):
+        pace.steps(9, slow=turn % 3, forward=0.2)
+    assert pace.said == []
 
 
 def test_worker_with_a_slow_link_to_the_servers_is_named_where_nobody_waits_for_it():

@@ -138,7 +138,7 @@ def test_a_lab_with_a_host_that_is_cut_off_is_stopped_in_order_and_nobody_waits_
 def test_a_host_that_is_cut_off_is_lost_and_the_run_goes_on_with_it_restored(opened, session):
     lab = opened(hosts=2, rate="1mbit")
     with pytest.raises(WorkerLost, match=r"rank 1 \(host h1, .* silent for"):
-        train(lab, Training(session, [*LONG, *SOON]), Unwatched(), at=["12s:cut:1"])
+        train(lab, Training(session, [*LONG, *SOON]), Once(lambda: lab.cut(1)))
     run = RunDirectory.existing("it")
     with pytest.raises(BadInput, match="is a run of 2 workers, and this lab has 4 ranks"):
         train(lab, Training(run=run), Unwatched(), procs=2)

@@ -151,8 +151,8 @@ class Hub:
         for suspect in self.watch.suspects:
             self._warn_of(suspect)
         self.watch.suspects.clear()
-        here = [worker.rank for worker in self.watch.workers.values() if worker.counts]
-        if (news := self._stragglers.look(here, now)) is not None:
+        hosts = {worker.rank: worker.host for worker in self.watch.workers.values() if worker.counts}
+        if (news := self._stragglers.look(hosts, now, linked=len(set(hosts.values())) > 1)) is not None:
             rank, data = news
             step = max(worker.step for worker in self.watch.workers.values())
             self._event("not_slow" if data.pop("over", False) else "slow", rank, step, data)

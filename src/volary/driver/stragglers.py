@@ -16,8 +16,9 @@ STEPS = 20  # that are compared
 FEW_STEPS = 10  # with fewer of a worker nothing is said of it
 SLOW_SHARE = 0.25  # of its steps' time by which a worker exceeds the others, and is told as slow
 EVEN_SHARE = 0.1  # and by which it no longer is
-LEAST_S = 0.002  # a step: less is noise
+LEAST_S = 0.005  # a step: less is noise
 LOOK_EVERY_S = 1.0
+LOOKS = 3  # in a row that must find the same
 BETWEEN, EXCHANGE = "between steps", "exchange"
 OWN = ("data", "forward", "backward", "optimizer", BETWEEN)  # a worker's own time, whoever waits
 
@@ -43,6 +44,8 @@ class Stragglers:
     def __init__(self, *, lock_step: bool) -> None:
         self._lock_step = lock_step
         self._named: Slow | None = None
+        self._newest: tuple[int | None, str] | None = None  # who was found at the last look
+        self._times = 0  # that this was found in a row
         self._first_exchange_s: float | None = None
         self._rows: dict[int, deque[StepRow]] = {}
         self._looked_at = -math.inf
@@ -52,10 +55,12 @@ class Stragglers:
         kept = self._rows.setdefault(rank, deque(maxlen=STEPS + 1))
         kept.extend(row for row in rows if math.isfinite(row.step_s + row.ended_at))
 
-    def look(self, here: Collection[int], now: float) -> tuple[int | None, dict[str, Any]] | None:
+    def look(
+        self, here: Collection[int], now: float, *, linked: bool = False
+    ) -> tuple[int | None, dict[str, Any]] | None:
         """Rank and data of an event, if somebody else than before is slow, or for another cause, or nobody any more.
 
-        here: the workers that are compared.
+        here: the workers that are compared. linked: they are on several hosts.
         """
         if now - self._looked_at < LOOK_EVERY_S:
             return None
@@ -63,21 +68,27 @@ class Stragglers:
         parts = {rank: _parts(self._rows[rank]) for rank in here if len(self._rows.get(rank, ())) > FEW_STEPS}
         if len(parts) < 2:
             return None
-        before, self._named = self._named, self._found(parts)
-        if self._named is None:
-            return None if before is None else (before.rank, {"reason": _over(before), "over": True})
-        if before is not None and (before.rank, before.part) == (self._named.rank, self._named.part):
+        before, found = self._named, self._found(parts, linked)
+        if not self._lasts(found) or _who(found) == _who(before):
             return None
-        found = self._named
-        return found.rank, {"reason": self._sentence(found), "cause": found.part, "share": round(found.share, 3)}
+        self._named = found
+        if found is not None:
+            return found.rank, {"reason": self._sentence(found), "cause": found.part, "share": round(found.share, 3)}
+        return (before.rank, {"reason": _over(before), "over": True}) if before else None
 
-    def _found(self, parts: Mapping[int, Mapping[str, float]]) -> Slow | None:
+    def _lasts(self, found: Slow | None) -> bool:
+        """Whether the same was found often enough in a row: on a busy machine now one is slower, now another."""
+        self._times = self._times + 1 if _who(found) == self._newest else 1
+        self._newest = _who(found)
+        return self._times >= LOOKS
+
+    def _found(self, parts: Mapping[int, Mapping[str, float]], linked: bool) -> Slow | None:
         before = self._named.rank if self._named else None
         if (found := slowest(parts, OWN, before)) is not None:
             return found
         if not self._lock_step:  # who waits for the servers longer than others do has a slow way to them
             return slowest(parts, (*OWN, EXCHANGE), before)
-        return self._slow_exchange(parts)
+        return self._slow_exchange(parts) if linked else None
 
     def _slow_exchange(self, parts: Mapping[int, Mapping[str, float]]) -> Slow | None:
         """What they all wait for, measured against the first steps; whoever is late waits for nothing else."""
@@ -96,7 +107,7 @@ class Stragglers:
         if slow.rank is None:
             return (
                 f"the exchange takes all workers {_time(slow.part_s)} of each step where it took "
-                f"{_time(slow.usual_s)} at first: a link has become slow, or a machine is busy"
+                f"{_time(slow.usual_s)} at first: a link has become slow"
             )
         if slow.part == EXCHANGE:
             return f"rank {slow.rank} is the slowest: it waits for the servers {took}: its link is slow"
@@ -120,6 +131,10 @@ def slowest(parts: Mapping[int, Mapping[str, float]], of: Sequence[str], before:
     usual = {part: median(times[part] for times in others) for part in of}
     part = max(of, key=lambda one: parts[rank][one] - usual[one])
     return Slow(rank, share, part, parts[rank][part], usual[part])
+
+
+def _who(slow: Slow | None) -> tuple[int | None, str] | None:
+    return None if slow is None else (slow.rank, slow.part)
 
 
 def _over(slow: Slow) -> str:
