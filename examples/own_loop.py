@@ -36,4 +36,4 @@ def train(worker: volary.Worker) -> float:
 if __name__ == "__main__":
     result = volary.launch(train, workers=2)  # (3) instead of train()
     print(f"loss of each worker's last share: {', '.join(f'{loss:.4f}' for loss in result.values)}")
-    print(f"the run lies in {result.directory.path}")
+    print(f"the run is stored in {result.directory.path}")

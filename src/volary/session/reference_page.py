@@ -35,7 +35,8 @@ STARTER```
 - **Your own code.** Where *your own* is accepted, the name is `package.module:name` (looked for beside the session
   file, then among the installed packages) or `path/file.py:name` (relative to the session file); all other keys are its
   keyword arguments. In Python, and on the command line, both are relative to the working directory.
-- **Paths** of data are relative to the session file too, where the table says *a path*.
+- **Paths** of data (*a path* in the tables) are relative to the session file, too; in Python, and on the command line
+  (`data.source.folder=mnist`), to the working directory. `run.folder` is relative to the working directory, always.
 - **Periods** are `500 steps`, `2 epochs` or `never`.
 - **Overrides** on the command line are dotted: `volary train session.yaml optimizer.lr=0.1 strategy.workers=4`. A value
   is YAML. `optimizer=adam` or `optimizer={name: adam, lr: 0.01}` replaces the whole setting; `optimizer.name=adam`
@@ -43,6 +44,8 @@ STARTER```
   `train.epochs`. Their order does not matter, except that of two for the same setting the later holds.
 - **In Python** the same is `Session(network="lenet", data={"source": "digits"}, train={"epochs": 3})`, and
   `Session.read("session.yaml", ["optimizer.lr=0.1"])` reads a file.
+
+Whole session files for common tasks are in [recipes.md](recipes.md).
 """
 
 
