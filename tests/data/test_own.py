@@ -68,7 +68,7 @@ def test_factory_without_split_has_nothing_held_back():
     made = source(lambda: Squares())
     assert len(made.open("train")) == 10
     assert refused(lambda: made.open("test")) == (
-        "my.module:Thing: takes no `split`, so that nothing is held back to evaluate on; accepted: a callable with a "
+        "my.module:Thing: takes no `split`, so there is no validation data to evaluate on; accepted: a callable with a "
         'parameter `split` ("train" or "test"), or the setting evaluate.every=never'
     )
     assert "is one data set, not a callable" in refused(lambda: source(Squares()).open("test"))

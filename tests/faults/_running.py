@@ -83,10 +83,10 @@ class Ended:
 
 
 class Run:
-    """One command that writes the run `runs/it`. It and all that it started end with `end`."""
+    """One command that writes the run `runs/it`, or of another name. It and all that it started end with `end`."""
 
-    def __init__(self, command: Sequence[str], **how: Any) -> None:
-        self.directory = RunDirectory(Path("runs/it"))
+    def __init__(self, command: Sequence[str], name: str = "it", **how: Any) -> None:
+        self.directory = RunDirectory(Path("runs") / name)
         self.life = life_of(self.directory) + 1
         self._out, self._err = Path(f"out-{self.life}"), Path(f"err-{self.life}")
         variables = os.environ | {"PYTHONPATH": str(SOURCE)}

@@ -97,4 +97,3 @@ def _deadly(faults: Faults) -> None:
     faults.workers_die(2)
     faults.workers_leave(1)
     faults.workers_join(2)
-    faults.all_die_but_one_that_is_starting()

@@ -1,4 +1,4 @@
-"""Tell what this machine has and what works on it."""
+"""Show what this machine has and what works on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("run", type=_arguments.RunName(), required=False)
 @_arguments.as_json
 def doctor(run: RunDirectory | None, as_json: bool) -> None:
-    """Tell what this machine has and what works on it; with RUN, the sockets that a live run listens on."""
+    """Show what this machine has and what works on it; with RUN, the sockets that a live run listens on."""
     if run is not None:
         _sockets(run, as_json)
         return

@@ -1,4 +1,4 @@
-"""Measure a trained network on its held-back data."""
+"""Measure a trained network on its validation data."""
 
 from __future__ import annotations
 

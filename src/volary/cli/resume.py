@@ -1,4 +1,4 @@
-"""Go on with a run from its newest whole checkpoint."""
+"""Resume a run from its newest whole checkpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @_arguments.quiet
 @_arguments.as_json
 def resume(run: RunDirectory, trust: bool, anew: bool, quiet: bool, as_json: bool) -> int:
-    """Go on with RUN (a name in `runs/`, or a path) with the settings that it has."""
+    """Resume RUN (a name in `runs/`, or a path) with the settings that it has."""
     refuse_foreign(run.path, run.session, trust=trust)
 
     from volary.cli._ending import conclude, console

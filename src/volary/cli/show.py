@@ -1,4 +1,4 @@
-"""Tell about a run: progress, metrics, time, checkpoints."""
+"""Show a run: progress, metrics, time, checkpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STATES = {"lost": "lost: it was running, and its driver is gone", "new": "new: 
 @click.option("--verify", is_flag=True, help="Compare the checkpoints with their checksums: reads them whole.")
 @_arguments.as_json
 def show(run: RunDirectory, verify: bool, as_json: bool) -> None:
-    """Tell about RUN, while it runs or after."""
+    """Show RUN, while it runs or after."""
     from volary.monitor.account import account
 
     found = account(run, verify)
@@ -64,7 +64,7 @@ def _head(found: Account) -> list[tuple[str, str]]:
         rows.append(("exchange", clean(digest.route)))
     if digest.best:
         rows.append(("best", f"{measured(digest.best.values)} at step {digest.best.step}"))
-    rows += [("lies in", place(digest.directory.path)), ("logs", place(digest.directory.logs))]
+    rows += [("folder", place(digest.directory.path)), ("logs", place(digest.directory.logs))]
     if digest.state in ("stopped", "failed", "lost") and (how := resuming(digest.directory)):
         rows.append(("next", how))
     return rows

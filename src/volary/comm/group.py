@@ -39,7 +39,7 @@ def join(
     raises, and RuntimeError (torch's) where the ranks cannot connect.
     """
     global _store
-    check_backend(backend, device)
+    _check(backend, device)
     gloo.register(address)
     kinds = gloo.BACKEND
     if device.type == "cuda":
@@ -55,8 +55,7 @@ def join(
     dist.init_process_group(kinds, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s))
 
 
-def check_backend(backend: str, device: torch.device) -> None:
-    """Raise SettingError if this torch and `device` do not go with strategy.backend."""
+def _check(backend: str, device: torch.device) -> None:
     if backend == "mpi" and not dist.is_mpi_available():
         raise SettingError("backend is 'mpi', and this torch was built without MPI; accepted: auto, gloo, nccl")
     if backend == "nccl" and device.type != "cuda":

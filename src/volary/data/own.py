@@ -56,7 +56,7 @@ class OwnSource:
         # evaluating on the training part would look like a fine result
         if split != "train":
             raise DataError(
-                f"{self.reference}: {why}, so that nothing is held back to evaluate on; accepted: a callable with a "
+                f"{self.reference}: {why}, so there is no validation data to evaluate on; accepted: a callable with a "
                 'parameter `split` ("train" or "test"), or the setting evaluate.every=never'
             )
 

@@ -13,16 +13,11 @@ NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 
 def accept(
-    function: Callable[..., object],
-    called: str,
-    given: Mapping[str, Any],
-    offered: Mapping[str, Any],
-    absent: Mapping[str, str] | None = None,
+    function: Callable[..., object], called: str, given: Mapping[str, Any], offered: Mapping[str, Any]
 ) -> dict[str, Any]:
     """`given`, and of `offered` what the signature names and `given` has not; SettingError if that does not fit.
 
-    called: the subject of the message, such as "network 'net.py:Small'". absent: what would be offered if it were
-    known, with what to do about it.
+    called: the subject of the message, such as "network 'net.py:Small'".
     """
     parameters = _parameters(function)
     if parameters is None:
@@ -33,10 +28,7 @@ def accept(
     arguments = {key: value for key, value in offered.items() if key in named} | dict(given)
     missing = [p.name for p in parameters if _required(p) and p.name not in arguments]
     if missing:
-        why = [f"; {sentence}" for name, sentence in (absent or {}).items() if name in missing]
-        raise SettingError(
-            f"{called} needs {', '.join(missing)}; given: {', '.join(given) or 'no arguments'}{''.join(why)}"
-        )
+        raise SettingError(f"{called} needs {', '.join(missing)}; given: {', '.join(given) or 'no arguments'}")
     return arguments
 
 

@@ -1,6 +1,6 @@
 """The embedded default: 1,797 handwritten digits of 8x8 pixels (UCI, Alpaydin & Kaynak 1998, CC BY 4.0).
 
-They come in the order in which 13 people wrote them. Every fifth is held back, so that each writer and each class
+They come in the order in which 13 people wrote them. Every fifth is validation data, so that each writer and each class
 is in both parts: the accuracy says how well *known hands* are read. A split by writer would be the harder question.
 """
 
@@ -23,7 +23,7 @@ _HELD_BACK = 5  # every fifth
 
 @dataclass(frozen=True, kw_only=True)
 class Digits:
-    """1,437 digits to train with and 360 held back, one channel, values 0 to 1, 10 classes."""
+    """1,437 digits to train with and 360 to validate with, one channel, values 0 to 1, 10 classes."""
 
     size: int = 28  # pixels of a side, with the border (28: what LeNet takes)
     border: int = 6  # blank pixels on each side; the 8x8 digits are enlarged bilinearly to what is left between
@@ -40,7 +40,7 @@ class Digits:
             file.check_length()
 
     def count(self, split: Split) -> int:
-        """360 of the 1,797 are held back."""
+        """360 of the 1,797 are validation data."""
         everything = self._labels().shape[0]
         held_back = -(-everything // _HELD_BACK)
         return held_back if split == "test" else everything - held_back

@@ -21,7 +21,7 @@ class Images:
 
     folder: Path  # holds both parts
     train: str = "train"  # the training part in it: a folder of class folders, or the same as .tar, .tar.gz or .tgz
-    test: str = "test"  # the held-back part in it, likewise
+    test: str = "test"  # the validation data in it, likewise
     size: int | None = None  # side in pixels to which each image is resized; none: all have one size already
     channels: int = 3  # 3: colour, 1: grey
     mean: tuple[float, ...] = (0.0,)  # taken off each value (0 to 1): one number, or one per channel

@@ -20,7 +20,7 @@ _HELD_BACK = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic:
-    """`samples` to train with and a fifth as many held back; the distinct ones take at most 64 MiB."""
+    """`samples` to train with and a fifth as many to validate with; the distinct ones take at most 64 MiB."""
 
     shape: tuple[int, ...] = (1, 28, 28)  # of one input; for kind tokens: (time steps,)
     classes: int = 10  # for kind tokens: the size of the vocabulary
@@ -43,7 +43,7 @@ class Synthetic:
         """Nothing to look at."""
 
     def count(self, split: Split) -> int:
-        """`samples`, or a fifth of them (at least 1) held back."""
+        """`samples`, or a fifth of them (at least 1) for validation."""
         return self.samples if split == "train" else max(1, self.samples // _HELD_BACK)
 
     def open(self, split: Split) -> InMemory:

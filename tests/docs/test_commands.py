@@ -1,0 +1,58 @@
+"""Every command line of README and docs/ is run as it stands there; trainings and measurements are cut short."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from docs._pages import CHECKOUT, Block, every
+from docs.conftest import Shell, interrupt
+
+README = CHECKOUT / "README.md"
+TRAINS = re.compile(r"(volary train \S+\.yaml)(?! --help)")
+SHORTENED = [
+    (TRAINS, r"\1 train.steps=2 schedule=constant evaluate.every=never"),
+    (re.compile(r"(volary bench collectives)"), r"\1 --sizes 1kb --time 1"),
+    (re.compile(r"^make "), f"make --dry-run -C {CHECKOUT} "),
+]
+
+
+def _lines() -> dict[str, Block]:
+    """Each distinct command, with the first block that has it."""
+    found: dict[str, Block] = {}
+    for block in every("sh", "console"):
+        for command in block.commands():
+            found.setdefault(re.sub(r"\s+", " ", re.sub(r"\s+#.*", "", command)).strip(), block)
+    return found
+
+
+def _parameter(command: str, block: Block) -> object:
+    takes_long = re.search(r"volary (train|resume|check|bench)", command) and block.page != README
+    marks = [pytest.mark.slow] if takes_long else []  # seconds each; README has the like of them
+    return pytest.param(command, block, id=f"{block.page.name}: {command}", marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("command", "block"), [_parameter(*pair) for pair in _lines().items() if "volary join" not in pair[0]]
+)
+def test_a_command_does_what_the_page_says(command: str, block: Block, shell: Shell, tmp_path: Path) -> None:
+    interpreter = "zsh" if "completion zsh" in command else "bash"
+    if not shutil.which(interpreter) or not shutil.which(command.split()[0], path=_path(tmp_path)):
+        pytest.skip(f"there is no {interpreter if not shutil.which(interpreter) else command.split()[0]} here")
+    if command.startswith("volary init"):
+        (tmp_path / "session.yaml").unlink()
+    if command.startswith("volary resume"):
+        interrupt(tmp_path)
+    for pattern, replacement in SHORTENED:
+        command = pattern.sub(replacement, command)
+    said = shell(f"set -e\n{block.marks.get('before', '')}\n{command}", interpreter)
+    assert said.status == 0, f"{command}\n{said.out}{said.err}"
+
+
+def _path(folder: Path) -> str:
+    import os
+
+    return f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}:/usr/bin:/bin"

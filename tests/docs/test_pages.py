@@ -1,0 +1,67 @@
+"""Every fenced block of README and docs/ says what it holds, so that nothing escapes the tests beside this one."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from docs._pages import LANGUAGES, MARKS, NOT_RUN, PAGES, Block, blocks
+from volary.cli._main import cli
+from volary.session import Session, starter
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+TYPED = re.compile(r"(\$ |volary |torchrun |python |pip |make |sqlite3 |curl |from \w+ import|import \w+$)")
+SPAN = re.compile(r"`volary ((?:--debug )?[a-z]+(?: [^`]+)?)`")
+UNTRIED_AT_MOST = 7  # blocks that nobody tries; one more needs a reason that the others do not have
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_says_what_it_holds_and_its_marks_are_known(block: Block) -> None:
+    assert block.language in LANGUAGES
+    assert set(block.marks) <= MARKS
+    assert block.marks.get("not run", "needs root") in NOT_RUN
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "text"], ids=str)
+def test_nothing_that_is_typed_hides_in_a_text(block: Block) -> None:
+    assert not [line for line in block.text.splitlines() if TYPED.match(line)]
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "console"], ids=str)
+def test_a_console_shows_commands(block: Block) -> None:
+    assert block.commands()
+
+
+def test_few_blocks_are_tried_by_nobody() -> None:
+    untried = [str(block) for block in BLOCKS if "not run" in block.marks]
+    assert len(untried) <= UNTRIED_AT_MOST, untried
+
+
+def spans() -> list[tuple[str, str]]:
+    """Commands in running text, which nobody runs: page and what stands after `volary`."""
+    found = {
+        (page.name, words)
+        for page in PAGES
+        for words in SPAN.findall(re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE))
+    }
+    return sorted(found)
+
+
+@pytest.mark.parametrize(("page", "words"), spans())
+def test_a_command_in_running_text_is_one_that_there_is(page: str, words: str) -> None:
+    """Its verb and its options are known, and its settings are accepted."""
+    verb, *rest = shlex.split(words.removeprefix("--debug ").partition(" -- ")[0].replace("…", "..."))
+    if verb == "VERB":
+        return
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None, f"no verb {verb!r}"
+    known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    known |= {option for part in getattr(command, "commands", {}).values() for p in part.params for option in p.opts}
+    assert {word.partition("=")[0] for word in rest if word.startswith("-")} <= known
+    settings = [word for word in rest if re.match(r"[a-z_.]+=[^.]", word)]
+    Path("session.yaml").write_text(starter())
+    Session.read("session.yaml", settings)

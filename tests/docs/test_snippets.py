@@ -1,0 +1,36 @@
+"""Every Python snippet of README and docs/ is run as it stands there, after what its page says comes before it."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from docs._pages import Block, blocks, every
+from docs.conftest import Shell
+
+NAMED = re.compile(r"# (\w+\.py)\n")  # a snippet that is a file of the reader's
+STARTS_PROCESSES = re.compile(r"__main__|init_process_group")
+
+
+def _parameter(block: Block) -> object:
+    # a training and a store: many processes, and tests/test_api.py and tests/store/ have the like of them
+    slow = [pytest.mark.slow] if re.search(r"\.train\(\)|store\.serve", block.text) else []
+    return pytest.param(block, id=str(block), marks=slow)
+
+
+@pytest.mark.parametrize("block", [_parameter(block) for block in every("python")])
+def test_a_snippet_runs(block: Block, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for other in blocks(block.page):
+        if other.language == "python" and (named := NAMED.match(other.text)):
+            (tmp_path / named[1]).write_text(other.text)
+    text = f"{block.marks.get('before', '')}\n{block.text}"
+    (tmp_path / "snippet.py").write_text(text)
+    if STARTS_PROCESSES.search(text):
+        said = shell("python snippet.py")
+        assert said.status == 0, said.out + said.err
+    else:
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+        runpy.run_path("snippet.py")
