@@ -29,6 +29,7 @@ from volary.comm.store import KeyedStore
 from volary.errors import PeerLost
 from volary.placement import Place
 from volary.placement._file_board import FileBoard
+from volary.run.owner import require_private
 from volary.train.bulletin import Bulletin
 
 MEET_TIMEOUT_S = 60.0
@@ -71,14 +72,25 @@ def met(place: Place, timeout_s: float) -> Iterator[Ranks]:
         if place.rank == 0:
             board.set(entry, json.dumps(leaving.enter_context(_kept(place))))
         said = _read(board, entry)
-        key = bytes.fromhex(said["key"]) if "key" in said else Path(said["key_file"]).read_bytes()
-        store = KeyedStore.at(said["host"], said["port"], key)
+        store = KeyedStore.at(said["host"], said["port"], _key(place, said))
         leaving.callback(store.close)
         group.join(store, place.rank, place.world_size, torch.device("cpu"), timeout_s, place.address)
         leaving.callback(group.leave)
         ranks = Ranks(place, store)
         yield ranks
         ranks.part()
+
+
+def _key(place: Place, said: dict[str, Any]) -> bytes:
+    """What the ranks prove to each other. Raises RunError if somebody else could have written or read it.
+
+    In a launcher's store anyone may have written which file it is in: that must be a secret of this user's.
+    """
+    if place.meet_file is not None:
+        return bytes.fromhex(said["key"])
+    file = Path(said["key_file"])
+    require_private(file, secret=True)
+    return file.read_bytes()
 
 
 @contextmanager
