@@ -23,7 +23,7 @@ HOST = socket.gethostname()
 RULES = Rules(5, 10, 120)
 FRAMES = ("net.py:9 in forward", "    boom()", "... 8 frames of volary and torch")
 AT = "net.py:9 in forward: "
-AGAIN = "no checkpoint yet: begin again from step 0: volary resume it"
+AGAIN = "begin again, as there is no checkpoint yet: volary resume it"
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,18 @@ def test_what_a_codec_had_left_out_is_told_to_be_lost(codec: str, told: list[str
     with RunReader(directory) as reader:
         assert [event.kind for event in reader.events()] == (told or ["resumed"])
         assert all("left out of gradients so far is lost" in one.data["text"] for one in reader.events(kind="warning"))
+
+
+def test_an_evaluation_that_gave_no_number_is_a_warning() -> None:
+    data = {"source": {"name": "synthetic", "shape": [4], "samples": 20}, "batch_size": 4}
+    one = Session(network="softmax", data=data, strategy={"exchange": "server"})
+    directory = RunDirectory.create(Path("runs"), "it", "it", one.to_yaml())
+    journal = Journal(directory.database)
+    served = Served(directory, one, journal, "127.0.0.1")
+    for step, loss in ((5, 0.5), (10, math.nan)):
+        figures = {"loss": loss, "accuracy": 0.25}
+        served._said("evaluated", None, {"step": step, "figures": figures, "metric": "accuracy", "best": False})
+    journal.close()
+    with RunReader(directory) as reader:
+        (warning,) = reader.events(kind="warning")
+        assert (warning.step, warning.data["text"].partition(":")[0]) == (10, "the evaluation gave loss nan")

@@ -73,7 +73,7 @@ def test_file_that_may_not_grow_ends_no_training(launch):
     assert re.search(
         r": File too large \(needs [1-9][\d,]* bytes; [1-9][\d,]* are free there\); kept: none yet$", first
     )
-    assert last == "no checkpoint yet: begin again from step 0: volary resume it"
+    assert last == "begin again, as there is no checkpoint yet: volary resume it"
     assert "failed    at step 60" in ended.out
     assert state(run.directory) == "failed"
     failed = events(run.directory, "checkpoint_failed")

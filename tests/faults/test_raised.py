@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from pathlib import Path
 
 import pytest
 
 from faults._running import events, session, state
+from volary.cli._main import run as command
 from volary.run.reader import RunReader
 
 
@@ -25,7 +28,7 @@ def test_error_of_one_worker_is_shown_once_with_its_traceback_and_the_others_in_
     assert lines[7:] == [
         "  rank 0, 2 ended because of it",
         "whole traceback: runs/it/logs/worker-1.log",
-        "once that is fixed, no checkpoint yet: begin again from step 0: volary resume it",
+        "once that is fixed, begin again, as there is no checkpoint yet: volary resume it",
     ]
     assert run.directory.log(1).read_text().count("Traceback") == 1
     assert state(run.directory) == "failed"
@@ -103,7 +106,7 @@ def test_bad_sample_in_the_middle_of_the_data_is_named_and_is_no_refusal(launch,
     assert (ended.status, lines[0]) == (3, first), ended.err
     assert " at step 3, in " in lines[1]
     assert any(line.startswith(also) for line in lines)
-    assert lines[-1] == "once that is fixed, no checkpoint yet: begin again from step 0: volary resume it"
+    assert lines[-1] == "once that is fixed, begin again, as there is no checkpoint yet: volary resume it"
 
 
 def test_user_code_that_cannot_be_imported_is_refused_in_a_sentence(launch):
@@ -128,3 +131,7 @@ def test_loss_that_is_not_a_number_stops_the_run_with_the_step_and_the_last_good
         "or clip gradients (train.clip_norm=1), or leave such batches out (train.on_nonfinite=skip)",
     ]
     assert [event.data["step"] for event in events(run.directory, "checkpoint")] == [20]
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        assert command(["show", "it"]) == 0
+    assert "volary resume" not in shown.getvalue(), "it would come to the same"
+    assert "optimizer.lr=0.025" in shown.getvalue()

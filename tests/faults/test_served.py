@@ -206,3 +206,15 @@ def test_worker_that_dies_takes_its_colocated_server_along_and_its_replica_goes_
     assert lost(run) == [1]
     assert [event.data["server"] for event in events(run.directory, "server_lost")] == [1]
     assert samples_used(run) == all_samples(STEPS)
+
+
+@pytest.mark.slow  # its sentence is one with that of an all-reduce, which is tested always
+def test_loss_that_is_not_a_number_ends_a_served_run_with_one_sentence_and_advice_that_can_help(launch):
+    ended = launch("train", session(consistency="ssp", exchange=TWO, fault="nan", at=5)).ended()
+    assert ended.status == 6
+    assert ended.err.splitlines() == [
+        "the loss of rank 1 is NaN or infinite at step 5",
+        "resumed with the same settings it diverges again; lower the learning rate: "
+        "volary train runs/it/session.yaml optimizer.lr=0.025 run.name=it-2",
+        "or clip gradients (train.clip_value=1), or leave such batches out (train.on_nonfinite=skip)",
+    ]

@@ -54,7 +54,7 @@ def test_start_is_ended_at_once_since_there_is_nothing_to_save(launch, number):
     ended = run.ended(at_most_s=20)
     assert (ended.status, state(run.directory), last_step(run.directory)) == (130, "stopped", 0), run.text()
     assert ended.err.splitlines() == ["stopped before the first step"]
-    assert "no checkpoint yet: begin again from step 0: volary resume it" in ended.out
+    assert "begin again, as there is no checkpoint yet: volary resume it" in ended.out
     assert not Checkpoints(run.directory.checkpoints).steps()
 
 

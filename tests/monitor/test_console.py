@@ -102,7 +102,7 @@ def test_a_stopped_run_says_how_to_go_on():
         console.ended()
     told = lines(out.getvalue())
     assert told[-2:] == [
-        "next      no checkpoint yet: begin again from step 0: volary resume lenet-digits-1",
+        "next      begin again, as there is no checkpoint yet: volary resume lenet-digits-1",
         "          volary show lenet-digits-1",
     ]
 

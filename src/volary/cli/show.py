@@ -43,6 +43,7 @@ def show(run: RunDirectory, verify: bool, as_json: bool) -> None:
 
 
 def _head(found: Account) -> list[tuple[str, str]]:
+    from volary.driver.diverged import advice
     from volary.monitor.wording import clean, duration, measured, moment, number, place
     from volary.run.resuming import resuming
 
@@ -67,6 +68,9 @@ def _head(found: Account) -> list[tuple[str, str]]:
     rows += [("folder", place(digest.directory.path)), ("logs", place(digest.directory.logs))]
     if digest.state in ("stopped", "failed", "lost") and (how := resuming(digest.directory)):
         rows.append(("next", how))
+    if digest.state in ("stopped", "failed", "lost"):
+        following = advice(digest.directory, digest.message) if digest.error == "NotFinite" else []
+        rows += [("next", how) for how in following or [resuming(digest.directory)] if how]
     return rows
 
 

@@ -75,7 +75,9 @@ class Drive:
             newest = Checkpoints(self._directory.checkpoints).steps()
             life = journal.start_life(newest[-1] if newest else 0)
             us = json.dumps([os.getpid()])  # workers follow as they come; those of an earlier life are gone
-            journal.note(state="running", started_at=time.time(), workers=self._world_size, message="", pids=us)
+            journal.note(
+                state="running", started_at=time.time(), workers=self._world_size, message="", error="", pids=us
+            )
             journal.event("started", workers=self._world_size)
             if life and not newest:
                 journal.event("warning", text="the run has no checkpoint yet: training begins at step 0")
@@ -83,6 +85,7 @@ class Drive:
                 with self._interrupts:
                     ending = self._serve(journal, life, launcher)
             except VolaryError as error:
+                journal.note(error=type(error).__name__)
                 state, step = "stopped" if isinstance(error, Stopped) else "failed", self._reached()
                 _close(journal, state, str(error))
                 raise

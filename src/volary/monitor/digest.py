@@ -39,8 +39,8 @@ class Digest:
 
     batch_size: samples of a step, where that was searched for in the run.
     route: how contributions are exchanged, and why so; empty where nothing is, or nobody knows yet.
-    warnings and news are of the life that the run is in; news holds the events since the last look. stopping: it was
-    asked to end after its step. starting: what the start of this life waits for, until its first step is done.
+    warnings and news are of the life that the run is in; news holds the events since the last look. error: the kind of
+    error that ended it (volary.errors). stopping: it was asked to end after its step. starting: what the start of this life waits for, until its first step is done.
     """
 
     directory: RunDirectory
@@ -61,6 +61,7 @@ class Digest:
     warnings: tuple[Event, ...] = ()
     news: tuple[Event, ...] = ()
     message: str = ""
+    error: str = ""
     stopping: bool = False
     starting: str = ""
 
@@ -153,6 +154,7 @@ class Follower:
             warnings=tuple(event for event in self._warnings if event.life == life),
             news=tuple(event for event in events if event.life == life),
             message=info.get("message", ""),
+            error=info.get("error", ""),
             stopping=self._stopping,
             starting=self._starting(info, state, window),
         )

@@ -24,7 +24,7 @@ def resuming(directory: RunDirectory) -> str:
     if not is_resumable(directory):
         return ""
     steps = Checkpoints(directory.checkpoints).steps()
-    start = f"resume from step {steps[-1]}" if steps else "no checkpoint yet: begin again from step 0"
+    start = f"resume from step {steps[-1]}" if steps else "begin again, as there is no checkpoint yet"
     return f"{start}: volary resume {directory.argument}"
 
 
