@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from volary.driver.drive import Drive
+from volary.driver.drive import Drive, Launcher
 from volary.driver.ending import Unwatched
 from volary.driver.host import Elsewhere
 from volary.driver.keepers import Account, Nobody
@@ -42,19 +42,23 @@ def directory() -> RunDirectory:
     return RunDirectory.create(Path("runs"), "it", "x", "network: lenet\n")
 
 
-def driven(directory: RunDirectory, keepers: Nobody, startup_timeout_s: float = 0.1) -> Drive:
-    return Drive(directory, 1, Rules(5, 10, startup_timeout_s), Unwatched(), kept_by=lambda _: keepers)
+def drive(
+    directory: RunDirectory, keepers: Nobody, launch: Launcher = lambda _: Elsewhere(), startup_timeout_s: float = 0.1
+) -> None:
+    rules = Rules(5, 10, startup_timeout_s)
+    with directory.lock() as lock:
+        Drive(directory, lock, 1, rules, Unwatched(), kept_by=lambda _: keepers).run(launch)
 
 
 def test_worker_that_is_given_up_is_the_cause_and_not_the_server_that_left_when_the_run_ended(directory):
     with pytest.raises(WorkerLost, match=r"^rank 0 \(.*\) did not come within") as ended:
-        driven(directory, Server()).run(lambda _: Elsewhere())
+        drive(directory, Server())
     assert "server" not in str(ended.value)
 
 
 def test_server_that_has_gone_before_is_the_cause(directory):
     with pytest.raises(ServerLost, match=r"^server 0 \(host g, process 16\) has gone"):
-        driven(directory, Server(left_before=True)).run(lambda _: Elsewhere())
+        drive(directory, Server(left_before=True))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -66,7 +70,7 @@ def test_start_is_ended_by_the_first_signal(directory, number):
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it may be ignored here
     try:
         with pytest.raises(Stopped, match=r"^stopped before the first step$"):
-            driven(directory, Nobody(), startup_timeout_s=60).run(launch)
+            drive(directory, Nobody(), launch, startup_timeout_s=60)
     finally:
         signal.signal(signal.SIGHUP, before)
     with RunReader(directory) as reader:

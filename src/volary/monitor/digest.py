@@ -40,7 +40,8 @@ class Digest:
     batch_size: samples of a step, where that was searched for in the run.
     route: how contributions are exchanged, and why so; empty where nothing is, or nobody knows yet.
     warnings and news are of the life that the run is in; news holds the events since the last look. error: the kind of
-    error that ended it (volary.errors). stopping: it was asked to end after its step. starting: what the start of this life waits for, until its first step is done.
+    error that ended it (volary.errors). stopping: it was asked to end after its step. starting: what the start of this
+    life waits for, until its first step is done.
     """
 
     directory: RunDirectory
