@@ -145,7 +145,7 @@ def test_whoever_writes_to_the_launchers_store_decides_nothing(tmp_path_factory,
             attacker.set("volary/run", str(directory.path))
             attacker.set("volary/meet", json.dumps(entry | {"life": 0, "server_life": server.life}))
             start()
-            statuses = [process.wait(timeout=90) for process in processes]
+            statuses = [process.wait(timeout=180) for process in processes]
     said = "".join(Path(f"said-{rank}").read_text() for rank in range(2))
     assert not (lair / "imported").exists(), said
     assert statuses == [0, 0], said
