@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -10,10 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from faults._running import descendants, events, lives, outcome, session, state
+from faults._running import descendants, events, lives, outcome, running, session, state
 from faults.conftest import STEPS
+from faults.test_own_loop import script
 from volary.run.checkpoints import Checkpoints
+from volary.run.reader import RunReader
 
+SERVED = "{name: server, servers: 2}"
 SOON = {"suspect_after_s": 1, "give_up_after_s": 2.5}
 
 
@@ -53,7 +57,7 @@ def test_killed_driver_s_workers_save_their_step_and_say_on_its_terminal_how_to_
     run.process.kill()
     # while workers are ending they hold the run: whoever resumes it waits for that
     again = launch("resume", "it")
-    ended = run.ended(gone_within_s=30)
+    ended = run.ended(gone_within_s=15)
     saved = int(re.findall(r"^resume from step (\d+): volary resume it$", ended.err, re.MULTILINE)[-1])
     assert saved > at
     assert f"the driver (process {run.process.pid}) is gone, without a word; its workers have ended\n" in ended.err
@@ -68,7 +72,7 @@ def test_worker_in_which_nothing_can_run_any_more_is_ended_after_its_driver(laun
     run.wait_until(Path("holding-1").exists)
     run.started |= descendants(run.process.pid)
     run.process.kill()
-    ended = run.ended(gone_within_s=40)
+    ended = run.ended(gone_within_s=15)
     assert "is gone, without a word; 1 of its workers hung and were killed\n" in ended.err
     assert "the driver has ended: nothing listens any more where it did" in run.directory.log(0).read_text()
 
@@ -80,7 +84,7 @@ def test_worker_that_hangs_in_a_loop_leaves_by_itself_when_its_driver_is_gone_an
     run.started |= descendants(run.process.pid)
     assert int(Path("child-1").read_text()) in {one.pid for one in run.started}
     run.process.kill()
-    ended = run.ended(gone_within_s=40)
+    ended = run.ended(gone_within_s=15)
     assert "is gone, without a word; its workers have ended\n" in ended.err
 
 
@@ -89,5 +93,38 @@ def test_workers_that_have_not_begun_go_with_their_driver(launch):
     run.wait_until(run.directory.log(1).exists)
     run.started |= descendants(run.process.pid)
     run.process.kill()
-    run.ended(gone_within_s=30)
+    run.ended(gone_within_s=15)
     assert not Checkpoints(run.directory.checkpoints).steps()
+
+
+@pytest.mark.slow  # starts four processes twice
+@pytest.mark.parametrize("consistency", ["bsp", "async"])
+def test_servers_and_their_workers_end_without_a_driver_that_keeps_their_work_in_order(launch, consistency):
+    run = launch("train", session(steps=STEPS, pace_s=0.02, consistency=consistency, exchange=SERVED, **SOON))
+    run.wait_for_step(1)
+    run.wait_until(lambda: Checkpoints(run.directory.checkpoints).steps())
+    with RunReader(run.directory) as reader:
+        pids = [*json.loads(reader.info()["pids"])[1:], *json.loads(reader.info()["server_pids"])]
+    others = [psutil.Process(pid) for pid in pids]
+    assert len(others) == 4
+    run.process.send_signal(signal.SIGSTOP)
+    run.wait_until(lambda: not any(lives(one) for one in others))
+    saved = Checkpoints(run.directory.checkpoints).steps()[-1]
+    run.process.send_signal(signal.SIGCONT)
+    ended = run.ended()
+    assert ended.status == 4, run.text()
+    assert "the driver has not answered for 3 s: it is stopped, or cut off" in ended.err
+    assert ended.err.splitlines()[-1] == f"resume from step {saved}: volary resume {run.directory.argument}"
+    again = launch("resume", "it")
+    assert again.ended().status == 0, again.text()
+
+
+@pytest.mark.slow  # the way is that of the other runs; what differs is that nothing can be saved
+def test_loops_of_a_user_s_own_end_without_their_driver():
+    with running(*script("time.sleep(0.02)", steps="100_000")) as run:
+        run.wait_for_step(5)
+        run.process.kill()
+        ended = run.ended(gone_within_s=15)
+    assert "is gone, without a word; its workers have ended\n" in ended.err
+    assert ended.err.endswith("a training loop of your own keeps its own state\n")
+    assert "Traceback" not in run.text()

@@ -29,4 +29,4 @@ def resuming(directory: RunDirectory) -> str:
 
 
 if __name__ == "__main__":  # for a process that has no Volary loaded, of the run at the path that it names
-    print(resuming(RunDirectory(sys.argv[1])), file=sys.stderr)
+    print(resuming(RunDirectory(sys.argv[1])) or "a training loop of your own keeps its own state", file=sys.stderr)

@@ -261,9 +261,26 @@ class Gone(_Said, frozen=True):
     worker: int
 
 
+class Heard(_Said, frozen=True):
+    """The answer to a beat: the roster is there."""
+
+
 Hello: TypeAlias = WorkerHello | ServerHello
 FromMember: TypeAlias = Ask | Computed | Done | Evaluated | Figures | Unreachable | Leave | Beat | Kept | Saved
 ToMember: TypeAlias = (
-    Welcome | View | Learn | Evaluate | Figure | Dropped | End | ServerWelcome | Close | Keep | Save | Release | Gone
+    Welcome
+    | View
+    | Learn
+    | Evaluate
+    | Figure
+    | Dropped
+    | End
+    | ServerWelcome
+    | Close
+    | Keep
+    | Save
+    | Release
+    | Gone
+    | Heard
 )
 Plain: TypeAlias = Any  # a message as msgpack has it, not yet judged

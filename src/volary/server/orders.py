@@ -12,7 +12,7 @@ import msgspec
 
 from volary.comm.errors import ConnectionLost
 from volary.errors import PeerLost
-from volary.server.messages import Beat, Close, End, Gone, Keep, Release, Save, Saved, ToMember, View
+from volary.server.messages import Beat, Close, End, Gone, Heard, Keep, Release, Save, Saved, ToMember, View
 
 if TYPE_CHECKING:
     from volary.comm.wire import Connection
@@ -63,11 +63,42 @@ class Reports:
                 return  # whoever receives hears of it
 
 
+class Hearing:
+    """What the roster says, over `connection`; it answers beats. give_up_after_s: of its silence."""
+
+    def __init__(self, connection: Connection, give_up_after_s: float) -> None:
+        self._connection, self._give_up_after_s = connection, give_up_after_s
+        self._silent_s = 0.0
+
+    def next(self) -> ToMember | None:
+        """What it says, or None after a moment. Raises PeerLost if it is gone, or silent for too long."""
+        try:
+            message = heard(self._connection.receive(LOOK_S))
+        except TimeoutError:  # counted, not measured: a server that was stopped itself blames nobody
+            self._silent_s += LOOK_S
+            if self._silent_s >= self._give_up_after_s:
+                text = f"the driver has not answered for {self._silent_s:.0f} s: it is stopped, or cut off"
+                raise PeerLost(text) from None
+            return None
+        except ConnectionLost as problem:
+            raise PeerLost(f"the driver is gone: {problem}") from None
+        self._silent_s = 0.0
+        return None if isinstance(message, Heard) else message
+
+    def welcome(self, within_s: float) -> ToMember:
+        """Its first word. Raises PeerLost as `next` does, or if it does not come in time."""
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            if (message := self.next()) is not None:
+                return message
+        raise PeerLost(f"the run's roster did not answer within {within_s:.0f} s")
+
+
 class Orders:
     """Hears the roster for a host, until the run ends. write: writes what is kept of a cut to a checkpoint's draft."""
 
-    def __init__(self, connection: Connection, reports: Reports, host: Host, write: Write) -> None:
-        self._connection, self._reports, self._host, self._write = connection, reports, host, write
+    def __init__(self, hearing: Hearing, reports: Reports, host: Host, write: Write) -> None:
+        self._hearing, self._reports, self._host, self._write = hearing, reports, host, write
         self._savers: list[threading.Thread] = []
         reports.of(host.beat)
 
@@ -76,15 +107,11 @@ class Orders:
         try:
             while True:
                 self._host.check()
-                try:
-                    message = heard(self._connection.receive(LOOK_S))
-                except TimeoutError:
-                    continue
+                message = self._hearing.next()
                 if isinstance(message, End):
                     return message.outcome
-                self._obey(message)
-        except ConnectionLost as problem:
-            raise PeerLost(f"the run's server is gone: {problem}") from None
+                if message is not None:
+                    self._obey(message)
         finally:
             for saver in self._savers:
                 saver.join(JOIN_S)

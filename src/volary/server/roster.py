@@ -25,6 +25,7 @@ from volary.server.messages import (
     Figures,
     FromMember,
     Gone,
+    Heard,
     Hello,
     Kept,
     Leave,
@@ -288,6 +289,7 @@ class Roster:
         if isinstance(said, Beat):
             server.applied = said.applied
             self._tallies.beat(server.number, said)
+            self._voice.to(server.peer, Heard())
         elif not isinstance(said, Kept | Saved):
             raise BadMessage(f"server {server.number} says what only a worker says: {type(said).__name__}")
         elif self._course is None:

@@ -20,7 +20,7 @@ from volary.run.checkpoints import Checkpoints
 from volary.server._forms import Forms, Shape, try_out
 from volary.server.host import Host
 from volary.server.messages import Kept, ServerHello, ServerWelcome
-from volary.server.orders import Orders, Reports, heard, spoken
+from volary.server.orders import Hearing, Orders, Reports, spoken
 from volary.server.shard import Shard
 from volary.server.vault import Rule, Vault
 from volary.session.spec import Session
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from volary.server.slices import Slice
     from volary.train.served.shards import Shards
 
-CONNECT_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 15.0
 READY_TIMEOUT_S = 600.0  # workers that connect early wait for a checkpoint to be read, however large
 
 
@@ -66,7 +66,8 @@ def serve(directory: RunDirectory, number: int, meet: tuple[str, int], life: str
     with _Door(session, own, address) as door, _joined(own, meet, door) as connection:
         reports = Reports(connection)
         try:
-            welcome = heard(connection.receive(READY_TIMEOUT_S))
+            hearing = Hearing(connection, session.strategy.give_up_after_s)
+            welcome = hearing.welcome(READY_TIMEOUT_S)
             if not isinstance(welcome, ServerWelcome):
                 raise PeerLost(f"the run's server has no place for server {number}: {welcome}")
             checkpoints = Checkpoints(directory.checkpoints)
@@ -76,7 +77,7 @@ def serve(directory: RunDirectory, number: int, meet: tuple[str, int], life: str
             writer = Writer(number, layout, model.module, checkpoints)
             door.open(host)
             try:
-                Orders(connection, reports, host, lambda *what: writer.write(vault, *what)).follow()
+                Orders(hearing, reports, host, lambda *what: writer.write(vault, *what)).follow()
             finally:
                 host.close()
         finally:
