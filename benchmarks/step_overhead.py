@@ -25,11 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from _report import Options, Paired, Row, arguments, report
-from volary.driver.drive import Drive
 from volary.driver.ending import Unwatched
-from volary.driver.meeting import Meeting
-from volary.driver.start import create, rules_of
+from volary.driver.start import create, drive_of
 from volary.engine._base import Handle, Launch
+from volary.run.meeting import Meeting
 from volary.session.spec import Session
 
 
@@ -108,7 +107,8 @@ def _start(case: Case, effort: Effort) -> tuple[Paired, str]:
             handle: Handle = session.engine.launch(Launch(directory, command, job, case.workers, meet, meeting.life))
             return handle
 
-        Drive(directory, case.workers, rules_of(session.strategy), Unwatched()).run(launch)
+        with directory.lock() as lock:
+            drive_of(directory, lock, session, Unwatched()).run(launch)
         found = json.loads((directory.results / "turns.json").read_text(encoding="utf-8"))
         return Paired(**found["paired"]), found["peer"]
 
