@@ -112,6 +112,7 @@ def test_show_of_a_run_whose_driver_is_gone_says_how_to_go_on(volary):
     said = volary("show", "gone")
     for part in ("lost", "volary resume gone", "silent for 5 s", "nan", "rank 1 (host a) was lost"):
         assert part in said.out
+    assert said.out.count("volary resume") == 1
     assert json.loads(volary("show", "gone", "--json").out)["metrics"][0]["values"]["accuracy"] is None
 
 

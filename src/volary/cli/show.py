@@ -66,8 +66,6 @@ def _head(found: Account) -> list[tuple[str, str]]:
     if digest.best:
         rows.append(("best", f"{measured(digest.best.values)} at step {digest.best.step}"))
     rows += [("folder", place(digest.directory.path)), ("logs", place(digest.directory.logs))]
-    if digest.state in ("stopped", "failed", "lost") and (how := resuming(digest.directory)):
-        rows.append(("next", how))
     if digest.state in ("stopped", "failed", "lost"):
         following = advice(digest.directory, digest.message) if digest.error == "NotFinite" else []
         rows += [("next", how) for how in following or [resuming(digest.directory)] if how]
