@@ -34,13 +34,13 @@ def written(file: str = "runs/it/trace.json") -> list[dict[str, Any]]:
     return [event for event in found if event["ph"] != "M"]
 
 
-def test_a_trace_lies_in_its_run_and_what_travelled_is_told(volary):
+def test_a_trace_is_stored_in_its_run_and_communication_is_shown(volary):
     traced_run()
     said = volary("trace", "it")
     assert (said.status, said.err) == (0, "")
     first, _, title, header, *rows = said.out.splitlines()
     assert first == "wrote runs/it/trace.json: 3 steps, 2 ranks, 54 spans; open it at ui.perfetto.dev"
-    assert title == "what travelled, medians in milliseconds"
+    assert title == "communication by bucket, medians in milliseconds"
     assert header.split("  ")[-1] == "bytes"
     assert [row.split() for row in rows] == [
         ["1.weight", "1.00", "24.00", "3.00", "-", "3.9", "KiB"],
@@ -96,7 +96,7 @@ def test_of_many_layers_those_that_took_longest_are_shown(volary):
             for layer in range(40)
         )
     lines = volary("trace", "it").out.splitlines()
-    assert lines[2] == "what travelled, medians in milliseconds, the 30 longest of 40"
+    assert lines[2] == "communication by bucket, medians in milliseconds, the 30 longest of 40"
     shown = [int(line.split(".")[0]) for line in lines[4:]]
     assert shown == [layer for layer in range(40) if layer * 37 % 40 >= 10]
 

@@ -31,9 +31,9 @@ RULES: dict[str, dict[str, Any]] = {
 }
 USES = ("plainly", "twice", "beside", "recomputed", "hooked", "penalised", "listed")
 AT_ONCE = {
-    "scripted": "all at once, since layers is TorchScript, which reads its parameters where nobody can wait for them",
-    "clipped by norm": "all at once, since train.clip_norm needs the norm of all gradients",
-    "a rule of the user's own": "all at once, since nothing says that OwnRule updates each value on its own",
+    "scripted": "together, since layers is TorchScript, which reads its parameters where nobody can wait for them",
+    "clipped by norm": "together, since train.clip_norm needs the norm of all gradients",
+    "a rule of the user's own": "together, since nothing says that OwnRule updates each value on its own",
 }
 
 
@@ -163,7 +163,7 @@ def test_under_autocast_sums_are_applied_as_they_arrive_unless_a_scale_may_overf
             assert torch.equal(parameter, second[kind].parameters[name])
     assert first["bf16"].losses != first["fp32"].losses
     assert first["bf16"].notes("update") == [CHUNK_BY_CHUNK]
-    assert first["fp16"].notes("update") == ["all at once, since fp16 leaves an update out if any gradient overflowed"]
+    assert first["fp16"].notes("update") == ["together, since fp16 leaves an update out if any gradient overflowed"]
 
 
 def use_late(rank: int, world_size: int, on: tuple[int, ...]) -> str:

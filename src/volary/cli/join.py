@@ -1,4 +1,4 @@
-"""Add workers to a run that is under way."""
+"""Add workers to a running job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def join(run: RunDirectory, trust: bool, workers: int, quiet: bool) -> None:
     """Train in RUN, which somebody else has started on this machine, with more workers.
 
-    They take its current parameters and start. Ctrl-C lets them finish what they are at and leave; the run goes on.
+    They take its current parameters and start. Ctrl-C: they finish the current work and disconnect; the run continues.
     """
     refuse_foreign(run.path, run.session, trust=trust)
 

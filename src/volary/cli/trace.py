@@ -32,7 +32,7 @@ _LAST_STEP = 2**63 - 1
 @click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Only this worker.")
 @_arguments.as_json
 def trace(run: RunDirectory, out: Path | None, steps: str, rank: int | None, as_json: bool) -> None:
-    """Write the recorded steps of RUN as a timeline for ui.perfetto.dev, and tell what each exchange took.
+    """Write the recorded steps of RUN as a timeline for ui.perfetto.dev, and print how long each bucket took.
 
     Guide: docs/trace.md.
     """
@@ -118,7 +118,7 @@ def _say_journeys(found: list[Journey]) -> None:
 
     longest = sorted(found, key=spent_s, reverse=True)[:JOURNEYS_SHOWN]
     which = "" if len(longest) == len(found) else f", the {len(longest)} longest of {len(found)}"
-    say(f"\nwhat travelled, medians in milliseconds{which}")
+    say(f"\ncommunication by bucket, medians in milliseconds{which}")
     rows = [
         (
             clean(one.name),
@@ -131,4 +131,4 @@ def _say_journeys(found: list[Journey]) -> None:
         for one in found
         if one in longest
     ]
-    say_table(("name", "ready to sent", "sent to received", "received to applied", "waited for", "bytes"), rows)
+    say_table(("name", "ready to sent", "sent to received", "received to applied", "compute blocked", "bytes"), rows)

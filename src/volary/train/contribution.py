@@ -109,7 +109,7 @@ class Contribution:
     def why_at_once(self) -> str:
         """Empty where chunks can be applied as they arrive, else why not."""
         if not self.exchange.overlaps:
-            return "the exchange sums all at once"
+            return "all gradients are summed in one operation"
         if self._scripted:
             return f"{self._scripted[0]} is TorchScript, which reads its parameters where nobody can wait for them"
         odd = [slot.name for slot in self.buckets.slots if slot.parameter.stride() != slot.view.stride()]

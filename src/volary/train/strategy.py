@@ -124,7 +124,7 @@ def _of(contribution: Contribution, terms: Terms, bulletin: Bulletin, update: Up
     if whole and contribution.exchange.behind:
         raise SettingError(f"exchange.behind applies chunks as they come, but {whole}; accepted: behind=false")
     if bulletin.rank == 0:
-        how = f"all at once, since {whole}" if whole else "chunk by chunk, as sums arrive"
+        how = f"together, since {whole}" if whole else "chunk by chunk, as sums arrive"
         recorder.note(route=contribution.exchange.route, update=how)
         recorder.event("exchange", route=contribution.exchange.route, update=how)
     if whole or update is None:
