@@ -47,7 +47,7 @@ def _accuracies(session: Session, rank: int, world_size: int, recorder: Recorder
     assert steps is not None
     seed_all(session.train.seed)
     model = build_model(session, CPU)
-    evaluating, held_back = model.flow("evaluate"), HeldBack(session, rank, world_size)
+    evaluating, held_back = model.flow("evaluate"), HeldBack(model, rank, world_size)
     module = DistributedDataParallel(model.module, **TUNED)
     rule = session.optimizer
     optimizer = torch.optim.SGD(module.parameters(), lr=rule.lr, momentum=rule.momentum, **FUSED)

@@ -60,7 +60,7 @@ class Peer:
         model, rule = build_model(session, CPU), session.optimizer
         assert session.train.steps is not None
         self._steps, self._every = session.train.steps, session.evaluate.every
-        self._evaluating, self._held_back = model.flow("evaluate"), HeldBack(session, rank, world_size)
+        self._evaluating, self._held_back = model.flow("evaluate"), HeldBack(model, rank, world_size)
         self._module = DistributedDataParallel(model.module, **TUNED)
         self._optimizer = torch.optim.SGD(self._module.parameters(), lr=rule.lr, **FUSED)
         self._feed = Feed(

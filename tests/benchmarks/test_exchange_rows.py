@@ -115,7 +115,7 @@ def peers_train(rank: int, world_size: int) -> dict[str, list[float]]:
     module = nn.Sequential(nn.Linear(300, 400), nn.ReLU(), nn.Linear(400, 4))
     samples = InMemory(torch.randn(64, 300), torch.randint(4, (64,)), 4)
     session = Session(network="softmax", data={"source": "digits", "batch_size": 8}, optimizer={"name": "sgd"})
-    peers = Peers(session, Model(module, build_loss(CrossEntropy()), samples), module)
+    peers = Peers(session, Model(module, build_loss(CrossEntropy()), samples, 4, session), module)
     trained = {}
     for kind, settings in PEERS.items():
         peer = peers.make(next(iter(settings.values())))

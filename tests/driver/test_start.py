@@ -8,7 +8,9 @@ import pytest
 
 from volary.driver.ending import Unwatched
 from volary.driver.start import create, start
-from volary.errors import DataError, RunError, SettingError
+from volary.engine import local
+from volary.errors import BadInput, DataError, RunError, SettingError
+from volary.run.reader import RunReader
 from volary.session import Session
 
 OWN = """
@@ -66,3 +68,65 @@ def test_a_loss_and_an_optimiser_of_the_user_s_own_train_and_their_run_is_not_ov
     assert start(own, Unwatched()).step == 2
     with pytest.raises(RunError, match=r"the run runs/it exists already"):
         start(own, Unwatched())
+
+
+NET = """
+from torch import nn
+
+class Net(nn.Linear):
+    def __init__(self, classes):
+        super().__init__(4, classes)
+
+class Unmade(Net):
+    def __init__(self, classes):
+        raise ValueError("no such width")
+
+class Raising(Net):
+    def forward(self, x):
+        raise ValueError("no such shape")
+
+class Mapping(Net):
+    def forward(self, x):
+        return {"scores": super().forward(x)}
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"network": "mine.py:Unmade"},
+            r"'mine.py:Unmade' raised ValueError at .*mine.py:10 in __init__: no such",
+        ),
+        (
+            {"network": "mine.py:Raising"},
+            r"'mine.py:Raising' raised ValueError at .*mine.py:14 in forward, given",
+        ),
+        (
+            {"network": "mine.py:Mapping", "strategy": {"workers": 2}},
+            "gives an object of type dict; cross_entropy takes",
+        ),
+        (
+            {"network": "mine.py:Raising", "strategy": {"workers": 2, "exchange": "server"}},
+            r"raised ValueError at .*mine.py:14 in forward",
+        ),
+        ({"train": {"steps": 2, "precision": "fp16"}}, "fp16 needs a CUDA device"),
+        ({"loss": "mse"}, "mse takes the shape of the data's targets"),
+    ],
+)
+def test_what_two_samples_do_not_pass_is_refused_as_check_does_and_leaves_no_run(settings, sentence, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    Path("mine.py").write_text(NET)
+    with pytest.raises(BadInput, match=sentence):
+        start(session(**settings), Unwatched())
+    assert not list(Path("runs").iterdir()), "a refused run leaves its name free"
+
+
+def test_warnings_are_events_of_the_run_from_driver_and_worker_alike(monkeypatch):
+    one = local.cores_here()[:1]
+    monkeypatch.setattr(local, "cores_here", lambda: one)
+    many = {"name": "synthetic", "shape": [4], "classes": 3, "samples": 6}
+    ending = start(session(source=many, strategy={"workers": 2}, schedule={"name": "cosine", "warmup": 9}), Unwatched())
+    with RunReader(ending.directory) as reader:
+        texts = [event.data["text"] for event in reader.events() if event.kind == "warning"]
+    assert [text.partition(" is ")[0] for text in texts] == ["strategy.workers", "data.batch_size", "schedule.warmup"]

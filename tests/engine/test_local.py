@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from volary.engine import local
 from volary.engine._base import Exited, Handle, Launch
 from volary.engine.local import Local, cores_here, share_of
 from volary.run.directory import RunDirectory
@@ -145,3 +146,19 @@ def test_workers_that_were_started_are_ended_if_a_later_one_cannot_be(directory)
     wish = Launch(directory, ["/no/such/program"], "module:job", 2, "127.0.0.1:1", life=0)
     with pytest.raises(FileNotFoundError):
         Local().launch(wish)
+
+
+def test_more_processes_than_memory_holds_are_refused_and_more_than_cores_are_a_warning(monkeypatch):
+    monkeypatch.setattr(local, "cores_here", lambda: [0, 1])
+    monkeypatch.setattr(local, "available_bytes", lambda: 4 * local.WORKER_BYTES)
+    assert Local().check(3) is None
+    assert Local().warnings(2) == []
+    assert Local().warnings(3) == ["strategy.workers is 3, and 2 cores are usable here: workers take turns on them"]
+    assert len(Local().warnings(4)) == 2  # and tight
+    refusal = Local().check(6) or ""
+    assert refusal.startswith(
+        "6 workers take, at 220 MiB each for Python and torch alone, about 1.3 GiB of memory, and"
+    )
+    assert refusal.endswith("accepted: up to 3 workers")
+    monkeypatch.setattr(local, "available_bytes", lambda: None)
+    assert Local().check(10**6) is None

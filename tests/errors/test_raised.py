@@ -15,7 +15,9 @@ import pytest
 import torch
 
 from volary.errors.raised import LIBRARIES, Raised, owner, raised
-from volary.network._dry_run import try_once
+from volary.network import build_loss
+from volary.network.flow import Flow
+from volary.network.losses.cross_entropy import CrossEntropy
 
 
 def written(text: str, file: str = "net.py") -> ModuleType:
@@ -65,7 +67,7 @@ def test_the_innermost_frame_of_the_user_is_named_and_those_of_others_are_counte
 def test_frames_of_volary_between_the_users_own_are_folded_too():
     net = written(NET).Net()
     try:
-        try_once(net, (3,), torch.float32, "net.py:Net")
+        Flow(net, build_loss(CrossEntropy()), "try").dry_run(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64), 2)
     except Exception as error:
         assert error.__cause__ is not None
         found = raised(error.__cause__)

@@ -75,6 +75,35 @@ def test_run_goes_on_without_a_killed_server_and_a_killed_worker_and_with_one_th
 
 
 @pytest.mark.slow
+def test_run_whose_last_worker_is_killed_goes_on_with_one_that_is_still_starting(launch):
+    run = launch("train", session(workers=1, pace_s=0.02, consistency="async", exchange=ONE))
+    wait_for_steps(run, 5)
+    joining = launch("join", "it")
+    run.wait_until(lambda: events(run.directory, "joined"))  # it imports torch next
+    os.kill(json.loads(info(run)["pids"])[1], signal.SIGKILL)
+    run.wait_until(lambda: lost(run) == [0])
+    run.wait_until(lambda: learnt(run, 1))
+    run.process.send_signal(signal.SIGINT)
+    assert run.ended().status == 130, run.text()
+    assert joining.ended().status == 0, joining.text()
+
+
+@pytest.mark.slow
+def test_run_that_has_done_its_last_step_does_not_wait_for_a_worker_that_is_still_starting(launch):
+    run = launch("train", session(steps=STEPS, workers=1, pace_s=0.05, consistency="async", exchange=ONE))
+    wait_for_steps(run, 5)
+    joining = launch("join", "it")
+    run.wait_until(lambda: events(run.directory, "joined"))
+    starting = psutil.Process(json.loads(info(run)["pids"])[-1])
+    starting.suspend()  # it does not come in time
+    assert run.ended().status == 0, run.text()
+    assert (state(run.directory), samples_used(run)) == ("finished", all_samples(STEPS))
+    starting.resume()
+    assert joining.ended().status == 0, joining.text()
+    assert "which has ended" in joining.text()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("consistency", ["ssp", "backup", "async", "{name: backup, epoch: 0.75}"])
 def test_killed_worker_is_an_event_and_no_sample_is_lost(launch, consistency):
     run = launch("train", session(steps=STEPS, workers=3, pace_s=0.02, consistency=consistency, exchange=ONE))

@@ -24,6 +24,11 @@ def normed() -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2))
 
 
+def samples(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, targets: tuple[int, ...] = ()) -> Any:
+    """Two inputs of this shape, and their classes: 0, also at each place of `targets`."""
+    return torch.zeros(2, *shape, dtype=dtype), torch.zeros(2, *targets, dtype=torch.int64)
+
+
 def state_of(module: nn.Module) -> list[Tensor]:
     return [value.clone() for value in module.state_dict().values()]
 
@@ -107,25 +112,28 @@ def test_totals_add_up_over_batches_and_an_empty_one() -> None:
 def test_a_dry_run_passes_what_fits_and_changes_nothing() -> None:
     module = normed()
     before, generator = state_of(module), torch.get_rng_state()
-    flow(module).dry_run((3,), torch.float32, 2, target_shape=())
+    flow(module).dry_run(*samples((3,)), 2)
     assert same(before, state_of(module))
     assert torch.equal(generator, torch.get_rng_state())
     assert all(part.training for part in module.modules())
+    assert all(parameter.grad is None for parameter in module.parameters())
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "dtype"), [("lenet", (1, 28, 28), torch.float32), ("lstm", (6,), torch.int64)]
 )
 def test_a_dry_run_takes_networks_of_the_zoo(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    flow(build(ROOM.load(name)(), shape, 10)).dry_run(shape, dtype, 10, network=name)
+    targets = shape if dtype is torch.int64 else ()
+    flow(build(ROOM.load(name)(), shape, 10)).dry_run(*samples(shape, dtype, targets), 10, network=name)
 
 
 def test_a_dry_run_on_the_meta_device_needs_no_memory() -> None:
     with torch.device("meta"):
         module = build(ROOM.load("vgg16")(), (3, 224, 224), 1000)
-    flow(module).dry_run((3, 224, 224), torch.float32, 1000, network="vgg16")
+    inputs, targets = (each.to("meta") for each in samples((3, 224, 224)))
+    flow(module).dry_run(inputs, targets, 1000, network="vgg16")
     with pytest.raises(SettingError, match="network 'vgg16' does not take the data's inputs"):
-        flow(module).dry_run((3, 64, 64), torch.float32, 1000, network="vgg16")
+        flow(module).dry_run(inputs[:, :, :64, :64], targets, 1000, network="vgg16")
 
 
 class Merging(nn.Module):
@@ -152,13 +160,13 @@ def test_a_dry_run_refuses_what_does_not_fit_in_one_sentence(
     module: nn.Module, shape: tuple[int, ...], classes: int, sentence: str
 ) -> None:
     with pytest.raises(SettingError, match=sentence) as refusal:
-        flow(module).dry_run(shape, torch.float32, classes, network="mine")
+        flow(module).dry_run(*samples(shape), classes, network="mine")
     assert "\n" not in str(refusal.value)
 
 
 def test_a_dry_run_compares_with_the_targets_where_they_are_known() -> None:
     with pytest.raises(SettingError, match=r"mse takes the shape of the data's targets, \(samples\)"):
-        flow(nn.Linear(3, 1), MeanSquaredError()).dry_run((3,), torch.float32, 1, target_shape=(), network="mine")
+        flow(nn.Linear(3, 1), MeanSquaredError()).dry_run(*samples((3,)), 1, network="mine")
 
 
 def test_lenet_learns_a_handful_of_images() -> None:
@@ -172,3 +180,47 @@ def test_lenet_learns_a_handful_of_images() -> None:
         train(inputs, targets).backward()
         optimizer.step()
     assert train.figures(train.measure(inputs, targets))["accuracy"] == 1
+
+
+class Keeping(nn.Module):
+    """Keeps what no checkpoint knows of: a hidden state, a count, a buffer that forward replaces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.norm = nn.Linear(3, 2), nn.BatchNorm1d(2)
+        self.hidden: Tensor | None = None
+        self.calls = 0
+        self.register_buffer("mean", torch.zeros(2))
+        self.fc.bias.grad = torch.ones(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.norm(self.fc(x))
+        self.calls += 1
+        self.hidden, self.seen, self.mean = found, found, found.detach().mean(0)
+        return found
+
+
+@pytest.mark.parametrize("targets", [(), (7,)])
+def test_a_dry_run_leaves_what_a_network_keeps_as_it_was_also_when_it_fails(targets: tuple[int, ...]) -> None:
+    module = Keeping()
+    before, buffer = state_of(module), module.mean
+    if targets:
+        with pytest.raises(SettingError):
+            flow(module).dry_run(*samples((3,), targets=targets), 2)
+    else:
+        flow(module).dry_run(*samples((3,)), 2)
+    assert same(before, state_of(module))
+    assert (module.hidden, module.calls, hasattr(module, "seen")) == (None, 0, False)
+    assert module.mean is buffer
+    assert module.fc.weight.grad is None
+    assert torch.equal(module.fc.bias.grad, torch.ones(2))  # type: ignore[arg-type]
+
+
+def test_a_dry_run_takes_the_auxiliary_answers_that_only_training_gives() -> None:
+    class Helped(nn.Linear):
+        def forward(self, x: Tensor) -> Any:
+            found = super().forward(x)
+            return (found, "a word") if self.training else found
+
+    with pytest.raises(SettingError, match="gives a tuple whose item 2 is of type str"):
+        flow(Helped(3, 2)).dry_run(*samples((3,)), 2)

@@ -217,3 +217,37 @@ def test_a_target_that_no_output_belongs_to_is_named_with_its_place(wrong: int, 
             call(scores(6, 4, 5), many)
         assert refused.value.place == 2, "of the sample, not of the position in it"
     assert str(refused.value.of(1234)).startswith(f"sample 1234: its target is {wrong}; ")
+
+
+@pytest.mark.parametrize(("shape", "places"), [((3, 4, 5), (3, 4)), ((2, 6, 4, 5), (2, 6, 4))])
+def test_scores_with_the_classes_second_as_torch_has_it_are_the_same_scores(
+    shape: tuple[int, ...], places: tuple[int, ...]
+) -> None:
+    criterion = loss("cross_entropy", label_smoothing=0.1)
+    output, target = scores(*shape), classes(*places)
+    turned = output.movedim(-1, 1).contiguous()
+    torch.testing.assert_close(criterion(turned, target), criterion(output, target))
+    torch.testing.assert_close(criterion(turned, target), functional.cross_entropy(turned, target, label_smoothing=0.1))
+    torch.testing.assert_close(criterion.totals(turned, target), criterion.totals(output, target))
+    torch.testing.assert_close(criterion((turned, turned), target), criterion((output, output), target))
+    figures = criterion.figures(criterion.totals(turned, target))
+    assert set(figures) == {"loss", "accuracy", "perplexity"}
+    for fitting in (output, turned, (turned, output)):
+        criterion.check("mine", fitting, places[1:], 5)
+    with pytest.raises(SettingError, match="network 'mine' gives 5 outputs but the data has 6 classes"):
+        criterion.check("mine", turned, places[1:], 6)
+
+
+def test_as_many_positions_as_classes_are_read_with_the_classes_last() -> None:
+    output, target = scores(3, 5, 5), classes(3, 5)
+    expected = functional.cross_entropy(output.flatten(0, 1), target.flatten())
+    torch.testing.assert_close(loss("cross_entropy")(output, target), expected)
+
+
+def test_a_tuple_that_is_not_all_scores_is_refused() -> None:
+    with pytest.raises(SettingError, match="gives a tuple whose item 2 is of type tuple; cross_entropy takes a tensor"):
+        loss("cross_entropy").check("lstm", (torch.empty(2, 5), (1, 2)), (), 5)
+    with pytest.raises(SettingError, match=r"gives shape \(samples, 5, 3\); cross_entropy takes"):
+        loss("cross_entropy").check("mine", (torch.empty(2, 5), torch.empty(2, 5, 3)), (), 5)
+    with pytest.raises(SettingError, match="network 'mine' gives a tuple of 2; mse takes a tensor"):
+        loss("mse").check("mine", (torch.empty(2, 3), torch.empty(2, 3)), (3,), None)

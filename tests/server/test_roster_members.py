@@ -140,6 +140,43 @@ def test_a_worker_that_wants_to_leave_an_elastic_run_goes_alone():
     assert play.learnt() == every(64, 1)
 
 
+def test_a_run_goes_on_for_a_worker_that_was_let_in_and_has_not_come():
+    play = Play("async", workers=1, samples=64)
+    play.roster.expect(1)
+    play.cut_off(0)
+    assert not play.roster.failure
+    play.join(1)
+    play.to_the_end()
+    assert (play.roster.outcome, play.learnt()) == ("finished", every(64, 1))
+
+
+def test_who_was_let_in_and_does_not_come_leaves_the_run_as_it_was():
+    play = Play("async", workers=1, samples=64)
+    for rank in (1, 2):
+        play.roster.expect(rank)
+    play.deliver(play.roster.lost(2, "did not come within 120 s", 0.0))
+    play.cut_off(0)
+    assert not play.roster.failure
+    play.deliver(play.roster.lost(1, "died", 0.0))
+    assert play.roster.failure == "rank 0 has closed its connection, and no worker is left"
+
+
+def test_the_last_one_may_leave_and_the_run_is_stopped_once_nobody_will_come():
+    play = Play("async", workers=1, samples=64)
+    play.roster.expect(1)
+    play.say(0, Leave())
+    assert play.roster.outcome is None
+    play.deliver(play.roster.left(1, 0.0))
+    assert play.roster.outcome == "stopped"
+
+
+def test_a_worker_that_was_let_in_is_none_that_work_waits_for():
+    play = Play("ssp", workers=1, samples=64)
+    play.roster.expect(1)
+    play.to_the_end()
+    assert (play.roster.outcome, play.learnt()) == ("finished", every(64, 1))
+
+
 def test_without_any_worker_the_run_cannot_go_on():
     play = Play("async", workers=1)
     play.cut_off(0)

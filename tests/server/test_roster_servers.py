@@ -24,6 +24,15 @@ def test_a_killed_server_is_replaced_by_its_partner_at_once():
     assert play.roster.outcome == "finished"
 
 
+def test_a_run_goes_on_until_two_neighbours_are_lost_as_a_lost_server_is_not_replaced():
+    play = Play("async", servers=4, replicas=2, workers=1)
+    for number in (0, 2):
+        play.cut_off(FIRST_SERVER + number)
+    assert not play.roster.failure
+    play.cut_off(FIRST_SERVER + 1)
+    assert play.roster.failure == "server 1 has gone, and no other server keeps its part of the parameters"
+
+
 def test_without_a_partner_the_run_cannot_go_on():
     play = Play("async", servers=2, workers=1)
     play.cut_off(FIRST_SERVER + 1)

@@ -3,6 +3,7 @@ import itertools
 import pytest
 
 from volary.session import Session
+from volary.session.problems import SessionError
 from volary.train.optimizers.adam import Adam
 from volary.train.optimizers.sgd import Sgd
 
@@ -67,6 +68,30 @@ def test_arguments_of_the_users_own_code_can_be_set(read):
 
 def test_a_value_may_hold_equals_signs(read):
     assert read("run.name=a=b").run.name == "a=b"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ["strategy.workers=1000"],
+            "command line: strategy.workers: data.batch_size is 64; accepted: 1000 or more, a sample for each part "
+            "(strategy.workers times train.accumulate)",
+        ),
+        (["train.accumulate=65"], "command line: train.accumulate: data.batch_size is 64; accepted: 130 or more"),
+        (["strategy.workers=9", "data.batch_size=8"], "command line: data.batch_size: is 8; accepted: 9 or more"),
+        (
+            ["strategy.exchange=allreduce"],
+            "command line: strategy.exchange: consistency",
+        ),
+    ],
+)
+def test_an_override_that_makes_a_right_line_wrong_is_blamed_itself(read, short, overrides, sentence):
+    text = short.replace("workers: 2", "workers: 2, exchange: server, consistency: ssp")
+    with pytest.raises(SessionError) as refusal:
+        read(*overrides, text=text)
+    assert str(refusal.value).startswith(sentence)
+    assert "\n" not in str(refusal.value)
 
 
 def test_paths_are_relative_to_the_file_and_those_of_the_command_line_to_the_working_directory(tmp_path, monkeypatch):

@@ -72,7 +72,8 @@ def test_what_has_neither_form_is_refused(project, text):
         ("gone.py:Net", "{0}/gone.py: no such file (named as '{0}/gone.py:Net')"),
         ("nets.py:Nett", "'{0}/nets.py:Nett': has no 'Nett'; did you mean 'Net'?"),
         ("nets.py:Net.Big", "'{0}/nets.py:Net.Big': has no 'Big'"),
-        ("broken.py:x", "importing '{0}/broken.py:x' failed: ZeroDivisionError: division by zero"),
+        ("broken.py:x", "importing '{0}/broken.py:x' failed: ZeroDivisionError: division by zero "
+         "(broken.py:1 in <module>)"),
         ("wants.py:x", "no module 'not_there_at_all', wanted by '{0}/wants.py:x'; looked among the installed packages"),
         ("not_there_at_all.x:y", "no module 'not_there_at_all', wanted by 'not_there_at_all.x:y'; "
          "looked among the installed packages"),
@@ -105,3 +106,41 @@ def test_a_session_file_names_code_beside_itself_with_arguments(project, write):
     session = Session.read(write("network: {name: 'nets:Net', size: 4, deep: {a: [1]}}\ndata: {source: digits}\n"))
     assert session.network == UserObject(f"nets:Net in {project}", {"size": 4, "deep": {"a": [1]}})
     assert session.network.load().__name__ == "Net"
+
+
+FILE = "import os\nclass Net: pass\nclass _Own: pass\ndef make(): pass\n1 / 0\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        ("my_net.py", "is the file my_net.py; name the class or function in it: my_net.py:Net (found: Net, make)"),
+        ("my_net", "is the file my_net.py; name the class or function in it: my_net.py:Net (found: Net, make)"),
+        ("damaged.py", "is the file damaged.py; name the class or function in it: damaged.py:Name"),
+        ("none.py", "is 'none.py', and there is no such file in {0}; accepted: 'package.module:name' or"),
+        ("lenett", "unknown name 'lenett'; did you mean 'lenet'?"),
+    ],
+)
+def test_a_file_without_a_name_in_it_is_answered_with_the_names_that_it_has(tmp_path, written, sentence):
+    (tmp_path / "my_net.py").write_text(FILE)
+    (tmp_path / "damaged.py").write_text("def (\n")
+    file = tmp_path / "s.yaml"
+    file.write_text(f"network: {written}\ndata: {{source: digits}}\n")
+    with pytest.raises(SettingError) as refusal:
+        Session.read(file)
+    assert str(refusal.value).startswith(f"{file}:1:10: network: {sentence.format(tmp_path)}")
+
+
+def test_a_name_that_no_other_is_near_to_is_answered_with_those_that_the_file_defines(tmp_path):
+    names = "".join(f"class Net{number}: pass\n" for number in range(14))
+    (tmp_path / "my_net.py").write_text(f"from pathlib import Path\n{names}")
+    some = ", ".join(f"Net{number}" for number in range(12))
+    with pytest.raises(SettingError) as refusal:
+        refer("my_net.py:Missing", tmp_path).load()
+    assert str(refusal.value).endswith(f"my_net.py:Missing': has no 'Missing'; it has: {some}, and 2 more")
+
+
+def test_messages_call_an_object_by_its_file_and_name(tmp_path):
+    assert refer("deep/my_net.py:Net", tmp_path).name == "my_net.py:Net"
+    (tmp_path / "beside.py").touch()
+    assert refer("beside:Net", tmp_path).name == "beside:Net"

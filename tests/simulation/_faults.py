@@ -50,6 +50,11 @@ class Faults:
         for _ in range(self._random.randrange(most + 1)):
             self._soon(self._run.join)
 
+    def all_die_but_one_that_is_starting(self) -> None:
+        """Sometimes, and from then on that one is who survives."""
+        if self._random.random() < 0.3:
+            self._soon(self._kill_all_but_one)
+
     def somebody_stops_it(self) -> None:
         """The run is asked to end."""
         self._soon(self._run.stop)
@@ -90,6 +95,14 @@ class Faults:
         if rank != self._run.survivor:
             self._run.workers[rank].process.kill()
             self._world.after(self._world.about(0.2), self._run.lose, rank, "died")
+
+    def _kill_all_but_one(self) -> None:
+        before, survivor = list(self._run.workers), self._run.join()
+        if survivor is not None:
+            self._run.survivor = survivor
+            for rank in before:
+                self._run.workers[rank].process.kill()
+                self._world.after(self._world.about(0.2), self._run.lose, rank, "died")
 
     def _leave(self) -> None:
         rank = self._random.choice(list(self._run.workers))

@@ -97,3 +97,4 @@ def _deadly(faults: Faults) -> None:
     faults.workers_die(2)
     faults.workers_leave(1)
     faults.workers_join(2)
+    faults.all_die_but_one_that_is_starting()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 
 from simulation._history import History, Value
 
@@ -97,12 +98,11 @@ def dropped_are_counted(history: History) -> None:
 
 
 def one_learns_until(history: History, samples: int) -> None:
-    """Before so many samples are learnt from, all that is learnt is one worker's."""
-    warm: set[int] = set()
-    for closing in history.closings:
-        if closing.samples <= samples:
-            warm |= {each.worker for each in closing.contributions}
-    _keep(len(warm) <= 1, f"in the warm-up learnt workers {warm}")
+    """Before so many samples are learnt from, all that is learnt is one worker's; another's if that one has gone."""
+    warm = [each.worker for closing in history.closings if closing.samples <= samples for each in closing.contributions]
+    turns = [worker for worker, _ in groupby(warm)]
+    _keep(history.stayed.isdisjoint(turns[:-1]), f"in the warm-up learnt workers {turns}")
+    _keep(len(turns) == len({*turns}), f"in the warm-up learnt workers {turns}")
 
 
 def contributions_are(history: History, push_every: int) -> None:

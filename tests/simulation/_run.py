@@ -21,6 +21,7 @@ from volary.server.shard import Shard
 from volary.server.slices import Part, Slice
 
 LIMIT_S = 120.0  # simulated; a run takes one or two
+STARTING_S = 0.3  # at most, from being let into a run until coming
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,17 +103,28 @@ class Run:
         self.servers = {number: self._server(number) for number in range(self.servers_count)}
         self.workers: dict[int, Worker] = {}
         for _ in range(self.workers_count):
-            self.join()
+            self._come(self._worker())
         slow = self.world.random.choice(list(self.workers.values()))
         slow.slow = self.world.random.choice((1.0, 4.0))
         case.befall(Faults(self))
 
-    def join(self) -> None:
-        """One more worker."""
+    def join(self) -> int | None:
+        """One more worker is let in, and comes a little later; its rank, or None if the run is over."""
+        if self.roster.outcome:
+            return None
+        worker = self._worker()
+        self.roster.expect(worker.rank)
+        worker.process.after(self.world.random.uniform(0, STARTING_S), self._come, worker)
+        return worker.rank
+
+    def _worker(self) -> Worker:
         rank = len(self.workers)
         worker = Worker(self.network, rank, self.habits, self.servers, self.history)
         worker.standing = lambda: (self.history.newest, min(self.driver.finished.values(), default=0))
         self.workers[rank] = worker
+        return worker
+
+    def _come(self, worker: Worker) -> None:
         self.driver.accept(worker.begin(self.driver.process))
 
     def lose(self, rank: int, reason: str) -> None:

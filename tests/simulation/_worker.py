@@ -65,6 +65,7 @@ class Worker:
     def __init__(self, network: Network, rank: int, habits: Habits, servers: dict[int, Server], history: History):
         self.process = Process(network.world, f"worker {rank}")
         self.rank, self.outcome, self.slow = rank, "", 1.0
+        self.begun = False
         self.standing: Callable[[], tuple[int, int]]
         self._network, self._habits, self._servers, self._history = network, habits, servers, history
         self._world = network.world
@@ -86,6 +87,7 @@ class Worker:
 
     def begin(self, driver: Process) -> Port:
         """Introduce itself; returns the driver's end of the connection."""
+        self.begun = True
         self._roster, other = self._network.connect(self.process, driver)
         self._roster.received = lambda data: self._hear(_FROM_ROSTER.decode(data))
         self._roster.closed = partial(self._end, "the driver has gone")
@@ -94,7 +96,7 @@ class Worker:
 
     def leave(self) -> None:
         """Go, of its own will."""
-        if not self._leaving and not self.outcome:
+        if self.begun and not self._leaving and not self.outcome:
             self._leaving = True
             self._say(Leave())
 

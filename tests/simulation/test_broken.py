@@ -133,6 +133,11 @@ class ForgetsLeases(Roster):
         super()._worker_gone(rank, kind, reason, now)
 
 
+class CountsOnlyWhoIsHere(Roster):
+    def expect(self, rank):
+        pass
+
+
 @dataclass(frozen=True)
 class Mistake:
     model: str
@@ -159,6 +164,7 @@ MISTAKES = {
     "a closing overtakes one that waits": Mistake("async", {"shard": Overtakes}),
     "a cut is kept an update too late": Mistake("async", {"shard": KeepsTooLate}),
     "what a dead worker had begun is forgotten": Mistake("async", {"roster": ForgetsLeases}),
+    "who was let in and is starting is not counted": Mistake("ssp", {"roster": CountsOnlyWhoIsHere}),
 }
 
 

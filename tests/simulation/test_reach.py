@@ -49,6 +49,15 @@ def test_workers_die_and_others_join_and_the_run_goes_on(model):
     some(model, survived)
 
 
+@pytest.mark.parametrize("model", [model for model in MODELS if model != "bsp"])
+def test_all_workers_die_while_another_starts_and_the_run_goes_on_with_that_one(model):
+    def survived(run):
+        stayed = [worker for worker in run.workers.values() if worker.process.up]
+        return min(worker.rank for worker in stayed) >= run.workers_count and run.roster.outcome == "finished"
+
+    some(model, survived)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_servers_die_and_their_partners_go_on(model):
     def survived(run):

@@ -132,3 +132,13 @@ def test_what_is_out_of_range_is_refused(name, settings, sentence):
 @pytest.mark.parametrize("name", sorted(THEIRS))
 def test_every_lr_that_torch_takes_of_a_good_one_is_taken(name):
     assert asdict(ROOM.load(name)(lr=1e-9))["lr"] == 1e-9
+
+
+@every_rule
+def test_what_an_optimiser_keeps_is_what_is_said_of_its_memory(name, settings):
+    own = [torch.nn.Parameter(torch.zeros(32, 32))]
+    rule = ROOM.load(name)(**settings)
+    optimizer = rule.build(own)
+    steps(optimizer, own, 1)
+    kept = sum(value.numel() for value in optimizer.state[own[0]].values() if torch.is_tensor(value))
+    assert kept // 1024 == rule.kept

@@ -25,22 +25,26 @@ def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool)
     """
     refuse_foreign(session, trust=trust)
 
+    from volary.driver.start import check as check_start
     from volary.session import Session
 
     found = Session.read(session, overrides)
-    found.check()
+    warnings = check_start(found)
 
     # torch is imported for a faultless file alone: a misspelt setting is told at once
     from volary.train import check_session
 
     summary = asdict(check_session(found))
+    warnings += summary.pop("warnings")
     if as_json:
-        say_json({"settings": found.settings(), "summary": summary})
+        say_json({"settings": found.settings(), "summary": summary, "warnings": warnings})
         return
     say(found.to_yaml().rstrip())
     # beside the settings, so that these can be redirected into a file
     for name, value in summary.items():
         remark(f"# {name.replace('_', ' ')}: {_in_words(value)}")
+    for text in warnings:
+        remark(f"# warning: {text}")
 
 
 def _in_words(value: Any) -> str:

@@ -39,7 +39,7 @@ def join(
     raises, and RuntimeError (torch's) where the ranks cannot connect.
     """
     global _store
-    _check(backend, device)
+    check_backend(backend, device)
     gloo.register(address)
     kinds = gloo.BACKEND
     if device.type == "cuda":
@@ -55,7 +55,8 @@ def join(
     dist.init_process_group(kinds, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s))
 
 
-def _check(backend: str, device: torch.device) -> None:
+def check_backend(backend: str, device: torch.device) -> None:
+    """Raise SettingError if this torch and `device` do not go with strategy.backend."""
     if backend == "mpi" and not dist.is_mpi_available():
         raise SettingError("backend is 'mpi', and this torch was built without MPI; accepted: auto, gloo, nccl")
     if backend == "nccl" and device.type != "cuda":

@@ -25,7 +25,8 @@ class Stream:
         self.length: int | None = len(iterable) if isinstance(iterable, Sized) else None
         self._iterable = iterable
         self._start(epoch=0)
-        self._nothing = tuple(part[:0] for part in collate([self._ahead], [0], name))
+        self._first = collate([self._ahead], [0], name)
+        self._nothing = tuple(part[:0] for part in self._first)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -36,6 +37,10 @@ class Stream:
     def input_dtype(self) -> torch.dtype:
         """Type of the first input."""
         return self._nothing[0].dtype
+
+    def first(self) -> tuple[Tensor, Tensor]:
+        """The sample that was read to begin with, as a batch of one. It still comes first."""
+        return self._first
 
     def read(self, epoch: int, start: int, size: int, share: slice) -> tuple[Tensor, Tensor, int, bool]:
         """Go to sample `start` of `epoch` and read up to `size`; of these, keep `share`.

@@ -23,11 +23,11 @@ class Wish(msgspec.Struct, forbid_unknown_fields=True):
 class Door:
     """The service "door" of a run's server (see volary.comm.service).
 
-    why_closed: a sentence why nobody can join (any more), or an empty one.
+    why_closed: a sentence why nobody can join (any more), or an empty one. expect: told the rank of each who is let in.
     """
 
-    def __init__(self, watch: Watch, why_closed: Callable[[], str]) -> None:
-        self._watch, self._why_closed = watch, why_closed
+    def __init__(self, watch: Watch, why_closed: Callable[[], str], expect: Callable[[int], None]) -> None:
+        self._watch, self._why_closed, self._expect = watch, why_closed, expect
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Iterator[tuple[int, Any]]:
         """Somebody asks for places: it hears their ranks, or why there are none."""
@@ -35,8 +35,13 @@ class Door:
             wish = msgspec.convert(hello, Wish)
         except msgspec.ValidationError as error:
             raise BadMessage(str(error)) from None
-        reason = self._why_closed()
-        yield peer, {"refused": reason} if reason else {"ranks": [self._watch.expect() for _ in range(wish.workers)]}
+        if reason := self._why_closed():
+            yield peer, {"refused": reason}
+        else:
+            ranks = [self._watch.expect() for _ in range(wish.workers)]
+            for rank in ranks:
+                self._expect(rank)
+            yield peer, {"ranks": ranks}
         yield peer, CLOSE
 
     def received(self, peer: int, message: Any, now: float) -> Iterator[tuple[int, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from volary.comm.board import Board
 from volary.comm.sealing import Security
@@ -64,8 +64,8 @@ class Drive:
         self._interrupts = Interrupts()
         self._cpu_use = CpuUse()
 
-    def run(self, launcher: Launcher) -> Ending:
-        """Drive the run to its end. launcher: starts the workers, once the meeting point stands.
+    def run(self, launcher: Launcher, warnings: Sequence[str] = ()) -> Ending:
+        """Drive the run to its end. launcher: starts the workers, once the meeting point stands. warnings: to record.
 
         Raises what `judge` raises, and Stopped if the user would not wait for the step.
         """
@@ -81,6 +81,8 @@ class Drive:
             journal.event("started", workers=self._world_size)
             if life and not newest:
                 journal.event("warning", text="the run has no checkpoint yet: training begins at step 0")
+            for text in warnings:
+                journal.event("warning", text=text)
             try:
                 with self._interrupts:
                     ending = self._serve(journal, life, launcher)
@@ -101,8 +103,12 @@ class Drive:
 
     def _serve(self, journal: Journal, life: int, launcher: Launcher) -> Ending:
         self._keepers = keepers = self._kept_by(journal)
-        hub = Hub(self._watch, journal, keepers.without if keepers.elastic else None)
-        services: dict[str, Service] = {"pulse": hub, "board": Board(), "door": Door(self._watch, self._why_closed)}
+        hub = Hub(self._watch, journal, keepers.without if keepers.elastic else None, keepers.left)
+        services: dict[str, Service] = {
+            "pulse": hub,
+            "board": Board(),
+            "door": Door(self._watch, self._why_closed, keepers.expect),
+        }
         services |= dict(keepers.services)
         server = KeyedServer(self._directory.key(), services, self._host, security=self._security)
         server.start()
@@ -164,7 +170,14 @@ class Drive:
         self._exits += handle.events()
         if self._keepers.elastic and fled:
             server.call_soon(lambda: hub.fell({gone.rank: exit_words(gone) for gone in fled}))
-        return bool(fled and not self._keepers.elastic) or self._watch.everyone_left or bool(self._bad_news())
+        return bool(fled and not self._keepers.elastic) or self._everyone_left() or bool(self._bad_news())
+
+    def _too_late(self) -> set[int]:
+        """Workers that were let in, and will not have begun when the run has ended: nobody waits for them."""
+        return self._watch.late if self._keepers.outcome else set()
+
+    def _everyone_left(self) -> bool:
+        return self._watch.all_left_but(self._too_late())
 
     def _observe(self, server: KeyedServer, hub: Hub, handle: Handle) -> None:
         """Look what the processes of workers do that do not beat: one that works is not stopped."""
@@ -190,7 +203,7 @@ class Drive:
 
     def _part(self, handle: Handle) -> None:
         """Give those who are left the time to say what they saw, or, where all went well, to end."""
-        well = self._watch.everyone_left and not self._bad_news()
+        well = self._everyone_left() and not self._bad_news()
         deadline = time.monotonic() + (LEAVE_S if well else LINGER_S)
         while (self._is_awaited(handle, well) or self._keepers.ending) and time.monotonic() < deadline:
             self._interrupts.wait(LOOK_S)
@@ -206,6 +219,8 @@ class Drive:
         known = lost | {gone.rank for gone in self._exits} | {worker.rank for worker in workers if worker.away}
         fallen = any(not self._watch.workers[rank].goodbye for rank in known)
         for worker in workers:
+            if worker.rank in self._too_late():
+                continue
             if worker.here:
                 # one that waits for who has fallen has seen nothing that is not known
                 if worker.rank not in lost and not (fallen and worker.phase in WAITING):

@@ -18,7 +18,7 @@ from typing import Any
 
 from volary.driver.drive import LEAVE_S
 from volary.driver.ending import Unwatched
-from volary.driver.start import check, create, drive_of
+from volary.driver.start import check_input, create, drive_of
 from volary.engine._base import Exited
 from volary.errors import VolaryError, WorkerLost
 from volary.run.directory import RunDirectory
@@ -70,7 +70,7 @@ def _directory(wish: dict[str, Any]) -> RunDirectory:
     if "run" in wish:
         return RunDirectory.existing(wish["run"])
     session = Session.read(wish["session"], wish["overrides"])
-    check(session)
+    check_input(session)
     directory = create(session)
     if wish["launch"]:
         note_launch(directory, wish["launch"])

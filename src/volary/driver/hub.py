@@ -41,14 +41,18 @@ class Hub:
     """The service "pulse" of a run's server (see volary.comm.service).
 
     go_on_without: told the rank of each worker that is given up, and what happened to it, in a run that goes on then;
-    None where it does not.
+    None where it does not. left: told the rank of each that has left such a run by itself.
     """
 
     def __init__(
-        self, watch: Watch, journal: Journal, go_on_without: Callable[[int, str, float], Replies] | None = None
+        self,
+        watch: Watch,
+        journal: Journal,
+        go_on_without: Callable[[int, str, float], Replies] | None = None,
+        left: Callable[[int, float], Replies] = lambda *_: (),
     ) -> None:
         self.watch = watch
-        self._go_on_without = go_on_without
+        self._go_on_without, self._left = go_on_without, left
         self._dismissed = 0
         self._journal = journal
         self._finishing = False
@@ -132,6 +136,8 @@ class Hub:
         ):
             self.watch.fell(worker.rank, f"ended: {beat.bye.reason}")
         yield from self._go_on(now)
+        if self._go_on_without and beat.bye and beat.bye.outcome in ENDED_WELL:  # before it had begun, perhaps
+            yield from self._left(worker.rank, now)
 
     def closed(self, peer: int, now: float) -> Iterator[tuple[int, Any]]:
         """A worker has gone."""

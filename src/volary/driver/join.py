@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Sequence
 
 from volary.comm.errors import ConnectionLost, KeyRefused, OtherLife
@@ -22,6 +23,7 @@ from volary.run.verdict import ENDED_WELL, read_verdict
 from volary.session.spec import Strategy
 
 ANSWER_TIMEOUT_S = 10.0
+ENDING_S = 10.0  # a worker that has lost its run: how long it takes until that has written how it ended
 LOOK_S = 0.1
 
 
@@ -93,6 +95,9 @@ def _conclude(directory: RunDirectory, life: int, exits: Sequence[Exited]) -> bo
             continue  # asked to leave before it had begun
         verdict = read_verdict(directory.verdicts, gone.rank, life)
         log = directory.log(gone.rank)
+        if (verdict is None or verdict.outcome == "peer_lost") and _ended_well(directory):
+            ended = True  # before this worker had begun
+            continue
         if verdict is None:
             raise with_log(WorkerLost(f"rank {gone.rank} {exit_words(gone)}"), log)
         if verdict.outcome == "peer_lost":
@@ -101,3 +106,12 @@ def _conclude(directory: RunDirectory, life: int, exits: Sequence[Exited]) -> bo
             raise with_log(error_of(verdict), log)
         ended = ended or verdict.outcome != "left"
     return ended
+
+
+def _ended_well(directory: RunDirectory) -> bool:
+    """Whether the run has ended as it should, and did not wait for a worker that was still starting."""
+    deadline = time.monotonic() + ENDING_S
+    while directory.is_live() and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+    with RunReader(directory) as reader:
+        return not directory.is_live() and reader.info().get("state") in ("finished", "stopped")

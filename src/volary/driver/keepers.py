@@ -39,8 +39,16 @@ class Keepers(Protocol):
         """The run's server listens; the workers are started next."""
         ...
 
+    def expect(self, rank: int) -> None:
+        """A worker is let into the run, and starts. In the thread of the run's server."""
+        ...
+
     def without(self, rank: int, reason: str, now: float) -> Replies:
         """A worker is given up, and the run goes on. In the thread of the run's server."""
+        ...
+
+    def left(self, rank: int, now: float) -> Replies:
+        """A worker has left by itself, perhaps before it had begun. In that thread."""
         ...
 
     def finish(self, now: float) -> Replies | None:
@@ -101,8 +109,15 @@ class Nobody:
     def start(self, meeting: Meeting) -> None:
         """Nobody to start."""
 
+    def expect(self, rank: int) -> None:
+        """Never: nobody is let in."""
+
     def without(self, rank: int, reason: str, now: float) -> Replies:
         """Never: the run ends with the first worker that is lost."""
+        return ()
+
+    def left(self, rank: int, now: float) -> Replies:
+        """Its goodbye has said it all."""
         return ()
 
     def finish(self, now: float) -> Replies | None:

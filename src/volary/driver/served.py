@@ -70,9 +70,17 @@ class Served:
                 self._processes.start(number, SERVER, place, self._directory.server_log(number))
             self._journal.note(server_pids=json.dumps(list(self._processes.pids().values())))
 
+    def expect(self, rank: int) -> None:
+        """The run goes on for a worker that is starting, too."""
+        self._roster.expect(rank)
+
     def without(self, rank: int, reason: str, now: float) -> Replies:
         """What a lost worker had to do goes to others."""
         return self._roster.lost(rank, reason, now)
+
+    def left(self, rank: int, now: float) -> Replies:
+        """Nobody is to come any more for a place that was given."""
+        return self._roster.left(rank, now)
 
     def finish(self, now: float) -> Replies:
         """What is begun is finished, and saved."""

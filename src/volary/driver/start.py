@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,11 @@ def start(task: Task, watcher: Watcher) -> Ending:
 
     Input that the workers refuse leaves no run: the name stays free for the next try.
     """
-    check(task)
+    warnings = check(task)
     directory = create(task)
     try:
         with directory.lock() as lock:
-            return drive(directory, lock, task, watcher)
+            return drive(directory, lock, task, watcher, warnings)
     except BadInput:
         if not Checkpoints(directory.checkpoints).steps():
             Disk().remove(directory.path)
@@ -60,10 +60,10 @@ def resume(directory: RunDirectory, watcher: Watcher, *, anew: bool = False) -> 
         with RunReader(directory) as reader:
             if reader.info().get("state") == "finished":
                 raise RunError(f"{directory.path} is finished; there is nothing to go on with")
-        check(session)
+        warnings = check(session)
         if anew:
             _set_damaged_aside(directory)
-        return drive(directory, lock, session, watcher)
+        return drive(directory, lock, session, watcher, warnings)
 
 
 def _set_damaged_aside(directory: RunDirectory) -> None:
@@ -86,15 +86,22 @@ def session_of(directory: RunDirectory) -> Session:
     return Session.read(directory.session)
 
 
-def check(task: Task) -> None:
-    """What can be known before a run directory is made. Raises BadInput."""
-    task.check()
+def check(task: Task) -> list[str]:
+    """What can be known before a run directory is made, and without torch. Returns warnings. Raises BadInput."""
+    check_input(task)
     workers = task.strategy.workers
     if (reason := task.engine.check(workers)) is not None:
         raise BadInput(f"engine: {reason}")
+    found: list[str] = task.engine.warnings(workers)
+    return found
+
+
+def check_input(task: Task) -> None:
+    """What can be known of a task whoever starts its workers. Raises BadInput."""
+    task.check()
     if isinstance(task, Session) and hasattr(task.data.source, "count"):
         count = task.data.source.count("train")
-        refuse_idle_workers(workers, task.data.batch_size, count)
+        refuse_idle_workers(task.strategy.workers, task.data.batch_size, count)
 
 
 def create(task: Task) -> RunDirectory:
@@ -115,8 +122,8 @@ def rules_of(task: Task) -> Rules:
     )
 
 
-def drive(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher) -> Ending:
-    """Drive one life of a run whose lock is held."""
+def drive(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher, warnings: Sequence[str] = ()) -> Ending:
+    """Drive one life of a run whose lock is held. warnings: recorded with its start."""
     workers = task.strategy.workers
     command, job = WORKER, SESSION_JOB
     if isinstance(task, Script):
@@ -128,7 +135,7 @@ def drive(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher) 
         handle: Handle = task.engine.launch(Launch(directory, command, job, workers, meet, meeting.life))
         return handle
 
-    return drive_of(directory, lock, task, watcher).run(launch)
+    return drive_of(directory, lock, task, watcher).run(launch, warnings)
 
 
 def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher, host: str = "127.0.0.1") -> Drive:

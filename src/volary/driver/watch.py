@@ -39,7 +39,17 @@ class Watch:
     @property
     def everyone_left(self) -> bool:
         """Whether every worker has said goodbye or is given up."""
-        gone = {lost.rank for lost in self.lost}
+        return self.all_left_but(())
+
+    @property
+    def late(self) -> set[int]:
+        """Ranks of those that were let in later and have not begun: they are starting, or have not come."""
+        late = (one for one in self.workers.values() if one.rank >= self.world_size and not one.goodbye)
+        return {worker.rank for worker in late if worker.phase == STARTING and not worker.stepped}
+
+    def all_left_but(self, ranks: Collection[int]) -> bool:
+        """Whether all others have said goodbye or are given up."""
+        gone = {lost.rank for lost in self.lost}.union(ranks)
         return all(worker.goodbye or rank in gone for rank, worker in self.workers.items())
 
     @property

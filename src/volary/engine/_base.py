@@ -67,6 +67,10 @@ class Engine(Protocol):
         """A sentence why it cannot start so many workers here; None if it can."""
         ...
 
+    def warnings(self, workers: int) -> list[str]:
+        """What is better known before so many workers are started here; each a sentence."""
+        ...
+
     def launch(self, launch: Launch) -> Handle:
         """Start the workers. Raises VolaryError if the engine itself cannot start."""
         ...

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from volary.engine._base import Launch
 from volary.engine._processes import Processes
+from volary.errors import SettingError
+from volary.run.memory import FITS, WORKER_BYTES, available_bytes, judge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +18,25 @@ class Local:
     pin: bool = True  # each worker stays on its own share of the cores
 
     def check(self, workers: int) -> str | None:
-        """Nothing stands in the way here."""
+        """Refuses more processes than memory holds, before any of them has a network."""
+        try:
+            self._memory(workers)
+        except SettingError as error:
+            return str(error)
         return None
+
+    def warnings(self, workers: int) -> list[str]:
+        """More workers than cores, and memory that is tight."""
+        cores = len(cores_here())
+        more = f"strategy.workers is {workers}, and {cores} core{'s are' if cores > 1 else ' is'} usable here: "
+        found = [f"{more}workers take turns on them"] if workers > cores else []
+        return found + [text for text in (self._memory(workers),) if text]
+
+    def _memory(self, workers: int) -> str | None:
+        available = available_bytes()
+        fitting = max(1, int((available or 0) * FITS) // WORKER_BYTES)
+        words = f"{workers} workers take, at {WORKER_BYTES >> 20} MiB each for Python and torch alone,"
+        return judge(workers * WORKER_BYTES, available, words, f"up to {fitting} workers")
 
     def launch(self, launch: Launch) -> Processes:
         """Start one process per worker; what it prints goes to its log."""

@@ -47,6 +47,13 @@ class Raised:
         """Where and what, in a line."""
         return f"{self.place}: {self.error}" if self.place else self.error
 
+    @property
+    def predicate(self) -> str:
+        """What follows the name of whose code it was: "raised ValueError at my_net.py:15 in forward: its text"."""
+        kind, _, text = self.error.partition(": ")
+        at = f" at {self.place}" if self.place else ""
+        return f"raised {kind}{at}" + (f": {text}" if text else "")
+
 
 def raised(error: BaseException) -> Raised:
     """Read an exception and its traceback. Imports nothing, and never raises on behalf of the user's own objects."""

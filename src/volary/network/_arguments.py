@@ -13,11 +13,16 @@ NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 
 def accept(
-    function: Callable[..., object], called: str, given: Mapping[str, Any], offered: Mapping[str, Any]
+    function: Callable[..., object],
+    called: str,
+    given: Mapping[str, Any],
+    offered: Mapping[str, Any],
+    absent: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """`given`, and of `offered` what the signature names and `given` has not; SettingError if that does not fit.
 
-    called: the subject of the message, such as "network 'net.py:Small'".
+    called: the subject of the message, such as "network 'net.py:Small'". absent: what would be offered if it were
+    known, with what to do about it.
     """
     parameters = _parameters(function)
     if parameters is None:
@@ -28,7 +33,10 @@ def accept(
     arguments = {key: value for key, value in offered.items() if key in named} | dict(given)
     missing = [p.name for p in parameters if _required(p) and p.name not in arguments]
     if missing:
-        raise SettingError(f"{called} needs {', '.join(missing)}; given: {', '.join(given) or 'no arguments'}")
+        why = [f"; {sentence}" for name, sentence in (absent or {}).items() if name in missing]
+        raise SettingError(
+            f"{called} needs {', '.join(missing)}; given: {', '.join(given) or 'no arguments'}{''.join(why)}"
+        )
     return arguments
 
 

@@ -13,6 +13,11 @@ from volary.network._base import Network
 if TYPE_CHECKING:
     from torch import nn
 
+NO_CLASSES = (
+    "the data does not say how many classes there are: give the data set an attribute `classes` (a number, or a list "
+    "of names), or set network.classes"
+)
+
 
 def build(
     network: Network | Callable[..., object],
@@ -31,7 +36,10 @@ def build(
     if isinstance(network, Network):
         classes = network.classes or classes
         if not classes:
-            raise SettingError("network.classes is not set, and the data does not say how many there are; set it")
+            raise SettingError(
+                "network.classes is not set, and the data does not say how many there are; set it, or give the data "
+                "set an attribute `classes`"
+            )
         return network.build(network.input_shape or input_shape, classes)
     called = name or str(getattr(network, "__name__", repr(network)))
     offered = {"input_shape": input_shape} | ({"classes": classes} if classes else {})
@@ -49,7 +57,8 @@ def _call(factory: Callable[..., object], name: str, arguments: dict[str, Any], 
         )
     if not callable(factory):
         raise SettingError(f"network {name!r} is of type {type(factory).__name__}; accepted: a class or a function")
-    return factory(**accept(factory, f"network {name!r}", arguments, offered))
+    absent = {} if "classes" in offered else {"classes": NO_CLASSES}
+    return factory(**accept(factory, f"network {name!r}", arguments, offered, absent))
 
 
 def _checked(module: object, name: str) -> nn.Module:

@@ -1,38 +1,130 @@
-"""One run of a network on samples of zeros, to learn before training whether it takes the data's shape."""
+"""One run of a network and its loss, forward and backward, to learn before training whether they fit the data."""
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import Any
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from volary.errors import SettingError
-from volary.network._evaluating import evaluating
+from volary.errors import BadInput, SettingError
+from volary.errors.raised import raised
 from volary.network.criteria.fit import described
 
-DRY_SAMPLES = 2  # more than one, so that a network that merges samples into one shows it
+if TYPE_CHECKING:
+    from volary.network._criterion import Criterion
 
 
-def try_once(module: nn.Module, input_shape: tuple[int, ...], dtype: torch.dtype, network: str) -> Any:
-    """What `module` gives for DRY_SAMPLES samples of zeros; SettingError with its own first line if it refuses them."""
-    tensors = chain(module.parameters(), module.buffers())
-    device = next((tensor.device for tensor in tensors), torch.device("cpu"))
-    inputs = torch.zeros(DRY_SAMPLES, *input_shape, dtype=dtype, device=device)
+def try_once(
+    module: nn.Module,
+    criterion: Criterion,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    classes: int | None,
+    network: str,
+    loss: str,
+    casting: AbstractContextManager[Any],
+) -> None:
+    """Raise SettingError, one sentence, if these samples do not go through the module, the loss and backward.
+
+    classes: how many the data has, None: not known. network, loss: their names in messages. casting: forward's context.
+    """
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    with ExitStack() as around:
+        around.enter_context(unchanged(module))
+        with casting:
+            output = _forward(module, inputs, network)
+            _refuse_merged_samples(output, network, len(inputs))
+            criterion.check(network, output, tuple(targets.shape[1:]), classes)
+            if not trained:
+                raise SettingError(
+                    f"network {network!r} has no parameter to train; accepted: at least one with requires_grad"
+                )
+            value = _loss(criterion, output, targets, loss)
+        _refuse_detached(output, value, network, loss)
+        try:
+            value.backward()  # type: ignore[no-untyped-call]
+        except Exception as error:
+            raise SettingError(f"network {network!r} and loss {loss!r}: backward {raised(error).predicate}") from error
+        if all(parameter.grad is None for parameter in trained):
+            raise SettingError(
+                f"network {network!r} and loss {loss!r} give no parameter a gradient: none of them is part of the loss"
+            )
+
+
+@contextmanager
+def unchanged(module: nn.Module) -> Iterator[None]:
+    """Afterwards buffers, gradients, modes and attributes of all parts are as before, and torch's generators too.
+
+    Networks keep what they like beside their parameters: batch norm its statistics, some a hidden state or a counter.
+    """
+    parts = [(part, dict(vars(part)), dict(part._buffers)) for part in module.modules()]
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    gradients = [(parameter, parameter.grad) for parameter in module.parameters()]
+    for parameter, _ in gradients:
+        parameter.grad = None
+    try:
+        with _kept_generators(module):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        for part, attributes, own_buffers in parts:
+            part._buffers.update(own_buffers)
+            vars(part).update(attributes)
+            for name in set(vars(part)) - set(attributes):
+                del vars(part)[name]
+
+
+def _forward(module: nn.Module, inputs: Tensor, network: str) -> Any:
     try:
         # Real and not on the meta device: meta kernels import sympy and dynamo, over a second; this takes milliseconds.
-        with evaluating(module), torch.no_grad(), _kept_generators(device):
-            return module(inputs)
+        return module(inputs)
     except Exception as error:
-        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        inputs_are = f"{described(input_shape)} and type {str(dtype).removeprefix('torch.')}"
+        one = " (1 sample, as a worker gets at a time)" if len(inputs) == 1 else ""
+        given = f"{described(tuple(inputs.shape[1:]))} and type {str(inputs.dtype).removeprefix('torch.')}{one}"
+        found = raised(error)
+        if found.place:
+            raise SettingError(
+                f"network {network!r} raised {type(error).__name__} at {found.place}, given inputs of shape {given}: "
+                f"{_text(error)}"
+            ) from error
         raise SettingError(
-            f"network {network!r} does not take the data's inputs of shape {inputs_are}: {first_line}"
+            f"network {network!r} does not take the data's inputs of shape {given}: {_text(error)}"
         ) from error
 
 
-def refuse_merged_samples(output: Any, network: str, samples: int) -> None:
+def _loss(criterion: Criterion, output: Any, targets: Tensor, loss: str) -> Tensor:
+    try:
+        return criterion(output, targets)
+    except BadInput:
+        raise
+    except Exception as error:
+        given = f"outputs {_shown(output)} and targets {_shown(targets)}"
+        raise SettingError(f"loss {loss!r} {raised(error).predicate} (given {given})") from error
+
+
+def _refuse_detached(output: Any, value: Tensor, network: str, loss: str) -> None:
+    if value.requires_grad:
+        return
+    first = output[0] if isinstance(output, tuple) and output else output
+    if isinstance(first, Tensor) and not first.requires_grad:
+        raise SettingError(
+            f"network {network!r} gives an output without a gradient (is there a detach(), a no_grad() or an argmax in "
+            "its forward?)"
+        )
+    raise SettingError(
+        f"loss {loss!r} gives a tensor without a gradient (is there a detach(), an item() or a no_grad() in it?)"
+    )
+
+
+def _refuse_merged_samples(output: Any, network: str, samples: int) -> None:
     """SettingError if `output` is a tensor whose first size is not the number of samples that went in."""
     first = output[0] if isinstance(output, tuple) and output else output
     if isinstance(first, Tensor) and (not first.dim() or first.shape[0] != samples):
@@ -42,6 +134,17 @@ def refuse_merged_samples(output: Any, network: str, samples: int) -> None:
         )
 
 
-def _kept_generators(device: torch.device) -> Any:
-    """Random generators as they are, afterwards: a dry run must not change the training that follows."""
-    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+def _kept_generators(module: nn.Module) -> AbstractContextManager[Any]:
+    """Torch's random generators as they are, afterwards: a dry run must not change the training that follows."""
+    devices = {parameter.device for parameter in module.parameters() if parameter.device.type == "cuda"}
+    return torch.random.fork_rng(devices=list(devices))
+
+
+def _text(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{described(tuple(value.shape[1:]))} {str(value.dtype).removeprefix('torch.')}"
+    return f"of type {type(value).__name__}"

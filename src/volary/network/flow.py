@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from volary.network._criterion import Criterion
-from volary.network._dry_run import DRY_SAMPLES, refuse_merged_samples, try_once
+from volary.network._dry_run import try_once
 from volary.network._evaluating import evaluating
 
 
@@ -52,22 +53,30 @@ class Flow:
 
     def dry_run(
         self,
-        input_shape: tuple[int, ...],
-        input_dtype: torch.dtype,
+        inputs: Tensor,
+        targets: Tensor,
         classes: int | None,
         *,
-        target_shape: tuple[int, ...] | None = None,
         network: str = "network",
+        loss: str = "loss",
+        casting: AbstractContextManager[Any] | None = None,
     ) -> None:
-        """Raise SettingError, one sentence, if the network refuses such inputs or its output does not fit the loss.
+        """Raise SettingError, one sentence, if these samples do not go through network, loss and backward.
 
-        input_shape and target_shape are of one sample; network: its name in the message. Runs the module once, in
-        evaluation mode, on two samples of zeros on its own device; neither its state nor any random generator moves.
-        Call it before a strategy hooks into the module.
+        classes: how many the data has, if that is known. network, loss: their names in messages. casting: the context
+        that forward runs in. The module is used as it is, in its mode, and is as before: its buffers, attributes,
+        gradients and torch's random generators. Call it before a strategy hooks into the module.
         """
-        output: Any = try_once(self.module, input_shape, input_dtype, network)
-        refuse_merged_samples(output, network, DRY_SAMPLES)
-        self.criterion.check(network, output, target_shape, classes)
+        try_once(
+            self.module,
+            self.criterion,
+            inputs,
+            targets,
+            classes=classes,
+            network=network,
+            loss=loss,
+            casting=casting or nullcontext(),
+        )
 
     def _zero_loss(self) -> Tensor:
         """A zero that depends on no value of any trainable parameter (0 * NaN is NaN) and yet gives each a gradient."""

@@ -19,10 +19,11 @@ class Member:
 
 
 class Members:
-    """Who is here, and who was. expected: workers that the run begins with."""
+    """Who is here, who was, and who is to come. expected: workers that the run begins with."""
 
     def __init__(self, expected: int) -> None:
         self._awaited = set(range(expected))
+        self._coming: set[int] = set()
         self._at: dict[int, Member] = {}
         self._by_rank: dict[int, Member] = {}
         self._used: set[int] = set()
@@ -31,6 +32,16 @@ class Members:
     def awaited(self) -> list[int]:
         """Ranks that the run begins with and that have not come, nor been given up."""
         return sorted(self._awaited)
+
+    @property
+    def nobody(self) -> bool:
+        """Whether nobody is here, nor to come: neither of those that the run begins with nor of those let in later."""
+        return not (self._at or self._awaited or self._coming)
+
+    def expect(self, rank: int) -> None:
+        """A worker was let into the run, and is starting: nobody waits for it, but it is one of those who are left."""
+        if rank not in self._used:
+            self._coming.add(rank)
 
     def __iter__(self) -> Iterator[Member]:
         return iter(list(self._at.values()))
@@ -42,6 +53,7 @@ class Members:
         """A worker takes its place, which nobody had before."""
         self._used.add(rank)
         self._awaited.discard(rank)
+        self._coming.discard(rank)
         self._at[peer] = self._by_rank[rank] = Member(rank, peer)
 
     def was_here(self, rank: int) -> bool:
@@ -57,10 +69,11 @@ class Members:
         return self._by_rank.get(rank)
 
     def gone(self, rank: int) -> bool:
-        """It is not here any more, and its place is not free again. False if it was neither here nor awaited."""
-        mattered = rank in self._awaited or rank in self._by_rank
+        """It is not here any more, and its place is not free again. False if it was neither here nor to come."""
+        mattered = rank in self._awaited or rank in self._coming or rank in self._by_rank
         self._used.add(rank)
         self._awaited.discard(rank)
+        self._coming.discard(rank)
         member = self._by_rank.pop(rank, None)
         if member is not None:
             del self._at[member.peer]

@@ -72,6 +72,7 @@ class Roster:
         self._course: Course | None = None
         self._stopping = False
         self._unreachable: dict[int, set[int]] = {}  # server to the workers that cannot reach it
+        self._last_gone: tuple[str, str] | None = None  # of those that were here: whether it has left or is lost, told
         self._buried: list[int] = []  # ranks that have gone while something of theirs is in no update yet
         self._now: float | None = None
         self._seen_s = 0.0  # time that was watched
@@ -111,6 +112,16 @@ class Roster:
             self._voice.dismiss(member.peer, End(f"rank {rank} was given up: it {reason}"))
         self._worker_gone(rank, "lost", reason, now)
         return self._said(now)
+
+    def left(self, rank: int, now: float) -> Replies:
+        """A worker has gone by itself; what the roster did not know of is that one that was let in will not come."""
+        if self._members.of(rank) is None:
+            self._worker_gone(rank, "left", "has left", now)
+        return self._said(now)
+
+    def expect(self, rank: int) -> None:
+        """A worker is let in, and will come unless it is given up: until then the run has one that is left."""
+        self._members.expect(rank)
 
     def finish(self, now: float) -> Replies:
         """End after the current work."""
@@ -187,18 +198,28 @@ class Roster:
         return f"rank {rank} was here before" if self._members.was_here(rank) else ""
 
     def _worker_gone(self, rank: int, kind: str, reason: str, now: float) -> None:
+        was_here = self._members.of(rank) is not None
         if not self._members.gone(rank) or self.outcome is not None:
             return
         self._voice.said(kind, rank, {"step": self.steps, "reason": reason})
         if not self._model.elastic:
             self._fail(f"rank {rank} {reason}, and this consistency model needs every worker")
-        elif not len(self._members) and not self._members.awaited and (kind == "lost" or self._course is None):
-            self._fail(f"rank {rank} {reason}, and no worker is left")
-        elif self._course is not None:
-            self._stopping = self._stopping or not len(self._members)  # the last one has left: what is done is saved
+            return
+        if was_here or self._last_gone is None:
+            self._last_gone = kind, f"rank {rank} {reason}"
+        if self._members.nobody:
+            self._without_workers(*self._last_gone)
+        if self._course is not None and was_here and not self.failure:
             self._course.cuts.left(rank)
             self._course.announce(self._course.work.leave(rank, now))
             self._buried.append(rank)
+
+    def _without_workers(self, kind: str, sentence: str) -> None:
+        """The last one has left, and what is done is saved; or it is lost, and the run with it."""
+        if kind == "lost" or self._course is None:
+            self._fail(f"{sentence}, and no worker is left")
+        else:
+            self._stopping = True
 
     def _server_came(self, peer: int, hello: ServerHello) -> None:
         if hello.number < 0:

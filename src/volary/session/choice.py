@@ -10,7 +10,7 @@ from volary.errors import SettingError
 from volary.plugins import Room
 from volary.session.fields import settings_of
 from volary.session.node import Node, from_python
-from volary.session.reference import FORMS, UserObject
+from volary.session.reference import FORMS, UserObject, without_name
 
 if TYPE_CHECKING:
     from volary.session.reader import Reader
@@ -61,6 +61,8 @@ class Choice:
             if ":" in name.value and self.user:
                 arguments = {key: child.plain() for key, child in entries.items()}
                 return UserObject.found_from(name.value, name.folder, arguments)
+            if self.user and name.value not in self.open().names() and (told := without_name(name.value, name.folder)):
+                return reader.fault(name.place, path, told)
             plugin = self.open().load(name.value)
         except SettingError as error:
             return reader.fault(name.place, path, str(error))

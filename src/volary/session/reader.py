@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from math import isfinite
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from volary.errors import SettingError
-from volary.session.elsewhere import Whole, beside, elsewhere
+from volary.session.elsewhere import COMMAND_LINE, Whole, beside, elsewhere
 from volary.session.fields import defaults_of, required_of, settings_of
 from volary.session.node import FAULT, Fault, Node, join
 from volary.session.problems import Problems, SessionError, nearest, unknown
@@ -175,12 +176,28 @@ class Reader:
         first = name.partition(".")[0]
         if first in faulty or not faulty.isdisjoint(word.rpartition(".")[2] for word in about):
             return ""
-        if isinstance(node.value, dict) and first in node.value:
+        if override := _override_in(rest, name, node, path):
+            # what the file says was right until then
+            self.fault(node.below(override).place, join(path, override), sentence)
+        elif isinstance(node.value, dict) and first in node.value:
             about_it = rest if rest.startswith("is ") else sentence
             self.fault(node.below(name).place, join(path, name), about_it)
         else:
             self.fault(node.place, path, sentence)
         return name
+
+
+def _override_in(sentence: str, name: str, node: Node, path: str) -> str:
+    """Of the settings that a sentence is about, the first that was overridden; none if `name` itself was."""
+    if _overridden(node, name):
+        return ""
+    named = (word.removeprefix(f"{path}.") for word in re.findall(r"[a-z_]+(?:\.[a-z_]+)*", sentence))
+    return next((other for other in named if _overridden(node, other)), "")
+
+
+def _overridden(node: Node, path: str) -> bool:
+    found = node.below(path)
+    return found.place == COMMAND_LINE and isinstance(node.value, dict) and path.partition(".")[0] in node.value
 
 
 SCALARS = (bool, int, float, str, Path, NoneType, Any)

@@ -13,7 +13,9 @@ from types import ModuleType
 from typing import Any
 
 from volary.errors import SettingError
+from volary.errors.raised import raised
 
+MOST_NAMES = 12  # that a message lists
 FORMS = "'package.module:name' or 'path/file.py:name'"
 NAME = r"(?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)"
 FILE = re.compile(rf"(?P<file>.+\.py):{NAME}")
@@ -30,6 +32,13 @@ class UserObject:
 
     reference: str
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def name(self) -> str:
+        """What messages call it: the reference without its folder, "my_net.py:Net"."""
+        if file := FILE.fullmatch(self.reference):
+            return f"{Path(file['file']).name}:{file['name']}"
+        return self.reference.partition(" in ")[0]
 
     @classmethod
     def found_from(cls, reference: str, folder: Path, arguments: Mapping[str, Any]) -> UserObject:
@@ -79,7 +88,9 @@ class UserObject:
         except ModuleNotFoundError as error:
             raise SettingError(self._missing(error.name or "?")) from error
         except Exception as error:  # user code may raise anything at import
-            raise SettingError(f"importing {self.reference!r} failed: {type(error).__name__}: {error}") from error
+            found = raised(error)
+            place = f" ({found.place})" if found.place else ""
+            raise SettingError(f"importing {self.reference!r} failed: {found.error}{place}") from error
 
     def _missing(self, module: str) -> str:
         folder = self.reference.partition(" in ")[2]
@@ -97,8 +108,47 @@ class UserObject:
 def _lacks(owner: Any, name: str) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, [known for known in vars(owner) if not known.startswith("_")], n=1)
-    return f"has no {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+    known = [known for known in vars(owner) if not known.startswith("_")]
+    near = get_close_matches(name, known, n=1)
+    if near:
+        return f"has no {name!r}; did you mean {near[0]!r}?"
+    # what it defines itself, not what it imports
+    own = [each for each in known if getattr(vars(owner)[each], "__module__", None) == getattr(owner, "__name__", "")]
+    return f"has no {name!r}" + (f"; it has: {_some(own)}" if own else "")
+
+
+def names_in(file: Path) -> list[str]:
+    """The classes and then the functions at the top level of a file, which is not run; none if it is damaged."""
+    import ast
+
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return []
+    classes = [each.name for each in body if isinstance(each, ast.ClassDef)]
+    functions = [each.name for each in body if isinstance(each, ast.FunctionDef)]
+    return [name for name in classes + functions if not name.startswith("_")]
+
+
+def without_name(text: str, folder: Path) -> str | None:
+    """What to write instead of `text`, which names a file of the user's and nothing in it; None if it names none."""
+    path = Path(text).expanduser()
+    for candidate in (path, path.with_name(f"{path.name}.py")) if path.name else ():
+        file = folder / candidate
+        if candidate.suffix == ".py" and file.is_file():
+            names = names_in(file)
+            found = f" (found: {_some(names)})" if names else ""
+            write = f"{candidate}:{names[0] if names else 'Name'}"
+            return f"is the file {candidate}; name the class or function in it: {write}{found}"
+    if path.suffix == ".py":
+        return f"is {text!r}, and there is no such file in {folder}; accepted: {FORMS}"
+    return None
+
+
+def _some(names: list[str]) -> str:
+    """A list that stays a line."""
+    more = f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
 
 
 def importable(folder: Path) -> None:

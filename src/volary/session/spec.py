@@ -16,6 +16,7 @@ from volary.session.settle import settle
 
 POSITIVE = "above 0"
 WHOLE = "a whole number, 1 or more"
+MOST_STEPS = 10**12  # of a run: 30 years at a thousand a second
 LONGEST_WAIT_S = 86_400.0  # the data path itself waits for two days (comm/group.py)
 EVERY_EPOCH = Period(1, "epochs")
 EVERY_100_STEPS = Period(100, "steps")
@@ -61,6 +62,8 @@ class Train:
             object.__setattr__(self, "epochs", 10.0)
         require(self.epochs is None or self.epochs > 0, "epochs", self.epochs, POSITIVE)
         require(self.steps is None or self.steps >= 1, "steps", self.steps, WHOLE)
+        for name, value in (("epochs", self.epochs), ("steps", self.steps)):
+            require(value is None or value <= MOST_STEPS, name, value, f"up to {MOST_STEPS:,}")
         require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2**63 - 1")
         require(self.accumulate >= 1, "accumulate", self.accumulate, WHOLE)
         require(self.clip_norm is None or self.clip_norm > 0, "clip_norm", self.clip_norm, POSITIVE)

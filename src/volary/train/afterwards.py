@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
+from volary.comm.group import check_backend
 from volary.data.feed import Feed
+from volary.data.idle import refuse_idle_workers
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
-from volary.train.assemble import HeldBack, Model, build_model
+from volary.train.assemble import HeldBack, Model, build_model, choose_device
 from volary.train.evaluation import measure
+from volary.train.precision import check_precision
 from volary.train.recorder import Recorder
+from volary.train.seeds import kept_generators
+from volary.train.trial import try_session
 from volary.train.weights import load_weights, saved_weights
 
 if TYPE_CHECKING:
@@ -21,19 +26,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a session comes to. steps: updates of the whole run. input_shape: of one sample."""
+    """What a session comes to. steps: updates of the whole run. input_shape: of one sample. warnings: sentences."""
 
     parameters: int
     samples: int | None
     input_shape: tuple[int, ...]
     steps_per_epoch: int | None
     steps: int
+    warnings: list[str]
 
 
 def check_session(session: Session) -> Summary:
-    """Open the data, build the network and try it once. Raises BadInput if they do not fit."""
-    model = build_model(session, torch.device("cpu"))
+    """Open the data, build the network and try it on two samples, as a run does. Raises BadInput if they do not fit.
+
+    Nothing of this process is changed by it but which modules are imported.
+    """
+    workers = session.strategy.workers
+    device = choose_device(session.train.device, 0, workers)
+    check_precision(session.train.precision, device)
+    check_backend(session.strategy.backend, device)
+    with kept_generators():
+        model = build_model(session, device)
+    warnings = try_session(session, model, device, workers, started=False)
     feed = Feed(model.samples, session.data.batch_size, shuffle=False)
+    refuse_idle_workers(workers, session.data.batch_size, feed.samples)
     session.data.batch.build(feed, Recorder(0))
     return Summary(
         parameters=sum(parameter.numel() for parameter in model.module.parameters()),
@@ -41,6 +57,7 @@ def check_session(session: Session) -> Summary:
         input_shape=model.samples.input_shape,
         steps_per_epoch=feed.steps_per_epoch,
         steps=session.train.steps or feed.steps_in(session.train.epochs or 0),
+        warnings=warnings,
     )
 
 
@@ -56,5 +73,5 @@ def load_model(directory: RunDirectory, step: int) -> Model:
 
 def evaluate_run(directory: RunDirectory, step: int) -> dict[str, float]:
     """The figures of the checkpoint of `step` on the validation data, on the CPU in this process."""
-    model: Any = load_model(directory, step)
-    return measure(model.flow("evaluate"), HeldBack(Session.read(directory.session))(), torch.device("cpu"))
+    model = load_model(directory, step)
+    return measure(model.flow("evaluate"), HeldBack(model)(), torch.device("cpu"))

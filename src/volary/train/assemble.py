@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +14,8 @@ from torch import nn
 from volary.data.feed import Feed, one_pass
 from volary.data.own import OwnSource
 from volary.data.stream import Stream
-from volary.errors import SettingError
+from volary.errors import BadInput, DataError, SettingError
+from volary.errors.raised import raised
 from volary.network import build, build_loss
 from volary.network.flow import Flow
 from volary.run.best import Best
@@ -40,12 +43,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Model:
-    """A session's network on its device, and what its data is like."""
+    """A session's network on its device, and what its data is like. classes: 0 if nobody says how many."""
 
     module: nn.Module
     criterion: Criterion
     samples: Samples | Stream
     classes: int
+    session: Session
+
+    @cached_property
+    def held_back(self) -> Samples | Stream:
+        """The data to evaluate on, opened when it is first asked for. Raises DataError if there is none."""
+        return open_data(self.session, "test")
 
     def flow(self, name: str) -> Flow:
         """A flow of this network."""
@@ -67,7 +76,8 @@ def choose_device(kind: str, local_rank: int, local_workers: int) -> torch.devic
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if kind == "cuda" and found < local_workers:
         raise SettingError(
-            f"train.device is 'cuda' for {local_workers} workers here, and {found} CUDA devices are found"
+            f"train.device is 'cuda' for {local_workers} worker{'s' * (local_workers > 1)} here, and {found} CUDA "
+            "devices are found; accepted: cpu or auto, or fewer workers"
         )
     if kind == "cpu" or found < local_workers:
         return torch.device("cpu")
@@ -78,8 +88,10 @@ def open_data(session: Session, split: Split) -> Samples | Stream:
     """The samples of `split`. Raises DataError, and SettingError for a stream where servers hand out portions."""
     source = session.data.source
     if isinstance(source, UserObject):
-        source = OwnSource(reference=source.reference, load=source.load, arguments=source.arguments)
-    opened: Samples | Stream = source.open(split)
+        with _user_code(f"data {source.name!r}", DataError):
+            opened = OwnSource(reference=source.reference, load=source.load, arguments=source.arguments).open(split)
+    else:
+        opened = source.open(split)
     if session.strategy.exchange.served and isinstance(opened, Stream):
         raise SettingError(
             f"data.source: {opened.name} is a stream, whose samples have no position that servers could hand out; "
@@ -89,17 +101,16 @@ def open_data(session: Session, split: Split) -> Samples | Stream:
 
 
 def build_model(session: Session, device: torch.device) -> Model:
-    """The session's network, fresh, and tried once on samples of zeros. Raises SettingError if it does not fit."""
+    """The session's network, fresh. Raises BadInput if the data cannot be opened, or the network or loss not made."""
     samples = open_data(session, "train")
     network, loss = session.network, session.loss
     classes = _classes(network, samples)
-    whole = build(_loaded(network), samples.input_shape, classes, **_own(network))
-    module = session.strategy.partition.part(whole).to(device)
-    criterion = build_loss(_loaded(loss), **_own(loss))
-    model = Model(module, criterion, samples, classes)
-    name = _own(network).get("name", type(network).__module__.rpartition(".")[2])
-    model.flow("try").dry_run(samples.input_shape, samples.input_dtype, classes, network=name)
-    return model
+    with _user_code(f"network {name_of(network)!r}", SettingError):
+        whole = build(_loaded(network), samples.input_shape, classes, **_own(network))
+        module = session.strategy.partition.part(whole).to(device)
+    with _user_code(f"loss {name_of(loss)!r}", SettingError):
+        criterion = build_loss(_loaded(loss), **_own(loss))
+    return Model(module, criterion, samples, classes, session)
 
 
 def assemble(
@@ -158,7 +169,7 @@ def assemble(
         evaluating=model.flow("evaluate"),
         feed=feed,
         growth=growth,
-        held_back=HeldBack(session, rank, world_size),
+        held_back=HeldBack(model, rank, world_size),
         precision=precision,
         update=update,
         strategy=strategy,
@@ -174,17 +185,15 @@ def assemble(
 
 
 class HeldBack:
-    """Makes one rank's batches of the data to evaluate on; the data is opened when it is first needed."""
+    """Makes one rank's batches of the data to evaluate on."""
 
-    def __init__(self, session: Session, rank: int = 0, world_size: int = 1) -> None:
-        self._session, self._rank, self._world_size = session, rank, world_size
-        self._samples: Samples | Stream | None = None
+    def __init__(self, model: Model, rank: int = 0, world_size: int = 1) -> None:
+        self._model, self._rank, self._world_size = model, rank, world_size
 
     def __call__(self) -> Iterator[Batch]:
         """One pass over this rank's share. Raises DataError if there is no validation data."""
-        if self._samples is None:
-            self._samples = open_data(self._session, "test")
-        return one_pass(self._samples, self._session.data.batch_size, rank=self._rank, world_size=self._world_size)
+        batch_size = self._model.session.data.batch_size
+        return one_pass(self._model.held_back, batch_size, rank=self._rank, world_size=self._world_size)
 
 
 def _update(session: Session, module: nn.Module, precision: Precision, feed: Feed, steps: int) -> Update:
@@ -220,7 +229,8 @@ def update_rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.
     kind = settings.load()
 
     def build(tensors: list[torch.Tensor]) -> torch.optim.Optimizer:
-        made = kind(tensors, **settings.arguments)
+        with _user_code(f"optimizer {settings.name!r}", SettingError):
+            made = kind(tensors, **settings.arguments)
         if not isinstance(made, torch.optim.Optimizer):
             raise SettingError(
                 f"optimizer {settings.reference!r} gives a {type(made).__name__}; accepted: a torch Optimizer"
@@ -230,12 +240,25 @@ def update_rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.
     return build, bool(getattr(kind, "elementwise", False))
 
 
+def name_of(setting: Any) -> str:
+    """What messages call a network, a loss or a source: the plug-in's name, or the user's "my_net.py:Net"."""
+    return setting.name if isinstance(setting, UserObject) else type(setting).__module__.rpartition(".")[2]
+
+
+@contextmanager
+def _user_code(called: str, kind: type[BadInput]) -> Iterator[None]:
+    """Whatever the user's code raises meanwhile becomes one sentence, with their file and line."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        raise kind(f"{called} {raised(error).predicate}") from error
+
+
 def _classes(network: Any, samples: Samples | Stream) -> int:
-    """How many classes there are: the data says, or else the network's own setting."""
-    classes = samples.classes or getattr(network, "classes", None) or 0
-    if not classes and not isinstance(network, UserObject):
-        raise SettingError("network.classes is not set, and the data does not say how many there are; set it")
-    return int(classes)
+    """How many classes there are: the data says, or else the network's own setting; 0 if neither does."""
+    return int(samples.classes or getattr(network, "classes", None) or 0)
 
 
 def _loaded(setting: Any) -> Any:
@@ -246,4 +269,4 @@ def _own(setting: Any) -> dict[str, Any]:
     """Name and arguments of a user's own object; nothing for a plug-in."""
     if not isinstance(setting, UserObject):
         return {}
-    return {"name": setting.reference.rpartition(":")[2], "arguments": setting.arguments}
+    return {"name": setting.name, "arguments": setting.arguments}

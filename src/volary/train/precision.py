@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from volary.errors import SettingError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from torch import Tensor
     from torch.optim import Optimizer
+
+
+def check_precision(kind: str, device: torch.device) -> None:
+    """Raise SettingError if `device` does not compute in train.precision `kind`; what `volary doctor` says of it."""
+    if kind == "fp16" and device.type != "cuda":
+        raise SettingError("train.precision is 'fp16', and fp16 needs a CUDA device; accepted: fp32 or bf16")
+    if kind == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise SettingError("train.precision is 'bf16', and this device has no bf16; accepted: fp32 or fp16")
 
 
 class Precision:

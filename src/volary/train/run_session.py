@@ -21,8 +21,10 @@ from volary.train.bulletin import Bulletin
 from volary.train.compare import code_facts, compare, setting_facts, shape_facts, user_objects
 from volary.train.first_state import messages
 from volary.train.loop import Outcome, train
+from volary.train.precision import check_precision
 from volary.train.seeds import seed_all
 from volary.train.served.run import run_served
+from volary.train.trial import try_first
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,6 +41,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     if session.strategy.exchange.served:
         return run_served(session, member, recorder, pulse)
     device = choose_device(session.train.device, place.local_rank, place.world_size)
+    check_precision(session.train.precision, device)
     with joined(member, recorder, device, session.strategy.backend) as bulletin:
         compare(
             bulletin, "code", code_facts(user_objects(session)) | setting_facts((member.session or session).settings())
@@ -47,6 +50,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         recorder.starting("building the network")
         seed_all(session.train.seed)
         model = build_model(session, device)
+        try_first(session, model, device, place, recorder)
         recorder.enter("exchange")
         compare(bulletin, "shapes", shape_facts(model.module))
         share_buffers(model.module, place.world_size)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -50,3 +52,13 @@ def restore_generators(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda"])
+
+
+@contextmanager
+def kept_generators() -> Iterator[None]:
+    """Afterwards every generator is as it was before."""
+    before = generators_state()
+    try:
+        yield
+    finally:
+        restore_generators(before)

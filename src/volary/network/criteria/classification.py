@@ -18,8 +18,10 @@ Output = Tensor | tuple[Tensor, ...]
 
 
 class Classification:
-    """Scores (samples, classes) with targets (samples,), or (samples, time, classes) with (samples, time).
+    """Scores (samples, classes) with targets (samples,), or one score for each class at each position of a sequence.
 
+    Sequences: (samples, time, classes), or torch's own order (samples, classes, time), with targets (samples, time).
+    What fits both, as there are as many positions as classes, is read as (samples, time, classes).
     A tuple of scores is an answer followed by auxiliary answers, which the loss counts at `auxiliary_weight`.
     """
 
@@ -38,13 +40,13 @@ class Classification:
             return torch.stack([answer, *(self.auxiliary_weight * other for other in others)]).sum()
         samples = len(target)
         if output.dim() > 2:
-            output, target = output.flatten(0, -2), target.flatten()
+            output, target = classes_last(output, tuple(target.shape[1:])).flatten(0, -2), target.flatten()
         with _named(output, target, samples):
             return cross_entropy(output, target, label_smoothing=self.label_smoothing)
 
     def totals(self, output: Output, target: Tensor) -> Tensor:
         """Sums of the loss, of right answers, and, for perplexity, of the loss without smoothing."""
-        scores = main_output(output)
+        scores = classes_last(main_output(output), tuple(target.shape[1:]))
         perplexed = scores.dim() > 2 or self.metric == "perplexity"
         samples = len(target)
         scores, target = scores.flatten(0, -2).float(), target.flatten()
@@ -66,16 +68,40 @@ class Classification:
 
     def check(self, network: str, output: object, target_shape: tuple[int, ...] | None, classes: int | None) -> None:
         """Refuse scores of another shape than the targets have, and fewer scores than there are classes."""
-        shape = tuple(main_output(output, network, "cross_entropy").shape)
-        fits = len(shape) in (2, 3) if target_shape is None else shape[1:-1] == target_shape and len(shape) > 1
-        if not fits:
-            takes = "(samples, classes) or (samples, time, classes)"
-            targets = "" if target_shape is None else f"; the data's targets have {described(target_shape)}"
+        for answer in _answers(output, network):
+            shape = tuple(answer.shape)
+            fits = len(shape) in (2, 3)
+            if target_shape is not None:
+                shape = tuple(classes_last(answer, target_shape).shape)
+                fits = shape[1:-1] == target_shape and len(shape) > 1
+            if not fits:
+                takes = "(samples, classes), (samples, time, classes) or (samples, classes, time)"
+                targets = "" if target_shape is None else f"; the data's targets have {described(target_shape)}"
+                raise SettingError(
+                    f"network {network!r} gives shape {described(tuple(answer.shape[1:]))}; cross_entropy takes "
+                    f"{takes}{targets}"
+                )
+            if classes and shape[-1] < classes:
+                raise SettingError(f"network {network!r} gives {shape[-1]} outputs but the data has {classes} classes")
+
+
+def classes_last(scores: Tensor, target_shape: tuple[int, ...]) -> Tensor:
+    """Scores (samples, ..., classes) for targets of `target_shape` each; (samples, classes, ...) is turned round."""
+    turned = tuple(scores.shape[1:-1]) != target_shape and tuple(scores.shape[2:]) == target_shape
+    return scores.movedim(1, -1) if turned and scores.dim() > 2 else scores
+
+
+def _answers(output: object, network: str) -> tuple[Tensor, ...]:
+    """The answer and its auxiliary ones. Raises SettingError where one of them is no tensor."""
+    main_output(output, network, "cross_entropy")
+    answers = output if isinstance(output, tuple) else (output,)
+    for number, answer in enumerate(answers, start=1):
+        if not isinstance(answer, Tensor):
             raise SettingError(
-                f"network {network!r} gives shape {described(shape[1:])}; cross_entropy takes {takes}{targets}"
+                f"network {network!r} gives a tuple whose item {number} is of type {type(answer).__name__}; "
+                "cross_entropy takes a tensor, or a tuple of scores: the answer, then auxiliary answers"
             )
-        if classes and shape[-1] < classes:
-            raise SettingError(f"network {network!r} gives {shape[-1]} outputs but the data has {classes} classes")
+    return answers
 
 
 @contextmanager

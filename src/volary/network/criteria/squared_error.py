@@ -38,6 +38,8 @@ class SquaredError:
 
     def check(self, network: str, output: object, target_shape: tuple[int, ...] | None, classes: int | None) -> None:
         """Refuse an output of another shape than the target's."""
+        if isinstance(output, tuple):
+            raise SettingError(f"network {network!r} gives a tuple of {len(output)}; mse takes a tensor")
         shape = tuple(main_output(output, network, "mse").shape)
         if target_shape is not None and shape[1:] != target_shape:
             raise SettingError(

@@ -27,6 +27,11 @@ class OptimizerSettings(Protocol):
         """The learning rate that the schedule's factor multiplies; above 0."""
         ...
 
+    @property
+    def kept(self) -> int:
+        """Values that it keeps for each parameter, beside the gradient."""
+        ...
+
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
         """The optimiser of these parameters."""
         ...

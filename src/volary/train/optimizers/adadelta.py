@@ -31,6 +31,11 @@ class Adadelta:
         require(self.eps > 0, "eps", self.eps, POSITIVE)
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
 
+    @property
+    def kept(self) -> int:
+        """Values kept for each parameter."""
+        return 2
+
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
         """The optimiser of these parameters."""
         from torch import optim

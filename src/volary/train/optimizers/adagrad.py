@@ -34,6 +34,11 @@ class Adagrad:
         require(initial >= 0, "initial_accumulator_value", initial, NON_NEGATIVE)
         require(self.eps >= 0, "eps", self.eps, NON_NEGATIVE)
 
+    @property
+    def kept(self) -> int:
+        """Values kept for each parameter."""
+        return 1
+
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
         """The optimiser of these parameters."""
         from torch import optim

@@ -32,6 +32,11 @@ class AdamW:
         require(self.eps >= 0, "eps", self.eps, NON_NEGATIVE)
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
 
+    @property
+    def kept(self) -> int:
+        """Values kept for each parameter."""
+        return 2 + self.amsgrad
+
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
         """The optimiser of these parameters."""
         from torch import optim

@@ -34,6 +34,11 @@ class RmsProp:
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, NON_NEGATIVE)
         require(0 <= self.momentum < 1, "momentum", self.momentum, BELOW_ONE)
 
+    @property
+    def kept(self) -> int:
+        """Values kept for each parameter."""
+        return 1 + (self.momentum > 0) + self.centered
+
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
         """The optimiser of these parameters."""
         from torch.optim import RMSprop

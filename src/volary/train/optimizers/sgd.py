@@ -35,6 +35,11 @@ class Sgd:
         if self.nesterov and (self.momentum == 0 or self.dampening != 0):
             raise SettingError("nesterov is true; accepted: only with momentum above 0 and dampening 0")
 
+    @property
+    def kept(self) -> int:
+        """Values kept for each parameter."""
+        return int(self.momentum > 0)
+
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
         """The optimiser of these parameters."""
         from torch import zeros_like

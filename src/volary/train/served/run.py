@@ -19,19 +19,20 @@ from volary.server.client import Client
 from volary.server.link import Link
 from volary.server.messages import WorkerHello
 from volary.train.agreed_plan import describe
-from volary.train.assemble import build_model, choose_device, open_data, update_rule
+from volary.train.assemble import build_model, choose_device, update_rule
 from volary.train.compare import code_facts, compare_with_first, setting_facts, shape_facts, user_objects
-from volary.train.precision import Precision
+from volary.train.precision import Precision, check_precision
 from volary.train.seeds import seed_all
 from volary.train.served.colocated import server_beside
 from volary.train.served.layout import lay_out
 from volary.train.served.loop import Learning, Served, train
 from volary.train.served.replica import Replica
 from volary.train.served.work import Work
+from volary.train.trial import try_first
 
 if TYPE_CHECKING:
     from volary.comm.transports._base import Channel, Transport
-    from volary.data._base import Samples, Split
+    from volary.data._base import Samples
     from volary.session.spec import Session
     from volary.train.assemble import Model
     from volary.train.compare import Facts
@@ -50,14 +51,16 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
     beside = strategy.exchange.servers == COLOCATED and place.rank < strategy.workers
     with server_beside(member) if beside else nullcontext():
         device = choose_device(session.train.device, place.local_rank, place.world_size)
+        check_precision(session.train.precision, device)
         recorder.starting("building the network")
         seed_all(session.train.seed)
         model = build_model(session, device)
+        try_first(session, model, device, place, recorder)
         layout = lay_out(session, model.module, strategy.exchange.count(strategy.workers))
         seed_all(session.train.seed + 1 + place.rank)
-        samples, held_back = _indexed(session, "train"), None
+        samples, held_back = _indexed(model.samples), None
         if session.evaluate.every.unit != "never":
-            held_back = _indexed(session, "test")
+            held_back = _indexed(model.held_back)
         facts = _facts(member, session, model, layout)
         recorder.starting("waiting for the servers")
         recorder.enter("exchange")
@@ -148,8 +151,7 @@ def _connect(session: Session, member: Membership, transport: Transport) -> Call
     return connect
 
 
-def _indexed(session: Session, split: Split) -> Samples:
-    samples = open_data(session, split)
+def _indexed(samples: Samples | Stream) -> Samples:
     assert not isinstance(samples, Stream)  # open_data refuses it
     return samples
 

@@ -1,0 +1,191 @@
+"""What training would say of a session, before it begins: two real samples through network, loss and backward.
+
+`volary check` asks it, and rank 0 of every run, before the first step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.data.feed import Feed
+from volary.data.stream import Stream
+from volary.errors import BadInput, DataError, SettingError, TargetError
+from volary.errors.raised import raised
+from volary.network._dry_run import unchanged
+from volary.run.memory import WORKER_BYTES, available_bytes, judge
+from volary.session.reference import UserObject
+from volary.session.spec import MOST_STEPS
+from volary.train.assemble import name_of, update_rule
+from volary.train.precision import Precision
+from volary.train.seeds import kept_generators
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from volary.data._base import Samples
+    from volary.placement import Place
+    from volary.session.spec import Session
+    from volary.train.assemble import Model
+    from volary.train.recorder import Recorder
+
+_GIB = 1 << 30
+
+
+def try_session(session: Session, model: Model, device: torch.device, workers_here: int, started: bool) -> list[str]:
+    """Let two samples go through all of it, on `device`. Returns warnings. Raises BadInput for what cannot train.
+
+    workers_here: on this machine, `started` or not. Nothing is changed by it: no value of the network, no random
+    generator, no position in the data.
+    """
+    with kept_generators():
+        warnings = _length(session, model)
+        trained = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
+        # before its gradients are there: they may be what does not fit
+        warnings += _memory(session, model.module, device, workers_here, started)
+        if reason := _too_large(trained, device):
+            return [*warnings, reason]
+        numbers = _first_and_last(session, model.samples)
+        inputs, targets = _read(session, model.samples, numbers)
+        try:
+            with torch.enable_grad():
+                model.flow("try").dry_run(
+                    inputs.to(device),
+                    targets.to(device),
+                    model.classes or None,
+                    network=name_of(session.network),
+                    loss=name_of(session.loss),
+                    casting=Precision(session.train.precision, device).casting(),
+                )
+        except TargetError as error:
+            raise error.of(numbers[error.place]) from None
+        if isinstance(session.optimizer, UserObject):
+            update_rule(session)[0](list(trained))
+        if session.evaluate.every.unit != "never":
+            _evaluate(session, model, device)
+    return warnings
+
+
+def try_first(session: Session, model: Model, device: torch.device, place: Place, recorder: Recorder) -> None:
+    """In a run: rank 0 tries the session for all, and records the warnings. Raises BadInput, as `try_session`."""
+    if place.rank:
+        return
+    recorder.starting("trying two samples")
+    # of a launcher's workers nobody knows how many are on this machine
+    here = place.world_size if place.launcher in ("local", "lab") else 1
+    for text in try_session(session, model, device, here, started=True):
+        recorder.event("warning", text=text)
+
+
+def _length(session: Session, model: Model) -> list[str]:
+    """Whether batches, steps and warm-up go with the data. Raises SettingError for more steps than there can be."""
+    feed, warnings = Feed(model.samples, session.data.batch_size, shuffle=False), []
+    steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
+    if steps > MOST_STEPS:
+        raise SettingError(
+            f"train.epochs is {session.train.epochs:g}, which are {steps:,} steps; accepted: up to {MOST_STEPS:,} steps"
+        )
+    if feed.samples is not None and session.data.batch_size > feed.samples:
+        warnings.append(
+            f"data.batch_size is {session.data.batch_size:,}, more than the training data has ({feed.samples:,}): "
+            "each step learns from all of them"
+        )
+    warmup = getattr(session.schedule, "warmup", 0)
+    if warmup > steps:
+        warnings.append(
+            f"schedule.warmup is {warmup:,}, longer than the run of {steps:,} steps: the learning rate never reaches "
+            "what optimizer.lr says"
+        )
+    return warnings
+
+
+def _memory(session: Session, module: nn.Module, device: torch.device, workers_here: int, started: bool) -> list[str]:
+    """Whether the workers fit into this machine's memory; activations, which depend on the batch, come on top."""
+    if device.type != "cpu":
+        return []
+    strategy, parameters = session.strategy, list(module.parameters())
+    held = sum(parameter.nbytes for parameter in parameters)
+    trained = sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)
+    kept = getattr(session.optimizer, "kept", 0) * trained
+    each = trained * (2 if strategy.workers > 1 else 1)  # gradients, and the buckets in which they travel
+    if not started:
+        each += WORKER_BYTES + held
+    if strategy.exchange.served:
+        needed = workers_here * each + strategy.exchange.replicas * (held + kept)
+    else:
+        needed = workers_here * (each + kept)
+    count = sum(parameter.numel() for parameter in parameters)
+    takes = f"{workers_here} workers take" if workers_here > 1 else "a worker takes"
+    sentence = judge(
+        needed,
+        available_bytes(),
+        f"network {name_of(session.network)!r} has {count:,} parameters; with gradients, buckets and the optimiser's "
+        f"state, {takes}{' another' * started}",
+        "fewer workers, a smaller network, or an optimiser that keeps less",
+    )
+    return [sentence] if sentence else []
+
+
+def _too_large(trained: list[nn.Parameter], device: torch.device) -> str:
+    """Why the dry run is left out; empty if it is not."""
+    gradients, available = sum(parameter.nbytes for parameter in trained), available_bytes()
+    if device.type != "cpu" or available is None or 2 * gradients <= available:
+        return ""
+    return (
+        f"the network was not tried on samples: its gradients take {gradients / _GIB:.1f} GiB, and "
+        f"{available / _GIB:.1f} GiB are available"
+    )
+
+
+def _first_and_last(session: Session, samples: Samples | Stream) -> list[int]:
+    """The numbers of the samples to try: one if there is one, or if a worker gets one at a time; a stream's is 0."""
+    share = session.data.batch_size // (session.strategy.workers * session.train.accumulate)
+    numbers = [0, 0] if isinstance(samples, Stream) else sorted({0, len(samples) - 1})
+    return numbers[:share]
+
+
+def _read(session: Session, samples: Samples | Stream, numbers: list[int]) -> tuple[Tensor, Tensor]:
+    """These samples; of a stream only the first can be had. Raises DataError, with a sample's number."""
+    if not isinstance(samples, Stream):
+        return _fetched(session, samples, numbers)
+    inputs, targets = samples.first()
+    return inputs[numbers], targets[numbers]
+
+
+def _fetched(session: Session, samples: Samples, numbers: list[int]) -> tuple[Tensor, Tensor]:
+    try:
+        return samples.fetch(torch.tensor(numbers))
+    except BadInput:
+        raise
+    except Exception as error:
+        number, cause = _culprit(samples, numbers) or (numbers[0], error)
+        source = name_of(session.data.source)
+        raise DataError(f"data {source!r}: sample {number} {raised(cause).predicate}") from cause
+
+
+def _culprit(samples: Samples, numbers: list[int]) -> tuple[int, Exception] | None:
+    """The first sample that cannot be read on its own, and what it raises."""
+    for number in numbers:
+        try:
+            samples.fetch(torch.tensor([number]))
+        except Exception as error:
+            return number, error
+    return None
+
+
+def _evaluate(session: Session, model: Model, device: torch.device) -> None:
+    """One sample of the validation data, as an evaluation takes it."""
+    inputs, targets = _read(session, model.held_back, [0])
+    try:
+        with unchanged(model.module):
+            model.flow("try").measure(inputs.to(device), targets.to(device))
+    except TargetError as error:
+        raise DataError(f"validation data: {error.of(0)}") from None
+    except BadInput:
+        raise
+    except Exception as error:
+        network = name_of(session.network)
+        raise SettingError(
+            f"evaluating network {network!r} on a sample of the validation data {raised(error).predicate}"
+        ) from error

@@ -1,0 +1,397 @@
+"""`volary check` knows what training would say: of the network, the loss, the data, and the machine."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from volary.engine import local
+from volary.session.spec import MOST_STEPS
+from volary.train import trial
+
+NETS = """\
+from torch import nn
+class Net(nn.Module):
+    def __init__(self, input_shape, classes, width=4):
+        super().__init__()
+        self.fc = nn.Linear(6, classes)
+    def forward(self, x):
+        return self.fc(x)
+class Unmade(Net):
+    def __init__(self, input_shape, classes):
+        raise ValueError("no such width")
+class Raising(Net):
+    def forward(self, x):
+        return super().forward(x) + [][0]
+class Narrow(Net):
+    def forward(self, x):
+        return self.fc(x[:, :5])
+class Mapping(Net):
+    def forward(self, x):
+        return {"scores": super().forward(x)}
+class Pair(Net):
+    def forward(self, x):
+        return super().forward(x), {"hidden": x}
+class Fixed(nn.Module):
+    def forward(self, x):
+        return x[:, :3]
+class Detached(Net):
+    def forward(self, x):
+        return super().forward(x).detach()
+class Aside(Net):
+    def forward(self, x):
+        return (x[:, :3] * 2).requires_grad_()
+class Normed(nn.Sequential):
+    def __init__(self, classes):
+        super().__init__(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, classes))
+def formatted(width):
+    raise TypeError(f"width is {width}")
+def _hidden(width):
+    pass
+"""
+LOSSES = """\
+from torch.nn.functional import cross_entropy
+def vector(output, target):
+    return cross_entropy(output, target, reduction="none")
+def number(output, target):
+    return cross_entropy(output, target).item()
+def detached(output, target):
+    return cross_entropy(output, target).detach()
+def raising(output, target):
+    raise KeyError("margin")
+class Unmade:
+    def __init__(self):
+        raise RuntimeError("no table")
+def rule(parameters, lr):
+    raise TypeError("no such rule")
+"""
+DATA = """\
+import torch
+class Good(torch.utils.data.Dataset):
+    classes = 3
+    def __init__(self, split="train"):
+        self.split = split
+    def __len__(self):
+        return 20
+    def __getitem__(self, number):
+        return torch.ones(6) * number, number % 3
+class Torn(Good):
+    def __getitem__(self, number):
+        if number == 19:
+            raise OSError("truncated")
+        return super().__getitem__(number)
+class Ragged(Good):
+    def __getitem__(self, number):
+        return torch.ones(6 + (number == 19)), 0
+class Unnumbered(Good):
+    classes = None
+class Whole(Good):
+    def __init__(self):
+        pass
+class Unmade(Good):
+    def __init__(self, split):
+        open("nowhere/at/all")
+class Other(Good):
+    def __getitem__(self, number):
+        return torch.ones(6 if self.split == "train" else 7), 0
+class Floats(Good):
+    def __getitem__(self, number):
+        return torch.ones(6), 0.5
+class Unfit(Good):
+    def __getitem__(self, number):
+        return torch.ones(6), 3 * (number == (19 if self.split == "train" else 5))
+class Unseen(Good):
+    def __getitem__(self, number):
+        return torch.ones(6), 0 if self.split == "train" else 7
+class One(Good):
+    def __len__(self):
+        return 1
+class Flow(torch.utils.data.IterableDataset):
+    classes = 3
+    def __init__(self, split="train"):
+        pass
+    def __iter__(self):
+        return ((torch.ones(6), 1) for _ in range(20))
+"""
+FITTING = "network: nets.py:Net\ndata: {source: data.py:Good, batch_size: 8}\ntrain: {steps: 4}\n"
+
+
+@pytest.fixture
+def check(volary):
+    """`check("network=nets.py:Net")`: what is said of a session that fits but for these settings."""
+    Path("nets.py").write_text(NETS)
+    Path("losses.py").write_text(LOSSES)
+    Path("data.py").write_text(DATA)
+    Path("s.yaml").write_text(FITTING)
+    return lambda *settings: volary("check", "s.yaml", *settings)
+
+
+def warnings_in(said):
+    return [line.removeprefix("# warning: ") for line in said.err.splitlines() if line.startswith("# warning: ")]
+
+
+def test_a_session_that_fits_has_no_warning(check):
+    said = check()
+    assert said.status == 0
+    assert said.err.splitlines()[0] == "# parameters: 21"
+    assert not warnings_in(said)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ("network=nets.py:Unmade", "network 'nets.py:Unmade' raised ValueError at nets.py:10 in __init__: no such"),
+        (
+            "network={name: nets.py:formatted, width: abc}",
+            "network 'nets.py:formatted' raised TypeError at nets.py:36 in formatted: width is abc",
+        ),
+        (
+            "network=nets.py:Raising",
+            "network 'nets.py:Raising' raised IndexError at nets.py:13 in forward, given inputs of shape "
+            "(samples, 6) and "
+            "type float32: list index out of range",
+        ),
+        (
+            "network=nets.py:Narrow",
+            "network 'nets.py:Narrow' raised RuntimeError at nets.py:16 in forward, given inputs of shape (samples, 6) "
+            "and type float32: mat1 and mat2 shapes cannot be multiplied (2x5 and 6x3)",
+        ),
+        ("network=nets.py:Mapping", "network 'nets.py:Mapping' gives an object of type dict; cross_entropy takes a"),
+        (
+            "network=nets.py:Pair",
+            "network 'nets.py:Pair' gives a tuple whose item 2 is of type dict; cross_entropy takes a tensor, or "
+            "a tuple "
+            "of scores: the answer, then auxiliary answers",
+        ),
+        (
+            "network=nets.py:Fixed",
+            "network 'nets.py:Fixed' has no parameter to train; accepted: at least one with requires_grad",
+        ),
+        (
+            "network=nets.py:Detached",
+            "network 'nets.py:Detached' gives an output without a gradient (is there a detach(), a no_grad() or "
+            "an argmax "
+            "in its forward?)",
+        ),
+        (
+            "network=nets.py:Aside",
+            "network 'nets.py:Aside' and loss 'cross_entropy' give no parameter a gradient: none of them is part "
+            "of the "
+            "loss",
+        ),
+        (
+            "loss=losses.py:vector",
+            "loss 'losses.py:vector' gives a tensor of shape (2,); accepted: a scalar tensor, the mean over the "
+            "samples",
+        ),
+        (
+            "loss=losses.py:number",
+            "loss 'losses.py:number' gives a float; accepted: a scalar tensor, the mean over the samples",
+        ),
+        (
+            "loss=losses.py:detached",
+            "loss 'losses.py:detached' gives a tensor without a gradient (is there a detach(), an item() or a "
+            "no_grad() "
+            "in it?)",
+        ),
+        (
+            "loss=losses.py:raising",
+            "loss 'losses.py:raising' raised KeyError at losses.py:9 in raising: 'margin' (given outputs (samples, 3) "
+            "float32 and targets (samples) int64)",
+        ),
+        ("loss=losses.py:Unmade", "loss 'losses.py:Unmade' raised RuntimeError at losses.py:12 in __init__: no table"),
+        (
+            "loss=mse",
+            "network 'nets.py:Net' gives shape (samples, 3); mse takes the shape of the data's targets, (samples)",
+        ),
+        (
+            "optimizer={name: losses.py:rule, lr: 1.0}",
+            "optimizer 'losses.py:rule' raised TypeError at losses.py:14 in rule: no such rule",
+        ),
+        (
+            "data.source=data.py:Torn",
+            "data 'data.py:Torn': sample 19 raised OSError at data.py:13 in __getitem__: truncated",
+        ),
+        (
+            "data.source=data.py:Unnumbered",
+            "network 'nets.py:Net' needs classes; given: no arguments; the data does not say how many classes "
+            "there are: "
+            "give the data set an attribute `classes` (a number, or a list of names), or set network.classes",
+        ),
+        (
+            "data.source=data.py:Unmade",
+            "data 'data.py:Unmade' raised FileNotFoundError at data.py:25 in __init__: [Errno 2] No such file or "
+            "directory: 'nowhere/at/all'",
+        ),
+        (
+            "data.source=data.py:Floats",
+            "loss 'cross_entropy' raised RuntimeError: expected",
+        ),
+        (
+            "data.source=data.py:Unfit",
+            "sample 19: its target is 3; accepted: 0 to 2, since the network gives 3 outputs, one for each class",
+        ),
+        (
+            "data.source=data.py:Unseen",
+            "validation data: sample 0: its target is 7; accepted: 0 to 2, since the network gives 3 outputs",
+        ),
+        (
+            "train.device=cuda strategy.workers=64",
+            "train.device is 'cuda' for 64 workers here, and 0 CUDA devices are found; accepted: cpu or auto, or fewer "
+            "workers",
+        ),
+        (
+            "train.epochs=1e11 train.steps=null",
+            "train.epochs is 1e+11, which are 300,000,000,000 steps; accepted: up to",
+        ),
+    ],
+)
+def test_what_training_would_refuse_is_refused_in_one_sentence(check, settings, sentence, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(trial, "MOST_STEPS", 10**11)
+    words = [settings] if "{" in settings else settings.split()
+    said = check(*words, *(["data.batch_size=64"] if "64" in settings else []))
+    assert said.status == 2
+    assert said.err.startswith(sentence)
+    assert said.err.count("\n") == 1
+    assert not said.out
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ("data.source=data.py:Ragged", "sample 19 is (7,) torch.float32, sample 0 is (6,) torch.float32; accepted:"),
+        ("data.source=data.py:Whole", "nothing is held back to evaluate on; accepted:"),
+        ("data.source=data.py:Whole", "or the setting evaluate.every=never"),
+        (
+            "data.source=data.py:Other",
+            "evaluating network 'nets.py:Net' on a sample of the validation data raised RuntimeError at nets.py:7 in "
+            "forward: mat1 and mat2 shapes",
+        ),
+        ("train.precision=fp16", "train.precision is 'fp16', and fp16 needs a CUDA device; accepted: fp32 or bf16"),
+        ("train.steps=1000000000001", "train.steps: is 1000000000001; accepted: up to 1,000,000,000,000"),
+        ("train.epochs=1e30", "train.epochs: is 1e+30; accepted: up to 1,000,000,000,000"),
+        ("strategy.backend=nccl", "backend is 'nccl', and training is on the CPU"),
+        ("network=nets.py:Normed data.batch_size=1", "as a worker gets at a time): Expected more than 1 value per"),
+    ],
+)
+def test_what_is_refused_says_what_to_write_instead(check, settings, part, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    said = check(*settings.split())
+    assert (said.status, part in said.err) == (2, True), said.err
+
+
+def test_fp16_is_refused_in_the_words_of_doctor(check, volary, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    found = {each["what"]: each["why"] for each in json.loads(volary("doctor", "--json").out)["findings"]}
+    assert "fp16 needs a CUDA device" in found["train.precision"]
+    assert "fp16 needs a CUDA device" in check("train.precision=fp16").err
+
+
+@pytest.mark.parametrize(
+    ("settings", "warning"),
+    [
+        (
+            "data.batch_size=100",
+            "data.batch_size is 100, more than the training data has (20): each step learns from all of them",
+        ),
+        (
+            "schedule={name: cosine, warmup: 5}",
+            "schedule.warmup is 5, longer than the run of 4 steps: the learning rate never reaches what "
+            "optimizer.lr says",
+        ),
+    ],
+)
+def test_what_trains_and_is_hardly_meant_is_a_warning(check, settings, warning):
+    said = check(settings)
+    assert (said.status, warnings_in(said)) == (0, [warning])
+    assert json.loads(check(settings, "--json").out)["warnings"] == [warning]
+
+
+def test_more_workers_than_cores_are_a_warning_with_both_numbers(check, monkeypatch):
+    monkeypatch.setattr(local, "cores_here", lambda: [0, 1])
+    said = check("strategy.workers=3")
+    assert said.status == 0
+    assert warnings_in(said) == ["strategy.workers is 3, and 2 cores are usable here: workers take turns on them"]
+
+
+def test_more_workers_than_memory_holds_are_refused_before_torch_and_what_is_tight_is_a_warning(check, monkeypatch):
+    available = 3 << 30
+    monkeypatch.setattr(local, "available_bytes", lambda: available)
+    monkeypatch.setattr(trial, "available_bytes", lambda: available)
+    monkeypatch.setattr(local, "cores_here", lambda: list(range(64)))
+    said = check("strategy.workers=64", "data.batch_size=64")
+    assert said.status == 2
+    assert said.err == (
+        "engine: 64 workers take, at 220 MiB each for Python and torch alone, about 13.8 GiB of memory, and 3.0 "
+        "GiB are "
+        "available; accepted: up to 10 workers\n"
+    )
+    tight = check("strategy.workers=13", "data.batch_size=64")
+    assert tight.status == 0
+    assert "13 workers take, at 220 MiB each for Python and torch alone, about 2.8 GiB" in warnings_in(tight)[0]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "copies"),
+    [("sgd", 3), ("{name: sgd, momentum: 0.9}", 4), ("adam", 5), ("{name: adam, amsgrad: true}", 6)],
+)
+def test_a_network_that_memory_does_not_hold_is_refused_by_what_training_would_take(
+    check, optimizer, copies, monkeypatch
+):
+    # parameters, gradients and buckets, and what the optimiser keeps
+    needed = 2 * (copies * 4 * 21 + trial.WORKER_BYTES)
+    words = ["strategy.workers=2", f"optimizer={optimizer}"]
+    monkeypatch.setattr(local, "available_bytes", lambda: None)
+    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) - 1)
+    refused = check(*words)
+    assert refused.status == 2
+    assert "2 workers take about 0.4 GiB of memory, and 0.3 GiB are available; accepted: fewer workers" in refused.err
+    monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) + 1)
+    assert check(*words).status == 0
+
+
+def test_a_network_whose_gradients_memory_does_not_hold_is_not_tried_and_that_is_said(check, monkeypatch):
+    monkeypatch.setattr(trial, "judge", lambda *_: None)
+    monkeypatch.setattr(trial, "available_bytes", lambda: 100)
+    said = check("network=nets.py:Raising")
+    assert said.status == 0
+    assert warnings_in(said)[0].startswith("the network was not tried on samples: its gradients take")
+
+
+def test_one_sample_and_a_stream_are_tried_too(check):
+    assert check("data.source=data.py:One").status == 0
+    streamed = ("data.source=data.py:Flow", "data.shuffle=false")
+    assert check(*streamed, "network=nets.py:Normed").status == 0
+    refused = check(*streamed, "network=nets.py:Narrow")
+    assert (refused.status, "RuntimeError at nets.py:16" in refused.err) == (2, True)
+
+
+def test_a_check_leaves_generators_and_settings_of_the_process_as_they_are(check):
+    def now():
+        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+
+    before = (now(), torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled())
+    assert check("network=nets.py:Normed").status == 0
+    assert (now(), torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()) == before
+
+
+def test_a_mistake_in_the_session_is_told_without_torch(fresh):
+    Path("s.yaml").write_text(FITTING.replace("Good", "Missing.x").replace("data.py", "none.py"))
+    code = (
+        "import sys\nfrom volary.cli._main import run\n"
+        "status = run(['check', 's.yaml'])\nprint(status, 'torch' in sys.modules)\n"
+    )
+    assert fresh("-c", code).out == "2 False\n"
+
+
+def test_the_most_steps_of_a_run_are_more_than_anybody_waits_for():
+    assert MOST_STEPS == 10**12
+    assert sys.maxsize > MOST_STEPS
