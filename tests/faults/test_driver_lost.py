@@ -40,6 +40,9 @@ def test_stopped_driver_finds_a_checkpoint_of_the_step_that_its_workers_finished
     said = "the driver has not answered for 3 s: it is stopped, or cut off"
     logs = [run.directory.log(rank).read_text() for rank in (0, 1)]  # who finds it first takes the other along
     assert any(f"{said}; stopped after step {saved}\n" in log for log in logs)
+    refused = launch("resume", "it").ended()
+    assert (refused.status, run.process.poll()) == (2, None)
+    assert f"is being written by process {run.process.pid}" in refused.err
     run.process.send_signal(signal.SIGCONT)
     ended = run.ended()
     assert (ended.status, state(run.directory)) == (4, "failed"), run.text()

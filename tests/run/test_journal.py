@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -191,3 +192,20 @@ def test_what_servers_counted_in_one_life_says_nothing_of_the_next(run, journal)
     journal.start_life(3)
     with RunReader(run) as reader:
         assert reader.info() == {"best": "0.5", "life": "1"}
+
+
+def test_writer_that_was_replaced_by_a_newer_life_writes_no_more():
+    directory = RunDirectory.create(Path("runs"), "it", "x", "network: lenet\n")
+    old, new = Journal(directory.database), Journal(directory.database)
+    old.start_life(0)
+    old.note(state="running")
+    new.start_life(0)
+    old.note(state="failed")
+    old.event("failed")
+    assert (old.replaced, new.replaced, old.dropped) == (True, False, 0)
+    new.event("started")
+    old.close()
+    new.close()
+    with RunReader(directory) as reader:
+        assert [(event.kind, event.life) for event in reader.events()] == [("started", 1)]
+        assert (reader.info()["state"], reader.info()["life"]) == ("running", "1")

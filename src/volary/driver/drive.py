@@ -150,6 +150,10 @@ class Drive:
         while not self._is_over(server, hub, handle):
             if self._interrupts.count and not any(worker.stepped for worker in self._watch.workers.values()):
                 raise Stopped("stopped before the first step")  # nothing of this life could be saved
+            if journal.replaced:
+                raise VolaryError(
+                    "another process has resumed this run meanwhile: this one writes no more and has ended"
+                )
             if self._interrupts.count > 1:
                 raise Stopped("stopped at once")
             if self._interrupts.count and not asked:

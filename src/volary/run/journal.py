@@ -60,7 +60,8 @@ class Journal:
     """Appends to the database at `path`, from any thread. `life` counts the starts of this run.
 
     A full disk does not end a run: what could not be written is counted in `dropped`, and the sentence is in `fault`.
-    At the start of a life it is refused (VolaryError), for there the user can still mend it.
+    At the start of a life it is refused (VolaryError), for there the user can still mend it. replaced: another process
+    has begun a newer life, so that this one writes no more.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,6 +71,7 @@ class Journal:
         self.life = 0
         self.dropped = 0
         self.fault = ""
+        self.replaced = False
 
     def start_life(self, step: int) -> int:
         """Begin a new life of the run that goes on from `step`; what an earlier life wrote beyond it is taken back."""
@@ -119,8 +121,11 @@ class Journal:
     def _write(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
         with self._lock:
             try:
-                self._database.execute("BEGIN")
-                self._database.executemany(statement, rows)
+                self._database.execute("BEGIN IMMEDIATE")
+                # the lock keeps others out, but not on every file system, nor from a copy
+                self.replaced = self.replaced or _life(self._database) > self.life
+                if not self.replaced:
+                    self._database.executemany(statement, rows)
                 self._database.execute("COMMIT")
             except sqlite3.OperationalError as error:
                 self.dropped += len(rows)
@@ -144,10 +149,15 @@ def _unwritable(path: Path, error: sqlite3.DatabaseError) -> VolaryError:
     return kind(f"{path}: cannot be written: {error}")
 
 
-def _start_life(database: sqlite3.Connection, step: int) -> int:
+def _life(database: sqlite3.Connection) -> int:
+    """The newest; -1 before the first."""
     row = database.execute("SELECT value FROM info WHERE key = 'life'").fetchone()
-    life = int(row[0]) + 1 if row else 0
+    return int(row[0]) if row else -1
+
+
+def _start_life(database: sqlite3.Connection, step: int) -> int:
     database.execute("BEGIN IMMEDIATE")
+    life = _life(database) + 1
     database.execute("DELETE FROM steps WHERE step > ?", (step,))
     database.execute("DELETE FROM metrics WHERE step > ?", (step,))
     database.execute(spans.TAKE_BACK, (step,))
