@@ -8,10 +8,10 @@ volary.launch(train, workers=2)         # a loop of your own; see docs/own-loop.
 volary.store.serve(workers=2)           # tensors by key, for those who want only that; see docs/store.md
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as typing's, without importing it: Ctrl-C in this moment would end in a traceback
 if TYPE_CHECKING:
+    from typing import Any
+
     from volary import store as store
     from volary.api import Result as Result
     from volary.api import launch as launch
@@ -29,8 +29,10 @@ _HOME = {
 __all__ = ["Result", "Session", "Worker", "launch", "store"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Import a public name when it is first used: the command line stays quick."""
+    from importlib import import_module
+
     if name == "store":
         return import_module("volary.store")
     if name not in _HOME:

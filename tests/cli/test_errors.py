@@ -124,6 +124,11 @@ def test_ctrl_c_while_modules_are_imported_says_nothing(fresh, module, number):
     assert (said.status, said.out, said.err.strip()) == (130, "", "")  # click ends the line of a ^C
 
 
+def test_before_the_command_can_answer_a_ctrl_c_it_imports_nothing_but_itself(fresh):
+    code = "import sys; before = set(sys.modules); import volary.cli; print(*sorted(set(sys.modules) - before))"
+    assert fresh("-S", "-c", code).out == "volary volary.cli\n"
+
+
 def test_ctrl_c_while_the_command_itself_is_imported_says_nothing(fresh):
     Path("sitecustomize.py").write_text(INTERRUPTING)
     found = {"PYTHONPATH": f"{Path.cwd()}:{SOURCE}", "WHILE_IMPORTING": "volary.cli", "SIGNAL": "2"}

@@ -163,6 +163,13 @@ def test_run_whose_loss_was_not_a_number_is_not_to_be_resumed_but_trained_with_h
     ]
 
 
+def test_gradient_that_no_codec_can_encode_is_told_with_its_step(directory):
+    reason = "the gradient of ip2.weight on rank 1 is NaN or infinite, which cannot be encoded"
+    error = verdict_of(directory, watched(), [], said(1, "failed", reason, exit_code=6))
+    assert (type(error), lines(error)[:2]) == (NotFinite, [reason, "  rank 1 (host h) at step 8, in forward"])
+    assert not any("volary resume" in line for line in lines(error))
+
+
 def test_no_path_is_stored_and_a_loop_of_the_users_own_is_not_said_to_be_resumable(directory):
     directory.session.write_text("function: train.py:train\n")
     error = verdict_of(directory, watched(), [], said(1, "failed", AT + "ValueError: boom", FRAMES))

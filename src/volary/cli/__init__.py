@@ -4,7 +4,6 @@ Nothing heavy is imported before a verb needs it: the list of verbs is this fold
 line of its file.
 """
 
-import signal
 import sys
 
 
@@ -12,16 +11,17 @@ def main() -> None:
     """Run the command with the arguments of this process, and exit with its status."""
     status = 130
     try:
+        import signal
+
         # SIGTERM ends any command in order, as Ctrl-C does
         signal.signal(signal.SIGTERM, _interrupted)
         from volary.cli._main import run
 
         status = run(sys.argv[1:])
-    except KeyboardInterrupt:
-        pass  # while modules were being imported
-    finally:
         # all is said: another Ctrl-C must not end in a traceback on the way out
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except KeyboardInterrupt:
+        pass  # while modules were being imported
     sys.exit(status)
 
 
