@@ -79,7 +79,7 @@ def test_sockets_of_a_run_are_on_loopback_and_garbage_at_all_of_them_does_not_di
     second, third = said("resume", "it"), said("train", "session.yaml")
     assert second == (2, f"{run.directory.path} is being written by process {run.process.pid}\n")
     assert third[0] == 2
-    assert third[1].startswith(f"the run {Path('runs/it')} exists already; choose another run.name, or go on with ")
+    assert third[1].startswith(f"the run {Path('runs/it')} exists already; choose another run.name, or resume it: ")
     assert {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in before} == before
 
     run.process.terminate()
