@@ -144,3 +144,12 @@ def test_hang_where_nobody_waits_is_warned_of_and_the_others_go_on(launch):
     at = last_step(run.directory)
     run.wait_until(lambda: last_step(run.directory) > at + 200)
     assert events(run.directory, "lost") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("consistency", ["bsp", "async"])
+def test_slow_worker_of_a_run_with_servers_is_named_too(launch, consistency):
+    run = launch("train", session(workers=3, slow_s=0.1, consistency=consistency, exchange=ONE))
+    run.wait_for_step(1)
+    slow = run.wait_until(lambda: events(run.directory, "slow"))[0]
+    assert (slow.rank, slow.data["cause"]) == (1, "forward")

@@ -81,7 +81,7 @@ class Usual:
         self._step = -1
 
     def add(self, step: int, seconds: float) -> None:
-        """A standstill of this step has ended well."""
+        """A standstill of this step, so far."""
         if self._longest and step <= self._step:
             self._longest[-1] = max(self._longest[-1], seconds)
         else:

@@ -111,7 +111,11 @@ class Stragglers:
             )
         if slow.part == EXCHANGE:
             return f"rank {slow.rank} is the slowest: it waits for the servers {took}: its link is slow"
-        whole = f"others wait {slow.share:.0%} of each step for it" if self._lock_step else f"by {slow.share:.0%}"
+        whole = (
+            f"others wait {slow.share:.0%} of each step for it"
+            if self._lock_step
+            else f"{slow.share:.0%} of its step is more than they need"
+        )
         where = "what it does between steps" if slow.part == BETWEEN else f"its {slow.part}"
         return f"rank {slow.rank} is the slowest: {whole}; {where} takes {took}"
 

@@ -104,8 +104,6 @@ class Watch:
         worker = self.worker_at(peer)
         if worker is None or worker.goodbye or worker.dismissed:
             return
-        if beat.progress != worker.progress:
-            self._measure_wait(worker.step)
         worker.hear(beat, self._watched_s)
 
     def left(self, peer: int) -> None:
@@ -131,6 +129,7 @@ class Watch:
         """Judge everybody; returns the connections of workers whose stack should be asked for."""
         self._watched_s += min(now - self._clock, LOOK_S)
         self._clock = now
+        self._measure_wait()
         troubles = list(self._absent()) or list(self._standing_still())
         ask = []
         for trouble in troubles:
@@ -193,14 +192,14 @@ class Watch:
             return True
         return self._watched_s - worker.asked_at > STACK_WITHIN_S
 
-    def _measure_wait(self, step: int) -> None:
-        """Somebody moves: if all were waiting, that ended well."""
+    def _measure_wait(self) -> None:
+        """For how long all have been waiting for each other, if they do: of this step so far."""
         here = [worker for worker in self.workers.values() if worker.counts]
         if not here or any(worker.done < FIRST_STEPS for worker in here):
             return
         waited = all(worker.phase in WAITING for worker in here)
         wait_s = self._watched_s - max(worker.moved_at for worker in here)
-        self._usual_wait.add(step, wait_s if waited else 0.0)
+        self._usual_wait.add(max(worker.step for worker in here), wait_s if waited else 0.0)
 
     def _give_up(self, lost: Lost) -> None:
         if all(known.rank != lost.rank for known in self.lost):
