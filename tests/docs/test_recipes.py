@@ -14,7 +14,7 @@ from docs.conftest import Shell
 
 PAGE = CHECKOUT / "docs" / "recipes.md"
 CLASSES = ("airplane", "automobile")
-SHORT = "train.steps=2 schedule=constant data.batch_size=8 evaluate.every=never"
+SHORT = "train.steps=2 schedule=constant data.batch_size=8"
 
 
 def name_of(block: Block) -> str:
