@@ -81,15 +81,15 @@ def of(split):
     ("what", "first", "also"),
     [
         pytest.param(
-            "if index == 98: return torch.zeros(16), 12",
-            "sample 98: its target is 12; accepted: 0 to 3, since the network gives 4 outputs, one for each class",
+            "if index == 80: return torch.zeros(16), 12",
+            "the target of sample 80 is 12; accepted: 0 to 3, since the network gives 4 outputs, one for each class",
             "  rank ",
             marks=pytest.mark.slow,  # a run more
         ),
         (
-            "if index == 98: 1 / 0",
+            "if index == 80: 1 / 0",
             "data.py:11 in __getitem__: ZeroDivisionError: division by zero",
-            "  | while sample 98",
+            "  | while sample 80",
         ),
     ],
     ids=["target", "error"],

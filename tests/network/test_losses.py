@@ -204,7 +204,7 @@ def test_a_function_that_gives_no_scalar_is_refused(gives: Any, sentence: str) -
 @pytest.mark.parametrize("wrong", [5, -1])
 def test_a_target_that_no_output_belongs_to_is_named_with_its_place(wrong: int, smoothing: float) -> None:
     criterion = loss("cross_entropy", label_smoothing=smoothing)
-    sentence = rf"^its target is {wrong}; accepted: 0 to 4, since the network gives 5 outputs, one for each class$"
+    sentence = rf"^a target is {wrong}; accepted: 0 to 4, since the network gives 5 outputs, one for each class$"
     for call in (criterion, criterion.totals):
         one = classes(6)
         one[3] = wrong
@@ -216,7 +216,7 @@ def test_a_target_that_no_output_belongs_to_is_named_with_its_place(wrong: int, 
         with pytest.raises(TargetError, match=sentence) as refused:
             call(scores(6, 4, 5), many)
         assert refused.value.place == 2, "of the sample, not of the position in it"
-    assert str(refused.value.of(1234)).startswith(f"sample 1234: its target is {wrong}; ")
+    assert str(refused.value.of(1234)).startswith(f"the target of sample 1234 is {wrong}; ")
 
 
 @pytest.mark.parametrize(("shape", "places"), [((3, 4, 5), (3, 4)), ((2, 6, 4, 5), (2, 6, 4))])

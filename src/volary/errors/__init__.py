@@ -50,13 +50,13 @@ class DataError(BadInput):
 class TargetError(DataError):
     """A target that the loss cannot be computed with. place: of its sample among those given; `of` says which it is."""
 
-    def __init__(self, target: str, accepted: str, place: int) -> None:
-        super().__init__(f"{target}; accepted: {accepted}")
-        self.place = place
+    def __init__(self, target: int, accepted: str, place: int) -> None:
+        super().__init__(f"a target is {target}; accepted: {accepted}")
+        self.target, self.accepted, self.place = target, accepted, place
 
     def of(self, sample: int) -> DataError:
         """The same, with the sample's number in the data."""
-        return DataError(f"sample {sample}: {self}")
+        return DataError(f"the target of sample {sample} is {self.target}; accepted: {self.accepted}")
 
 
 class RunError(BadInput):

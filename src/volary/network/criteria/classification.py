@@ -116,4 +116,4 @@ def _named(scores: Tensor, target: Tensor, samples: int) -> Iterator[None]:
             raise
         first = int(bad.nonzero()[0])
         accepted = f"0 to {outputs - 1}, since the network gives {outputs} outputs, one for each class"
-        raise TargetError(f"its target is {int(target[first])}", accepted, first * samples // len(target)) from None
+        raise TargetError(int(target[first]), accepted, first * samples // len(target)) from None
