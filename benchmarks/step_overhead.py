@@ -102,9 +102,9 @@ def _start(case: Case, effort: Effort) -> tuple[Paired, str]:
         command = [sys.executable, "-m", "volary.worker", *work]
 
         def launch(meeting: Meeting) -> Handle:
-            meet = f"{meeting.host}:{meeting.port}"
             job = "_step_turns:take_turns"
-            handle: Handle = session.engine.launch(Launch(directory, command, job, case.workers, meet, meeting.life))
+            where = (meeting.address, meeting.server_life, meeting.life)
+            handle: Handle = session.engine.launch(Launch(directory, command, job, case.workers, *where))
             return handle
 
         with directory.lock() as lock:

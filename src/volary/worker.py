@@ -35,7 +35,8 @@ def _local(place: Place) -> int:
 
     # beats begin before torch is imported: a slow start is seen as one
     directory = RunDirectory(text(os.environ, "VOLARY_RUN", "volary"))
-    return work(Membership.claim(place, directory, *place.meet_at), text(os.environ, "VOLARY_JOB", "volary"))
+    life = text(os.environ, "VOLARY_SERVER_LIFE", "volary")
+    return work(Membership.claim(place, directory, *place.meet_at, life), text(os.environ, "VOLARY_JOB", "volary"))
 
 
 def _launched(place: Place, arguments: list[str]) -> int:

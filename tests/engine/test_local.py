@@ -38,7 +38,7 @@ def launched(directory: RunDirectory) -> Iterator[Callable[..., Handle]]:
     handles: list[Handle] = []
 
     def launch(code: str, workers: int = 2, **settings: bool) -> Handle:
-        wish = Launch(directory, [sys.executable, "-c", code], "module:job", workers, "127.0.0.1:1234", life=3)
+        wish = Launch(directory, [sys.executable, "-c", code], "module:job", workers, "127.0.0.1:1234", "one", life=3)
         handles.append(Local(**settings).launch(wish))
         return handles[-1]
 
@@ -103,6 +103,7 @@ def test_worker_is_told_who_it_is_and_keeps_the_users_environment(launched, dire
         "VOLARY_WORLD_SIZE": "3",
         "VOLARY_LIFE": "3",
         "VOLARY_MEET": "127.0.0.1:1234",
+        "VOLARY_SERVER_LIFE": "one",
         "VOLARY_RUN": str(directory.path),
         "VOLARY_JOB": "module:job",
         "VOLARY_DRIVER": str(os.getpid()),
@@ -143,7 +144,7 @@ def test_stop_asks_first_and_kills_whoever_does_not_listen(launched, directory):
 
 
 def test_workers_that_were_started_are_ended_if_a_later_one_cannot_be(directory):
-    wish = Launch(directory, ["/no/such/program"], "module:job", 2, "127.0.0.1:1", life=0)
+    wish = Launch(directory, ["/no/such/program"], "module:job", 2, "127.0.0.1:1", "one", life=0)
     with pytest.raises(FileNotFoundError):
         Local().launch(wish)
 

@@ -37,7 +37,9 @@ def join(directory: RunDirectory, workers: int) -> tuple[list[int], bool]:
     _refuse(directory, session.strategy)
     meeting = found(directory)
     ranks = _places(directory, meeting, workers)
-    launch = Launch(directory, WORKER, SESSION_JOB, workers, meeting.address, meeting.life, ranks[0])
+    launch = Launch(
+        directory, WORKER, SESSION_JOB, workers, meeting.address, meeting.server_life, meeting.life, ranks[0]
+    )
     processes = Local().launch(launch)
     try:
         exits = _wait(processes, workers)

@@ -131,8 +131,8 @@ def drive(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher, 
         command, job = [*command, *sys.argv[1:]], "volary.train.run_script:run_script"
 
     def launch(meeting: Meeting) -> Handle:
-        meet = f"{meeting.host}:{meeting.port}"
-        handle: Handle = task.engine.launch(Launch(directory, command, job, workers, meet, meeting.life))
+        where = (meeting.address, meeting.server_life, meeting.life)
+        handle: Handle = task.engine.launch(Launch(directory, command, job, workers, *where))
         return handle
 
     return drive_of(directory, lock, task, watcher).run(launch, warnings)

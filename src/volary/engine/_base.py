@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class Launch:
     """What to start. command: a worker's command line. job: what it does, as "module:function" (train/process.py).
 
-    meet: host:port of the run's server. life: of this run. first_rank: of these workers, above those who are there.
+    meet: host:port of the run's server, which proves to be of `server_life`. life: of this run. first_rank: of these
+    workers, above those who are there.
     """
 
     directory: RunDirectory
@@ -22,6 +23,7 @@ class Launch:
     job: str
     workers: int
     meet: str
+    server_life: str
     life: int
     first_rank: int = 0
 

@@ -75,6 +75,7 @@ def _place(launch: Launch, rank: int) -> dict[str, object]:
         "VOLARY_WORLD_SIZE": launch.world_size,
         "VOLARY_LIFE": launch.life,
         "VOLARY_MEET": launch.meet,
+        "VOLARY_SERVER_LIFE": launch.server_life,
         "VOLARY_RUN": launch.directory.path,
         "VOLARY_JOB": launch.job,
     }

@@ -56,9 +56,7 @@ class Membership:
         return self.connection.life
 
     @classmethod
-    def claim(
-        cls, place: Place, directory: RunDirectory, host: str, port: int, server_life: str | None = None
-    ) -> Membership:
+    def claim(cls, place: Place, directory: RunDirectory, host: str, port: int, server_life: str) -> Membership:
         """Take the place in the run at host:port. Raises VolaryError if nobody is there, or the place is not free."""
         connection, welcome = _connected(place.rank, directory, host, port, server_life, CONNECT_TIMEOUT_S)
         return cls(

@@ -1,0 +1,25 @@
+"""Who has a place in a run, and at whose hands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from comm.conftest import Echo
+from volary.comm.errors import OtherLife
+from volary.comm.server import KeyedServer
+from volary.placement import Place
+from volary.run.directory import RunDirectory
+from volary.train.process import Membership
+
+
+def test_a_worker_that_is_led_to_the_server_of_an_earlier_life_is_no_member_of_it() -> None:
+    directory, echo = RunDirectory.create(Path("runs"), "it", "it", "network: lenet\n"), Echo()
+    place = Place(launcher="local", rank=0, world_size=1, local_rank=0, node=0, life=1, meet="127.0.0.1:1")
+    with (
+        KeyedServer(directory.key(), {"pulse": echo}, life="then") as earlier,
+        pytest.raises(OtherLife, match="of life then, this process of life now"),
+    ):
+        Membership.claim(place, directory, *earlier.address, "now")
+    assert echo.said == []
