@@ -53,14 +53,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def _prepare(home: Path) -> None:
-    (home / "bin").mkdir(parents=True)
+def commands_in(folder: Path) -> None:
+    """Put this Python's commands into the folder's bin/."""
+    (folder / "bin").mkdir(parents=True)
     for name, module in PROGRAMS.items():
         if name == "sqlite3" and (shutil.which(name) or sys.version_info < (3, 12)):
             continue  # Python's own stands in for it where there is one
-        file = home / "bin" / name
+        file = folder / "bin" / name
         file.write_text(f'#!/bin/sh\nexec "{sys.executable}" {f"-m {module}" if module else ""} "$@"\n')
         file.chmod(0o755)
+
+
+def _prepare(home: Path) -> None:
+    commands_in(home)
     (home / "session.yaml").write_text(starter())
     said = shell_in(home, "volary train session.yaml --quiet " + " ".join(f"'{setting}'" for setting in SHORT))
     assert said.status == 0, said.err

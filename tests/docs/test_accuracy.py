@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.conftest import shell_in
+from docs.conftest import commands_in, shell_in
 from volary.session import Choice, starter
 
 LEAST = 0.95
@@ -29,17 +29,15 @@ STRATEGIES = [
     *[f"{FOUR} strategy.exchange={name}" for name in _names("exchange") if name != "server"],
     *[f"{SERVED}{name}" for name in _names("consistency")],
 ]
-QUICK = ["strategy.codec=onebit"]  # the one that depends most on a session that forgives
 
 
-def _parameter(strategy: str) -> object:
-    return pytest.param(strategy, marks=[] if strategy in QUICK else [pytest.mark.slow])  # half a minute each
-
-
-@pytest.mark.parametrize("strategy", [_parameter(strategy) for strategy in STRATEGIES])
+@pytest.mark.slow  # half a minute each; tests/test_examples.py trains the same session with two workers, always
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_trains_the_starter_to_95_percent(strategy: str, tmp_path: Path) -> None:
+    commands_in(tmp_path)
     (tmp_path / "session.yaml").write_text(starter())
-    seldom = "'evaluate.every=10 epochs' checkpoint.every=never strategy.give_up_after_s=120"
-    said = shell_in(tmp_path, f"volary train session.yaml --json {strategy} {seldom}")
+    seldom = "'evaluate.every=10 epochs' checkpoint.every=never"
+    said = shell_in(tmp_path, f"volary train session.yaml --json {strategy} {seldom}", at_most_s=600)
     assert said.status == 0, said.err
     assert json.loads(said.out)["metrics"]["accuracy"] >= LEAST, said.err
