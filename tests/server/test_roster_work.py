@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server._play import FIRST_SERVER, MODELS, Play, every
-from volary.server.messages import Beat, Close, Computed, Contribution, Learn, Leave
+from volary.server.messages import Beat, Close, Computed, Contribution, Done, Learn, Leave
 
 ELASTIC = MODELS[1:]
 
@@ -156,3 +156,24 @@ def test_counts_of_servers_and_workers_are_handed_over():
     assert ("refused", -1, 0, 0, 1) in rows
     assert ("dropped", 1, -1, 0, 1) in rows
     assert ("wait", 0, -1, 4, 1) in rows
+
+
+def test_samples_that_could_not_be_read_count_in_no_mean_and_end_the_run_beyond_their_share():
+    play = Play("bsp", workers=2, samples=32, skip_corrupt=0.1)
+    for rank in (0, 1):
+        play.ask(rank)
+    for rank, lost in ((0, 1), (1, 2)):
+        (learn,) = play.heard(rank, Learn)
+        play.say(rank, Computed(learn.clock, 1.0, True, lost))
+        play.say(rank, Done(learn.clock))
+    assert [closing.scale for closing in play.closings] == [8 / 5]
+    assert play.roster.samples == 8, "they are done with all the same"
+    assert len(play.said("warning")) == 1
+    for rank in (0, 1):
+        play.ask(rank)
+    (_, learn) = play.heard(0, Learn)
+    play.say(0, Computed(learn.clock, 1.0, True, 1))
+    assert play.roster.failure == play.roster.corrupt
+    assert play.roster.corrupt.startswith(
+        "4 of 32 samples of the train part could not be read, more than data.skip_corrupt"
+    )

@@ -14,6 +14,8 @@ from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
+from volary.errors import CorruptSample
+
 RANK = os.environ.get("VOLARY_RANK", "0")
 FEATURES, CLASSES = 6, 4
 
@@ -33,6 +35,22 @@ def spoilt_points(
     data = points(split, samples)
     data.tensors[0][spoilt] = value
     return data
+
+
+class CorruptPoints(Dataset):
+    """The same, sample by sample, of which some of the split `part` cannot be read."""
+
+    def __init__(self, split: str, corrupt: tuple[int, ...] = (), part: str = "train", samples: int = 41) -> None:
+        self.data = points(split, samples)
+        self.corrupt = corrupt if split == part else ()
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if index in self.corrupt:
+            raise CorruptSample(f"point {index} is torn")
+        return self.data[index]
 
 
 class Streamed(IterableDataset):

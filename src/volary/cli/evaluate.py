@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from volary.cli import _arguments
-from volary.cli._output import say_json, say_pairs
+from volary.cli._output import remark, say_json, say_pairs
 from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def evaluate(run: RunDirectory, trust: bool, which: str | None, as_json: bool) -
 
     from volary.train import evaluate_run
 
-    metrics = evaluate_run(run, step)
+    metrics = evaluate_run(run, step, remark)
     if as_json:
         say_json({"run": str(run.path), "step": step, "metrics": metrics})
         return

@@ -37,6 +37,7 @@ def show(run: RunDirectory, verify: bool, as_json: bool) -> None:
     _say_counted(found)
     _say_members(found)
     _say_checkpoints(found)
+    _say_corrupt(found)
     _say_warnings(found)
     if found.digest.message:
         say(f"\n{found.digest.message}")
@@ -142,6 +143,15 @@ def _say_checkpoints(found: Account) -> None:
         for kept in found.checkpoints
     ]
     say_table(("step", found.digest.metric or "metric", "files"), rows)
+
+
+def _say_corrupt(found: Account) -> None:
+    from volary.monitor.wording import clean
+
+    for split, reasons in found.corrupt.items():
+        say(f"\n{len(reasons)} sample{'s' * (len(reasons) > 1)} of the {split} part could not be read and were skipped")
+        for reason in reasons:
+            say(f"  {clean(reason)}")
 
 
 def _say_warnings(found: Account) -> None:

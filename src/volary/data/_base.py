@@ -38,7 +38,8 @@ class Samples(Protocol):
     def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs (n, *input_shape) and targets (n, ...) of the samples named by `indices` (n,) int64, on the CPU.
 
-        n may be 0: a worker without a share of the last batch still gets tensors of the right shape and dtype.
+        n may be 0: a worker without a share of the last batch still gets tensors of the right shape and dtype. Raises
+        CorruptSample, with its index, for a sample that cannot be read.
         """
         ...
 

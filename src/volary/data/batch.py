@@ -19,6 +19,7 @@ class Batch:
     epoch: int  # from 0
     step_in_epoch: int  # from 0; of several that a larger batch stands for, the last
     ends_epoch: bool  # the epoch's last batch
+    lost: int = 0  # samples of this share that could not be read
 
     @property
     def count(self) -> int:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from volary.data.batch import Batch
 from volary.data.order import epoch_order, share_of
+from volary.data.skipping import Skipping
 from volary.data.stream import Stream
 from volary.errors import DataError, SettingError
 
@@ -115,11 +116,11 @@ class Feed:
         """The next batch, of up to `size` samples over all workers."""
         if size > self.batch_size and self.samples is not None:
             size = even(size, self.samples - self.position)
-        inputs, targets, total, ends = self._samples.read(self.epoch, self.position, size, self._share)
+        inputs, targets, total, ends, lost = self._samples.read(self.epoch, self.position, size, self._share)
         end = self.position + total
         self._newest = self.epoch, range(self.position, end)[self._share]
         before, after = self.position // self.batch_size, -(-end // self.batch_size) if ends else end // self.batch_size
-        batch = Batch(inputs, targets, total, self.epoch, after - 1, ends)
+        batch = Batch(inputs, targets, total, self.epoch, after - 1, ends, lost)
         # before the batch is handed out: a checkpoint taken after its step must go on with the next one
         self.epoch, self.position = (self.epoch + 1, 0) if ends else (self.epoch, end)
         self.begun, self.step = self.step, self.step + after - before
@@ -128,7 +129,7 @@ class Feed:
     def number(self, place: int) -> int:
         """The number in the data of the sample at `place` of the newest batch."""
         epoch, places = self._newest
-        return self._samples.number(epoch, places[place])
+        return self._samples.number(epoch, places, place)
 
     def state(self) -> dict[str, int]:
         """Where the feed is, in plain numbers that any number of workers can go on from."""
@@ -180,15 +181,17 @@ class _OfIndexed:
         self._source, self._seed, self._shuffle = samples, seed, shuffle
         self._epoch = -1
 
-    def read(self, epoch: int, start: int, size: int, share: slice) -> tuple[Tensor, Tensor, int, bool]:
+    def read(self, epoch: int, start: int, size: int, share: slice) -> tuple[Tensor, Tensor, int, bool, int]:
         self._prepare(epoch)
         end = min(start + size, self.length)
-        inputs, targets = self._source.fetch(self._order[start:end][share])
-        return inputs, targets, end - start, end == self.length
+        wanted = self._order[start:end][share]
+        inputs, targets = self._source.fetch(wanted)
+        return inputs, targets, end - start, end == self.length, len(wanted) - len(inputs)
 
-    def number(self, epoch: int, place: int) -> int:
+    def number(self, epoch: int, places: range, place: int) -> int:
         self._prepare(epoch)
-        return int(self._order[place])
+        wanted = self._order[places.start : places.stop : places.step]
+        return int((self._source.readable(wanted) if isinstance(self._source, Skipping) else wanted)[place])
 
     def _prepare(self, epoch: int) -> None:
         if epoch != self._epoch:
@@ -201,7 +204,10 @@ class _OfStream:
 
     def __init__(self, stream: Stream) -> None:
         self.length = stream.length
-        self.read = stream.read
+        self._stream = stream
 
-    def number(self, epoch: int, place: int) -> int:
-        return place
+    def read(self, epoch: int, start: int, size: int, share: slice) -> tuple[Tensor, Tensor, int, bool, int]:
+        return *self._stream.read(epoch, start, size, share), 0
+
+    def number(self, epoch: int, places: range, place: int) -> int:
+        return places[place]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from volary.errors import DataError
+from volary.errors import CorruptSample, DataError
 
 if TYPE_CHECKING:
     import torch
@@ -99,7 +99,8 @@ class MapSamples:
         self.classes = classes
         self._dataset, self._name, self._collate = dataset, name, collate
         # one is read now: its shape is needed before the first step
-        first = collate([self._sample(0)], [0], name)
+        number, sample = self._first()
+        first = collate([sample], [number], name)
         self._nothing = first[0][:0], first[1][:0]
 
     def __len__(self) -> int:
@@ -107,12 +108,12 @@ class MapSamples:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of sample 0."""
+        """Shape of the first sample."""
         return tuple(self._nothing[0].shape[1:])
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """Type of sample 0."""
+        """Type of the first sample."""
         return self._nothing[0].dtype
 
     def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,9 +123,22 @@ class MapSamples:
             return self._nothing
         return self._collate([self._sample(number) for number in numbers], numbers, self._name)
 
+    def _first(self) -> tuple[int, Any]:
+        """The first sample that can be read, and its number. Raises CorruptSample if there is none."""
+        for number in range(len(self)):
+            try:
+                return number, self._sample(number)
+            except CorruptSample:
+                if number == len(self) - 1:
+                    raise
+        raise AssertionError("it is not empty")
+
     def _sample(self, number: int) -> Any:
         try:
             return self._dataset[number]
+        except CorruptSample as problem:
+            problem.index = number
+            raise
         except Exception as error:  # the user's code may raise anything
             error.add_note(f"while sample {number} of {self._name} was read")
             raise

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from volary.data.archive import Archive
 from volary.data.memory import scaled
-from volary.errors import DataError
+from volary.errors import CorruptSample, DataError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
 PIXELS_LIMIT = 64 * 2**20  # of one image: 8192 x 8192; its header says how many there are
@@ -73,7 +73,7 @@ class Decoder:
     side: int | None
 
     def __call__(self, picture: Picture) -> Tensor:
-        """Decode `picture`. Raises DataError, naming the file, if it is damaged."""
+        """Decode `picture`. Raises CorruptSample, naming the file, if it is damaged or cannot be read."""
         try:
             _refuse_large(picture.size(), FILE_LIMIT_BYTES, "bytes")
             with Image.open(io.BytesIO(picture.read())) as image:
@@ -83,7 +83,7 @@ class Decoder:
                     pixels = pixels.resize((self.side, self.side), Image.Resampling.BILINEAR)
                 values = np.array(pixels, dtype=np.uint8)
         except Exception as problem:  # decoders of foreign bytes raise whatever they like
-            raise DataError(f"{picture.name}: not an image that can be decoded ({problem})") from problem
+            raise CorruptSample(f"{picture.name}: not an image that can be decoded ({problem})") from problem
         return torch.from_numpy(values).view(*values.shape[:2], self.channels).permute(2, 0, 1)
 
 
@@ -108,7 +108,7 @@ class Pictures:
     _cached: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        first = self.decode(self.pictures[0])
+        first = self._first()
         fits = first.numel() * len(self) <= self.cache_bytes
         object.__setattr__(self, "input_shape", tuple(first.shape))
         # memory that is never written is never taken: a cache costs what was decoded so far
@@ -128,6 +128,16 @@ class Pictures:
         pixels = self._gathered(indices) if self._cache is not None else self._decoded(indices)
         return scaled(pixels, self.scale, self.shift), self.targets.index_select(0, indices)
 
+    def _first(self) -> Tensor:
+        """The first image that can be decoded, whose size all have. Raises CorruptSample if there is none."""
+        for picture in self.pictures:
+            try:
+                return self.decode(picture)
+            except CorruptSample:
+                if picture is self.pictures[-1]:
+                    raise
+        raise AssertionError("there is one")
+
     def _gathered(self, indices: Tensor) -> Tensor:
         assert self._cache is not None
         new = indices[~self._cached[indices]]
@@ -139,7 +149,11 @@ class Pictures:
     def _decoded(self, indices: Tensor) -> Tensor:
         pixels = torch.empty((len(indices), *self.input_shape), dtype=torch.uint8)
         for place, index in enumerate(indices.tolist()):
-            image = self.decode(self.pictures[index])
+            try:
+                image = self.decode(self.pictures[index])
+            except CorruptSample as problem:
+                problem.index = index
+                raise
             if tuple(image.shape) != self.input_shape:
                 raise DataError(
                     f"{self.pictures[index].name}: is {image.shape[2]}x{image.shape[1]} pixels, the first image "

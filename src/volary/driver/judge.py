@@ -69,6 +69,8 @@ def judge(
     step = keepers.steps(max((verdict.step for verdict in verdicts.values()), default=0))
     if own:
         raise _own_error(directory, watch, own, verdicts, step)
+    if keepers.corrupt:
+        raise noted(WorkerFailed(keepers.corrupt), directory, fixed_first=True)
     if keepers.refusal:
         raise BadInput(keepers.refusal)
     if not worker_first and (account := keepers.account()):

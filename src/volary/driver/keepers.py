@@ -75,6 +75,11 @@ class Keepers(Protocol):
         ...
 
     @property
+    def corrupt(self) -> str:
+        """Why the run's data cannot be gone on with, where they count what could not be read; empty if it can."""
+        ...
+
+    @property
     def unsaved(self) -> str:
         """Why the last checkpoint of a run that has ended is not there, where they write it; empty if it is."""
         ...
@@ -102,7 +107,7 @@ class Nobody:
 
     elastic = False
     ending = False
-    failure = refusal = unsaved = ""
+    failure = refusal = corrupt = unsaved = ""
     outcome = None
     services: Mapping[str, Service] = {}
 

@@ -116,6 +116,11 @@ class Served:
         return self._roster.outcome
 
     @property
+    def corrupt(self) -> str:
+        """By the roster."""
+        return self._roster.corrupt
+
+    @property
     def unsaved(self) -> str:
         """By the roster."""
         return self._roster.unsaved
@@ -218,5 +223,6 @@ def terms_of(session: Session) -> Terms:
         evaluate_every=session.evaluate.every.in_steps,
         checkpoint_every=session.checkpoint.every.in_steps,
         patience=session.evaluate.patience,
+        skip_corrupt=session.data.skip_corrupt,
         keep_best=session.checkpoint.keep_best,
     )

@@ -6,6 +6,7 @@ VolaryError               exit code 1
 ├── BadInput              2   the user can mend it before anything starts
 │   ├── SettingError      a setting's value; the session adds file, line and path
 │   ├── DataError         a data file that is missing, truncated, empty or not what it claims
+│   │   └── CorruptSample one sample that cannot be read; it is skipped, up to a share of an epoch
 │   │   └── TargetError   a target that the loss cannot be computed with
 │   └── RunError          a run that exists already, is missing, or is being written by someone else
 ├── WorkerFailed          3   a worker's own code raised
@@ -57,6 +58,15 @@ class TargetError(DataError):
     def of(self, sample: int) -> DataError:
         """The same, with the sample's number in the data."""
         return DataError(f"the target of sample {sample} is {self.target}; accepted: {self.accepted}")
+
+
+class CorruptSample(DataError):
+    """A sample that cannot be read; skipped, up to `data.skip_corrupt`. A data set of your own may raise it, too.
+
+    index: which one, once that is known.
+    """
+
+    index: int | None = None
 
 
 class RunError(BadInput):

@@ -44,7 +44,8 @@ class Account:
     """A run: its newest digest and what only a closer look tells.
 
     metrics: rows of (step, values), oldest first. ways: the newest choice of how layers travel, if there was one.
-    tallies: what was counted. members: events of workers and servers that came or went on the way.
+    tallies: what was counted. members: events of workers and servers that came or went on the way. corrupt: by split,
+    why each sample that was skipped could not be read.
     """
 
     digest: Digest
@@ -56,6 +57,7 @@ class Account:
     ways: Event | None = None
     tallies: list[Tally] = field(default_factory=list)
     members: list[Event] = field(default_factory=list)
+    corrupt: dict[str, list[str]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything in plain values, for `--json`."""
@@ -81,6 +83,7 @@ class Account:
             "ways": self.ways.data if self.ways else None,
             "tallies": [asdict(tally) for tally in self.tallies],
             "members": [{"at": event.at, "text": membership(event)} for event in self.members],
+            "corrupt": self.corrupt,
             "message": digest.message,
             "logs": self.logs,
         }
@@ -102,6 +105,7 @@ def _account(directory: RunDirectory, verify: bool) -> Account:
         metrics, started = reader.metrics(), reader.info().get("started_at")
         ways, tallies = list(reader.events(kind="ways")), reader.tallies()
         members = [event for event in reader.events() if event.kind in MEMBERSHIP]
+        corrupt = _corrupt(reader.events(kind="corrupt_sample"))
     follower.close()
     return Account(
         digest=digest,
@@ -113,7 +117,16 @@ def _account(directory: RunDirectory, verify: bool) -> Account:
         ways=ways[-1] if ways else None,
         tallies=tallies,
         members=members,
+        corrupt=corrupt,
     )
+
+
+def _corrupt(events: Iterable[Event]) -> dict[str, list[str]]:
+    """Each sample once: every life finds them again."""
+    found: dict[str, dict[str, None]] = {}
+    for event in events:
+        found.setdefault(str(event.data.get("split")), {})[str(event.data.get("reason"))] = None
+    return {split: sorted(reasons) for split, reasons in found.items()}
 
 
 def worker_times(rows: Iterable[StepRow]) -> list[WorkerTimes]:

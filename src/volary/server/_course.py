@@ -29,6 +29,7 @@ class Terms:
     workers, servers: that it begins with. replicas: servers that keep each shard. batch_size: samples of a global
     batch. steps: the run's length, given the steps of an epoch. evaluate_every, checkpoint_every: in steps, given those
     of an epoch; None: never. patience: evaluations in a row without a better one after which the run ends early.
+    skip_corrupt: share of an epoch's samples that may be lost, as they cannot be read.
     """
 
     workers: int
@@ -39,6 +40,7 @@ class Terms:
     evaluate_every: Callable[[int], int | None]
     checkpoint_every: Callable[[int], int | None]
     patience: int | None = None
+    skip_corrupt: float = 1.0
     keep_best: bool = True
 
 
@@ -92,6 +94,8 @@ class Course:
         self._measured_at = self._saved_at = state.closings
         self._final = False
         self._left_over = 0
+        self._skip_corrupt = terms.skip_corrupt
+        self._told_lost: dict[int, int] = {}
 
     @property
     def steps(self) -> int:
@@ -141,6 +145,24 @@ class Course:
         self.cuts.figures(worker, said)
         if self._patience is not None and self.cuts.best.waited >= self._patience:
             self.ending = self.ending or "finished"
+
+    @property
+    def corrupt(self) -> str:
+        """Why the run cannot go on with its data; empty while it can. Says once of each epoch what it lost."""
+        for epoch, lost in self.work.lost.items():
+            if lost > self._skip_corrupt * self.plan.samples:
+                return (
+                    f"{lost} of {self.plan.samples} samples of the train part could not be read, more than "
+                    f"data.skip_corrupt ({self._skip_corrupt:g} of an epoch) allows; `volary show` lists them all"
+                )
+            if lost and not self._told_lost:
+                self._told_lost[epoch] = lost
+                self._voice.said(
+                    "warning",
+                    None,
+                    {"step": self.steps, "text": "samples that cannot be read are skipped; `volary show` lists them"},
+                )
+        return ""
 
     def end_if_over(self) -> None:
         """Keep the last state, once nothing is left to do."""

@@ -13,13 +13,17 @@ from volary.server.portions import Portions
 
 @dataclass
 class Task:
-    """A contribution that has begun and is in no update yet. stolen_from: whose portions they were to be."""
+    """A contribution that has begun and is in no update yet. stolen_from: whose portions they were to be.
+
+    lost: samples of it that could not be read.
+    """
 
     contribution: Contribution
     portions: list[Portion]
     stolen_from: list[int]
     computed: bool = False
     done: bool = False
+    lost: int = 0
 
     @property
     def samples(self) -> int:
@@ -39,7 +43,7 @@ class Work:
     """Gives out contributions and closes updates. number, samples: of the newest update, and learnt from so far.
 
     Updates are made one by one as they are read from what a method returns, so that in between everything is as of the
-    one before; they must be read to the end before the next call.
+    one before; they must be read to the end before the next call. lost: by epoch, samples that could not be read.
     """
 
     def __init__(self, portions: Portions, closer: Closer, push_every: int, number: int = 0, samples: int = 0) -> None:
@@ -48,6 +52,7 @@ class Work:
         self._tasks: dict[Contribution, Task] = {}
         self._next: dict[int, int] = {}  # by worker, the least clock that has not been given to it
         self._active: set[int] = set()
+        self.lost: dict[int, int] = {}
 
     @property
     def open(self) -> bool:
@@ -111,14 +116,17 @@ class Work:
         task = self._tasks.get(Contribution(worker, clock))
         return task.stolen_from if task else []
 
-    def computed(self, worker: int, clock: int, finite: bool, now: float) -> Iterator[Closed]:
+    def computed(self, worker: int, clock: int, finite: bool, now: float, lost: int = 0) -> Iterator[Closed]:
         """Forward is over. Raises BadMessage for a contribution that was never begun, or is told twice."""
         task = self._task(worker, clock)
         if task is None:
             return iter(())
         if task.computed:
             raise BadMessage(f"rank {worker} computed its contribution {clock} twice")
+        if not 0 <= lost <= task.samples:
+            raise BadMessage(f"rank {worker} has lost {lost} samples of its contribution {clock}, of {task.samples}")
         task.computed = True
+        self._lose(task, lost)
         return self._close(self._closer.computed(task.contribution, task.samples, finite, now))
 
     def done(self, worker: int, clock: int, now: float) -> Iterator[Closed]:
@@ -147,15 +155,20 @@ class Work:
         return map(self._close_one, steps)
 
     def _close_one(self, step: Step) -> Closed:
+        lost = sum(self._tasks[one].lost for one in step.contributions)
         used = self._settled(step.contributions)
         self._settled(step.left_out)
         late = [self._tasks[contribution] for contribution in step.dropped]
         for task in late:
             self._again(task)
         scale = self.portions.plan.batch_size / used if step.whole and used else 1.0
+        if 0 < lost < used:
+            scale *= used / (used - lost)  # a mean over the samples that were read
         self.number += 1
-        without = (*step.dropped, *step.left_out)
-        return Closed(Closing(self.number, step.contributions, scale, self.samples, without), late)
+        contributions, without = step.contributions, (*step.dropped, *step.left_out)
+        if lost and lost == used:  # nothing of it could be read: nothing changes
+            contributions, without = (), (*without, *contributions)
+        return Closed(Closing(self.number, contributions, scale, self.samples, without), late)
 
     def _settled(self, contributions: Iterable[Contribution]) -> int:
         """Their samples are learnt from; returns how many."""
@@ -166,6 +179,12 @@ class Work:
         self.samples += samples
         return samples
 
+    def _lose(self, task: Task, lost: int) -> None:
+        task.lost += lost
+        epoch = task.portions[-1].epoch if task.portions else 0
+        self.lost[epoch] = self.lost.get(epoch, 0) + lost
+
     def _again(self, task: Task) -> None:
+        self._lose(task, -task.lost)  # others will
         del self._tasks[task.contribution]
         self.portions.again(task.portions)

@@ -78,11 +78,15 @@ class Ask(_Said, frozen=True):
 
 
 class Computed(_Said, frozen=True):
-    """Forward of the portion at `clock` is over. loss: the mean over its samples; finite: whether it is a number."""
+    """Forward of the portion at `clock` is over. loss: the mean over its samples; finite: whether it is a number.
+
+    lost: samples of it that could not be read.
+    """
 
     clock: int
     loss: float
     finite: bool
+    lost: int = 0
 
 
 class Done(_Said, frozen=True):
@@ -96,11 +100,12 @@ class Done(_Said, frozen=True):
 
 
 class Evaluated(_Said, frozen=True):
-    """The totals of one piece of an evaluation."""
+    """The totals of one piece of an evaluation. lost: samples of it that could not be read."""
 
     cut: int
     piece: int
     totals: list[float]
+    lost: int = 0
 
 
 class Figures(_Said, frozen=True):

@@ -48,7 +48,7 @@ class Roster:
 
     restored: the step of the checkpoint that the run goes on from, and its roster's state. outcome: how the run ended,
     once it has. failure: why it cannot go on, if it cannot: a sentence. Raises SettingError if the model cannot be had
-    with so many workers. lost_server: whose loss that is, if a server's.
+    with so many workers. lost_server: whose loss that is, if a server's. corrupt: the same sentence, if data's fault.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Roster:
         self.outcome: Outcome | None = None
         self.failure = ""
         self.lost_server: int | None = None
+        self.corrupt = ""
         self._terms, self._model, self._keeping = terms, model, keeping
         self._restore = restored[0] if restored else None
         self._state = state = msgspec.convert(restored[1], State) if restored else State()
@@ -282,7 +283,10 @@ class Roster:
             raise BadMessage(f"rank {rank} tells of work before there was any")
         match said:
             case Computed():
-                self._course.announce(self._course.work.computed(rank, said.clock, said.finite, now))
+                self._course.announce(self._course.work.computed(rank, said.clock, said.finite, now, said.lost))
+                if said.lost and (corrupt := self._course.corrupt):
+                    self.corrupt = corrupt
+                    self._fail(corrupt)
             case Done():
                 self._course.announce(self._course.work.done(rank, said.clock, now))
                 self._tallies.waited(rank, said.waited_ms)

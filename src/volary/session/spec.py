@@ -30,10 +30,14 @@ class Data:
     batch_size: int = 64  # samples per step, over all workers; where batches grow, of the first
     batch: Annotated[Any, Choice("volary.train.batches")] = "fixed"  # whether batches grow in the course of a run
     shuffle: bool = True  # a new order each epoch, given by train.seed; false: the source's order
+    skip_corrupt: float = (
+        0.01  # share of an epoch's samples that may be unreadable and are skipped; 0: the first ends all
+    )
 
     def __post_init__(self) -> None:
         settle(self)
         require(self.batch_size >= 1, "batch_size", self.batch_size, WHOLE)
+        require(0 <= self.skip_corrupt <= 1, "skip_corrupt", self.skip_corrupt, "0 to 1")
         largest, accepted = self.batch.largest(self.batch_size), f"at least batch_size, {self.batch_size}"
         require(largest >= self.batch_size, "batch.most", largest, accepted)
 

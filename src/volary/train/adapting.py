@@ -42,9 +42,9 @@ class Adapting:
             self._replace()
         self._now.start(late)
 
-    def vote(self, loss: float, *, busy: bool, ending: bool) -> None:
+    def vote(self, loss: float, *, busy: bool, ending: bool, lost: int = 0) -> None:
         """As it is now."""
-        self._now.vote(loss, busy=busy, ending=ending)
+        self._now.vote(loss, busy=busy, ending=ending, lost=lost)
 
     def agree(self) -> Agreed:
         """As it is now."""
@@ -53,9 +53,9 @@ class Adapting:
             self._adapt()
         return agreed
 
-    def apply(self) -> None:
+    def apply(self, scale: float = 1.0) -> None:
         """Let the step's update happen, and see whether ways change."""
-        self._now.apply()
+        self._now.apply(scale)
         self._adapt()
 
     def leave_out(self) -> None:

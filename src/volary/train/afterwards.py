@@ -10,6 +10,7 @@ import torch
 from volary.comm.group import check_backend
 from volary.data.feed import Feed
 from volary.data.idle import refuse_idle_workers
+from volary.errors import DataError
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.assemble import HeldBack, Model, build_model, choose_device
@@ -21,6 +22,8 @@ from volary.train.trial import try_session
 from volary.train.weights import load_weights, saved_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from volary.run.directory import RunDirectory
 
 
@@ -71,7 +74,19 @@ def load_model(directory: RunDirectory, step: int) -> Model:
     return model
 
 
-def evaluate_run(directory: RunDirectory, step: int) -> dict[str, float]:
-    """The figures of the checkpoint of `step` on the validation data, on the CPU in this process."""
+def evaluate_run(directory: RunDirectory, step: int, say: Callable[[str], None] = lambda _: None) -> dict[str, float]:
+    """The figures of the checkpoint of `step` on the validation data, on the CPU in this process.
+
+    say: told what could not be read. Raises DataError if that is more than the session allows.
+    """
     model = load_model(directory, step)
-    return measure(model.flow("evaluate"), HeldBack(model)(), torch.device("cpu"))
+    share = model.session.data.skip_corrupt
+
+    def unread(lost: int, samples: int) -> None:
+        if lost > share * samples:
+            raise DataError(f"{lost} of {samples} samples could not be read; data.skip_corrupt allows fewer")
+        if lost:
+            say(f"{lost} of {samples} samples could not be read; figures are of the others")
+
+    batches = HeldBack(model, told=lambda _, reason: say(reason))()
+    return measure(model.flow("evaluate"), batches, torch.device("cpu"), unread=unread)

@@ -26,20 +26,20 @@ class Alone:
         """Nobody has to be told."""
         late.come()
 
-    def vote(self, loss: float, *, busy: bool, ending: bool) -> None:
+    def vote(self, loss: float, *, busy: bool, ending: bool, lost: int = 0) -> None:
         """It is agreed at once."""
-        self._votes = votes.cast(loss, busy=busy, ending=ending, rank=0, world_size=1)
+        self._votes = votes.cast(loss, busy=busy, ending=ending, rank=0, world_size=1, lost=lost)
 
     def agree(self) -> Agreed:
         """What was voted."""
         return votes.read(self._votes)
 
-    def apply(self) -> None:
+    def apply(self, scale: float = 1.0) -> None:
         """Update all parameters."""
         assert self._update is not None
         self._recorder.enter("optimizer")
         self._update.prepare(self._recorder.step)
-        self._update.apply()
+        self._update.apply(scale)
 
     def leave_out(self) -> None:
         """Forget the step's gradients."""

@@ -13,6 +13,7 @@ from torch import nn
 
 from volary.data.feed import Feed, one_pass
 from volary.data.own import OwnSource
+from volary.data.skipping import Skipping
 from volary.data.stream import Stream
 from volary.errors import BadInput, DataError, SettingError
 from volary.errors.raised import raised
@@ -22,6 +23,7 @@ from volary.run.best import Best
 from volary.session.reference import UserObject
 from volary.train.carried import Carried
 from volary.train.checkpoint import Saver, Stateful
+from volary.train.corrupt import Corrupt, teller
 from volary.train.crossing import shared_of
 from volary.train.loop import Training
 from volary.train.precision import Precision
@@ -100,6 +102,13 @@ def open_data(session: Session, split: Split) -> Samples | Stream:
     return opened
 
 
+def readable(session: Session, samples: Samples | Stream, told: Callable[[int, str], None]) -> Samples | Stream:
+    """The samples without those that cannot be read, if the session lets them be skipped. told: of each of them."""
+    if isinstance(samples, Stream) or not session.data.skip_corrupt:
+        return samples
+    return Skipping(samples, told)
+
+
 def build_model(session: Session, device: torch.device) -> Model:
     """The session's network, fresh. Raises BadInput if the data cannot be opened, or the network or loss not made."""
     samples = open_data(session, "train")
@@ -127,8 +136,11 @@ def assemble(
 ) -> Training:
     """Everything that rank `rank` of `world_size` trains with; nothing of it has been restored yet."""
     data = session.data
+    length = None if isinstance(model.samples, Stream) else len(model.samples)
+    corrupt = Corrupt(length, data.skip_corrupt, recorder, bulletin)
+    samples = readable(session, model.samples, corrupt.tell)
     feed = Feed(
-        model.samples, data.batch_size, rank=rank, world_size=world_size, seed=session.train.seed, shuffle=data.shuffle
+        samples, data.batch_size, rank=rank, world_size=world_size, seed=session.train.seed, shuffle=data.shuffle
     )
     steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
     feed.limit(steps)
@@ -138,7 +150,7 @@ def assemble(
     best = Best()
     growth = data.batch.build(feed, recorder)
     carried = Carried()
-    parts: dict[str, Stateful] = {"update": update, "feed": feed, "best": best, "ways": carried}
+    parts: dict[str, Stateful] = {"update": update, "feed": feed, "best": best, "ways": carried, "corrupt": corrupt}
     saver = Saver(
         checkpoints,
         bulletin,
@@ -169,7 +181,7 @@ def assemble(
         evaluating=model.flow("evaluate"),
         feed=feed,
         growth=growth,
-        held_back=HeldBack(model, rank, world_size),
+        held_back=HeldBack(model, rank, world_size, teller(recorder, "test")),
         precision=precision,
         update=update,
         strategy=strategy,
@@ -177,6 +189,7 @@ def assemble(
         saver=saver,
         owing=carried,
         bulletin=bulletin,
+        corrupt=corrupt,
         best=best,
         steps=steps,
         steps_per_epoch=feed.steps_per_epoch or steps,
@@ -185,15 +198,20 @@ def assemble(
 
 
 class HeldBack:
-    """Makes one rank's batches of the data to evaluate on."""
+    """Makes one rank's batches of the data to evaluate on. told: of each sample that cannot be read."""
 
-    def __init__(self, model: Model, rank: int = 0, world_size: int = 1) -> None:
-        self._model, self._rank, self._world_size = model, rank, world_size
+    def __init__(
+        self, model: Model, rank: int = 0, world_size: int = 1, told: Callable[[int, str], None] = lambda *_: None
+    ) -> None:
+        self._model, self._rank, self._world_size, self._told = model, rank, world_size, told
+        self._samples: Samples | Stream | None = None
 
     def __call__(self) -> Iterator[Batch]:
         """One pass over this rank's share. Raises DataError if there is no validation data."""
-        batch_size = self._model.session.data.batch_size
-        return one_pass(self._model.held_back, batch_size, rank=self._rank, world_size=self._world_size)
+        session = self._model.session
+        if self._samples is None:
+            self._samples = readable(session, self._model.held_back, self._told)
+        return one_pass(self._samples, session.data.batch_size, rank=self._rank, world_size=self._world_size)
 
 
 def _update(session: Session, module: nn.Module, precision: Precision, feed: Feed, steps: int) -> Update:

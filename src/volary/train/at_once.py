@@ -24,7 +24,7 @@ class AtOnce:
         self, contribution: Contribution, module: nn.Module, recorder: Recorder, update: Update | None
     ) -> None:
         self.contribution, self._module, self._recorder, self._update = contribution, module, recorder, update
-        self._loss, self._busy, self._ending = 0.0, True, False
+        self._loss, self._busy, self._ending, self._lost = 0.0, True, False, 0
         self._agreed: Agreed | None = None
 
     @property
@@ -44,9 +44,9 @@ class AtOnce:
             votes_first=False, heard=self._hear, apply=None, travelled=self._travelled, applied=_nothing
         )
 
-    def vote(self, loss: float, *, busy: bool, ending: bool) -> None:
+    def vote(self, loss: float, *, busy: bool, ending: bool, lost: int = 0) -> None:
         """To be sent with the last gradients: only then is known what this rank has."""
-        self._loss, self._busy, self._ending = loss, busy, ending
+        self._loss, self._busy, self._ending, self._lost = loss, busy, ending, lost
         self.contribution.buckets.in_backward = True
 
     def agree(self) -> Agreed:
@@ -54,7 +54,7 @@ class AtOnce:
         contribution = self.contribution
         busy = contribution.close() and self._busy
         self._recorder.enter("exchange")
-        contribution.vote(self._loss, busy=busy, ending=self._ending)
+        contribution.vote(self._loss, busy=busy, ending=self._ending, lost=self._lost)
         contribution.exchange.release()
         contribution.exchange.settle()
         contribution.exchange.wait_for(lambda: self._agreed is not None)
@@ -64,12 +64,12 @@ class AtOnce:
         contribution.name_missing(agreed.busy)
         return agreed
 
-    def apply(self) -> None:
+    def apply(self, scale: float = 1.0) -> None:
         """Update all parameters."""
         assert self._update is not None
         self._recorder.enter("optimizer")
         self._update.prepare(self._recorder.step)
-        self._update.apply()
+        self._update.apply(scale)
 
     def leave_out(self) -> None:
         """Forget the step's gradients."""

@@ -137,9 +137,9 @@ class Contribution:
             return None
         return (seen[-1][1] - seen[0][1]) / max(1e-9, busy_s(how for how, _ in seen[1:]))
 
-    def vote(self, loss: float, *, busy: bool, ending: bool) -> None:
+    def vote(self, loss: float, *, busy: bool, ending: bool, lost: int = 0) -> None:
         """Send this rank's votes."""
-        cast = votes.cast(loss, busy=busy, ending=ending, rank=self._rank, world_size=self._world_size)
+        cast = votes.cast(loss, busy=busy, ending=ending, rank=self._rank, world_size=self._world_size, lost=lost)
         self._box.contribution.copy_(torch.tensor(cast))
         self.exchange.push(self.buckets.parcels)
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import torch
+
 from volary.exchange._collectives import add_up, take_all_from_first
 from volary.run.best import Best, not_numbers
 from volary.train.first_state import messages
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from volary.data.batch import Batch
@@ -26,9 +27,13 @@ def measure(
     device: torch.device,
     world_size: int = 1,
     progress: Callable[[str], None] = lambda _: None,
+    unread: Callable[[int, int], None] = lambda *_: None,
 ) -> dict[str, float]:
-    """The figures of `flow` over this rank's batches and those of all others. A collective call. Raises PeerLost."""
-    totals = flow.no_totals(device)
+    """The figures of `flow` over this rank's batches and those of all others. A collective call. Raises PeerLost.
+
+    unread: told how many samples could not be read, of how many; the figures are of the others.
+    """
+    totals, counts = flow.no_totals(device), torch.zeros(2, dtype=torch.float64, device=device)
     if world_size > 1:
         progress("exchange")
     with buffers_of_first(flow.module, world_size):
@@ -37,9 +42,12 @@ def measure(
             progress("evaluate")
             held = batch.to(device)
             totals += flow.measure(held.inputs, held.targets)
+            counts += torch.tensor([held.lost, held.lost + held.count], dtype=torch.float64)
     if world_size > 1:
         progress("exchange")
         add_up(totals)
+        add_up(counts)
+    unread(*map(round, counts.tolist()))
     return flow.figures(totals)
 
 

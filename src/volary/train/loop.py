@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from volary.errors import TargetError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from volary.session.spec import Session
     from volary.train.bulletin import Bulletin
     from volary.train.checkpoint import Owing, Saver
+    from volary.train.corrupt import Corrupt
     from volary.train.growth import Growth
     from volary.train.precision import Precision
     from volary.train.recorder import Recorder
@@ -38,10 +39,10 @@ Outcome = Literal["finished", "stopped", "left"]
 class Training:
     """Everything that one worker trains with.
 
-    evaluating: the second flow, on the same module. held_back: makes this rank's batches for it.
-    growth: lets batches grow, if they may. owing: what this rank owes to the sums. bulletin: of this life. steps: the
-    run's length and that of an epoch, as the feed counts them. asked_to_end: whether this worker was asked to end after
-    its step.
+    evaluating: the second flow, on the same module. held_back: makes this rank's batches for it. growth: lets batches
+    grow, if they may. corrupt: counts samples that cannot be read. owing: what this rank owes to the sums. bulletin: of
+    this life. steps: the run's length and that of an epoch, as the feed counts them. asked_to_end: whether this worker
+    was asked to end after its step.
     """
 
     session: Session
@@ -60,6 +61,7 @@ class Training:
     saver: Saver
     owing: Owing
     bulletin: Bulletin
+    corrupt: Corrupt
     best: Best
     steps: int
     steps_per_epoch: int
@@ -73,6 +75,7 @@ def train(it: Training) -> Outcome:
     it.recorder.begin_step()
     for batch in it.feed:  # goes on where the checkpoint stopped
         agreed = _learn(it, batch)
+        it.corrupt.count(batch, agreed)
         _update(it, agreed, batch)
         _end_step(it, batch, agreed)
         if (outcome := _between_steps(it, agreed)) is not None:
@@ -97,23 +100,31 @@ def _learn(it: Training, batch: Batch) -> Agreed:
             raise error.of(it.feed.number(error.place + sum(before.count for before in parts[: number - 1]))) from None
         share += loss.item() * part.weight
         if number == len(parts):
-            it.strategy.vote(share, busy=True, ending=it.asked_to_end())
+            it.strategy.vote(share, busy=True, ending=it.asked_to_end(), lost=batch.lost)
         enter("backward")
         it.precision.backward(loss, part.weight)  # a bucket leaves the moment its gradients exist
     if not parts:
-        it.strategy.vote(share, busy=False, ending=it.asked_to_end())
-    return it.strategy.agree()
+        it.strategy.vote(share, busy=False, ending=it.asked_to_end(), lost=batch.lost)
+    agreed = it.strategy.agree()
+    return replace(agreed, loss=agreed.loss * agreed.scale(batch.total))
 
 
 def _update(it: Training, agreed: Agreed, batch: Batch) -> None:
     if not agreed.not_finite:
-        it.strategy.apply()  # parameters change as their sums arrive
+        _apply(it, agreed, batch)
         return
     if it.session.train.on_nonfinite == "stop":
         raise not_finite(agreed.not_finite, it.recorder.step + 1, _origin(it, agreed, batch), it.saver.newest)
     it.strategy.leave_out()
     if it.rank == 0:  # all ranks leave it out
         it.recorder.event("skipped", ranks=list(agreed.not_finite))
+
+
+def _apply(it: Training, agreed: Agreed, batch: Batch) -> None:
+    if agreed.lost < batch.total:
+        it.strategy.apply(agreed.scale(batch.total))  # parameters change as their sums arrive
+    else:
+        it.strategy.leave_out()  # nothing of the batch could be read
 
 
 def _origin(it: Training, agreed: Agreed, batch: Batch) -> str:
@@ -179,7 +190,7 @@ def _grow(it: Training) -> bool:
         if agreed.not_finite:
             it.strategy.leave_out()
         else:
-            it.strategy.apply()
+            _apply(it, agreed, batch)
         return agreed
 
     def come_back() -> None:
@@ -194,5 +205,7 @@ def _grow(it: Training) -> bool:
 
 def _evaluate(it: Training) -> bool:
     it.strategy.settle()
-    figures = measure(it.evaluating, it.held_back(), it.device, it.world_size, it.recorder.enter)
+    figures = measure(
+        it.evaluating, it.held_back(), it.device, it.world_size, it.recorder.enter, it.corrupt.count_evaluated
+    )
     return record(it.recorder, it.best, it.evaluating.criterion, figures, first_rank=it.rank == 0)

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Step:
-    """What becomes of a step's sums. busy: how many ranks had samples. left_out: they change nothing."""
+    """What becomes of a step's sums. busy: how many ranks had samples. left_out: nothing changes. scale: a factor."""
 
     busy: int = 0
     left_out: bool = False
+    scale: float = 1.0
 
 
 class Overlapping:
@@ -98,7 +99,7 @@ class Overlapping:
             applied=self._applied,
         )
 
-    def vote(self, loss: float, *, busy: bool, ending: bool) -> None:
+    def vote(self, loss: float, *, busy: bool, ending: bool, lost: int = 0) -> None:
         """Send the votes; the step before must be settled, as its buckets are filled anew."""
         self._settle_step()
         if self._steps == WARM_STEPS + 1 and not self.contribution.exchange.behind:
@@ -106,7 +107,7 @@ class Overlapping:
         self._steps += 1
         self._step = self._recorder.step + 1
         self._update.prepare(self._recorder.step)
-        self.contribution.vote(loss, busy=busy, ending=ending)
+        self.contribution.vote(loss, busy=busy, ending=ending, lost=lost)
         self.contribution.buckets.in_backward = True
         self._began_s = time.perf_counter()
 
@@ -121,9 +122,9 @@ class Overlapping:
         self._busy = agreed.busy
         return agreed
 
-    def apply(self) -> None:
+    def apply(self, scale: float = 1.0) -> None:
         """From now on parameters change as their sums arrive."""
-        self._end_backward(_Step(self._busy))
+        self._end_backward(_Step(self._busy, scale=scale))
 
     def leave_out(self) -> None:
         """The sums still travel, as on all ranks, and change nothing."""
@@ -203,7 +204,7 @@ class Overlapping:
 
     def _apply_chunk(self, chunk: Chunk) -> None:
         if not self._now.left_out:
-            self._update.apply_chunk(chunk.index, [slot.users > 0 for slot in chunk.slots])
+            self._update.apply_chunk(chunk.index, [slot.users > 0 for slot in chunk.slots], self._now.scale)
 
     def _travelled(self, chunk: Chunk, travelled: Travelled) -> None:
         self._recorder.moved()

@@ -55,10 +55,11 @@ class Pieces:
             for group, rate in zip(rule.param_groups, rates, strict=True):
                 group["lr"] = rate
 
-    def apply(self, number: int, used: Sequence[bool]) -> None:
-        """Update the portions of chunk `number`; not those of parameters that no rank used."""
+    def apply(self, number: int, used: Sequence[bool], scale: float = 1.0) -> None:
+        """Update the portions of chunk `number`; not those of parameters that no rank used. scale: of gradients."""
         for value, portion, counts in zip(self._values[number], self._chunks[number], used, strict=True):
-            value.grad = self._clipped(portion.gradient) if counts else None
+            gradient = portion.gradient if scale == 1.0 else portion.gradient * scale
+            value.grad = self._clipped(gradient) if counts else None
         self._rules[number].step()
 
     def gather(self) -> dict[str, Any]:

@@ -49,11 +49,11 @@ class Strategy(Protocol):
         """
         ...
 
-    def vote(self, loss: float, *, busy: bool, ending: bool) -> None:
+    def vote(self, loss: float, *, busy: bool, ending: bool, lost: int = 0) -> None:
         """Say what all ranks must agree on, before the step's last backward pass.
 
         loss: this rank's share of the global batch's mean loss. busy: this rank has samples in this step. ending: it
-        was asked to end after this step. Raises PeerLost.
+        was asked to end after this step. lost: samples of its share that could not be read. Raises PeerLost.
         """
         ...
 
@@ -61,8 +61,8 @@ class Strategy(Protocol):
         """Backward is over: what all ranks agree on. Raises PeerLost."""
         ...
 
-    def apply(self) -> None:
-        """Let the step's update happen, now or as its sums arrive."""
+    def apply(self, scale: float = 1.0) -> None:
+        """Let the step's update happen, now or as its sums arrive. scale: a factor of all gradients."""
         ...
 
     def leave_out(self) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from volary.data.feed import Feed
 from volary.data.stream import Stream
-from volary.errors import BadInput, DataError, SettingError, TargetError
+from volary.errors import BadInput, CorruptSample, DataError, SettingError, TargetError
 from volary.errors.raised import raised
 from volary.network._dry_run import unchanged
 from volary.run.memory import WORKER_BYTES, available_bytes, judge
@@ -155,13 +155,25 @@ def _read(session: Session, samples: Samples | Stream, numbers: list[int]) -> tu
 
 def _fetched(session: Session, samples: Samples, numbers: list[int]) -> tuple[Tensor, Tensor]:
     try:
-        return samples.fetch(torch.tensor(numbers))
+        return _first_readable(session, samples, numbers)
     except BadInput:
         raise
     except Exception as error:
         number, cause = _culprit(samples, numbers) or (numbers[0], error)
         source = name_of(session.data.source)
         raise DataError(f"data {source!r}: sample {number} {raised(cause).predicate}") from cause
+
+
+def _first_readable(session: Session, samples: Samples, numbers: list[int]) -> tuple[Tensor, Tensor]:
+    """These samples; of corrupt ones, where the session lets them be skipped, the next that is not."""
+    for _ in range(len(samples)):
+        try:
+            return samples.fetch(torch.tensor(numbers))
+        except CorruptSample as problem:
+            if not session.data.skip_corrupt or problem.index is None:
+                raise
+            numbers = [(number + 1) % len(samples) if number == problem.index else number for number in numbers]
+    return samples.fetch(torch.tensor(numbers))
 
 
 def _culprit(samples: Samples, numbers: list[int]) -> tuple[int, Exception] | None:

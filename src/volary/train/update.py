@@ -75,13 +75,17 @@ class Update:
             self._pieces.set_lr(rates)
         self.lr = rates[0]
 
-    def apply_chunk(self, number: int, used: Sequence[bool]) -> None:
-        """Update the parameters in one chunk; used: of each, whether any rank had a gradient for it."""
+    def apply_chunk(self, number: int, used: Sequence[bool], scale: float = 1.0) -> None:
+        """Update the parameters in one chunk; used: whether any rank had a gradient for each; scale: of these."""
         assert self._pieces is not None
-        self._pieces.apply(number, used)
+        self._pieces.apply(number, used, scale)
 
-    def apply(self) -> None:
-        """Update all parameters."""
+    def apply(self, scale: float = 1.0) -> None:
+        """Update all parameters. scale: a factor of all gradients."""
+        if scale != 1.0:
+            for parameter in self._parameters():
+                if parameter.grad is not None:  # replaced: it may lie in memory that others read
+                    parameter.grad = parameter.grad * scale
         self._precision.unscale(self.optimizer)
         clip(self._parameters(), self._settings.clip_norm, self._settings.clip_value)
         self._precision.step(self.optimizer)

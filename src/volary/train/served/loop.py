@@ -86,7 +86,8 @@ def _learn(it: Served, task: Learn) -> None:
             loss = it.flow(part.inputs, part.targets)  # a layer waits only for its own parameters
         share += loss.item() * part.weight
         if last or not math.isfinite(share):
-            it.work.computed(task.clock, share * part.total / _count(portions), finite=math.isfinite(share))
+            there = max(1, _count(portions) - it.samples.lost)
+            it.work.computed(task.clock, share * part.total / there, finite=math.isfinite(share), lost=it.samples.lost)
         if it.work.is_dropped(task.clock):
             it.replica.leave_out(it.work.oldest_ahead)
             return
@@ -98,7 +99,8 @@ def _learn(it: Served, task: Learn) -> None:
         it.precision.backward(loss, part.weight)  # a chunk leaves the moment its gradients exist
     else:
         it.replica.step(it.work.oldest_ahead)
-    _end_step(it, task, portions, share * it.session.data.batch_size / _count(portions))
+    there = max(1, _count(portions) - it.samples.lost)
+    _end_step(it, task, portions, share * it.session.data.batch_size / there)
 
 
 def _leave_out(it: Served, task: Learn, part: Batch) -> None:
@@ -114,7 +116,7 @@ def _end_step(it: Served, task: Learn, portions: list[Portion], loss: float) -> 
     step = task.samples // it.session.data.batch_size
     it.recorder.end_step(
         epoch=portions[-1].epoch + portions[-1].end / len(it.samples.samples),
-        samples=_count(portions),
+        samples=_count(portions) - it.samples.lost,
         loss=loss,
         lr=it.base_lr * it.session.schedule.factor(step, it.steps),
         sent_bytes=it.replica.sent_bytes,
@@ -128,7 +130,7 @@ def _count(portions: list[Portion]) -> int:
 
 def _evaluate(it: Served, task: Evaluate) -> None:
     """A piece of an evaluation, of a state that servers keep."""
-    totals, size = it.evaluating.no_totals(it.device), it.session.data.batch_size
+    totals, size, lost = it.evaluating.no_totals(it.device), it.session.data.batch_size, 0
     assert it.held_back is not None
     with it.replica.as_of(task.cut) as kept:
         if not kept:  # the roster has given it up
@@ -136,8 +138,9 @@ def _evaluate(it: Served, task: Evaluate) -> None:
         for start in range(task.start, task.end, size):
             it.recorder.enter("evaluate")
             inputs, targets = it.held_back.fetch(torch.arange(start, min(start + size, task.end)))
+            lost += min(start + size, task.end) - start - len(inputs)
             totals += it.evaluating.measure(inputs.to(it.device), targets.to(it.device))
-    it.work.evaluated(task, totals.flatten().tolist())
+    it.work.evaluated(task, totals.flatten().tolist(), lost)
 
 
 def _say_figures(it: Served, task: Figure) -> None:
@@ -147,14 +150,16 @@ def _say_figures(it: Served, task: Figure) -> None:
 
 
 class Learning:
-    """The samples that are learnt from, by portions of an epoch's order."""
+    """The samples that are learnt from, by portions of an epoch's order. lost: of a contribution, could not be read."""
 
     def __init__(self, samples: Samples, session: Session) -> None:
         self.samples, self._seed, self._shuffle = samples, session.train.seed, session.data.shuffle
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+        self.lost = 0
 
     def parts(self, it: Served, portions: list[Portion]) -> Iterator[tuple[Batch, bool]]:
         """What passes through the network at once, and whether it is the last of a contribution."""
+        self.lost = 0
         for portion in portions:
             it.recorder.enter("data")
             batch = self._batch(portion, it.session.data.batch_size).to(it.device)
@@ -167,4 +172,6 @@ class Learning:
             order = epoch_order(len(self.samples), self._seed, portion.epoch, self._shuffle)
             self._order = portion.epoch, order
         inputs, targets = self.samples.fetch(self._order[1][portion.start : portion.end])
-        return Batch(inputs, targets, total, portion.epoch, portion.start // total, False)
+        lost = portion.end - portion.start - len(inputs)
+        self.lost += lost
+        return Batch(inputs, targets, total, portion.epoch, portion.start // total, False, lost)

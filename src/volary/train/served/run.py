@@ -19,8 +19,9 @@ from volary.server.client import Client
 from volary.server.link import Link
 from volary.server.messages import WorkerHello
 from volary.train.agreed_plan import describe
-from volary.train.assemble import build_model, choose_device, update_rule
+from volary.train.assemble import build_model, choose_device, readable, update_rule
 from volary.train.compare import code_facts, compare_with_first, setting_facts, shape_facts, user_objects
+from volary.train.corrupt import teller
 from volary.train.precision import Precision, check_precision
 from volary.train.seeds import seed_all
 from volary.train.served.colocated import server_beside
@@ -58,9 +59,9 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
         try_first(session, model, device, place, recorder)
         layout = lay_out(session, model.module, strategy.exchange.count(strategy.workers))
         seed_all(session.train.seed + 1 + place.rank)
-        samples, held_back = _indexed(model.samples), None
+        samples, held_back = _indexed(session, model.samples, teller(recorder, "train")), None
         if session.evaluate.every.unit != "never":
-            held_back = _indexed(model.held_back)
+            held_back = _indexed(session, model.held_back, teller(recorder, "test"))
         facts = _facts(member, session, model, layout)
         recorder.starting("waiting for the servers")
         recorder.enter("exchange")
@@ -151,7 +152,8 @@ def _connect(session: Session, member: Membership, transport: Transport) -> Call
     return connect
 
 
-def _indexed(samples: Samples | Stream) -> Samples:
+def _indexed(session: Session, samples: Samples | Stream, told: Callable[[int, str], None]) -> Samples:
+    samples = readable(session, samples, told)
     assert not isinstance(samples, Stream)  # open_data refuses it
     return samples
 

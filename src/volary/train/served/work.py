@@ -122,17 +122,17 @@ class Work:
         """Of a contribution that is not done: whether others have gone on without it. They are dropped in order."""
         return clock <= self._dropped
 
-    def computed(self, clock: int, loss: float, *, finite: bool) -> None:
-        """Forward of a contribution is over."""
-        self._say(Computed(clock, loss if finite else 0.0, finite))
+    def computed(self, clock: int, loss: float, *, finite: bool, lost: int) -> None:
+        """Forward of a contribution is over. lost: samples of it that could not be read."""
+        self._say(Computed(clock, loss if finite else 0.0, finite, lost))
 
     def done(self, clock: int, waited_s: float = 0.0) -> None:
         """A contribution is held, or there is none. waited_s: for parameters, before it. From any thread."""
         self._say(Done(clock, round(1000 * waited_s)))
 
-    def evaluated(self, task: Evaluate, totals: list[float]) -> None:
-        """A piece of an evaluation."""
-        self._say(Evaluated(task.cut, task.piece, totals))
+    def evaluated(self, task: Evaluate, totals: list[float], lost: int) -> None:
+        """A piece of an evaluation. lost: samples of it that could not be read."""
+        self._say(Evaluated(task.cut, task.piece, totals, lost))
 
     def figures(self, cut: int, figures: dict[str, float], value: float) -> None:
         """What an evaluation's totals mean."""
