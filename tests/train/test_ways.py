@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import pytest
@@ -43,6 +43,7 @@ def quickly(rank: int, world_size: int, one: Session, folder: str, **more: Any) 
 
 
 def sent(found: Trained) -> list[int]:
+    """Bytes by step; those that leave as a step ends may count for the next one, so that sums tell more than one."""
     return [row.sent_bytes for row in found.rows]
 
 
@@ -78,8 +79,7 @@ def test_a_warm_up_travels_as_it_is_and_ends_between_two_steps(workers):
     assert_resumed_equals_whole(everyone)
     whole, *_ = everyone[0]["warm"]
     assert len(whole.events("exchange")) == 2
-    bytes_sent = sent(whole)
-    assert max(bytes_sent[6:]) < 0.5 * min(bytes_sent[:4])
+    assert mean(sent(whole)[6:]) < 0.5 * mean(sent(whole)[:6])
 
 
 def with_small_layers(rank: int, world_size: int, sessions: dict[str, Session]) -> dict[str, list[Trained]]:
@@ -100,7 +100,7 @@ def test_factors_equal_one_device_and_a_run_resumes_with_the_ways_that_were_chos
         "out.weight": "exact", "out.bias": "exact",
     }  # fmt: skip
     assert resumed.events("ways") == [], "what was chosen is in the checkpoint"
-    assert sent(whole)[-2] < 0.6 * sent(whole)[1]
+    assert mean(sent(whole)[-6:]) < 0.6 * mean(sent(whole)[:3])
     alone = quickly(0, 1, one, str(tmp_path / "alone"))
     torch.testing.assert_close(whole.parameters, alone.parameters, rtol=0, atol=ROUNDING)
 
@@ -218,7 +218,7 @@ def test_ways_are_chosen_anew_when_links_change_on_all_ranks_together(workers):
     assert {layer for layer, way in after.items() if way == "onebit"} == {"large.weight", "back.weight"}
     assert [one["step"] for one in first.said if one.get("event") == "ways"] == [2, 11]
     assert len(first.events("exchange")) == 2, "the first choice changed nothing"
-    assert sent(first)[-2] < 0.5 * sent(first)[7]
+    assert mean(sent(first)[12:]) < 0.5 * mean(sent(first)[4:10])
 
 
 REFUSED = {
