@@ -134,6 +134,29 @@ def test_a_lab_with_a_host_that_is_cut_off_is_stopped_in_order_and_nobody_waits_
     assert Checkpoints(ending.directory.checkpoints).steps()[-1] == ending.step
 
 
+class UntilGone(Once):
+    """Cuts host 1 off, and interrupts once the worker there has said why it ended."""
+
+    gone = False
+
+    def look(self):
+        super().look()
+        if not self.act and not self.gone:
+            self.gone = "the driver has not answered for " in self.directory.log(1).read_text()
+            if self.gone:
+                raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_a_worker_on_the_cut_side_ends_by_itself_while_the_run_goes_on(opened, session, monkeypatch):
+    monkeypatch.setattr("volary.lab.training.GRACE_S", 10 * 60.0)  # longer than this test may take
+    lab, served = opened(hosts=2), ["strategy.exchange=server", "strategy.consistency=ssp"]
+    ending = train(lab, Training(session, [*LONG, *SOON, *served]), UntilGone(lambda: lab.cut(1)), timeout_s=300)
+    assert ending.state == "stopped"
+    with RunReader(ending.directory) as reader:
+        assert [event.rank for event in reader.events(kind="lost")] == [1]
+
+
 @pytest.mark.slow
 def test_a_host_that_is_cut_off_is_lost_and_the_run_goes_on_with_it_restored(opened, session):
     lab = opened(hosts=2, rate="1mbit")
