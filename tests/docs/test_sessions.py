@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from docs._pages import CHECKOUT, Block, every
+from docs._pages import CHECKOUT, Block, blocks, every
 from volary.comm.topology import described
-from volary.session import Session, starter
+from volary.session import Session, SessionError, starter
 
 BASE = "network: lenet\ndata: {source: digits}\n"
+README = CHECKOUT / "README.md"
 WHOLE = ("network", "data")
 
 
@@ -48,3 +49,13 @@ def test_readme_init_and_the_example_are_one_session() -> None:
     shown = next(block for block in every("yaml") if block.page.name == "README.md")
     sessions = [read(text) for text in (shown.text, starter(), (CHECKOUT / "examples" / "digits.yaml").read_text())]
     assert sessions[0] == sessions[1] == sessions[2]
+
+
+def test_the_mistake_that_readme_shows_is_told_so() -> None:
+    session, mistake = (
+        next(block.text for block in blocks(README) if block.language == language and wanted in block.text)
+        for language, wanted in (("yaml", "momentum"), ("text", "momentun"))
+    )
+    with pytest.raises(SessionError) as told:
+        read(session.replace("momentum", "momentun"))
+    assert str(told.value).startswith(mistake.removesuffix(", ...\n"))
