@@ -8,7 +8,7 @@ import pytest
 from monitor._made_runs import checkpoint, evaluated, finished, journal, new_run, rows, started, whole_run
 from volary.monitor.console import Console
 from volary.monitor.digest import Follower
-from volary.monitor.plain import PROGRESS_EVERY_S, START_AFTER_S, Plain
+from volary.monitor.plain import PROGRESS_EVERY_S, START_AFTER_S, Plain, progress
 from volary.run.directory import RunDirectory
 from volary.run.resuming import resuming
 
@@ -297,3 +297,17 @@ def test_the_end_is_told_as_the_driver_knows_it_though_the_disk_did_not_take_it(
         console.ended("failed", 46)
     assert "failed    at step 46 in" in out.getvalue()
     assert "running" not in out.getvalue()
+
+
+def test_of_a_loop_of_ones_own_only_what_it_tells_is_shown():
+    directory = new_run()
+    directory.session.write_text("function: train.py:train\nstrategy: {workers: 2}\n")
+    with journal(directory) as run, directory.lock():
+        started(run, 46)
+        run.steps(rows(1, 10, samples=0, epoch=0.0, loss=float("nan")))
+        run.metrics(10, {"loss": 0.25, "accuracy": 0.5})
+        run.steps(rows(11, 11, samples=0, epoch=0.0, loss=float("nan")))
+        said = progress(Follower(directory).look())
+    assert said.startswith("step 11/46: loss 0.25, lr 0.05")
+    assert "samples/s" not in said
+    assert "epoch" not in said

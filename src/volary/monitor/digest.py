@@ -37,7 +37,7 @@ class Measurement:
 class Digest:
     """A run at one moment; None says not known yet.
 
-    batch_size: samples of a step, where that was searched for in the run.
+    batch_size: samples of a step, where that was searched for in the run. recorded_loss: by a loop of the user's own.
     route: how contributions are exchanged, and why so; empty where nothing is, or nobody knows yet.
     warnings and news are of the life that the run is in; news holds the events since the last look. error: the kind of
     error that ended it (volary.errors). stopping: it was asked to end after its step. starting: what the start of this
@@ -54,6 +54,7 @@ class Digest:
     epochs_planned: float | None = None
     batch_size: int | None = None
     window: Window | None = None
+    recorded_loss: float | None = None
     left_s: float | None = None
     elapsed_s: float | None = None
     metric: str = ""
@@ -147,6 +148,7 @@ class Follower:
             epochs_planned=known_number(info, "epochs_planned"),
             batch_size=int(batch) if batch else None,
             window=window,
+            recorded_loss=self._reader.newest("loss") if self._session.function else None,
             left_s=self._left(step, planned, info),
             elapsed_s=self._elapsed(info, state),
             metric=info.get("metric", ""),

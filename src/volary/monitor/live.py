@@ -11,6 +11,7 @@ from volary.monitor.wording import (
     STOPPING,
     clean,
     duration,
+    epoch,
     hour,
     measured,
     number,
@@ -100,9 +101,12 @@ def _add_progress(table: Table, digest: Digest) -> None:
     of_epochs = f" of {number(digest.epochs_planned)}" if digest.epochs_planned else ""
     left = f"{duration(digest.left_s)} left" if digest.left_s is not None and digest.state == "running" else ""
     took = f"{duration(digest.elapsed_s)} so far" if digest.elapsed_s is not None and digest.state == "running" else ""
-    parts = (done, f"epoch {window.epoch:.1f}{of_epochs}", took, left)
+    which = epoch(window, digest.session)
+    parts = (done, f"{which}{of_epochs}" if which else "", took, left)
     table.add_row("", _text("   ".join(part for part in parts if part)))
-    table.add_row("training", _text("   ".join(training(window, digest.session, digest.batch_size))))
+    table.add_row(
+        "training", _text("   ".join(training(window, digest.session, digest.batch_size, digest.recorded_loss)))
+    )
 
 
 def _add_measured(table: Table, digest: Digest) -> None:

@@ -15,6 +15,7 @@ from volary.monitor.wording import (
     TROUBLE,
     clean,
     duration,
+    epoch,
     hour,
     measured,
     membership,
@@ -105,8 +106,9 @@ def progress(digest: Digest) -> str:
         return "no step yet"
     of = f"/{digest.steps_planned}" if digest.steps_planned else ""
     left = f", {duration(digest.left_s)} left" if digest.left_s is not None else ""
-    how = ", ".join(training(window, digest.session, digest.batch_size))
-    return f"step {digest.step}{of}, epoch {window.epoch:.1f}: {how}{left}"
+    how = ", ".join(training(window, digest.session, digest.batch_size, digest.recorded_loss))
+    where = ", ".join(part for part in (f"step {digest.step}{of}", epoch(window, digest.session)) if part)
+    return f"{where}: {how}{left}"
 
 
 def happened(event: Event, digest: Digest) -> str:

@@ -32,11 +32,23 @@ def number(value: float | None) -> str:
     return f"{value:.4g}"
 
 
-def training(window: Window, session: Outline, batch_size: int | None = None) -> list[str]:
-    """How training goes: loss, learning rate, speed, and the batch if it grew. Nobody knows the loss of an own loop."""
-    loss = [] if session.function else [f"loss {number(window.loss)}"]
+def training(
+    window: Window, session: Outline, batch_size: int | None = None, recorded: float | None = None
+) -> list[str]:
+    """How training goes: loss, learning rate, speed, and the batch if it grew.
+
+    recorded: the loss that a loop of the user's own recorded, if it did; what it does not tell is left out.
+    """
+    known = recorded if session.function else window.loss
+    loss = [] if known is None else [f"loss {number(known)}"]
+    speed = [f"{number(window.samples_per_s)} samples/s"] if window.samples_per_s or not session.function else []
     batch = [] if batch_size is None else [f"batch {batch_size}"]
-    return [*loss, f"lr {number(window.lr)}", f"{number(window.samples_per_s)} samples/s", *batch]
+    return [*loss, f"lr {number(window.lr)}", *speed, *batch]
+
+
+def epoch(window: Window, session: Outline) -> str:
+    """Which epoch it is; empty where a loop of the user's own does not tell."""
+    return f"epoch {window.epoch:.1f}" if window.epoch or not session.function else ""
 
 
 def duration(seconds: float) -> str:

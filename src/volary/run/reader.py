@@ -105,6 +105,11 @@ class RunReader:
             found.setdefault(name, []).append((step, _number(value)))
         return found
 
+    def newest(self, name: str) -> float | None:
+        """The newest value of a metric; None if it was never recorded."""
+        query = "SELECT value FROM metrics WHERE name = ? ORDER BY step DESC LIMIT 1"
+        return next((_number(value) for (value,) in self._rows(query, [name])), None)
+
     def recorded_steps(self) -> list[int]:
         """The steps that have spans, in order; none in a run of an older version."""
         there = next(self._rows(spans.IS_THERE), None)
