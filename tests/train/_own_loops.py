@@ -138,3 +138,33 @@ def stopping(worker: Any) -> int:
 
 def failing(worker: Any) -> float:
     return 1 / (worker.rank - worker.rank)
+
+
+def normalising(worker: Any) -> list[float]:
+    """A network with batch norm, whose statistics each rank then finds."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.Linear(8, CLASSES)).double()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for inputs, targets in worker.feed(points(24), batch_size=8):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    return [*model[1].running_mean.tolist(), *model[1].running_var.tolist()]
+
+
+def refused(worker: Any) -> list[str]:
+    """What distribute says to what it cannot take."""
+    said = []
+    embedding, lazy, model = nn.Embedding(5, 2, sparse=True), nn.LazyLinear(3), network()
+    one = torch.optim.SGD(model.parameters(), lr=0.1)
+    for given, optimizer in (
+        (model, [one, one]),
+        (embedding, torch.optim.SparseAdam(embedding.parameters())),
+        (lazy, torch.optim.SGD(lazy.parameters(), lr=0.1)),
+    ):
+        try:
+            worker.distribute(given, optimizer)
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}")
+    worker.distribute(model, one)
+    return said

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.distributed import HashStore
@@ -129,3 +130,47 @@ def test_what_a_function_returned_is_written_as_soon_as_it_can_be_and_else_the_r
     monkeypatch.setattr(run_script.time, "sleep", lambda _: path.parent.mkdir())
     run_script._keep(path, b"result")
     assert path.read_bytes() == b"result"
+
+
+def normalise(rank: int, world_size: int) -> Any:
+    return call(_own_loops.normalising, rank, world_size, 90)[0]
+
+
+def test_all_ranks_have_the_buffers_of_the_first(workers):
+    first, second = workers(2, normalise)
+    assert first == second
+    assert any(first)
+
+
+def test_what_cannot_be_distributed_is_one_sentence_that_says_what_can():
+    (several, sparse, lazy), _ = call(_own_loops.refused, 0, 1, 91)
+    assert several.startswith(
+        "BadInput: worker.distribute was given a list as the optimiser; accepted: one torch optim"
+    )
+    assert sparse == (
+        "BadInput: SparseAdam takes sparse gradients, and those that workers agree on are dense; accepted: Adam"
+    )
+    assert lazy.startswith(
+        "BadInput: worker.distribute: weight has no shape yet; accepted: a model that was called once"
+    )
+
+
+def test_numpy_comes_back_and_what_cannot_is_named_by_its_key_and_nothing_else_is_lost():
+    value = {
+        "accuracy": np.float32(0.5),
+        "curve": np.arange(3.0),
+        "model": {"state": network_state(), "itself": _own_loops.network()},
+        "names": ["a", (np.int64(3), object())],
+    }
+    found, refused = run_script.handed_back(value)
+    assert (found["accuracy"], found["curve"].tolist(), found["names"]) == (0.5, [0.0, 1.0, 2.0], ["a", (3, None)])
+    assert type(found["accuracy"]) is float
+    assert set(found["model"]["state"]) == set(network_state())
+    assert found["model"]["itself"] is None
+    assert refused == {"['model']['itself']": "Sequential", "['names'][1][1]": "object"}
+    assert run_script.handed_back(np.float64(2.0)) == (2.0, {})
+    assert run_script.handed_back(object()) == (None, {"": "object"})
+
+
+def network_state() -> dict[str, torch.Tensor]:
+    return _own_loops.network().state_dict()

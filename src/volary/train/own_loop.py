@@ -52,13 +52,15 @@ class Worker:
     def distribute(self, model: nn.Module, optimizer: Optimizer, passes: int = 1) -> tuple[nn.Module, Optimizer]:
         """Make `model` one of the run's replicas; returns both arguments, for use as before.
 
-        Parameters and buffers become rank 0's. From now on gradients leave as `loss.backward()` makes them, and when it
-        returns they are the mean over all workers' samples: clip or log them as before. passes: calls of `backward`
-        before each `optimizer.step()`, if you accumulate gradients; the last one waits for the others. Raises
-        RanksDiffer if shapes differ, and Stopped out of `optimizer.step()` when the run is asked to end.
+        Parameters and buffers become rank 0's, buffers again with each step. From now on gradients leave as
+        `loss.backward()` makes them, and when it returns they are the mean over all workers' samples: clip or log them
+        as before. passes: calls of `backward` before each `optimizer.step()`, if you accumulate gradients; the last one
+        waits for the others. Raises BadInput for what cannot be distributed, RanksDiffer if shapes differ, and Stopped
+        out of `optimizer.step()` when the run is asked to end.
         """
         if self._strategy is not None:
             raise BadInput("worker.distribute was called twice; a run has one model and one optimiser")
+        _refuse(model, optimizer)
         model = self._script.strategy.partition.part(model).to(self.device)
         self._recorder.enter("exchange")
         compare(self._bulletin, "shapes", shape_facts(model))
@@ -77,7 +79,7 @@ class Worker:
         )
         strategy.start(Late())
         self._strategy = strategy
-        OwnStep(strategy, self._share, self._recorder, self._pulse, passes).attach(model, optimizer)
+        OwnStep(strategy, self._share, self._recorder, self._pulse, passes, self.world_size).attach(model, optimizer)
         self._recorder.enter("between steps")
         return model, optimizer
 
@@ -114,6 +116,22 @@ class Worker:
         """Write metrics of this moment into the run; those of rank 0 are kept."""
         if self.rank == 0:
             self._recorder.metrics({name: float(value) for name, value in metrics.items()})
+
+
+def _refuse(model: Any, optimizer: Any) -> None:
+    """Raise BadInput for what cannot be distributed, and say what can."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise BadInput(
+            f"worker.distribute was given a {type(optimizer).__name__} as the optimiser; accepted: one torch optimiser "
+            "(a second one may step without it: gradients agree in backward)"
+        )
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise BadInput("SparseAdam takes sparse gradients, and those that workers agree on are dense; accepted: Adam")
+    if lazy := [name for name, one in model.named_parameters() if torch.nn.parameter.is_lazy(one)]:
+        raise BadInput(
+            f"worker.distribute: {lazy[0]} has no shape yet; accepted: a model that was called once on a batch, which "
+            "gives lazy layers their shapes, before its optimiser is made"
+        )
 
 
 class OwnFeed:

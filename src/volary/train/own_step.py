@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.errors import SettingError, Stopped
+from volary.exchange._collectives import take_all_from_first
 from volary.exchange._plain_layers import only_looks
+from volary.train.first_state import messages
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -31,9 +33,12 @@ class Share:
 class OwnStep:
     """Turns a user's calls of `backward` and `optimizer.step` into a step of the run. passes: backward passes in it."""
 
-    def __init__(self, strategy: Strategy, share: Share, recorder: Recorder, pulse: Pulse, passes: int) -> None:
+    def __init__(
+        self, strategy: Strategy, share: Share, recorder: Recorder, pulse: Pulse, passes: int, world_size: int
+    ) -> None:
         self._strategy, self._share, self._recorder, self._pulse = strategy, share, recorder, pulse
-        self._passes = passes
+        self._passes, self._world_size = passes, world_size
+        self._buffers: list[Tensor] = []
         self._passed = 0  # backward passes that have not been agreed on
         self._in_backward = False
         self._agreed = False
@@ -41,6 +46,7 @@ class OwnStep:
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Listen to both; after the strategy has, so that it has a gradient before this does."""
+        self._buffers = list(model.buffers())
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
@@ -80,6 +86,9 @@ class OwnStep:
         agreed = self._strategy.agree()
         self._ending = self._ending or agreed.ending
         self._passed, self._in_backward, self._agreed = 0, False, True
+        if self._world_size > 1:  # of batch norm, say: any rank may evaluate, and all find the same
+            for group in messages(self._buffers):
+                take_all_from_first(group)
 
     def _before(self, _optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         if len(arguments) > 1 or named:  # torch gives the optimiser itself as the first

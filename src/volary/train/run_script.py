@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from volary.comm.gloo import cut
@@ -20,6 +20,11 @@ from volary.train.loop import Outcome
 from volary.train.own_loop import Worker
 from volary.train.run_session import joined
 from volary.train.seeds import seed_all
+from volary.train.state_file import packed, unpacked
+
+_ACCEPTED = (
+    "tensors, numbers, text, NumPy arrays, and lists, tuples and dicts of these (of a module, return its state_dict())"
+)
 
 if TYPE_CHECKING:
     from volary.train.process import Membership
@@ -51,17 +56,45 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
             raise
         finally:
             worker.close()
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    try:
-        torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
-    except Exception as error:  # whatever torch says of a type that it would not load
-        raise BadInput(
-            f"train(worker) returned a {type(value).__name__}; accepted: tensors, numbers, text, and lists, tuples and "
-            "dicts of these (of a module, return its state_dict())"
-        ) from error
-    _keep(directory.results / f"rank-{place.rank}.pt", buffer.getvalue())
+    value, refused = handed_back(value)
+    if "" in refused:
+        raise BadInput(f"train(worker) returned a {refused['']}; accepted: {_ACCEPTED}")
+    for where, kind in refused.items():
+        recorder.event(
+            "warning",
+            text=f"what train(worker) returned at {where} is a {kind}, and comes back as None; accepted: {_ACCEPTED}",
+        )
+    _keep(directory.results / f"rank-{place.rank}.pt", packed(value))
     return "finished"
+
+
+def handed_back(value: Any, where: str = "") -> tuple[Any, dict[str, str]]:
+    """What can be handed back of a value, and by its place the type of each part that cannot, and is None."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        value = torch.tensor(value)
+    if _loads(value):
+        return value, {}
+    if not isinstance(value, dict | list | tuple):
+        return None, {where: type(value).__name__}
+    refused: dict[str, str] = {}
+    parts = []
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        found, missing = handed_back(part, f"{where}[{key!r}]")
+        parts.append((key, found))
+        refused |= missing
+    if isinstance(value, dict):
+        return dict(parts), refused
+    return (list if isinstance(value, list) else tuple)(part for _, part in parts), refused
+
+
+def _loads(value: Any) -> bool:
+    try:
+        unpacked(packed(value), Path("result"))
+    except Exception:  # whatever pickle says of a type, and what would not be loaded
+        return False
+    return True
 
 
 def _keep(path: Path, data: bytes) -> None:
