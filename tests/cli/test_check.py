@@ -235,11 +235,11 @@ def test_a_session_that_fits_has_no_warning(check):
         ),
         (
             "data.source=data.py:Unfit",
-            "sample 19: its target is 3; accepted: 0 to 2, since the network gives 3 outputs, one for each class",
+            "the target of sample 19 is 3; accepted: 0 to 2, since the network gives 3 outputs, one for each class",
         ),
         (
             "data.source=data.py:Unseen",
-            "validation data: sample 0: its target is 7; accepted: 0 to 2, since the network gives 3 outputs",
+            "validation data: the target of sample 0 is 7; accepted: 0 to 2, since the network gives 3 outputs",
         ),
         (
             "train.device=cuda strategy.workers=64",
@@ -268,7 +268,7 @@ def test_what_training_would_refuse_is_refused_in_one_sentence(check, settings, 
     ("settings", "part"),
     [
         ("data.source=data.py:Ragged", "sample 19 is (7,) torch.float32, sample 0 is (6,) torch.float32; accepted:"),
-        ("data.source=data.py:Whole", "nothing is held back to evaluate on; accepted:"),
+        ("data.source=data.py:Whole", "so there is no validation data to evaluate on; accepted:"),
         ("data.source=data.py:Whole", "or the setting evaluate.every=never"),
         (
             "data.source=data.py:Other",
