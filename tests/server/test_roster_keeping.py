@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from server._play import FIRST_SERVER, Play, Shelf
-from volary.server.messages import Evaluate, Figure, Keep, Kept, Learn, Release, Save, Saved
+from volary.server.messages import Evaluate, Evaluated, Figure, Keep, Kept, Learn, Release, Save, Saved
 
 # Evaluation
 
@@ -205,3 +205,17 @@ def test_every_kept_state_is_released():
     play.to_the_end(Random(5))
     kept, released = play.heard(FIRST_SERVER, Keep), play.heard(FIRST_SERVER, Release)
     assert sorted(one.cut for one in kept) == sorted(one.cut for one in released)
+
+
+def test_an_evaluation_says_how_many_samples_could_not_be_read_and_once_while_it_is_the_same():
+    play = Play("bsp", workers=1, samples=24, held_back=10, evaluate_every=lambda _: 1)
+    while not play.roster.outcome:
+        play.ask(0)
+        if play.tasks[0] and isinstance(play.tasks[0][0], Evaluate):
+            task = play.tasks[0].popleft()
+            play.say(0, Evaluated(task.cut, task.piece, [10.0], 2))
+        play.turn(0)
+    assert len(play.said("evaluated")) == 3
+    assert [data["text"] for _, data in play.said("warning")] == [
+        "2 of 10 samples of the test part could not be read; figures are of the others; `volary show` lists them"
+    ]

@@ -14,7 +14,7 @@ from volary.server.messages import Evaluate, Evaluated
 @dataclass
 class Measuring:
     """The evaluation of a cut, in pieces. free: pieces that nobody has; at: who has which; asked: who is to say what
-    the totals mean.
+    the totals mean; lost: by piece, samples that could not be read.
     """
 
     bounds: list[tuple[int, int]]
@@ -22,6 +22,7 @@ class Measuring:
     at: dict[int, int] = field(default_factory=dict)
     totals: dict[int, list[float]] = field(default_factory=dict)
     asked: int | None = None
+    lost: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.free = deque(range(len(self.bounds)))
@@ -47,6 +48,7 @@ class Measuring:
             raise BadMessage(f"rank {worker} measured {len(said.totals)} totals, and others another number")
         del self.at[said.piece]
         self.totals[said.piece] = said.totals
+        self.lost[said.piece] = said.lost
 
     def summed(self) -> list[float]:
         """The totals of all pieces, in an order that does not depend on who was first."""

@@ -56,6 +56,7 @@ class Cuts:
         self._to_save: deque[Cut] = deque()
         self._saving: Saving | None = None
         self.unsaved = ""
+        self._told_lost = 0  # of the newest evaluation
         self._lost: int | None = None  # the newest update whose state could not be saved
         self._again: Cut | None = None  # to be saved again, at some time
         self._again_at: float | None = None
@@ -123,6 +124,8 @@ class Cuts:
         if self._measured(worker, said.cut).asked != worker:
             raise BadMessage(f"rank {worker} tells the figures of cut {said.cut}, which it was not asked for")
         cut = self._open[said.cut]
+        if cut.measuring is not None:
+            self._say_lost(cut.step, sum(cut.measuring.lost.values()))
         cut.measuring = None
         better = self.best.judge(said.value, cut.step, higher_is_better=self._measure.higher_is_better)
         if better:
@@ -134,6 +137,12 @@ class Cuts:
             {"step": cut.step, "figures": said.figures, "metric": self._measure.metric, "best": better},
         )
         self.go_on()
+
+    def _say_lost(self, step: int, lost: int) -> None:
+        if lost and lost != self._told_lost:
+            text = f"{lost} of {self._measure.held_back} samples of the test part could not be read; figures are of "
+            self._voice.said("warning", None, {"step": step, "text": f"{text}the others; `volary show` lists them"})
+        self._told_lost = lost
 
     def left(self, worker: int) -> None:
         """A worker has gone; others measure what it has not."""
