@@ -179,3 +179,13 @@ def test_ranks_with_other_settings_see_a_table_of_them_before_the_first_step():
         assert "ranks differ, so nothing was started:" in said_lines
         assert "  setting optimizer.lr: rank 0: 0.01; rank 1: 0.02" in said_lines
     assert last_step(RunDirectory(Path("runs/it"))) == 0
+
+
+@pytest.mark.slow  # as what any engine starts; here it is rank 0 under a launcher
+def test_a_session_that_does_not_fit_is_refused_by_rank_0_before_the_first_step():
+    with running(*torchrun(session(), "loss=mse", max_restarts=0)) as run:
+        ended = run.ended(at_most_s=90)
+        assert ended.status != 0
+        assert "mse takes the shape of the data's targets, (samples)" in run.text()
+        assert "Traceback (most recent call last)" not in run.text().partition("mse takes")[0]
+        assert last_step(run.directory) == 0
