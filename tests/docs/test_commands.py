@@ -32,8 +32,10 @@ def _lines() -> dict[str, Block]:
 
 
 def _parameter(command: str, block: Block) -> object:
-    takes_long = re.search(r"volary (train|resume|check|bench)", command) and block.page != README
-    marks = [pytest.mark.slow] if takes_long else []  # seconds each; README has the like of them
+    takes_long = (
+        re.search(r"volary (train|resume|check|bench|evaluate .*--checkpoint)", command) and block.page != README
+    )
+    marks = [pytest.mark.slow] if takes_long else []  # seconds each; the like of them is run always
     return pytest.param(command, block, id=f"{block.page.name}: {command}", marks=marks)
 
 
