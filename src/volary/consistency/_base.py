@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.consistency._with_all import WithAll
-
 if TYPE_CHECKING:
     from volary.server.closing import Closer
 
@@ -59,4 +57,6 @@ class Consistency:
         first: the clock that the run begins with. samples: how many were learnt from before. Raises SettingError if a
         setting does not fit the number of workers.
         """
+        from volary.consistency._with_all import WithAll  # reading a session needs no more than the settings
+
         return WithAll(first, early=True)
