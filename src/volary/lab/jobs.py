@@ -15,6 +15,8 @@ from typing import IO
 
 from volary.lab.namespaces import Space
 
+LOST_WAKE_S = 1.0  # a kernel was seen that did not wake who polled for a process that had ended
+
 # A shell around the command: the folder has to be entered after the mounts are, and only children of who has entered a
 # pid namespace are in it. nsenter would fork one, but stops itself when that stops: then nobody would see it end. A
 # shell waits for the end alone; what it says of a signal goes nowhere, while the command writes where it would.
@@ -89,12 +91,12 @@ class Job:
 
 def wait_any(jobs: Sequence[Job], timeout_s: float | None = None) -> None:
     """Return when one of the jobs has ended, or the time is over (None: never). Sleeps; it takes no core."""
-    if any(job.status is not None for job in jobs):
-        return
-    poll = select.poll()
-    for job in jobs:
-        poll.register(job._end, select.POLLIN)
-    poll.poll(None if timeout_s is None else max(0.0, timeout_s) * 1000)
+    deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+    while all(job.status is None for job in jobs) and (left_s := deadline - time.monotonic()) > 0:
+        poll = select.poll()
+        for job in jobs:
+            poll.register(job._end, select.POLLIN)
+        poll.poll(min(left_s, LOST_WAKE_S) * 1000)
 
 
 def end_all(jobs: Sequence[Job], grace_s: float) -> None:
