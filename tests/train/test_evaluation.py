@@ -46,7 +46,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 def test_figures_that_are_no_numbers_are_a_warning_and_training_goes_on():
-    # of 41 points the first is held back, too, and the loss of all samples is the mean
+    # of 41 points the first is for validation, too, and the loss of all samples is the mean
     source = {"name": "spoilt_points", "spoilt": [0]}
     one = session("Exact", source=source, evaluate={"every": "3 steps"}, train={"steps": 6, "on_nonfinite": "skip"})
     kept = trained(0, 1, one)

@@ -87,7 +87,7 @@ def admit_only(descriptor: int, sources: Collection[str]) -> None:
 
 
 def close(descriptor: int) -> bool:
-    """Close the listening socket behind `descriptor`, which stays the library's, for good. Raises OSError.
+    """Close the listening socket behind `descriptor`, which stays the library's. Raises OSError.
 
     False if no epoll of this process waits for it: nothing was done. Safe while another thread accepts: what takes its
     place says that nobody waits, as the old one would.

@@ -137,7 +137,7 @@ class Drive:
         return not gone and any(lost.kind != "died" for lost in self._watch.lost)
 
     def _reached(self) -> int:
-        """The newest step that anybody told of."""
+        """The newest step that a worker has reported."""
         return self._keepers.steps(max((worker.step for worker in self._watch.workers.values()), default=0))
 
     def _why_closed(self) -> str:

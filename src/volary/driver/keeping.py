@@ -45,7 +45,7 @@ class Keeping:
 def restored(checkpoints: Checkpoints, journal: Journal) -> tuple[int, dict[str, Any]] | None:
     """The step of the newest whole checkpoint and the roster's state in it, if the run has one.
 
-    Damaged ones are told of and set aside. Raises RunError if all are damaged.
+    Damaged ones are reported and set aside. Raises RunError if all are damaged.
     """
     manifest, warnings = checkpoints.take_up()
     for text in warnings:

@@ -39,7 +39,7 @@ class Slow:
 
 
 class Stragglers:
-    """Told of all steps; `look` says what is new. lock_step: all wait for the slowest of them."""
+    """Is given all steps' rows; `look` says what is new. lock_step: all wait for the slowest of them."""
 
     def __init__(self, *, lock_step: bool) -> None:
         self._lock_step = lock_step

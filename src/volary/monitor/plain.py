@@ -27,7 +27,7 @@ from volary.monitor.wording import (
 from volary.run.reader import Event
 
 PROGRESS_EVERY_S = 10.0
-START_AFTER_S = 2.0  # a start that takes longer is told of
+START_AFTER_S = 2.0  # a start that takes longer is reported
 
 
 class Plain:
