@@ -52,7 +52,7 @@ class Shelf:
 class Served:
     """Of slices in the order in which forward uses them. gates: of each parameter, and before which slices it stands.
 
-    held: told of each contribution that all servers hold. came: told of each slice's values that are here.
+    held: called with each contribution that all servers hold. came: with each slice's values that are here.
     Used by the training thread, but for what is said otherwise.
     """
 

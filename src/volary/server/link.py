@@ -50,7 +50,7 @@ class Desk(Protocol):
 class Link:
     """Carries what `client` wants said, the most urgent first, and what servers answer.
 
-    connect: opens a channel to a server at an address; raises ConnectionLost. unreachable: told of a server that no
+    connect: opens a channel to a server at an address; raises ConnectionLost. unreachable: called with a server that no
     connection can be had to. changed: notified whenever something that somebody may wait for has changed; held while
     the client is asked.
     """
