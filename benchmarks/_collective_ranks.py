@@ -19,8 +19,8 @@ from torch import distributed
 
 from volary.bench.entrants import TORCH, Entrant, Field
 from volary.bench.meeting import met
-from volary.comm import topology
-from volary.comm.links import Links
+from volary.comm.topology import topology
+from volary.comm.topology.links import Links
 from volary.placement import find
 
 TIMEOUT_S = 60.0
@@ -32,7 +32,7 @@ def main() -> None:
     size_bytes, rounds, calls = map(int, numbers)
     torch.set_num_threads(1)
     with met(find(), TIMEOUT_S) as ranks:
-        field = Field(ranks, topology.find(ranks.bulletin(), Links(ranks.rank, ranks.world_size)))
+        field = Field(ranks, topology.find(Links(ranks.group())))
         numel = size_bytes // VALUE_BYTES // ranks.world_size * ranks.world_size
         sides = [field.entrant(collective, name, numel) for name in (way, TORCH)]
         for side in sides:

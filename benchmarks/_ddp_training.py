@@ -16,15 +16,16 @@ from _in_lab import be_rank
 from volary.data.feed import Feed
 from volary.session.spec import Session
 from volary.train.assemble import HeldBack, build_model
-from volary.train.evaluation import measure
+from volary.train.evaluation import over_all, totals
 from volary.train.run_session import joined
-from volary.train.seeds import seed_all
+from volary.train.state.seeds import seed_all
 
 if TYPE_CHECKING:
+    from volary.comm.groups.group import Group
     from volary.run.verdict import Outcome
-    from volary.train.process import Membership
-    from volary.train.pulse import Pulse
-    from volary.train.recorder import Recorder
+    from volary.train.member.process import Membership
+    from volary.train.member.pulse import Pulse
+    from volary.train.recording.recorder import Recorder
 
 CPU = torch.device("cpu")
 
@@ -34,24 +35,24 @@ def train(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # there is nothing to save
     torch.set_num_threads(1)
     session = Session.read(member.directory.session)
-    with joined(member, recorder, CPU) as bulletin:
-        accuracies = _accuracies(session, bulletin.rank, bulletin.world_size, recorder)
+    with joined(member, recorder, CPU) as group:
+        accuracies = _accuracies(session, group, recorder)
     if member.place.rank == 0:
         (member.directory.results / "accuracies.json").write_text(json.dumps(accuracies), encoding="utf-8")
     return "finished"
 
 
-def _accuracies(session: Session, rank: int, world_size: int, recorder: Recorder) -> list[tuple[int, float]]:
+def _accuracies(session: Session, group: Group, recorder: Recorder) -> list[tuple[int, float]]:
     """The steps done and the share of right answers, at each evaluation and at the end."""
     data, steps = session.data, session.train.steps
     assert steps is not None
     seed_all(session.train.seed)
     model = build_model(session, CPU)
-    evaluating, held_back = model.flow("evaluate"), HeldBack(model, rank, world_size)
+    evaluating, held_back = model.flow("evaluate"), HeldBack(model, group.rank, group.size)
     module = DistributedDataParallel(model.module, **TUNED)
     rule = session.optimizer
     optimizer = torch.optim.SGD(module.parameters(), lr=rule.lr, momentum=rule.momentum, **FUSED)
-    feed = Feed(model.samples, data.batch_size, rank=rank, world_size=world_size, seed=session.train.seed)
+    feed = Feed(model.samples, data.batch_size, rank=group.rank, world_size=group.size, seed=session.train.seed)
     feed.limit(steps)
     found = []
     for number, batch in enumerate(feed, start=1):
@@ -60,8 +61,8 @@ def _accuracies(session: Session, rank: int, world_size: int, recorder: Recorder
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if number == steps or session.evaluate.every.ends(number, steps):
-            figures = measure(evaluating, held_back(), CPU, world_size, recorder.enter)
-            found.append((number, figures["accuracy"]))
+            measured, *_ = over_all(*totals(evaluating, held_back(), CPU, recorder.enter), group)
+            found.append((number, model.criterion.figures(measured)["accuracy"]))
     return found
 
 

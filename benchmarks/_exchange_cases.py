@@ -9,8 +9,8 @@ from typing import Any
 from _in_lab import HERE
 from volary.session.spec import Session
 
-LOSSLESS = {"exchange": "auto"}
-LOSSY = {"exchange": {"name": "auto", "allow": ["onebit"]}}
+LOSSLESS = {"codec": "auto"}
+LOSSY = {"codec": {"name": "auto", "allow": ["onebit"]}}
 SETTLED = 12  # steps until auto has chosen, and what it chose is in use
 
 

@@ -9,8 +9,8 @@ from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from volary.lab import rates
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.reader import RunReader
 
 TURNS = "turns.json"  # among a run's results
 CARRIED = 0.957  # of a link's rate is TCP payload, with frames of 1500 bytes

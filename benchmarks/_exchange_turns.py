@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
@@ -24,21 +24,23 @@ from torch import distributed
 from _exchange_found import TURNS, Effort, Found, Turn
 from _exchange_peers import PEERS, Peer, Peers
 from _in_lab import be_rank
-from volary.comm.gloo import cut
+from volary.comm.groups.gloo import cut
+from volary.comm.groups.group import Group
 from volary.lab.links import HOST_DEVICE
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.assemble import assemble, build_model
 from volary.train.loop import Training, train
-from volary.train.recorder import Recorder
+from volary.train.member.bulletin import BoardBulletin
+from volary.train.recording.recorder import Recorder
 from volary.train.run_session import joined, share_buffers
-from volary.train.seeds import seed_all
+from volary.train.state.seeds import seed_all
 
 if TYPE_CHECKING:
     from volary.run.verdict import Outcome
     from volary.train.assemble import Model
-    from volary.train.process import Membership
-    from volary.train.pulse import Pulse
+    from volary.train.member.process import Membership
+    from volary.train.member.pulse import Pulse
 
 Loop = Callable[[int], None]  # trains for so many steps
 
@@ -54,34 +56,22 @@ def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome
     checkpoints = Checkpoints(member.directory.checkpoints)
     wanted = json.loads(sys.argv[2])
     effort = Effort(**wanted["effort"])
-    with joined(member, recorder, CPU) as bulletin:
+    with joined(member, recorder, CPU) as group:
         seed_all(session.train.seed)
         model = build_model(session, CPU)
-        share_buffers(model.module, bulletin.world_size)
+        share_buffers(model.module, group)
         fresh, apart = deepcopy(model.module), replace(model, module=deepcopy(model.module))
-        share = session.data.batch_size // bulletin.world_size
+        share = session.data.batch_size // group.size
         own = replace(session, data=replace(session.data, batch_size=share))
+        nobody = Group(BoardBulletin(distributed.HashStore(), 0, 1, 0))
         with (
-            _volary(session, bulletin, recorder, model, checkpoints) as ours,
-            _volary(own, Alone(), Recorder(bulletin.rank), apart, checkpoints) as alone,
+            _volary(session, group, recorder, model, checkpoints) as ours,
+            _volary(own, nobody, Recorder(group.rank), apart, checkpoints) as alone,
         ):
             found = _measured(effort, ours, wanted["warm_up"], alone, Peers(own, model, fresh), wanted["peers"])
     if member.place.rank == 0:
         (member.directory.results / TURNS).write_text(json.dumps(asdict(found)), encoding="utf-8")
     return "finished"
-
-
-class Alone:
-    """The bulletin of a rank that has no others."""
-
-    rank, world_size = 0, 1
-
-    def post(self, topic: str, value: Any) -> None:
-        """Nobody reads it."""
-
-    def share(self, topic: str, value: Any) -> list[Any]:
-        """The value itself."""
-        return [value]
 
 
 @dataclass(frozen=True)
@@ -92,41 +82,39 @@ class Ours:
 
     def run(self, steps: int) -> None:
         """Train for so many steps; ends when all updates have been made."""
-        self.training.feed.limit(self.training.feed.step + steps)
+        self.training.coordinator.feed.limit(self.training.coordinator.feed.step + steps)
         train(self.training)
-        self.training.strategy.settle()
+        self.training.replica.settle()
 
 
 @contextmanager
 def _volary(
-    session: Session, bulletin: Any, recorder: Recorder, model: Model, checkpoints: Checkpoints
+    session: Session, group: Group, recorder: Recorder, model: Model, checkpoints: Checkpoints
 ) -> Iterator[Ours]:
     training = assemble(
         session,
-        rank=bulletin.rank,
-        world_size=bulletin.world_size,
+        group=group,
         device=CPU,
         recorder=recorder,
-        bulletin=bulletin,
         checkpoints=checkpoints,
         model=model,
         asked_to_end=lambda: False,
     )
     try:
-        training.strategy.start(training.saver.late)
+        training.coordinator.replica.start(training.coordinator.saver.late)
         yield Ours(training)
     except BaseException:
         cut()  # the exchange's thread may wait for ranks that will never come
         raise
     finally:
-        training.strategy.close()
+        training.replica.close()
 
 
 class Turns:
     """Times turns, which all ranks take together."""
 
     def __init__(self, ours: Ours) -> None:
-        self._strategy, self._recorder = ours.training.strategy, ours.training.recorder
+        self._strategy, self._recorder = ours.training.replica, ours.training.recorder
 
     def take(self, loop: Loop, steps: int) -> Turn:
         """A turn of `loop`; the same on all ranks."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from volary.driver.ending import Unwatched
 from volary.lab import Lab
-from volary.lab.training import Training, train
+from volary.lab.training import LabTraining, train
 from volary.run.directory import RunDirectory
 from volary.session.spec import Session
 
@@ -17,7 +17,7 @@ AT_MOST_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Program(Training):
+class Program(LabTraining):
     """A training whose ranks run `script`, of this folder, with the session's file and `argument`."""
 
     script: str = ""
@@ -36,7 +36,7 @@ def run(session: Session, rate: str | None, script: str | None = None, argument:
     """
     file = Path(session.run.folder, "session.yaml")
     file.write_text(session.to_yaml(), encoding="utf-8")
-    training = Training(file) if script is None else Program(file, script=script, argument=argument)
+    training = LabTraining(file) if script is None else Program(file, script=script, argument=argument)
     with Lab(hosts=session.strategy.workers, rate=rate) as lab:
         return train(lab, training, Unwatched(), timeout_s=AT_MOST_S).directory
 
@@ -46,8 +46,8 @@ def be_rank(job: str) -> int:
     # a benchmark's own side, which `run` is used by, loads no torch
     from volary import worker
     from volary.placement import find
-    from volary.train.meeting import meet
-    from volary.train.process import work
+    from volary.train.member.meeting import meet
+    from volary.train.member.process import work
 
     worker._keep_freed_memory()
     place = find()

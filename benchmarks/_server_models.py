@@ -18,8 +18,8 @@ from typing import Any
 
 import _in_lab
 import _mnist
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.reader import RunReader
 from volary.session.spec import Session
 
 WORKERS, RATE, SHARE = 4, "1gbit", 80

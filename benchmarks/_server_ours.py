@@ -8,20 +8,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from volary.bench.meeting import Ranks
-from volary.comm.sealing import Security
+from volary.bench.meeting import BenchRanks
+from volary.comm.control.sealing import Security
 from volary.comm.transports import ROOM
 from volary.comm.transports._base import Channel, Credentials, Payload, Transport
-from volary.server._forms import Forms, Shape
-from volary.server.client import Client, HeldAll, Installed, Refused
-from volary.server.header import Form, Header
-from volary.server.host import Host
-from volary.server.link import Link
+from volary.server.client.client import Client, HeldAll, Installed, RequestRefused
+from volary.server.client.link import Link
 from volary.server.local import EachAlone
-from volary.server.messages import View
-from volary.server.shard import Shard
-from volary.server.slices import Part, Slice
-from volary.server.vault import Update, Vault
+from volary.server.protocol.header import Form, Header
+from volary.server.protocol.messages import View
+from volary.server.protocol.slices import Part, Slice
+from volary.server.shards.forms import Forms, SliceShape
+from volary.server.shards.host import Host
+from volary.server.shards.shard import Shard
+from volary.server.shards.vault import SliceStore, SliceUpdate
 
 SERVER = 0
 LIFE = "measured"
@@ -34,7 +34,7 @@ class Add:
 
     changes_total = False
 
-    def apply(self, number: int, values: Tensor, update: Update) -> None:
+    def apply(self, number: int, values: Tensor, update: SliceUpdate) -> None:
         values.add_(update.total, alpha=update.scale)
 
     def state(self, number: int) -> None:
@@ -63,18 +63,20 @@ class Setup:
 class Server:
     """Each push is an update of its own."""
 
-    def __init__(self, ranks: Ranks, address: str, setup: Setup) -> None:
+    def __init__(self, ranks: BenchRanks, address: str, setup: Setup) -> None:
         sizes = {one.number: one.size for one in setup.slices}
-        forms = Forms({number: Shape((count,), (count,)) for number, count in sizes.items()})
+        forms = Forms({number: SliceShape((count,), (count,)) for number, count in sizes.items()})
         way: Transport = ROOM.load(setup.transport)()
         values = {number: torch.zeros(count) for number, count in sizes.items()}
-        self.vault = Vault(forms, values, lambda number: Add(), memory=None if setup.transport == "tcp" else way.memory)
+        self.vault = SliceStore(
+            forms, values, lambda number: Add(), memory=None if setup.transport == "tcp" else way.memory
+        )
         shard = Shard({number: VALUE_BYTES * count for number, count in sizes.items()}, local=EachAlone())
         self.host = Host(shard, self.vault)
         self.workers = ranks.world_size - 1
         key = torch.randint(256, (32,), dtype=torch.uint8).numpy().tobytes()
         self.door = way.listen(address, Credentials(key, LIFE, SERVER, setup.security), self.host.accepted)
-        ranks.bulletin().share("where", [self.door.address, key.hex()])
+        ranks.group().bulletin.share("where", [self.door.address, key.hex()])
 
     def turn(self) -> None:
         """Its threads work by themselves."""
@@ -97,7 +99,7 @@ class Server:
 class Worker:
     """Pushes ones, and pulls what has at least one more update than what it has."""
 
-    def __init__(self, ranks: Ranks, setup: Setup) -> None:
+    def __init__(self, ranks: BenchRanks, setup: Setup) -> None:
         self.rank, self.workers = ranks.rank, ranks.world_size - 1
         self.slices, self.clock, self.left = setup.slices, -1, 0
         self.values = torch.zeros(setup.size)
@@ -105,7 +107,7 @@ class Worker:
         way: Transport = ROOM.load(setup.transport)()
         self.pushed = torch.frombuffer(way.memory(VALUE_BYTES * setup.size), dtype=torch.float32).fill_(1)
         self.payloads = [self.part(self.pushed, one).numpy().data.cast("B") for one in self.slices]
-        (host, port), key = ranks.bulletin().share("where", None)[SERVER]
+        (host, port), key = ranks.group().bulletin.share("where", None)[SERVER]
 
         def connect(server: int, address: tuple[str, int]) -> Channel:
             wanted = Credentials(bytes.fromhex(key), LIFE, server, setup.security)
@@ -136,7 +138,7 @@ class Worker:
         """End it."""
         self.link.close()
 
-    # See `volary.server.link.Desk`
+    # See `volary.server.client.link.BufferProvider`
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
         """What is pushed."""
@@ -152,7 +154,7 @@ class Worker:
         if payload is not place:
             torch.frombuffer(place, dtype=torch.float32).copy_(torch.frombuffer(payload, dtype=torch.float32))
 
-    def happened(self, event: HeldAll | Installed | Refused) -> None:
+    def happened(self, event: HeldAll | Installed | RequestRefused) -> None:
         """Counted."""
         if isinstance(event, Installed) and not self.client.pulling(event.slice):
             self.left -= 1
@@ -163,6 +165,6 @@ class Worker:
         return tensor[one.parts[0].start : one.parts[0].end]
 
 
-def side(ranks: Ranks, address: str, setup: Setup) -> Server | Worker:
+def side(ranks: BenchRanks, address: str, setup: Setup) -> Server | Worker:
     """This rank's part."""
     return Server(ranks, address, setup) if ranks.rank == SERVER else Worker(ranks, setup)

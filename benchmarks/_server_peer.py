@@ -24,16 +24,17 @@ from _server_models import FOUND, PACE
 from volary.data.feed import Feed
 from volary.session.spec import Session
 from volary.train.assemble import HeldBack, build_model
-from volary.train.evaluation import measure
+from volary.train.evaluation import over_all, totals
 from volary.train.run_session import joined
-from volary.train.seeds import seed_all
+from volary.train.state.seeds import seed_all
 
 if TYPE_CHECKING:
+    from volary.comm.groups.group import Group
     from volary.data.batch import Batch
     from volary.run.verdict import Outcome
-    from volary.train.process import Membership
-    from volary.train.pulse import Pulse
-    from volary.train.recorder import Recorder
+    from volary.train.member.process import Membership
+    from volary.train.member.pulse import Pulse
+    from volary.train.recording.recorder import Recorder
 
 CPU = torch.device("cpu")
 WARM_UP, TIMED = 5, 25  # steps
@@ -44,8 +45,8 @@ def train(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # there is nothing to save
     torch.set_num_threads(1)
     session, wanted = Session.read(member.directory.session), sys.argv[2]
-    with joined(member, recorder, CPU) as bulletin:
-        peer = Peer(session, bulletin.rank, bulletin.world_size, recorder)
+    with joined(member, recorder, CPU) as group:
+        peer = Peer(session, group, recorder)
         found = peer.pace() if wanted == PACE else list(peer.evaluations(float(wanted)))
     if member.place.rank == 0:
         (member.directory.results / FOUND).write_text(json.dumps(found), encoding="utf-8")
@@ -55,19 +56,19 @@ def train(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome:
 class Peer:
     """DistributedDataParallel, as one rank of it."""
 
-    def __init__(self, session: Session, rank: int, world_size: int, recorder: Recorder) -> None:
+    def __init__(self, session: Session, group: Group, recorder: Recorder) -> None:
         seed_all(session.train.seed)
         model, rule = build_model(session, CPU), session.optimizer
         assert session.train.steps is not None
         self._steps, self._every = session.train.steps, session.evaluate.every
-        self._evaluating, self._held_back = model.flow("evaluate"), HeldBack(model, rank, world_size)
+        self._evaluating, self._held_back = model.flow("evaluate"), HeldBack(model, group.rank, group.size)
         self._module = DistributedDataParallel(model.module, **TUNED)
         self._optimizer = torch.optim.SGD(self._module.parameters(), lr=rule.lr, **FUSED)
         self._feed = Feed(
-            model.samples, session.data.batch_size, rank=rank, world_size=world_size, seed=session.train.seed
+            model.samples, session.data.batch_size, rank=group.rank, world_size=group.size, seed=session.train.seed
         )
         self._schedule, self._lr = session.schedule, rule.lr
-        self._recorder, self._world_size = recorder, world_size
+        self._recorder, self._group = recorder, group
 
     def evaluations(self, wanted: float) -> Iterator[tuple[float, int, float]]:
         """Train until so many are right; of each evaluation the seconds since the start, the step, and the accuracy."""
@@ -78,7 +79,10 @@ class Peer:
             self._optimizer.param_groups[0]["lr"] = self._lr * self._schedule.factor(number - 1, self._steps)
             self._learn(batch)
             if number == self._steps or self._every.ends(number, self._steps):
-                figures = measure(self._evaluating, self._held_back(), CPU, self._world_size, self._recorder.enter)
+                found, *_ = over_all(
+                    *totals(self._evaluating, self._held_back(), CPU, self._recorder.enter), self._group
+                )
+                figures = self._evaluating.criterion.figures(found)
                 yield time.perf_counter() - started, number, figures["accuracy"]
                 if figures["accuracy"] >= wanted:
                     return
@@ -100,7 +104,7 @@ class Peer:
             seconds.append(time.perf_counter() - begun)
         found = torch.tensor(statistics.median(seconds))
         distributed.all_reduce(found)
-        return float(found) / self._world_size
+        return float(found) / self._group.size
 
     def _learn(self, batch: Batch) -> None:
         self._recorder.enter("forward")

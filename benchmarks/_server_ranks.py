@@ -22,7 +22,7 @@ from torch import distributed
 
 from _server_ours import Setup, side
 from _server_sketches import SKETCHES
-from volary.bench.meeting import Ranks, met
+from volary.bench.meeting import BenchRanks, met
 from volary.placement import Place, find
 
 TIMEOUT_S = 60.0
@@ -61,14 +61,14 @@ def main() -> None:
             Path(file).write_text(json.dumps({name: turns[1:] for name, turns in found.items()}), encoding="utf-8")
 
 
-def made(name: str, ranks: Ranks, place: Place) -> Side:
+def made(name: str, ranks: BenchRanks, place: Place) -> Side:
     if name in SKETCHES:
         return SKETCHES[name](ranks, place.address, SIZE)
     transport, security, slice_size = name.split("/")
     return side(ranks, place.address, Setup(SIZE, int(slice_size), transport, security))  # type: ignore[arg-type]
 
 
-def turn(side: Side, ranks: Ranks) -> list[float]:
+def turn(side: Side, ranks: BenchRanks) -> list[float]:
     distributed.barrier()
     cpu, begun = cpu_s(), time.perf_counter()
     side.turn()

@@ -16,7 +16,7 @@ import torch
 import zmq
 from torch import Tensor, distributed
 
-from volary.bench.meeting import Ranks
+from volary.bench.meeting import BenchRanks
 
 CHUNK = 1_000_000  # values
 ZMQ_WINDOW = 4  # chunks in flight; gloo and sockets have all
@@ -26,7 +26,7 @@ SERVER = 0
 class Sketch:
     """What all have: parameters at the server; at workers what is pushed (ones) and where pulls come."""
 
-    def __init__(self, ranks: Ranks, address: str, size: int) -> None:
+    def __init__(self, ranks: BenchRanks, address: str, size: int) -> None:
         self.ranks, self.address = ranks, address
         self.values = torch.zeros(size)
         self.pushed = torch.ones(size)
@@ -52,7 +52,7 @@ class Sketch:
 
     def met(self, port: int | None) -> tuple[str, int]:
         """Where the server listens, told to all; it says its port."""
-        host, found = self.ranks.bulletin().share("where", [self.address, port])[SERVER]
+        host, found = self.ranks.group().bulletin.share("where", [self.address, port])[SERVER]
         return host, found
 
     def check(self, rounds: int) -> None:
@@ -76,7 +76,7 @@ class Sketch:
 class Sockets(Sketch):
     """Plain sockets: the server receives into one buffer a worker, the worker sends in a thread."""
 
-    def __init__(self, ranks: Ranks, address: str, size: int) -> None:
+    def __init__(self, ranks: BenchRanks, address: str, size: int) -> None:
         super().__init__(ranks, address, size)
         if ranks.rank == SERVER:
             with socket.create_server((address, 0)) as door:
@@ -119,7 +119,7 @@ class Gloo(Sketch):
 
     COUNT: int | None = 2
 
-    def __init__(self, ranks: Ranks, address: str, size: int) -> None:
+    def __init__(self, ranks: BenchRanks, address: str, size: int) -> None:
         super().__init__(ranks, address, size)
         workers = self.workers if ranks.rank == SERVER else ()
         self.buffers = {worker: [torch.empty(CHUNK) for _ in self.chunks[: self.COUNT]] for worker in workers}
@@ -163,7 +163,7 @@ class GlooAhead(Gloo):
 class Zmq(Sketch):
     """ZeroMQ over TCP, a ROUTER and DEALERs, without copies of its own."""
 
-    def __init__(self, ranks: Ranks, address: str, size: int) -> None:
+    def __init__(self, ranks: BenchRanks, address: str, size: int) -> None:
         super().__init__(ranks, address, size)
         self.context = zmq.Context(1)
         if ranks.rank == SERVER:
@@ -200,7 +200,7 @@ class Zmq(Sketch):
         self.context.term()
 
 
-SKETCHES: dict[str, Callable[[Ranks, str, int], Sketch]] = {
+SKETCHES: dict[str, Callable[[BenchRanks, str, int], Sketch]] = {
     "sockets": Sockets,
     "gloo": Gloo,
     "gloo-ahead": GlooAhead,

@@ -20,7 +20,7 @@ import _exchange_cases as cases
 import _in_lab
 import _server_models as models
 from _report import Options, Row
-from volary.run.reader import RunReader
+from volary.run.database.reader import RunReader
 
 COLOCATED = {"exchange": {"name": "server", "servers": "colocated"}}
 STEPS, WARM_UP = 14, 4

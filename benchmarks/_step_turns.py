@@ -24,15 +24,15 @@ from volary.session.spec import Session
 from volary.train.assemble import assemble, build_model
 from volary.train.loop import train
 from volary.train.run_session import joined, share_buffers
-from volary.train.seeds import seed_all
+from volary.train.state.seeds import seed_all
 
 if TYPE_CHECKING:
+    from volary.comm.groups.group import Group
     from volary.run.verdict import Outcome
-    from volary.train.bulletin import Bulletin
     from volary.train.loop import Training
-    from volary.train.process import Membership
-    from volary.train.pulse import Pulse
-    from volary.train.recorder import Recorder
+    from volary.train.member.process import Membership
+    from volary.train.member.pulse import Pulse
+    from volary.train.recording.recorder import Recorder
 
 Loop = Callable[[int], None]  # trains for so many steps
 
@@ -57,16 +57,16 @@ PEERS: dict[int, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
 def take_turns(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     """The job: build as a session's worker does, choose the peer, and write down the pairs."""
     most, trials, turn_s, pairs_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
-    with joined(member, recorder, torch.device("cpu")) as bulletin:
-        training = _training(member, recorder, pulse, bulletin)
-        known = PEERS[training.world_size]
+    with joined(member, recorder, torch.device("cpu")) as group:
+        training = _training(member, recorder, pulse, group)
+        known = PEERS[group.size]
         peers = {name: _peer(training, *known[name]) for name in (known if trials else list(known)[:1])}
         ours = _ours(training)
         turns = Turns(training, [ours, *peers.values()], turn_s)
         best = _fastest(peers, turns, trials)
         pairs = max(FEWEST_PAIRS, min(most, int(pairs_s / (2 * turns.length_s))))
         found = paired(lambda: turns.take(ours), lambda: turns.take(peers[best]), pairs)
-        training.strategy.close()
+        training.replica.close()
     if member.place.rank == 0:
         text = json.dumps({"paired": asdict(found), "peer": best})
         (member.directory.results / "turns.json").write_text(text, encoding="utf-8")
@@ -97,7 +97,7 @@ class Turns:
 
     def _slowest(self, seconds: float) -> float:
         found = torch.tensor(seconds, dtype=torch.float64)
-        if self._training.world_size > 1:
+        if self._training.coordinator.group.size > 1:
             distributed.all_reduce(found, distributed.ReduceOp.MAX)
         return found.item()
 
@@ -111,30 +111,28 @@ def _fastest(peers: dict[str, Loop], turns: Turns, trials: int) -> str:
     return min(tried, key=lambda name: statistics.median(tried[name]))
 
 
-def _training(member: Membership, recorder: Recorder, pulse: Pulse, bulletin: Bulletin) -> Training:
+def _training(member: Membership, recorder: Recorder, pulse: Pulse, group: Group) -> Training:
     """What `volary.train.run_session` trains with."""
-    session, place, device = Session.read(member.directory.session), member.place, torch.device("cpu")
+    session, device = Session.read(member.directory.session), torch.device("cpu")
     seed_all(session.train.seed)
     model = build_model(session, device)
-    share_buffers(model.module, place.world_size)
+    share_buffers(model.module, group)
     training = assemble(
         session,
-        rank=place.rank,
-        world_size=place.world_size,
+        group=group,
         device=device,
         recorder=recorder,
-        bulletin=bulletin,
         checkpoints=Checkpoints(member.directory.checkpoints),
         model=model,
         asked_to_end=lambda: pulse.asked_to_end,
     )
-    training.strategy.start(training.saver.late)
+    training.coordinator.replica.start(training.coordinator.saver.late)
     return training
 
 
 def _ours(training: Training) -> Loop:
     def run(steps: int) -> None:
-        training.feed.limit(training.feed.step + steps)
+        training.coordinator.feed.limit(training.coordinator.feed.step + steps)
         train(training)
 
     return run
@@ -142,7 +140,8 @@ def _ours(training: Training) -> Loop:
 
 def _peer(training: Training, rule: dict[str, Any], parallel: dict[str, Any]) -> Loop:
     """What a PyTorch user writes, on a copy of the network; the batches are ours."""
-    session, rank, world_size = training.session, training.rank, training.world_size
+    group = training.coordinator.group
+    session, rank, world_size = training.coordinator.session, group.rank, group.size
     samples = session.data.source.open("train")
     inputs, targets, batch_size = samples.inputs, samples.targets, session.data.batch_size
     module: nn.Module = deepcopy(training.flow.module)

@@ -22,7 +22,7 @@ from _exchange_found import median
 from _exchange_steps import found_in
 from _report import Options, Row
 from volary.data.sources.images import Images
-from volary.run.reader import RunReader
+from volary.run.database.reader import RunReader
 from volary.session.spec import Session
 
 EPOCHS, AT_MOST_EPOCHS, EVALUATIONS = 3, 3.5, 2  # evaluations: an epoch

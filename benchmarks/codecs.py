@@ -23,11 +23,11 @@ from torch.nn import Parameter
 
 from _report import Options, Row, arguments, paired, report
 from volary.codec import ROOM
-from volary.codec._base import Codec
-from volary.exchange._error_memory import ErrorMemory
-from volary.exchange._plan import Plan
-from volary.exchange._sections import Section, cut
-from volary.exchange._way import Encoded
+from volary.codec._base import FrameCodec
+from volary.exchange.compression.error_feedback import ErrorFeedback
+from volary.exchange.compression.sections import BucketSection, cut
+from volary.exchange.gradients.plan import BucketPlan
+from volary.exchange.representations.frames import Frames
 
 SHAPE = (6250, 4000)  # 100 MB
 PARCEL_MB = 8
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def _row(name: str, case: Case, options: Options) -> Row:
-    codec: Codec = ROOM.load(case.codec)()
+    codec: FrameCodec = ROOM.load(case.codec)()
     work = Work(codec)
     apart = torch.empty_like(work.values)
     operation: Callable[[], object] = getattr(work, case.operation)
@@ -94,11 +94,13 @@ def _ms(operation: Callable[[], object]) -> float:
 class Work:
     """A bucket of one parameter whose way is `codec`, its gradient, and frames for all of it."""
 
-    def __init__(self, codec: Codec) -> None:
-        plan = Plan([("weight", Parameter(torch.empty(SHAPE)))], torch.float32, torch.device("cpu"), Encoded(codec))
+    def __init__(self, codec: FrameCodec) -> None:
+        plan = BucketPlan(
+            [("weight", Parameter(torch.empty(SHAPE)))], torch.float32, torch.device("cpu"), Frames(codec)
+        )
         slices = [cut(plan, codec, parcel.start, parcel.end, 1)[0] for parcel in plan.cuts(PARCEL_MB)]
         self._codec = codec
-        self._owed = ErrorMemory([plan]).of(plan)
+        self._owed = ErrorFeedback([plan]).of(plan)
         self._parcels = [(one.sections, torch.zeros(one.frame_bytes, dtype=torch.uint8)) for one in slices]
         self.values = torch.randn(plan.shape.numel, generator=torch.Generator().manual_seed(0))
         self._sum = self.values.clone()
@@ -127,7 +129,7 @@ class Work:
         chosen = self.values.abs().topk(self.values.numel() // 100, sorted=False).indices
         self.values[chosen]
 
-    def _sections(self, values: Tensor) -> Iterator[tuple[Section, Tensor, Tensor]]:
+    def _sections(self, values: Tensor) -> Iterator[tuple[BucketSection, Tensor, Tensor]]:
         for sections, frame in self._parcels:
             for one in sections:
                 yield one, values[one.start : one.end], frame[one.offset : one.offset + one.frame_bytes]

@@ -7,7 +7,7 @@ lab they are skipped, and the reason is printed. limit: bytes that have to pass 
 0.957 being what TCP can carry.
 
 Steps (`fc-...`, `resnet-...`, `lstm-...`): ours is `volary.train.loop.train` in a real run, at its defaults but for
-evaluations, checkpoints and comparisons of replicas, which nobody makes, and `strategy.exchange`: allreduce, or auto
+evaluations, checkpoints and comparisons of replicas, which nobody makes, and `strategy.codec`: none, or auto
 where a row says lossless, or auto with a codec allowed where it says lossy (_exchange_cases.py). The peer is
 DistributedDataParallel over gloo, in the same processes, on a copy of the network, with batches of the same kind from
 memory; it is tried with several settings (`PEERS` in _exchange_peers.py), and measured with the fastest; --quick, and

@@ -29,8 +29,8 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 
 from _report import Options, Row, arguments, report
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.reader import RunReader
 
 TRIALS = 10
 WITHIN_S = 120.0  # of any wait for the run

@@ -28,7 +28,7 @@ from _report import Options, Paired, Row, arguments, report
 from volary.driver.ending import Unwatched
 from volary.driver.start import create, drive_of
 from volary.engine._base import Handle, Launch
-from volary.run.meeting import Meeting
+from volary.run.launch.meeting import Meeting
 from volary.session.spec import Session
 
 
@@ -97,18 +97,20 @@ def _start(case: Case, effort: Effort) -> tuple[Paired, str]:
     """One run, driven as `volary train` drives it; its workers' job takes turns with the peer. And the peer's name."""
     with tempfile.TemporaryDirectory() as folder:
         session = _session(case, folder)
-        directory = create(session)
+        directory, engine = create(session), session.engine
         work = [str(number) for number in (effort.pairs, effort.trials, effort.turn_s, effort.pairs_s)]
         command = [sys.executable, "-m", "volary.worker", *work]
 
         def launch(meeting: Meeting) -> Handle:
             job = "_step_turns:take_turns"
-            where = (meeting.address, meeting.server_life, meeting.life)
-            handle: Handle = session.engine.launch(Launch(directory, command, job, case.workers, *where))
+            wish = Launch(
+                role="worker", directory=directory, command=command, count=case.workers, meeting=meeting, job=job
+            )
+            handle: Handle = engine.launch(wish)
             return handle
 
         with directory.lock() as lock:
-            drive_of(directory, lock, session, Unwatched()).run(launch)
+            drive_of(directory, lock, session, Unwatched(), engine.host(), engine).run(launch)
         found = json.loads((directory.results / "turns.json").read_text(encoding="utf-8"))
         return Paired(**found["paired"]), found["peer"]
 

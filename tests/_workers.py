@@ -19,18 +19,59 @@ from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import BaseContext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from volary.comm.board import Board
-from volary.comm.server import KeyedServer
+from volary.comm.control.board import Board
+from volary.comm.control.server import KeyedServer
 from volary.errors import PeerLost
+
+if TYPE_CHECKING:
+    from volary.comm.groups.group import Group
 
 OTHERS_WITHIN_S = 15.0  # once one worker failed, the others get this long to say what they saw
 COLLECTIVE_WITHIN_S = 120.0
 STACK_WITHIN_S = 10.0
-# which takes seconds: once, not in each worker; torch._dynamo is what optimisers import
-PRELOADED = ["torch.distributed", "torch._dynamo", "numba", "train._training"]
+# imported once, not in each worker. Of `tests` nothing can be: where this starts, Python does not know its place
+PRELOADED = [
+    *("pytest", "hypothesis", "psutil", "numba", "encodings.idna"),
+    *("cryptography.hazmat.backends.openssl.backend", "cryptography.hazmat.primitives.asymmetric.x25519"),
+    *("torch.distributed", "torch.profiler", "torch.utils.serialization.config"),
+    *(
+        "volary.comm.control.board",
+        "volary.comm.control.server",
+        "volary.comm.groups.group",
+        "volary.comm.collectives",
+        "volary.engine.local",
+    ),
+    *(
+        "volary.train.run_session",
+        "volary.exchange.allreduce",
+        "volary.exchange.overlap.ground",
+        "volary.consistency.bsp",
+    ),
+    *("volary.train.batches.fixed", "volary.train.optimizers.sgd", "volary.train.schedules.constant"),
+    *("volary.codec._kernels", "volary.network.criteria.classification", "volary.network.losses.cross_entropy"),
+]
 _PR_SET_PDEATHSIG = 1
+
+
+_group: Group | None = None  # of a worker's process
+
+
+def joined(life: int = 0) -> Group:
+    """The group of all workers of the call, in one of them; another life sees nothing that is posted in this one."""
+    assert _group is not None, "this is no worker of a test"
+    return _group.within(f"life {life}")
+
+
+def alone() -> Group:
+    """The group of somebody who has no others."""
+    from torch.distributed import HashStore
+
+    from volary.comm.groups.group import Group
+    from volary.train.member.bulletin import BoardBulletin
+
+    return Group(BoardBulletin(HashStore(), 0, 1, 0))
 
 
 class WorkerError(Exception):
@@ -57,8 +98,8 @@ class Job:
 class Workers:
     """Call it as `workers(n, function, *arguments)`: the results of `function(rank, n, *arguments)`, by rank.
 
-    `function` is of a module's top level; arguments and results are pickled. All n have joined torch's default group
-    (gloo on loopback). Raises what a worker raised, with its traceback as the cause; nothing outlives the call.
+    `function` is of a module's top level; arguments and results are pickled. All n have joined a group (gloo on
+    loopback): `joined()` there. Raises what a worker raised, with its traceback as the cause; nothing outlives it.
     """
 
     folder: Path
@@ -194,24 +235,29 @@ def _failure(error: BaseException) -> bytes:
 
 
 def _work(job: Job) -> bytes:
+    global _group
     import torch
 
-    from volary.comm import group
-    from volary.comm.store import KeyedStore
+    from volary.comm.control.store import KeyedStore
+    from volary.comm.groups.group import join, leave
+    from volary.train.member.bulletin import BoardBulletin
+    from volary.train.optimizers._uncompiled import spare_the_compiler
 
     torch.set_num_threads(1)
+    spare_the_compiler()
     function = _load(job)
     arguments = pickle.loads(job.arguments)
     os.chdir(job.folder)
     warnings.simplefilter("error")
     store = KeyedStore.at(*job.board, job.key)
-    group.join(store, job.rank, job.world_size, torch.device("cpu"), COLLECTIVE_WITHIN_S)
+    bulletin = BoardBulletin(store, job.rank, job.world_size, 0)
+    _group = join(store, bulletin, torch.device("cpu"), COLLECTIVE_WITHIN_S)
     try:
         return pickle.dumps((function(job.rank, job.world_size, *arguments), "", 0.0))
     except BaseException as error:
         return _failure(error)  # before the group is left, which is when the others fail too
     finally:
-        group.leave()
+        leave()
         store.close()
 
 

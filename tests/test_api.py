@@ -54,6 +54,7 @@ def test_two_launched_workers_equal_one_and_their_values_come_back():
             torch.testing.assert_close(value["state"][name], tensor, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow  # tests/train/test_own_loop.py hands back values, too
 def test_values_of_any_plain_kind_and_the_metrics_of_rank_0_come_back():
     result = launch("recording")
     assert [value["rank"] for value in result.values] == [0, 1]
@@ -105,6 +106,7 @@ def test_a_script_without_a_main_guard_is_told_so_in_one_sentence():
     assert len(sentence) == 1, said.stderr
 
 
+@pytest.mark.slow  # tests/faults/test_raised.py has errors of workers
 def test_an_error_in_the_function_is_told_with_rank_and_traceback():
     with pytest.raises(WorkerFailed) as failed:
         launch("failing")

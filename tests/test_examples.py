@@ -34,6 +34,7 @@ def test_there_is_a_command_for_every_example():
     assert {file.name for file in EXAMPLES.iterdir() if file.suffix in (".py", ".yaml")} == set(COMMANDS)
 
 
+@pytest.mark.slow  # half a minute; tests/docs runs `make demo`, shorter
 def test_the_digits_are_learnt_by_two_workers_to_97_percent_and_the_end_is_what_readme_shows():
     result, view = run("digits.yaml")
     assert json.loads(result)["state"] == "finished"

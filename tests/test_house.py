@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import importlib
+import inspect
 import json
 import re
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch.distributed
 
 from volary.plugins import Room
 
@@ -19,7 +21,7 @@ ROOMS_PAGE = CHECKOUT / "docs" / "architecture.md"
 FOR_EVERYONE = {"errors", "plugins"}
 DOOR = "volary"  # the package's own __init__.py
 LIGHT = ("cli", "session", "run", "driver", "engine", "placement")  # answer at once: nothing heavy is imported
-HEAVY = ("torch", "numpy", "rich", "PIL", "safetensors")
+HEAVY = ("torch", "numpy", "rich", "PIL", "safetensors", "starlette", "uvicorn")
 TEXT = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".cfg", ""}
 KEPT = ("src", "tests", "docs", "examples", "benchmarks", ".ci")
 
@@ -66,7 +68,7 @@ def imported(file):
 def test_imports_are_found_wherever_they_stand(tmp_path):
     file = tmp_path / "some.py"
     file.write_text(
-        "import os, volary, volary.comm.wire as wire\n"
+        "import os, volary, volary.comm.control.wire as wire\n"
         "from volary import run, Session, __version__\n"
         "if TYPE_CHECKING:\n    from volary.data.feed import Feed\n"
         "def later():\n    import volary.session\n"
@@ -96,6 +98,67 @@ def test_imports_go_only_where_the_table_allows():
 def test_the_table_has_no_cycle():
     assert rooms_table()["run"] == set()
     graphlib.TopologicalSorter({room: may - {room} for room, may in rooms_table().items()}).prepare()
+
+
+DEFAULT_GROUP = {  # what is torch's default group, asks for it, or makes groups out of it
+    *("init_process_group", "destroy_process_group", "is_initialized", "new_group", "new_subgroups", "split_group"),
+    *("group", "GroupMember", "device_mesh", "DeviceMesh", "init_device_mesh"),
+}
+
+
+def uses_of_the_default_group(file):
+    """(line, name) where `file` uses torch's default group: makes it, or calls a function of it without `group=`."""
+    names, tree = {}, ast.parse(file.read_text(encoding="utf-8"))  # by what the file calls it: its name in torch
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            own = [one for one in node.names if one.name.partition(".")[0] == "torch"]
+            names |= {one.asname or "torch": one.name if one.asname else "torch" for one in own}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
+            names |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+
+    def in_torch(node):
+        if isinstance(node, ast.Attribute):
+            return f"{in_torch(node.value)}.{node.attr}"
+        return names.get(node.id, "") if isinstance(node, ast.Name) else ""
+
+    called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        module, _, name = in_torch(node).rpartition(".")
+        if module not in ("torch.distributed", "torch.distributed.distributed_c10d"):
+            continue
+        function = getattr(torch.distributed, name, None)
+        needs = inspect.isfunction(function) and "group" in inspect.signature(function).parameters
+        call = called.get(id(node))
+        given = call is not None and any(one.arg == "group" for one in call.keywords)
+        if name in DEFAULT_GROUP or name.startswith("_get_default") or (needs and not given):
+            yield node.lineno, name
+
+
+def test_uses_of_torch_s_default_group_are_found_however_they_are_written(tmp_path):
+    file = tmp_path / "some.py"
+    file.write_text(
+        "import torch\nimport torch.distributed as dist\nfrom torch import distributed\n"
+        "from torch.distributed import all_reduce, get_rank, ReduceOp, Store\n"
+        "from torch.distributed.distributed_c10d import _get_default_store\n"
+        "torch.distributed.barrier()\ndist.new_group([0])\ndistributed.isend(x, 1)\nall_reduce(x)\nget_rank()\n"
+        "_get_default_store()\nreduce = dist.all_gather\ndist.group.WORLD\n"
+        "dist.all_reduce(x, op=ReduceOp.MAX, group=mine)\nget_rank(group=mine)\ndist.HashStore()\n"
+    )
+    found = [name for _, name in sorted(uses_of_the_default_group(file))]
+    first = ["barrier", "new_group", "isend", "all_reduce", "get_rank", "_get_default_store", "all_gather", "group"]
+    assert found == first
+
+
+def test_only_the_file_that_makes_groups_uses_torch_s_default_one():
+    maker = PACKAGE / "comm" / "groups" / "group.py"
+    assert list(uses_of_the_default_group(maker)), "it is what is searched for"
+    wrong = [
+        f"{file.relative_to(CHECKOUT)}:{line}: {name}: give it a `Group`'s process_group as `group=`"
+        for file in sorted(PACKAGE.rglob("*.py"))
+        for line, name in uses_of_the_default_group(file)
+        if file != maker
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def rooms_of_plugins():
@@ -166,3 +229,13 @@ def test_no_file_holds(what, pattern):
             if re.search(pattern, line)
         ]
     assert not found, "\n".join(found)
+
+
+def test_a_class_name_has_one_meaning():
+    homes = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(file.relative_to(PACKAGE)))
+    assert len(homes) > 400
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}

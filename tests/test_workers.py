@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from _leaks import Surroundings
-from _workers import WorkerError
+from _workers import PRELOADED, WorkerError
 
 
 def total(rank, world_size, start):
@@ -35,6 +35,15 @@ def dies_on_rank_1(rank, world_size):
 
 def hangs(rank, world_size):
     threading.Event().wait()
+
+
+def not_preloaded(rank, world_size):
+    return [name for name in PRELOADED if name not in sys.modules]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers are not forked")
+def test_what_takes_long_to_import_is_there_when_a_worker_begins(workers):
+    assert workers(1, not_preloaded) == [[]]
 
 
 def test_workers_are_joined_and_return_their_results_by_rank(workers):

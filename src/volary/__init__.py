@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from volary.api import Result as Result
     from volary.api import launch as launch
     from volary.session.spec import Session as Session
-    from volary.train.own_loop import Worker as Worker
+    from volary.train.own.own_loop import Worker as Worker
 
 __version__ = "0.1.0"
 
@@ -24,7 +24,7 @@ _HOME = {
     "Session": "volary.session.spec",
     "launch": "volary.api",
     "Result": "volary.api",
-    "Worker": "volary.train.own_loop",
+    "Worker": "volary.train.own.own_loop",
 }
 __all__ = ["Result", "Session", "Worker", "launch", "store"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,24 +14,46 @@ from typing import TYPE_CHECKING, Any
 from volary.driver.ending import Ending, Unwatched, Watcher
 from volary.driver.start import start
 from volary.errors import BadInput
+from volary.monitor.digest import steps_done
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.reader import RunReader
 from volary.session.script import Script
 from volary.session.spec import RunSettings, Session, Strategy
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from torch import nn
 
 
 @dataclass(frozen=True)
 class Result:
-    """A run that has ended. state: finished or stopped. steps: updates done. metrics: by name, (step, value) pairs."""
+    """A run. state: how it ended, finished or stopped. steps: updates done. metrics: by name, (step, value) pairs."""
 
     directory: RunDirectory
     state: str
     steps: int
     metrics: Mapping[str, list[tuple[int, float]]]
+
+    @classmethod
+    def of(cls, run: str | Path) -> Result:
+        """The run at a path, or of that name in `runs/`: as it is now. Raises RunError if there is none."""
+        directory = RunDirectory.existing(run)
+        with RunReader(directory) as reader:
+            info = reader.info()
+            return cls(
+                directory, reader.state(), steps_done(info, reader.state(), reader.last_step()), reader.metrics()
+            )
+
+    def plot(self, *names: str, beside: Sequence[Result] = ()) -> Figure:
+        """A figure of the run's curves, which shows itself in a notebook; needs matplotlib (`volary[plot]`).
+
+        names: metrics, or what is measured of steps (`lr`, `samples_per_s`, ...); default: the loss of training and
+        validation, and all other metrics. beside: runs to draw with it. Raises BadInput for what a run does not have.
+        """
+        from volary.monitor.figure import figure
+
+        return figure([self.directory, *(other.directory for other in beside)], names)
 
     @cached_property
     def module(self) -> nn.Module:
@@ -43,7 +65,7 @@ class Result:
     @cached_property
     def values(self) -> list[Any]:
         """What a launched function returned, by rank."""
-        from volary.train.state_file import unpacked
+        from volary.train.state.state_file import unpacked
 
         files = sorted(self.directory.results.glob("rank-*.pt"), key=lambda file: int(file.stem[5:]))
         return [unpacked(file.read_bytes(), file) for file in files]
@@ -66,15 +88,17 @@ def launch(
     folder: str = "runs",
     seed: int = 1,
     device: str = "auto",
+    engine: str | Mapping[str, Any] = "local",
     show: bool = True,
 ) -> Result:
-    """Call `function(worker)` in `workers` (1) processes that train as one; see `volary.train.own_loop.Worker`.
+    """Call `function(worker)` in `workers` (1) processes that train as one; see `volary.train.own.own_loop.Worker`.
 
     function: at the top level of a file or module, or named as "package.module:name" or "path/file.py:name". strategy:
-    settings as in a session file. name, folder: of the run. show: progress, as `volary train` does. Call it under
-    `if __name__ == "__main__":`, since workers import the file too; they see the same `sys.argv`. Raises as `train`.
+    settings as in a session file. name, folder: of the run. engine: its name, or its settings with it. show: progress,
+    as `volary train` does. Call it under `if __name__ == "__main__":`, since workers import the file too; they see the
+    same `sys.argv`. Raises as `train`.
     """
-    if "VOLARY_RANK" in os.environ:
+    if "VOLARY_RUN" in os.environ:
         raise BadInput(
             'volary.launch was reached while a worker imports the file; put it under `if __name__ == "__main__":`'
         )
@@ -88,6 +112,7 @@ def launch(
         strategy=given,
         seed=seed,
         device=device,  # type: ignore[arg-type]  # judged where it is declared
+        engine=engine,
         run=RunSettings(name=name, folder=folder),
     )
     return _result(start(script, _watcher(show)))
@@ -114,7 +139,7 @@ def reference_to(function: Callable[..., Any]) -> str:
 def _watcher(show: bool) -> Watcher:
     if not show:
         return Unwatched()
-    from volary.monitor.console import Console
+    from volary.monitor.terminal.console import Console
 
     return Console()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -19,18 +19,22 @@ class Room:
 
     package: the dotted name of the package. constant: what each file calls its plug-in (`CODEC = TopK`).
     planned: names that the design knows and that are not built yet; they are refused with that reason.
-    protocol: "module:class", whose public members every plug-in has.
+    protocol: "module:class", whose public members every plug-in has. by_pattern: "module:class" of what holds several
+    plug-ins by pattern, as its `parts`, if the setting may be such a mapping. moved: names that were here, and the
+    package that has them now.
     """
 
     package: str
     constant: str
     planned: tuple[str, ...] = ()
     protocol: str | None = None
+    by_pattern: str | None = None
+    moved: Mapping[str, str] = field(default_factory=dict)
 
     def names(self) -> list[str]:
         """All plug-ins there are, by listing the folder: nothing of them is imported."""
         folder = Path(import_module(self.package).__file__ or "").parent
-        return sorted(m.name for m in iter_modules([str(folder)]) if not m.name.startswith("_"))
+        return sorted(m.name for m in iter_modules([str(folder)]) if not m.ispkg and not m.name.startswith("_"))
 
     def load(self, name: str) -> Any:
         """The plug-in called `name`. Raises SettingError, with the nearest name, if there is none, or if it lacks a
@@ -42,6 +46,17 @@ class Room:
         if name in self.planned:
             raise SettingError(f"{name!r} is planned but not built yet; available: {', '.join(known)}")
         raise unknown(name, known)
+
+    def patterned(self, parts: Mapping[str, Any]) -> Any:
+        """What holds these plug-ins, each by its pattern."""
+        assert self.by_pattern is not None
+        module, _, called = self.by_pattern.partition(":")
+        return getattr(import_module(module), called)(parts)
+
+    def parts_of(self, value: Any) -> Mapping[str, Any] | None:
+        """The plug-ins in what `patterned` made, by pattern; None if `value` is anything else."""
+        kind = type(value)
+        return value.parts if f"{kind.__module__}:{kind.__qualname__}" == self.by_pattern else None
 
     def _complete(self, name: str, plugin: Any) -> Any:
         """The plug-in, if it has all that its protocol asks for: a missing member would be found in mid-run."""

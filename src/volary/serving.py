@@ -7,12 +7,14 @@ import signal
 import sys
 import traceback
 
-from volary.errors import VolaryError, WorkerFailed
-from volary.placement._base import text, whole
+from volary.errors import BadInput, VolaryError, WorkerFailed
+from volary.placement import find
+from volary.placement._base import whole
 from volary.placement._parent import die_with_parent
 from volary.run.directory import RunDirectory
-
-_STARTER = "volary"
+from volary.run.launch.assignment import Assignment
+from volary.run.log import print_into
+from volary.run.machine.addresses import address_towards
 
 
 def main() -> int:
@@ -21,12 +23,18 @@ def main() -> int:
         signal.signal(notice, signal.SIG_IGN)
     try:
         die_with_parent()
-        host, _, port = text(os.environ, "VOLARY_MEET", _STARTER).rpartition(":")
-        directory = RunDirectory(text(os.environ, "VOLARY_RUN", _STARTER))
-        number, life = whole(os.environ, "VOLARY_SERVER", _STARTER), text(os.environ, "VOLARY_SERVER_LIFE", _STARTER)
+        assignment = Assignment.found(os.environ)
+        if assignment is None:
+            raise BadInput("a server takes part in a run that `volary train` starts, with strategy.exchange=server")
+        numbered = "VOLARY_SERVER" in os.environ  # else a launcher has numbered it
+        number = whole(os.environ, "VOLARY_SERVER", "volary") if numbered else find().rank
+        directory, meeting = RunDirectory(assignment.directory), assignment.meeting
+        if not numbered:
+            print_into(directory.server_log(number))
         from volary.train.served.serve import serve
 
-        serve(directory, number, (host, int(port)), life, os.environ.get("VOLARY_ADDRESS", "127.0.0.1"))
+        address = address_towards(meeting.host)
+        serve(directory, number, (meeting.host, meeting.port), meeting.server_life, address)
         return 0
     except VolaryError as error:
         print(error, file=sys.stderr, flush=True)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from volary.errors import BadInput, VolaryError
-from volary.placement import Place, find, text
+from volary.placement import Place, find
 from volary.placement._parent import die_with_parent
 from volary.run.directory import RunDirectory
+from volary.run.launch.assignment import Assignment
+from volary.run.log import print_into
+from volary.run.machine.addresses import address_towards
+from volary.run.machine.cores import cores_here, share_of
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
@@ -20,23 +25,29 @@ def main() -> int:
     try:
         place = find()
         die_with_parent()
-        _stay_on_cores()
         _keep_freed_memory()
-        if place.launcher == "local":
-            return _local(place)
-        return _launched(place, sys.argv[1:])
+        assignment = Assignment.found(os.environ)
+        return _launched(place, sys.argv[1:]) if assignment is None else _assigned(place, assignment)
     except VolaryError as error:
         print(error.told, file=sys.stderr)
         return error.exit_code
 
 
-def _local(place: Place) -> int:
-    from volary.train.process import Membership, work
+def _assigned(place: Place, assignment: Assignment) -> int:
+    """Be a worker of the run whose driver had this process started."""
+    from volary.train.member.process import Membership, work
 
+    if place.launcher == "local":
+        _stay_on_cores()
+    else:
+        _take_share_of_cores(place)
     # beats begin before torch is imported: a slow start is seen as one
-    directory = RunDirectory(text(os.environ, "VOLARY_RUN", "volary"))
-    life = text(os.environ, "VOLARY_SERVER_LIFE", "volary")
-    return work(Membership.claim(place, directory, *place.meet_at, life), text(os.environ, "VOLARY_JOB", "volary"))
+    directory, meeting = RunDirectory(assignment.directory), assignment.meeting
+    place = replace(place, address=address_towards(meeting.host))
+    member = Membership.claim(place, directory, meeting.host, meeting.port, meeting.server_life)
+    if place.launcher != "local":
+        print_into(directory.log(place.rank))
+    return work(member, assignment.job)
 
 
 def _launched(place: Place, arguments: list[str]) -> int:
@@ -44,26 +55,28 @@ def _launched(place: Place, arguments: list[str]) -> int:
     arguments = arguments[trust:]
     if not arguments:
         raise BadInput(f"{place.launcher}: name a session file, as in `-m volary.worker session.yaml`")
-    from volary.train.meeting import meet
-    from volary.train.process import work
+    from volary.train.member.meeting import meet
+    from volary.train.member.process import work
 
     with meet(place, Path(arguments[0]), arguments[1:], trust=trust) as member:
         if place.writes_log:
-            _write_to(member.directory.log(place.rank))
+            print_into(member.directory.log(place.rank))
         return work(member, "volary.train.run_session:run_session")
-
-
-def _write_to(log: Path) -> None:
-    """Let everything that this process prints go to its log."""
-    with log.open("ab") as file:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-            os.dup2(file.fileno(), stream.fileno())
 
 
 def _stay_on_cores() -> None:
     if (cores := os.environ.get("VOLARY_CORES")) and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+
+
+def _take_share_of_cores(place: Place) -> None:
+    """The share of this machine's cores that engine `local` would give: sums depend on the number of threads."""
+    if place.beside is None:
+        return
+    share = share_of(cores_here(), place.local_rank, place.beside)
+    os.environ["OMP_NUM_THREADS"] = str(len(share))
+    if os.environ.get("VOLARY_PIN") == "1" and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, set(share))
 
 
 def _keep_freed_memory() -> None:

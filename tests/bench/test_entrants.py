@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from exchange._ranks import bulletin
+from _workers import joined
 from volary.bench.entrants import Field
-from volary.comm.switch_points import COLLECTIVES
-from volary.comm.topology import Topology
+from volary.bench.meeting import BenchRanks
+from volary.comm.topology.switch_points import COLLECTIVES
+from volary.comm.topology.topology import Topology
 
 LAYOUTS = {"one node": [[0, 1, 2, 3]], "one rank a node": [[0], [1], [2], [3]]}
 
 
-class Ranks:
-    def __init__(self, rank: int, world_size: int) -> None:
-        self.rank, self.world_size, self.bulletins = rank, world_size, 0
-
-    def bulletin(self):
-        self.bulletins += 1
-        return bulletin(self.rank, self.world_size, self.bulletins)
-
-
 def try_all(rank: int, world_size: int, layout: str) -> dict[str, list[str]]:
-    field = Field(Ranks(rank, world_size), Topology.of(*LAYOUTS[layout]))
+    field = Field(BenchRanks(joined()), Topology.of(*LAYOUTS[layout]))
     for collective in COLLECTIVES:
         for name in field.names(collective):
             for numel in (4, 4000):
@@ -52,7 +44,7 @@ def test_every_way_gives_the_right_result(workers, layout, routes):
 
 
 def leave_out_the_run(rank: int, world_size: int) -> list[tuple[str, bool]]:
-    field, found = Field(Ranks(rank, world_size), Topology.of([0], [1])), []
+    field, found = Field(BenchRanks(joined()), Topology.of([0], [1])), []
     for collective in COLLECTIVES:
         entrant = field.entrant(collective, "torch", 4000)
         entrant.fill()

@@ -9,7 +9,7 @@ from volary.bench import local
 PARTS = """
 import os, time
 from volary.bench.meeting import met
-from volary.comm.store import KeyedStore
+from volary.comm.control.store import KeyedStore
 from volary.placement import find
 
 def late(self, keys):

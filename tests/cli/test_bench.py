@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from volary.comm.switch_points import COLLECTIVES
+from volary.comm.topology.switch_points import COLLECTIVES
 from volary.lab import Lab, LabError
 from volary.lab.timeline import Timeline
 

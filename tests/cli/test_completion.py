@@ -18,7 +18,7 @@ def completed(*words: str) -> list[str]:
 
 
 def test_verbs_are_completed():
-    assert completed("re") == ["resume"]
+    assert completed("res") == ["resume"]
     assert "train" in completed("")
     assert "--version" in completed("--")
 

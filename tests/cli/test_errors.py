@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import operator
 import os
 import signal
 import subprocess
@@ -24,7 +25,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "command-line.md"
 
 
 def raising(error):
-    def listing(folder):
+    def listing(*_, **__):
         raise error
 
     return listing
@@ -64,16 +65,17 @@ def test_notes_of_an_error_are_printed_below_it(volary, monkeypatch):
 
 
 def test_an_error_that_nobody_foresaw_is_one_sentence(volary, monkeypatch):
-    monkeypatch.setattr(listing, "listing", {}.__getitem__)  # in C: no frame is the user's
+    monkeypatch.setattr(listing, "listing", operator.truediv)  # in C: no frame is the user's
     said = volary("runs")
     assert (said.status, said.err) == (
         1,
-        f"unexpected KeyError: {Path('runs')!r}. `volary --debug` with the same words shows where.\n",
+        "unexpected TypeError: unsupported operand type(s) for /: 'PosixPath' and 'list'. "
+        "`volary --debug` with the same words shows where.\n",
     )
 
 
 def test_an_error_in_the_users_own_code_begins_with_its_line(volary, monkeypatch):
-    Path("mine.py").write_text("def f(folder):\n    raise ValueError('boom')\n")
+    Path("mine.py").write_text("def f(folder, columns):\n    raise ValueError('boom')\n")
     names: dict[str, Any] = {}
     exec(compile(Path("mine.py").read_text(), str(Path.cwd() / "mine.py"), "exec"), names)
     monkeypatch.setattr(listing, "listing", names["f"])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from faults._running import VOLARY, Run, events, last_step, learnt, running, session
+from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
-from volary.run.journal import Journal
 from volary.session.spec import Session
 
 
@@ -87,3 +87,15 @@ def test_worker_that_is_ready_only_when_the_run_has_ended_says_so_and_is_no_loss
         assert run.ended().status == 130, run.text()
     assert (ended.status, ended.out) == (0, "rank 1 left it, which has ended\n")
     assert events(run.directory, "lost") == []
+
+
+def test_only_the_engine_of_those_who_join_can_be_chosen(volary):
+    made("async", "server")
+    said = volary("join", "it", "optimizer.lr=1")
+    assert said.status == 2
+    assert said.err == (
+        "optimizer.lr=1: workers that join a run have its settings; accepted: engine=NAME and settings of it\n"
+    )
+    said = volary("join", "it", "engine=locall")
+    assert said.status == 2
+    assert "did you mean 'local'?" in said.err

@@ -207,7 +207,7 @@ def test_doctor_tells_what_is_here_and_what_works(volary):
         "torch",
         "gloo",
         "train.device=cuda",
-        "strategy.codec: bf16, fp16",
+        "strategy.codec: auto, bf16",
         "planned",
     ):
         assert part in said.out

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.reader import RunReader
 from volary.session import Session
 
 STEPS = 120
@@ -59,6 +59,7 @@ def test_check_prints_a_session_that_reads_back_equal_and_what_it_comes_to(sessi
     assert told["summary"]["steps"] == STEPS
 
 
+@pytest.mark.slow  # tests/docs tries each verb on runs of its own
 def test_a_run_is_trained_stopped_resumed_shown_evaluated_and_exported(session, volary, fresh):
     status, result, told = interrupted("train", session, "--json")
     assert (status, result["state"]) == (130, "stopped")

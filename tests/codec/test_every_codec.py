@@ -5,6 +5,7 @@ import hashlib
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,36 +15,55 @@ from hypothesis import strategies as some
 
 from codec._values import Bits, apart, decoded, encoded, memory_of, runs, values_of, without_numba
 from volary.codec import ROOM
+from volary.codec._base import FrameCodec, Layer, Option
 
 PAGE = Path(__file__).parents[2] / "docs" / "codecs.md"
-CODECS = {name: ROOM.load(name)() for name in ROOM.names()}
+ALL = {name: ROOM.load(name)() for name in ROOM.names()}
+CODECS = {name: codec for name, codec in ALL.items() if isinstance(codec, FrameCodec)}
 FLAT = [name for name, codec in CODECS.items() if not codec.by_rows]
 LOSSY = [name for name, codec in CODECS.items() if not codec.lossless]
+MATRIX = Layer(("fc.weight", "fc.bias"), 4096 * 4097, 4096, 4096, encodable=True)
+BIAS = Layer(("conv.bias",), 256, 256, 1, encodable=False)
 KERNELS_MAY_COMPILE = settings(max_examples=20)
 
+each_of_all = pytest.mark.parametrize("name", ALL)
 each = pytest.mark.parametrize("name", CODECS)
 each_flat = pytest.mark.parametrize("name", FLAT)
 each_lossy = pytest.mark.parametrize("name", LOSSY)
 
 
-@each
+@each_of_all
 def test_codec_has_a_row_and_a_section_in_the_docs_that_names_its_settings(name):
     page = PAGE.read_text(encoding="utf-8")
     assert f"| [`{name}`](#{name}) |" in page
     section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
-    assert [field.name for field in dataclasses.fields(CODECS[name]) if f"`{field.name}`" not in section] == []
+    assert [field.name for field in dataclasses.fields(ALL[name]) if f"`{field.name}`" not in section] == []
 
 
-@each
+@each_of_all
 def test_codec_is_a_frozen_dataclass_of_settings(name):
-    assert type(CODECS[name]).__dataclass_params__.frozen
-    assert all(field.kw_only for field in dataclasses.fields(CODECS[name]))
+    assert type(ALL[name]).__dataclass_params__.frozen
+    assert all(field.kw_only for field in dataclasses.fields(ALL[name]))
+
+
+@each_of_all
+def test_of_what_fits_a_layer_it_picks_one_and_says_why(name):
+    codec = ALL[name]
+    for layer in (MATRIX, replace(MATRIX, products=16.0, factor_values=8192), BIAS):
+        fitting = [leaf for leaf in codec.leaves() if leaf.fits(layer)]
+        options = [Option(leaf, leaf.name, 10.0 + place, 1e-3 * place) for place, leaf in enumerate(fitting)]
+        if options:
+            best, why = codec.pick(layer, options)
+            assert best in options and why
+    assert all(leaf.representation and leaf.at(0) is not None for leaf in codec.leaves())
+    assert codec.of("any.weight") == codec and codec.chooses == (len(codec.leaves()) > 1)
 
 
 def test_settings_and_their_checks_import_nothing_heavy():
     code = (
         "import sys; from volary.codec import ROOM\n"
-        "for name in ROOM.names(): ROOM.load(name)().at(0).frame_bytes(3, 5)\n"
+        "for codec in [ROOM.load(name)() for name in ROOM.names()]: [one.at(0).name for one in codec.leaves()]\n"
+        "ROOM.load('onebit')().frame_bytes(3, 5)\n"
         "print(sorted({'torch', 'numpy', 'numba'} & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from codec._values import decoded, encoded, values_of
-from volary.codec.none import Exact
+from volary.codec.none import FullPrecision
 from volary.codec.onebit import OneBit
 from volary.errors import SettingError
 
@@ -34,7 +34,7 @@ def test_a_frame_has_a_thirtieth_of_the_bytes():
 
 def test_the_run_begins_at_full_precision_for_as_many_samples_as_are_set():
     codec = OneBit(warm_up_samples=640)
-    assert codec.at(0) == codec.at(639) == Exact()
+    assert codec.at(0) == codec.at(639) == FullPrecision()
     assert codec.at(640) is codec
     with pytest.raises(SettingError, match=r"warm_up_samples is -1; accepted: 0 and above"):
         OneBit(warm_up_samples=-1)

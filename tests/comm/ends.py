@@ -9,8 +9,9 @@ import time
 import torch
 import torch.distributed as dist
 
-from volary.comm import gloo, group
-from volary.comm.store import KeyedStore
+from volary.comm.control.store import KeyedStore
+from volary.comm.groups import gloo, group
+from volary.train.member.bulletin import BoardBulletin
 
 
 def never_leaves() -> None:
@@ -47,5 +48,5 @@ def stopped_peer() -> None:
 
 if __name__ == "__main__":
     store = KeyedStore.at("127.0.0.1", int(sys.argv[2]), bytes.fromhex(sys.argv[4]))
-    group.join(store, int(sys.argv[3]), 2, torch.device("cpu"), 60)
+    group.join(store, BoardBulletin(store, int(sys.argv[3]), 2, 0), torch.device("cpu"), 60)
     globals()[sys.argv[1]]()

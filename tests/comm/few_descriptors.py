@@ -6,7 +6,7 @@ import sys
 import time
 
 from conftest import KEY, Echo
-from volary.comm.server import KeyedServer, Limits
+from volary.comm.control.server import KeyedServer, Limits
 
 if __name__ == "__main__":
     descriptors, strangers = int(sys.argv[1]), int(sys.argv[2])

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from volary.comm.board import Add, Append, Board, Check, CompareSet, Count, Delete, Get, Reply, Set, Wait
-from volary.comm.errors import BadMessage
+from volary.comm.control.board import Add, Append, Board, Check, CompareSet, Count, Delete, Get, Reply, Set, Wait
+from volary.comm.control.errors import BadMessage
 
 TICK_S = 0.1
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from volary.comm import ears
-from volary.comm.listeners import Listener, listeners
+from volary.comm.groups import ears
+from volary.comm.groups.listeners import ListeningSocket, listeners
 
-LIGHT = ["errors", "frames", "handshake", "wire", "service", "peer", "server", "board", "listeners", "ears"]
+CONTROL = ["errors", "frames", "handshake", "wire", "service", "peer", "server", "board"]
+LIGHT = [*(f"control.{name}" for name in CONTROL), "groups.listeners", "groups.ears"]
 
 
 def test_all_that_the_driver_needs_of_the_room_imports_neither_torch_nor_numpy() -> None:
@@ -49,7 +50,7 @@ def test_a_process_that_has_gone_has_no_sockets() -> None:
     ],
 )
 def test_what_lies_beyond_loopback(address: str, beyond: bool) -> None:
-    assert Listener(1, address, 1).beyond_loopback is beyond
+    assert ListeningSocket(1, address, 1).beyond_loopback is beyond
 
 
 linux = pytest.mark.skipif(bool(ears.why_not()), reason=ears.why_not() or "-")

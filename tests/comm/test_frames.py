@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volary.comm.errors import BadFrame
-from volary.comm.frames import FrameReader, decode, encode
+from volary.comm.control.errors import BadFrame
+from volary.comm.control.frames import FrameReader, decode, encode
 
 MESSAGES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),

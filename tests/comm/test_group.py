@@ -20,12 +20,13 @@ import torch
 import torch.distributed as dist
 
 import volary
-from _workers import Workers
-from volary.comm import ears, gloo
-from volary.comm.board import Board
-from volary.comm.group import interface_of, join
-from volary.comm.listeners import Listener, listeners
-from volary.comm.server import KeyedServer
+from _workers import Workers, alone, joined
+from volary.comm.control.board import Board
+from volary.comm.control.server import KeyedServer
+from volary.comm.groups import ears, gloo
+from volary.comm.groups.group import interface_of, join
+from volary.comm.groups.listeners import ListeningSocket, listeners
+from volary.comm.topology.links import Links
 from volary.errors import SettingError
 
 KEY = b"the key of this test run, 32 b.."
@@ -75,6 +76,46 @@ def test_three_ranks_do_all_that_torch_asks_of_a_group_on_loopback_alone(workers
     assert results[0]["weights"] == results[1]["weights"] == results[2]["weights"]
     if not ears.why_not():
         assert all(result["listening"] == [] for result in results)  # two groups were made, and their ears are closed
+
+
+def in_parts(rank: int, world_size: int) -> dict[str, Any]:
+    """Three groups with another rank each, and a second one with the same; all of them used at the same time."""
+    whole = joined()
+    ways = [[[0, 1], [2, 3]], [[0, 2], [3, 1]], [[0, 3], [1, 2]], [[0, 1], [2, 3]]]
+    groups = [whole.divided(parts) for parts in ways]
+    sums = [torch.tensor([10.0**rank]) for _ in groups]
+    works = [
+        dist.all_reduce(one, group=group.process_group, async_op=True) for one, group in zip(sums, groups, strict=True)
+    ]
+    for work in reversed(works):
+        work.wait()
+    links, came = [Links(group) for group in groups], [torch.zeros(1) for _ in groups]
+    coming = [link.receive(one, 1 - link.rank) for link, one in zip(links, came, strict=True)]
+    for number, link in reversed([*enumerate(links)]):  # to one rank over two groups, in another order than awaited
+        link.send(torch.tensor([10.0 * number + rank]), 1 - link.rank).wait()
+    for transfer in coming:
+        transfer.wait()
+    return {
+        "places": [(group.rank, group.size) for group in groups],
+        "sums": [one.item() for one in sums],
+        "came": [one.item() for one in came],
+        "posted": [group.bulletin.share("who", [number, rank]) for number, group in enumerate(groups)],
+        "within": [group.within("part").bulletin.share("who", rank) for group in groups],
+        "listening": len(listeners([os.getpid()])),
+    }
+
+
+def test_a_run_s_ranks_are_divided_into_groups_that_overlap_and_never_meet(workers: Workers) -> None:
+    members = [[(0, 1), (0, 2), (0, 3), (0, 1)], [(0, 1), (1, 3), (1, 2), (0, 1)]]
+    members += [[(2, 3), (0, 2), (1, 2), (2, 3)], [(2, 3), (1, 3), (0, 3), (2, 3)]]
+    for rank, (mine, found) in enumerate(zip(members, workers(4, in_parts), strict=True)):
+        others = [one[0] + one[1] - rank for one in mine]
+        assert found["places"] == [(one.index(rank), 2) for one in mine], "counted from 0 in rising order"
+        assert found["sums"] == [10.0 ** one[0] + 10.0 ** one[1] for one in mine]
+        assert found["came"] == [10.0 * number + other for number, other in enumerate(others)]
+        assert found["posted"] == [[[number, member] for member in one] for number, one in enumerate(mine)]
+        assert found["within"] == [[*one] for one in mine]
+        assert found["listening"] == 0 or ears.why_not(), "the ears of all groups are closed"
 
 
 def under_a_scan(rank: int, world_size: int, closed: bool, connections: int) -> dict[str, Any]:
@@ -206,7 +247,7 @@ def test_the_interface_of_an_address_is_found_or_refused_with_those_there_are() 
 
 
 def test_a_listener_knows_its_end() -> None:
-    assert Listener(1, "127.0.0.1", 80) < Listener(2, "127.0.0.1", 80)
+    assert ListeningSocket(1, "127.0.0.1", 80) < ListeningSocket(2, "127.0.0.1", 80)
 
 
 @pytest.mark.parametrize(
@@ -217,5 +258,5 @@ def test_a_backend_that_does_not_fit_is_refused_before_anybody_is_met(backend, d
     if backend == "mpi" and dist.is_mpi_available():
         pytest.skip("this torch has MPI")
     with pytest.raises(SettingError, match=f"backend is '{backend}'.*{why}.*accepted"):
-        join(dist.HashStore(), 0, 1, torch.device(device), 1.0, backend=backend)
+        join(dist.HashStore(), alone().bulletin, torch.device(device), 1.0, backend=backend)
     assert not dist.is_initialized()

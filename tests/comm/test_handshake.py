@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from volary.comm import handshake
-from volary.comm.errors import BadFrame, KeyRefused, OtherLife
-from volary.comm.frames import HEADER_BYTES, decode, decode_as, encode
-from volary.comm.handshake import (
+from volary.comm.control import handshake
+from volary.comm.control.errors import BadFrame, KeyRefused, OtherLife
+from volary.comm.control.frames import HEADER_BYTES, decode, decode_as, encode
+from volary.comm.control.handshake import (
     VERSION,
-    Answer,
     Challenge,
+    ClientProof,
     ClientSide,
     Opening,
     ServerSide,
+    ServerVerdict,
     Transcript,
-    Verdict,
     checked_key,
 )
 from volary.errors import BadInput
@@ -68,7 +68,7 @@ def test_a_server_without_the_key_is_refused_although_it_agrees() -> None:
     here = client()
     here.answer(body(encode(Challenge("now", False, b"n" * 32, b"s" * 32))))
     with pytest.raises(KeyRefused, match="does not prove"):
-        here.judge(body(encode(Verdict("", b"p" * 32))))
+        here.judge(body(encode(ServerVerdict("", b"p" * 32))))
 
 
 def test_a_client_of_another_life_is_told_so_by_a_proven_server() -> None:
@@ -190,12 +190,12 @@ def test_the_proof_of_one_role_is_not_that_of_the_other() -> None:
     here = client()
     answer = here.answer(body(encode(Challenge("now", False, b"n" * 32, b"s" * 32))))
     with pytest.raises(KeyRefused):
-        here.judge(body(encode(Verdict("", decode(body(answer))["proof"]))))
+        here.judge(body(encode(ServerVerdict("", decode(body(answer))["proof"]))))
 
 
 def test_a_yes_cannot_be_made_of_a_proven_no() -> None:
     with pytest.raises(KeyRefused, match="does not prove"):
-        agree(client("page"), server(), verdict=changed(Verdict, refused=""))
+        agree(client("page"), server(), verdict=changed(ServerVerdict, refused=""))
 
 
 @given(st.binary(max_size=20), st.binary(max_size=20), st.integers(0, 20))
@@ -267,7 +267,7 @@ def test_a_share_that_would_make_the_secret_known_to_all_is_refused(share: bytes
         Opening(VERSION, "board", None, False, b"", b"s" * 32),
         Opening(VERSION, "board", None, False, b"n" * 32, b"s" * 31),
         {"version": 1},
-        Answer(b"x" * 32),
+        ClientProof(b"x" * 32),
         [1, 2],
         None,
         {

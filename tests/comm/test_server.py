@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from volary.comm.errors import ConnectionLost, KeyRefused, OtherLife
-from volary.comm.frames import encode
-from volary.comm.handshake import VERSION, ClientSide, Opening
-from volary.comm.server import KeyedServer
-from volary.comm.wire import Connection
+from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherLife
+from volary.comm.control.frames import encode
+from volary.comm.control.handshake import VERSION, ClientSide, Opening
+from volary.comm.control.server import KeyedServer
+from volary.comm.control.wire import Connection
 from volary.errors import BadInput
 
 from .conftest import KEY, Servers
@@ -161,6 +161,16 @@ def test_who_proves_nothing_in_time_is_closed(servers: Servers, said: bytes) -> 
         assert is_closed(plug)
     assert 0.25 < time.monotonic() - started < WITHIN_S
     until(lambda: server.refusals["127.0.0.1"] == 1)
+
+
+def test_who_leaves_before_it_has_proved_anything_is_counted_and_not_told_of(
+    servers: Servers, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = servers.start()
+    with caplog.at_level(logging.WARNING, logger="volary.comm"):
+        stranger(server, b"\x00\x00").close()  # as a worker does that is ended while it starts
+        until(lambda: server.refusals["127.0.0.1"] == 1)
+    assert not caplog.records
 
 
 def test_one_stranger_too_many_costs_the_oldest_stranger_its_place(servers: Servers) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from volary.comm.board import Board
-from volary.comm.errors import ConnectionLost, KeyRefused
-from volary.comm.server import KeyedServer
-from volary.comm.store import KeyedStore, KeyMissing, StoreRefused
+from volary.comm.control.board import Board
+from volary.comm.control.errors import ConnectionLost, KeyRefused
+from volary.comm.control.server import KeyedServer
+from volary.comm.control.store import KeyedStore, KeyMissing, StoreRefused
 
 from .conftest import KEY
 

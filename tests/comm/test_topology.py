@@ -7,13 +7,14 @@ from itertools import combinations
 import pytest
 import torch
 
-from comm.routes._ranks import bulletin, shape
-from volary.comm import futex
-from volary.comm.links import Links
-from volary.comm.routes._base import Shape
+from _workers import joined
+from comm.routes._ranks import shape
+from volary.comm.memory import futex
+from volary.comm.routes._base import BufferShape
 from volary.comm.routes._choose import choose
-from volary.comm.topology import Topology, described, find
-from volary.comm.tournament import measured, rounds, subnetworks, tournament
+from volary.comm.topology.links import Links
+from volary.comm.topology.topology import Topology, described, find
+from volary.comm.topology.tournament import measured, rounds, subnetworks, tournament
 from volary.errors import SettingError
 
 ALONE = Topology.of([0], [1], [2], [3])
@@ -38,7 +39,7 @@ def test_ranks_are_ordered_by_sub_network_and_node():
 
 
 def find_here(rank: int, world_size: int) -> Topology:
-    return find(bulletin(rank, world_size), Links(rank, world_size))
+    return find(Links(joined()))
 
 
 @pytest.mark.skipif(bool(futex.why_not()), reason=futex.why_not())
@@ -49,7 +50,7 @@ def test_ranks_that_can_share_memory_are_one_node(workers):
 
 
 def play(rank: int, world_size: int) -> tuple[dict, Topology]:
-    links = Links(rank, world_size)
+    links = Links(joined())
     topology = Topology.of([0, 4], [1], [2], [3])
     return tournament(links, topology.leaders), measured(links, topology)
 
@@ -65,7 +66,7 @@ def test_all_ranks_hear_the_same_rate_of_every_pair(workers):
 
 def refused_here(rank: int, world_size: int, path) -> str:
     with pytest.raises(SettingError) as refused:
-        find(bulletin(rank, world_size), Links(rank, world_size), path)
+        find(Links(joined()), path)
     return str(refused.value)
 
 
@@ -182,7 +183,7 @@ def test_a_route_that_cannot_be_taken_is_refused_with_the_nearest(wanted, topolo
 
 
 def test_values_on_an_accelerator_go_by_torch():
-    there = [Shape(10, torch.float32, torch.device("cuda"))]
+    there = [BufferShape(10, torch.float32, torch.device("cuda"))]
     assert choose("auto", NODES, there)[0] == "torch"
     with pytest.raises(SettingError, match="parameters are on cuda; nearest: torch"):
         choose("ring", NODES, there)

@@ -9,7 +9,7 @@ from volary.consistency import ROOM
 
 
 def wait_for_all(rank: int, world_size: int, route: str) -> list[float]:
-    turns = Turns(rank, world_size, route)
+    turns = Turns(route)
     read = []
     for turn in range(2):
         turns.contribute(rank + 1.0 + turn, 10.0)

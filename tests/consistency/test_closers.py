@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from volary.consistency import ROOM
 from volary.errors import SettingError
-from volary.server.closing import Closer
-from volary.server.messages import Contribution
+from volary.server.protocol.messages import Contribution
+from volary.server.roster.closing import Closer
 
 
 def model(name: str, **settings_of_it):

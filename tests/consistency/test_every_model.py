@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from volary.consistency import ROOM
-from volary.consistency._base import Consistency
-from volary.server.messages import Contribution
+from volary.consistency._base import Action, Consistency, Push
+from volary.server.protocol.messages import Contribution
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -24,8 +24,9 @@ class SaysNothing(Consistency):
 
 def test_a_model_that_says_nothing_of_itself_is_bsp():
     bsp, plain = ROOM.load("bsp")(), SaysNothing()
-    members = [name for name in dir(Consistency) if not name.startswith("_") and name != "closer"]
+    members = [name for name in dir(Consistency) if not name.startswith("_") and not callable(getattr(bsp, name))]
     assert {name: getattr(plain, name) for name in members} == {name: getattr(bsp, name) for name in members}
+    assert plain.at(0, 0.0) == bsp.at(0, 0.0) == Action(updates=False, push=Push.GRADIENT)
     assert type(plain.closer(2)) is type(bsp.closer(2))
 
 
@@ -33,7 +34,7 @@ def test_a_model_that_says_nothing_of_itself_is_bsp():
 def test_its_defaults_make_a_model_and_a_closer_for_any_number_of_workers(name):
     model = ROOM.load(name)()
     assert isinstance(model, Consistency)
-    assert model.push_every >= 1
+    assert model.steps() >= 1
     assert model.fetch_every >= 1
     for workers in (1, 2, 7):
         model.closer(workers)

@@ -166,11 +166,11 @@ def test_missing_and_empty_parts_are_named(tmp_path):
     )
     for name in ("train", "test"):
         (tmp_path / name).mkdir()
-    assert refused_at_check(tmp_path) == (
-        f"{tmp_path}/train: has no folder in it; accepted: one folder of images per class"
-    )
+    assert refused_at_check(tmp_path) == (f"{tmp_path}/train: has no folder in it; accepted: one folder per class")
     write_folder(tmp_path, {"train/ant/readme.txt": b"no image", "test/ant/.hidden.png": b""})
-    assert refused_at_open(tmp_path).startswith(f"{tmp_path}/train: empty: no image found; accepted: class folders of")
+    assert refused_at_open(tmp_path).startswith(
+        f"{tmp_path}/train: empty: no such file found; accepted: class folders of"
+    )
 
 
 def test_empty_tar_is_refused(train_tar):

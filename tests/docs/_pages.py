@@ -19,7 +19,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
 LANGUAGES = {"sh", "console", "python", "yaml", "text"}
 MARKS = {"not run", "before", "fragment", "topology"}
-NOT_RUN = {"needs root", "needs another machine", "needs a GPU", "needs a network"}
+NOT_RUN = {"has a test of its own", "needs root", "needs another machine", "needs a GPU", "needs a network"}
 _COMMENT = re.compile(r"<!--\s*([a-z ]+?)\s*(?::\s*(.*?))?\s*-->", re.DOTALL)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -15,9 +14,10 @@ from subprocess import PIPE
 
 import pytest
 
+from _once import once
 from docs._pages import CHECKOUT
+from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
-from volary.run.journal import Journal
 from volary.session import starter
 
 PROGRAMS = {"volary": "volary", "python": "", "python3": "", "torchrun": "torch.distributed.run", "sqlite3": "sqlite3"}
@@ -42,15 +42,7 @@ Shell = Callable[..., Said]
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """session.yaml, runs/lenet-digits-1 of 230 steps, and bin/ with this Python's commands; one for all of pytest."""
-    base = tmp_path_factory.getbasetemp()
-    home = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "reader"
-    with home.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not home.exists():
-            draft = home.with_suffix(".draft")
-            _prepare(draft)
-            draft.rename(home)
-    return home
+    return once(tmp_path_factory, "reader", _prepare)
 
 
 def commands_in(folder: Path) -> None:
@@ -61,6 +53,11 @@ def commands_in(folder: Path) -> None:
             continue  # Python's own stands in for it where there is one
         file = folder / "bin" / name
         file.write_text(f'#!/bin/sh\nexec "{sys.executable}" {f"-m {module}" if module else ""} "$@"\n')
+        file.chmod(0o755)
+    launcher = CHECKOUT / ".engines" / "mpich" / "bin" / "mpirun"  # as `make engines` installs it
+    if launcher.exists():
+        file = folder / "bin" / "mpirun"
+        file.write_text(f'#!/bin/sh\nexec "{launcher}" "$@"\n')
         file.chmod(0o755)
 
 

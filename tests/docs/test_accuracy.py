@@ -13,7 +13,7 @@ from volary.session import Choice, starter
 LEAST = 0.95
 FOUR = "strategy.workers=4"
 SERVED = f"{FOUR} strategy.exchange=server strategy.consistency="
-ALLOWED = "'strategy.exchange={name: auto, allow: [onebit, int8]}'"
+ALLOWED = "'strategy.codec={name: auto, allow: [onebit, int8]}'"
 
 
 def _names(room: str) -> list[str]:
@@ -27,6 +27,7 @@ STRATEGIES = [
     "strategy.codec=onebit",
     *[f"{FOUR} strategy.codec={name}" for name in _names("codec")],
     *[f"{FOUR} strategy.exchange={name}" for name in _names("exchange") if name != "server"],
+    f"{FOUR} strategy.consistency=local",
     *[f"{SERVED}{name}" for name in _names("consistency")],
 ]
 

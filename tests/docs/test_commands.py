@@ -13,10 +13,12 @@ from docs._pages import CHECKOUT, Block, every
 from docs.conftest import Shell, interrupt
 
 README = CHECKOUT / "README.md"
-OTHERS = {"make", "sqlite3"}  # programs that come neither with Volary nor with bash
+OTHERS = {"make", "sqlite3", "mpirun"}  # programs that come neither with Volary nor with bash
 TRAINS = re.compile(r"(volary train \S+\.yaml)(?! --help)")
 SHORTENED = [
     (TRAINS, r"\1 train.steps=2 schedule=constant evaluate.every=never"),
+    (re.compile(r"(volary sweep \S+\.yaml)"), r"\1 train.steps=2 schedule=constant evaluate.every=never"),
+    (re.compile(r"(volary\.worker \S+\.yaml)"), r"\1 train.steps=2 schedule=constant evaluate.every=never"),
     (re.compile(r"(volary bench collectives)"), r"\1 --sizes 1kb --time 1"),
     (re.compile(r"^make "), f"make --dry-run -C {CHECKOUT} "),
 ]
@@ -32,10 +34,12 @@ def _lines() -> dict[str, Block]:
 
 
 def _parameter(command: str, block: Block) -> object:
-    takes_long = (
-        re.search(r"volary (train|resume|check|bench|evaluate .*--checkpoint)", command) and block.page != README
+    takes_long = re.search(
+        r"volary(\.worker| train| resume| stop| sweep| check| bench| evaluate .*--checkpoint)", command
     )
-    marks = [pytest.mark.slow] if takes_long else []  # seconds each; the like of them is run always
+    # seconds each; the like of them is run always: README's, and of its two with `auto` the one that allows more
+    like_another = block.page != README or command.endswith(("codec=auto", "codec=onebit"))
+    marks = [pytest.mark.slow] if takes_long and like_another else []
     return pytest.param(command, block, id=f"{block.page.name}: {command}", marks=marks)
 
 
@@ -44,7 +48,8 @@ def _parameter(command: str, block: Block) -> object:
 )
 def test_a_command_does_what_the_page_says(command: str, block: Block, shell: Shell, tmp_path: Path) -> None:
     interpreter = "zsh" if "completion zsh" in command else "bash"
-    for program in {interpreter, *OTHERS & {command.split()[0]}}:
+    needs = OTHERS & {command.split()[0], "mpirun" if "engine=mpi" in command else ""}
+    for program in {interpreter, *needs}:
         if not shutil.which(program, path=f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"):
             pytest.skip(f"there is no {program} here")
     if command.startswith("volary init"):

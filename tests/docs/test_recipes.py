@@ -11,6 +11,7 @@ from PIL import Image
 
 from docs._pages import CHECKOUT, Block, blocks
 from docs.conftest import Shell
+from volary.cli._main import run
 
 PAGE = CHECKOUT / "docs" / "recipes.md"
 CLASSES = ("airplane", "automobile")
@@ -52,9 +53,9 @@ def test_every_recipe_is_a_file_with_a_name() -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
-def test_a_recipe_is_found_faultless(recipe: Block, data: None, shell: Shell) -> None:
-    said = shell(f"volary check {name_of(recipe)} data.batch_size=8")
-    assert said.status == 0, said.err
+def test_a_recipe_is_found_faultless(recipe: Block, data: None, capfd: pytest.CaptureFixture[str]) -> None:
+    status = run(["check", name_of(recipe), "data.batch_size=8"])
+    assert status == 0, capfd.readouterr().err
 
 
 @pytest.mark.slow  # four trainings of seconds

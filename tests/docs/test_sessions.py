@@ -8,7 +8,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from docs._pages import CHECKOUT, Block, blocks, every
-from volary.comm.topology import described
+from volary.comm.topology.topology import described
 from volary.session import Session, SessionError, starter
 
 BASE = "network: lenet\ndata: {source: digits}\n"

@@ -16,8 +16,10 @@ STARTS_PROCESSES = re.compile(r"__main__|init_process_group")
 
 
 def _parameter(block: Block) -> object:
-    # a training and a store: many processes, and tests/test_api.py and tests/store/ have the like of them
-    slow = [pytest.mark.slow] if re.search(r"\.train\(\)|store\.serve", block.text) else []
+    # a training and a store: many processes, and tests/test_api.py and tests/store/ have the like of them;
+    # of loops of the reader's own, README's is run always
+    takes_long = r"\.train\(\)|store\.serve" if block.page.name == "README.md" else r"\.train\(\)|store\.serve|launch\("
+    slow = [pytest.mark.slow] if re.search(takes_long, block.text) else []
     return pytest.param(block, id=str(block), marks=slow)
 
 

@@ -10,7 +10,7 @@ import time
 
 import psutil
 
-from volary.driver.cpu_use import CpuUse
+from volary.driver.watching.cpu_use import CpuUse
 
 
 def until(condition) -> None:

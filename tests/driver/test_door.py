@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from volary.comm.errors import BadMessage
-from volary.comm.service import CLOSE
-from volary.driver.door import Door
-from volary.driver.watch import Rules, Watch
+from volary.comm.control.errors import BadMessage
+from volary.comm.control.service import CLOSE
+from volary.driver.servers.door import JoinService
+from volary.driver.watching.watch import FailureDetector, Rules
 
 
 @pytest.fixture
-def watch() -> Watch:
-    return Watch(2, Rules(5, 10, 120), now=0.0)
+def watch() -> FailureDetector:
+    return FailureDetector(2, Rules(5, 10, 120), now=0.0)
 
 
 def test_places_are_those_above_all_that_were_given_before(watch):
     expected: list[int] = []
-    door = Door(watch, lambda: "", expected.append)
+    door = JoinService(watch, lambda: "", expected.append)
     assert list(door.opened(1, {"workers": 2}, 0.0)) == [(1, {"ranks": [2, 3]}), (1, CLOSE)]
     assert list(door.opened(2, {"workers": 1}, 0.0)) == [(2, {"ranks": [4]}), (2, CLOSE)]
     assert expected == [2, 3, 4]
@@ -26,7 +26,7 @@ def test_places_are_those_above_all_that_were_given_before(watch):
 
 def test_run_that_cannot_be_joined_says_why(watch):
     expected: list[int] = []
-    door = Door(watch, lambda: "it is ending", expected.append)
+    door = JoinService(watch, lambda: "it is ending", expected.append)
     assert list(door.opened(1, {"workers": 1}, 0.0)) == [(1, {"refused": "it is ending"}), (1, CLOSE)]
     assert expected == []
     assert set(watch.workers) == {0, 1}
@@ -35,7 +35,7 @@ def test_run_that_cannot_be_joined_says_why(watch):
 @pytest.mark.parametrize("hello", [{}, {"workers": 0}, {"workers": "two"}, {"workers": 10**9}, {"rank": 0}], ids=str)
 def test_wish_that_makes_no_sense_is_refused(watch, hello):
     with pytest.raises(BadMessage):
-        list(Door(watch, lambda: "", lambda rank: None).opened(1, hello, 0.0))
+        list(JoinService(watch, lambda: "", lambda rank: None).opened(1, hello, 0.0))
 
 
 def test_place_that_nobody_takes_is_missed_as_long_after_it_was_given_as_one_of_the_first(watch):

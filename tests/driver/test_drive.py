@@ -11,14 +11,15 @@ import pytest
 from volary.driver.drive import Drive, Launcher
 from volary.driver.ending import Unwatched
 from volary.driver.host import Elsewhere
-from volary.driver.keepers import Account, Nobody
-from volary.driver.watch import Rules
+from volary.driver.servers.keepers import NoServers, ServerFailure
+from volary.driver.watching.watch import Rules
 from volary.errors import ServerLost, Stopped, WorkerLost
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.reader import RunReader
+from volary.run.stopping import FILE, ask_to_stop
 
 
-class Server(Nobody):
+class Server(NoServers):
     """A server that leaves with the run, as one whose workers are all gone; or before, while they start."""
 
     def __init__(self, *, left_before: bool = False) -> None:
@@ -33,8 +34,8 @@ class Server(Nobody):
     def failure(self) -> str:
         return "server 0 has gone" if self.gone else ""
 
-    def account(self) -> Account | None:
-        return Account(["server 0 (host g, process 16) has gone"], Path("none")) if self.gone else None
+    def account(self) -> ServerFailure | None:
+        return ServerFailure(["server 0 (host g, process 16) has gone"], Path("none")) if self.gone else None
 
 
 @pytest.fixture
@@ -43,7 +44,10 @@ def directory() -> RunDirectory:
 
 
 def drive(
-    directory: RunDirectory, keepers: Nobody, launch: Launcher = lambda _: Elsewhere(), startup_timeout_s: float = 0.1
+    directory: RunDirectory,
+    keepers: NoServers,
+    launch: Launcher = lambda _: Elsewhere(),
+    startup_timeout_s: float = 0.1,
 ) -> None:
     rules = Rules(5, 10, startup_timeout_s)
     with directory.lock() as lock:
@@ -70,8 +74,21 @@ def test_start_is_ended_by_the_first_signal(directory, number):
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it may be ignored here
     try:
         with pytest.raises(Stopped, match=r"^stopped before the first step$"):
-            drive(directory, Nobody(), launch, startup_timeout_s=60)
+            drive(directory, NoServers(), launch, startup_timeout_s=60)
     finally:
         signal.signal(signal.SIGHUP, before)
+    with RunReader(directory) as reader:
+        assert reader.state() == "stopped"
+
+
+@pytest.mark.parametrize("how", ["after this step", "now"])
+def test_start_is_ended_by_a_request_of_another_process_and_the_request_is_gone(directory, how):
+    def launch(_: object) -> Elsewhere:
+        ask_to_stop(directory, how)
+        return Elsewhere()
+
+    with pytest.raises(Stopped, match=r"^stopped before the first step$"):
+        drive(directory, NoServers(), launch, startup_timeout_s=60)
+    assert not (directory.path / FILE).exists()
     with RunReader(directory) as reader:
         assert reader.state() == "stopped"

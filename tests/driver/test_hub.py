@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from volary.comm.errors import BadMessage
-from volary.comm.service import CLOSE
-from volary.driver.hub import Hub
-from volary.driver.watch import Rules, Watch
+from volary.comm.control.errors import BadMessage
+from volary.comm.control.service import CLOSE
+from volary.driver.hub import HeartbeatService
+from volary.driver.watching.watch import FailureDetector, Rules
+from volary.run.database.journal import STEP_FIELDS, Journal
+from volary.run.database.reader import RunReader
+from volary.run.database.tallies import Tally
 from volary.run.directory import RunDirectory
-from volary.run.journal import STEP_FIELDS, Journal
-from volary.run.reader import RunReader
-from volary.run.tallies import Tally
 from volary.run.verdict import Verdict
 
 HELLO = {"rank": 0, "pid": 12, "host": "h"}
@@ -52,8 +52,8 @@ def journal(directory: RunDirectory) -> Iterator[Journal]:
 
 
 @pytest.fixture
-def hub(journal: Journal) -> Hub:
-    return Hub(Watch(2, Rules(5, 10, 120), now=0.0), journal)
+def hub(journal: Journal) -> HeartbeatService:
+    return HeartbeatService(FailureDetector(2, Rules(5, 10, 120), now=0.0), journal)
 
 
 def test_steps_events_metrics_and_facts_are_written(hub, directory):
@@ -214,7 +214,7 @@ def test_run_that_goes_on_hears_of_each_lost_worker_once_and_tells_it_should_it_
         told.append(rank)
         return [(7, "somebody else's")]
 
-    hub = Hub(Watch(2, Rules(5, 10, 120), now=0.0), journal, without)
+    hub = HeartbeatService(FailureDetector(2, Rules(5, 10, 120), now=0.0), journal, without)
     for rank in (0, 1):
         list(hub.opened(1 + rank, HELLO | {"rank": rank}, 0.0))
         list(hub.received(1 + rank, BEAT, 0.0))
@@ -244,7 +244,9 @@ def test_run_that_goes_on_hears_of_each_lost_worker_once_and_tells_it_should_it_
 
 def test_worker_whose_exchange_broke_is_lost_and_one_that_left_is_not(journal):
     told: list[int] = []
-    hub = Hub(Watch(2, Rules(5, 10, 120), now=0.0), journal, lambda rank, reason, now: told.append(rank) or ())
+    hub = HeartbeatService(
+        FailureDetector(2, Rules(5, 10, 120), now=0.0), journal, lambda rank, reason, now: told.append(rank) or ()
+    )
     for rank, outcome in ((0, "peer_lost"), (1, "left")):
         list(hub.opened(1 + rank, HELLO | {"rank": rank}, 0.0))
         verdict = Verdict(rank=rank, outcome=outcome, step=1, reason="no way to server 1", exit_code=4)

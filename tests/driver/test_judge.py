@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from monitor._made_runs import checkpoint
-from volary.driver.judge import judge, read_verdicts
-from volary.driver.keepers import Account, Nobody
-from volary.driver.watch import Beat, Rules, Watch
-from volary.engine._base import Exited
+from volary.driver.servers.keepers import NoServers, ServerFailure
+from volary.driver.watching.judge import judge, read_verdicts
+from volary.driver.watching.watch import FailureDetector, Rules, WorkerBeat
+from volary.engine._base import Ended, Exited
 from volary.errors import BadInput, NotFinite, NotSaved, RanksDiffer, ServerLost, VolaryError, WorkerFailed, WorkerLost
 from volary.run.directory import RunDirectory
 from volary.run.verdict import Verdict
@@ -34,11 +34,11 @@ def directory() -> RunDirectory:
     return made
 
 
-def watched(world_size: int = 3, joined: int = 3, rules: Rules = RULES) -> Watch:
-    watch = Watch(world_size, rules, now=0.0)
+def watched(world_size: int = 3, joined: int = 3, rules: Rules = RULES) -> FailureDetector:
+    watch = FailureDetector(world_size, rules, now=0.0)
     for rank in range(joined):
         watch.joined(rank, rank, 100 + rank, "h")
-        watch.heard(rank, Beat(step=7, phase="forward", progress=1))
+        watch.heard(rank, WorkerBeat(step=7, phase="forward", progress=1))
     return watch
 
 
@@ -63,15 +63,59 @@ def said(
     )
 
 
-def verdict_of(directory: RunDirectory, watch: Watch, exits: list[Exited], *verdicts: Verdict) -> VolaryError:
+def verdict_of(
+    directory: RunDirectory,
+    watch: FailureDetector,
+    exits: list[Exited],
+    *verdicts: Verdict,
+    launcher: Ended | None = None,
+) -> VolaryError:
     with pytest.raises(VolaryError) as caught:
-        judge(directory, watch, exits, {verdict.rank: verdict for verdict in verdicts})
+        judge(directory, watch, exits, {verdict.rank: verdict for verdict in verdicts}, launcher=launcher)
     return caught.value
+
+
+def mpirun(directory: RunDirectory, code: int) -> Ended:
+    log = directory.logs / "mpirun-workers.log"
+    log.write_text("There are not enough slots\n")
+    return Ended("mpirun", 77, code, -code if code < 0 else None, log)
 
 
 def lines(error: VolaryError) -> list[str]:
     """What a command prints."""
     return error.told.splitlines()
+
+
+def test_launcher_that_was_killed_is_the_cause_although_workers_stopped_in_order(directory):
+    stopped = [said(rank, "stopped") for rank in range(2)]
+    error = verdict_of(directory, watched(), [], *stopped, launcher=mpirun(directory, -9))
+    assert isinstance(error, WorkerLost)
+    words = "was killed by SIGKILL, and its workers ended with it; last step 7"
+    assert str(error) == f"mpirun (host {HOST}, process 77) {words}"
+
+
+def test_launcher_that_started_nobody_is_told_with_what_it_said(directory):
+    error = verdict_of(directory, watched(joined=0), [], launcher=mpirun(directory, 1))
+    assert lines(error)[:2] == [
+        f"mpirun (host {HOST}, process 77) exited with status 1 before ranks 0, 1, 2 joined the run",
+        "  | There are not enough slots",
+    ]
+
+
+@pytest.mark.parametrize("code", [0, 137])
+def test_launcher_that_ended_as_a_worker_was_lost_is_not_the_cause_whatever_its_status(directory, code):
+    watch = watched()
+    for now, peer in enumerate((1, 0, 2), start=1):  # the launcher ended the others
+        watch.tick(now / 10)
+        watch.left(peer)
+    watch.conclude()
+    error = verdict_of(directory, watch, [], launcher=mpirun(directory, code))
+    assert lines(error)[0] == "rank 1 (host h, process 101) died; last step 7, in forward by its last beat"
+
+
+def test_launcher_that_was_killed_when_all_had_finished_changes_nothing(directory):
+    finished = {rank: said(rank, "finished", step=9) for rank in range(3)}
+    assert judge(directory, watched(), [], finished, launcher=mpirun(directory, -9)).state == "finished"
 
 
 def test_all_finished_is_finished_and_some_stopped_is_stopped(directory):
@@ -221,13 +265,13 @@ def test_hang_shows_the_stack_and_names_those_that_hang_too(directory):
     watch = watched(rules=Rules(5, 10, 15, stuck_after_s=10))
     for rank in (1, 2):
         watch.heard(
-            rank, Beat(step=7, phase="forward", progress=2, rows=[[0.0]], stack=f"Thread main\n  in loop_{rank}")
+            rank, WorkerBeat(step=7, phase="forward", progress=2, rows=[[0.0]], stack=f"Thread main\n  in loop_{rank}")
         )
     for tick in range(200):
         watch.tick(tick / 10)
-        watch.heard(0, Beat(step=7, phase="exchange", progress=2, rows=[[0.0]]))
+        watch.heard(0, WorkerBeat(step=7, phase="exchange", progress=2, rows=[[0.0]]))
         for rank in (1, 2):
-            watch.heard(rank, Beat(step=7, phase="forward", progress=2))
+            watch.heard(rank, WorkerBeat(step=7, phase="forward", progress=2))
     error = verdict_of(directory, watch, [])
     assert lines(error)[0].startswith(
         "rank 1 (host h, process 101) is alive but has made no progress for 10 s, in forward; rank 0 waits for it; "
@@ -242,11 +286,11 @@ def test_hang_shows_the_stack_and_names_those_that_hang_too(directory):
 
 def test_silent_worker_is_not_shown_with_the_stack_of_an_earlier_standstill(directory):
     watch = watched()
-    watch.heard(1, Beat(step=7, phase="forward", progress=1, stack="Thread main\n  import torch"))
+    watch.heard(1, WorkerBeat(step=7, phase="forward", progress=1, stack="Thread main\n  import torch"))
     for tick in range(200):
         watch.tick(tick / 10)
         for rank in (0, 2):
-            watch.heard(rank, Beat(step=7, phase="forward", progress=tick))
+            watch.heard(rank, WorkerBeat(step=7, phase="forward", progress=tick))
     error = verdict_of(directory, watch, [])
     assert "has been silent for 10 s" in lines(error)[0]
     assert lines(error)[1] == "  | the log of 1"
@@ -258,11 +302,11 @@ def test_worker_that_left_its_own_loop_early_is_the_cause_whoever_saw_it(directo
     for watched_it in (True, False):
         watch = watched(rules=Rules(5, 10, 120, own_loop=True))
         bye = said(1, "finished")
-        watch.heard(1, Beat(step=7, phase="between steps", progress=2, bye=bye))
+        watch.heard(1, WorkerBeat(step=7, phase="between steps", progress=2, bye=bye))
         for tick in range(1300 if watched_it else 0):
             watch.tick(tick / 10)
             for rank in (0, 2):
-                watch.heard(rank, Beat(step=7, phase="exchange", progress=2))
+                watch.heard(rank, WorkerBeat(step=7, phase="exchange", progress=2))
         others = [said(rank, "peer_lost", "the exchange broke: x") for rank in (0, 2)]
         error = verdict_of(directory, watch, [], bye, *others)
         assert type(error) is RanksDiffer
@@ -295,7 +339,7 @@ def test_worker_that_died_after_it_had_finished_is_not_lost(directory):
 
 def test_verdict_is_the_file_of_this_life_or_what_the_goodbye_carried(directory):
     watch = watched()
-    watch.heard(1, Beat(step=8, phase="between steps", progress=9, bye=said(1, "finished", step=8)))
+    watch.heard(1, WorkerBeat(step=8, phase="between steps", progress=9, bye=said(1, "finished", step=8)))
     said(0, "finished", step=8).write(directory.verdicts)
     said(2, "finished", step=3).write(directory.verdicts)
     found = read_verdicts(directory, watch, life=0)
@@ -304,15 +348,15 @@ def test_verdict_is_the_file_of_this_life_or_what_the_goodbye_carried(directory)
 
 
 @dataclass
-class Elastic(Nobody):
+class Elastic(NoServers):
     """A run that goes on without those that are lost. words: what is wrong with its servers."""
 
     outcome: str | None = None
     words: str = ""
     elastic = True
 
-    def account(self) -> Account | None:
-        return Account([self.words], Path("runs/it/logs/server-1.log")) if self.words else None
+    def account(self) -> ServerFailure | None:
+        return ServerFailure([self.words], Path("runs/it/logs/server-1.log")) if self.words else None
 
     def steps(self, told: int) -> int:
         return 12  # by the roster, whatever workers have counted
@@ -374,7 +418,7 @@ def test_worker_that_was_given_up_comes_before_the_server_that_left_when_the_run
         judge(directory, watch, [], {}, keepers)
 
 
-class Unsaved(Nobody):
+class Unsaved(NoServers):
     unsaved = "the last checkpoint, of step 9, could not be written: no room"
 
 

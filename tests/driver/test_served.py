@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from volary.driver.served import Served
+from volary.driver.servers.served import RosterAndServers
 from volary.run.checkpoints import ROSTER, Checkpoints
+from volary.run.database.journal import Journal
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.journal import Journal
-from volary.run.reader import RunReader
 from volary.session import Session
 
 
@@ -24,7 +24,7 @@ def test_what_a_codec_had_left_out_is_told_to_be_lost(codec: str, told: list[str
     checkpoints.begin(3)
     checkpoints.commit(3, 1, {ROSTER: checkpoints.write(3, ROSTER, b'{"closings": 3, "samples": 12}')}, None)
     journal = Journal(directory.database)
-    served = Served(directory, one, journal, "127.0.0.1")
+    served = RosterAndServers(directory, one, journal, one.engine)
     journal.close()
     assert served.steps(0) == 3
     with RunReader(directory) as reader:
@@ -37,7 +37,7 @@ def test_an_evaluation_that_gave_no_number_is_a_warning() -> None:
     one = Session(network="softmax", data=data, strategy={"exchange": "server"})
     directory = RunDirectory.create(Path("runs"), "it", "it", one.to_yaml())
     journal = Journal(directory.database)
-    served = Served(directory, one, journal, "127.0.0.1")
+    served = RosterAndServers(directory, one, journal, one.engine)
     for step, loss in ((5, 0.5), (10, math.nan)):
         figures = {"loss": loss, "accuracy": 0.25}
         served._said("evaluated", None, {"step": step, "figures": figures, "metric": "accuracy", "best": False})

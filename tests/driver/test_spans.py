@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from volary.comm.errors import BadMessage
-from volary.driver.hub import Hub
-from volary.driver.watch import Rules, Watch
+from volary.comm.control.errors import BadMessage
+from volary.driver.hub import HeartbeatService
+from volary.driver.watching.watch import FailureDetector, Rules
+from volary.run.database.journal import Journal
+from volary.run.database.reader import RunReader
+from volary.run.database.spans import Span
 from volary.run.directory import RunDirectory
-from volary.run.journal import Journal
-from volary.run.reader import RunReader
-from volary.run.spans import Span
 
 SAID = [2, "exchange", "0.weight", 1000.0, 1000.5, 64]
 
@@ -25,15 +25,15 @@ def directory() -> RunDirectory:
 
 
 @pytest.fixture
-def hub(directory: RunDirectory) -> Iterator[Hub]:
+def hub(directory: RunDirectory) -> Iterator[HeartbeatService]:
     journal = Journal(directory.database)
-    hub = Hub(Watch(2, Rules(5, 10, 120), now=0.0), journal)
+    hub = HeartbeatService(FailureDetector(2, Rules(5, 10, 120), now=0.0), journal)
     list(hub.opened(7, {"rank": 1, "pid": 12, "host": "h"}, 0.0))
     yield hub
     journal.close()
 
 
-def say(hub: Hub, *spans: list[object]) -> None:
+def say(hub: HeartbeatService, *spans: list[object]) -> None:
     list(hub.received(7, {"step": 2, "phase": "forward", "progress": 4, "said": [{"spans": list(spans)}]}, 0.0))
 
 

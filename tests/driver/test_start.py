@@ -10,7 +10,7 @@ from volary.driver.ending import Unwatched
 from volary.driver.start import create, start
 from volary.engine import local
 from volary.errors import BadInput, DataError, RunError, SettingError
-from volary.run.reader import RunReader
+from volary.run.database.reader import RunReader
 from volary.session import Session
 
 OWN = """
@@ -94,9 +94,10 @@ class Mapping(Net):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (
+        pytest.param(
             {"network": "mine.py:Unmade"},
             r"'mine.py:Unmade' raised ValueError at .*mine.py:10 in __init__: no such",
+            marks=pytest.mark.slow,  # found where the next is; what is said of it: tests/cli/test_check.py
         ),
         (
             {"network": "mine.py:Raising"},
@@ -111,7 +112,7 @@ class Mapping(Net):
             r"raised ValueError at .*mine.py:14 in forward",
         ),
         ({"train": {"steps": 2, "precision": "fp16"}}, "fp16 needs a CUDA device"),
-        ({"loss": "mse"}, "mse takes the shape of the data's targets"),
+        pytest.param({"loss": "mse"}, "mse takes the shape of the data's targets", marks=pytest.mark.slow),  # likewise
     ],
 )
 def test_what_two_samples_do_not_pass_is_refused_as_check_does_and_leaves_no_run(settings, sentence, monkeypatch):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from volary.driver.stragglers import STEPS, Stragglers
-from volary.run.journal import StepRow
+from volary.driver.watching.stragglers import STEPS, Stragglers
+from volary.run.database.journal import StepRow
 
 NOTHING = {"data": 0.001, "forward": 0.02, "backward": 0.03, "optimizer": 0.004, "exchange": 0.01, "between": 0.001}
 

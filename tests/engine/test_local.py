@@ -8,14 +8,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from volary.engine import local
 from volary.engine._base import Exited, Handle, Launch
-from volary.engine.local import Local, cores_here, share_of
+from volary.engine.local import LocalEngine
 from volary.run.directory import RunDirectory
+from volary.run.launch.meeting import Meeting
+from volary.run.machine.cores import cores_here, share_of
 
 TELL = """
 import os
@@ -33,13 +36,18 @@ def directory() -> RunDirectory:
     return RunDirectory.create(Path("runs"), "it", "x", "network: lenet\n")
 
 
+def wish(directory: RunDirectory, command: list[str], count: int, **more: Any) -> Launch:
+    meeting = Meeting("127.0.0.1", 1234, life=3, server_life="one")
+    kind = {"role": "worker", "job": "module:job", **more}
+    return Launch(directory=directory, command=command, count=count, meeting=meeting, **kind)
+
+
 @pytest.fixture
 def launched(directory: RunDirectory) -> Iterator[Callable[..., Handle]]:
     handles: list[Handle] = []
 
     def launch(code: str, workers: int = 2, **settings: bool) -> Handle:
-        wish = Launch(directory, [sys.executable, "-c", code], "module:job", workers, "127.0.0.1:1234", "one", life=3)
-        handles.append(Local(**settings).launch(wish))
+        handles.append(LocalEngine(**settings).launch(wish(directory, [sys.executable, "-c", code], workers)))
         return handles[-1]
 
     yield launch
@@ -113,6 +121,25 @@ def test_worker_is_told_who_it_is_and_keeps_the_users_environment(launched, dire
     assert told["OMP_NUM_THREADS"] == str(len(share_of(cores_here(), 2, 3)))
 
 
+def test_server_is_told_its_number_and_that_cores_are_shared_with_workers(directory):
+    code = "import os; print(os.environ['VOLARY_SERVER'], os.environ['OMP_NUM_THREADS'], 'VOLARY_RANK' in os.environ)"
+    handle = LocalEngine().launch(wish(directory, [sys.executable, "-c", code], 2, role="server", beside=2))
+    all_exits(handle)
+    handle.stop(0.0)
+    threads = max(1, len(cores_here()) // 4)
+    assert [directory.server_log(number).read_text() for number in (0, 1)] == [
+        f"{number} {threads} False\n" for number in (0, 1)
+    ]
+
+
+def test_those_that_join_are_numbered_after_those_that_are_there(directory):
+    code = "import os; print(*(os.environ[f'VOLARY_{name}'] for name in ('RANK', 'WORLD_SIZE')))"
+    handle = LocalEngine().launch(wish(directory, [sys.executable, "-c", code], 2, first=3))
+    assert [gone.rank for gone in all_exits(handle)] == [3, 4]
+    handle.stop(0.0)
+    assert [directory.log(rank).read_text() for rank in (3, 4)] == ["3 5\n", "4 5\n"]
+
+
 def test_exit_is_told_once_with_its_status_or_signal(launched):
     handle = launched("import os, sys\nif os.environ['VOLARY_RANK'] == '0': sys.exit(7)\nos.abort()")
     assert all_exits(handle) == [Exited(0, 7, None), Exited(1, -signal.SIGABRT, signal.SIGABRT)]
@@ -144,22 +171,23 @@ def test_stop_asks_first_and_kills_whoever_does_not_listen(launched, directory):
 
 
 def test_workers_that_were_started_are_ended_if_a_later_one_cannot_be(directory):
-    wish = Launch(directory, ["/no/such/program"], "module:job", 2, "127.0.0.1:1", "one", life=0)
     with pytest.raises(FileNotFoundError):
-        Local().launch(wish)
+        LocalEngine().launch(wish(directory, ["/no/such/program"], 2))
 
 
 def test_more_processes_than_memory_holds_are_refused_and_more_than_cores_are_a_warning(monkeypatch):
     monkeypatch.setattr(local, "cores_here", lambda: [0, 1])
     monkeypatch.setattr(local, "available_bytes", lambda: 4 * local.WORKER_BYTES)
-    assert Local().check(3) is None
-    assert Local().warnings(2) == []
-    assert Local().warnings(3) == ["strategy.workers is 3, and 2 cores are usable here: workers take turns on them"]
-    assert len(Local().warnings(4)) == 2  # and tight
-    refusal = Local().check(6) or ""
+    assert LocalEngine().check(3) is None
+    assert LocalEngine().warnings(2) == []
+    assert LocalEngine().warnings(3) == [
+        "strategy.workers is 3, and 2 cores are usable here: workers take turns on them"
+    ]
+    assert len(LocalEngine().warnings(4)) == 2  # and tight
+    refusal = LocalEngine().check(6) or ""
     assert refusal.startswith(
         "6 workers take, at 220 MiB each for Python and torch alone, about 1.3 GiB of memory, and"
     )
     assert refusal.endswith("accepted: up to 3 workers")
     monkeypatch.setattr(local, "available_bytes", lambda: None)
-    assert Local().check(10**6) is None
+    assert LocalEngine().check(10**6) is None

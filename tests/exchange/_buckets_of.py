@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from volary.comm.routes._base import Memory
-from volary.exchange._bucket import Chunk, Slot
-from volary.exchange._buckets import Buckets
-from volary.exchange._plan import Plan, plan
+from volary.exchange.gradients.bucket import Chunk, ParameterSlot
+from volary.exchange.gradients.buckets import Gradients
+from volary.exchange.gradients.plan import BucketPlan, plan
 
 
-def buckets_of(module: nn.Module, left: list[int] | None = None, **more: Any) -> Buckets:
+def buckets_of(module: nn.Module, left: list[int] | None = None, **more: Any) -> Gradients:
     """A bucket for each parameter, unless told. left: the chunks that have left, as they do."""
     settings: dict[str, Any] = {"passes": 1, "weight": lambda: 1.0, "chunk_mb": 25, "private": False, **more}
     size_mb = settings.pop("bucket_mb", 1e-6)
@@ -26,20 +26,20 @@ def buckets_of(module: nn.Module, left: list[int] | None = None, **more: Any) ->
     named = list(module.named_parameters())
     plans = plan([(name, p) for name, p in named if p.requires_grad], size_mb)
     memory = [make_memory(one) for one in plans]
-    return Buckets(plans, memory, [(name, p) for name, p in named if not p.requires_grad], ready=leave, **settings)
+    return Gradients(plans, memory, [(name, p) for name, p in named if not p.requires_grad], ready=leave, **settings)
 
 
-def memory_of(one: Plan) -> Memory:
+def memory_of(one: BucketPlan) -> Memory:
     flat = torch.zeros(one.shape.numel, dtype=one.dtype)
     return Memory(flat, flat)
 
 
-def apart(one: Plan) -> Memory:
+def apart(one: BucketPlan) -> Memory:
     """What was agreed lies elsewhere than what was contributed."""
     return Memory(torch.zeros(one.shape.numel, dtype=one.dtype), torch.zeros(one.shape.numel, dtype=one.dtype))
 
 
-def closed(buckets: Buckets) -> list[Slot]:
+def closed(buckets: Gradients) -> list[ParameterSlot]:
     """End a step as a world of one would."""
     missing = buckets.close()
     for bucket in buckets.all:

@@ -1,4 +1,4 @@
-"""A network some of whose layers send factors, in a world of one or more ranks; the rest is summed as it is."""
+"""A network some of whose layers send factors, in a group of one or more ranks; the rest is summed as it is."""
 
 from __future__ import annotations
 
@@ -6,24 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import distributed, nn
+from torch import nn
 
+from _workers import alone
+from volary.comm.groups.blocking import add_up
+from volary.comm.groups.group import Group
 from volary.comm.routes._base import Memory
-from volary.exchange._bucket import Slot
-from volary.exchange._buckets import Buckets
-from volary.exchange._factors import FactorSums
-from volary.exchange._outer import send_factors
-from volary.exchange._plan import Plan, plan
-from volary.exchange._way import Factors, Way
+from volary.exchange.gradients.bucket import ParameterSlot
+from volary.exchange.gradients.buckets import Gradients
+from volary.exchange.gradients.factor_hooks import send_factors
+from volary.exchange.gradients.factor_sums import FactorSums
+from volary.exchange.gradients.plan import BucketPlan, plan
+from volary.exchange.representations._base import Representation
+from volary.exchange.representations.factors import Factors
 
 BUCKET_MB = 25.0
-
-
-class Rank:
-    """What a route asks of a bulletin."""
-
-    def __init__(self, rank: int, world_size: int) -> None:
-        self.rank, self.world_size = rank, world_size
 
 
 class Factored:
@@ -33,30 +30,30 @@ class Factored:
         self,
         module: nn.Module,
         layers: list[str],
-        rank: int = 0,
-        world_size: int = 1,
+        group: Group | None = None,
         *,
         neighbours: int | None = None,
         passes: int = 1,
         weight: Callable[[], float] = lambda: 1.0,
     ) -> None:
-        self.module, self.left, self._world_size = module, list[int](), world_size
-        ways: dict[str, Way] = {
+        self.module, self.left, self._group = module, list[int](), group or alone()
+        ways: dict[str, Representation] = {
             name: Factors(neighbours) for name, _ in module.named_parameters() if name.rpartition(".")[0] in layers
         }
         plans = plan(list(module.named_parameters()), BUCKET_MB, ways)
-        self.route = FactorSums(Rank(rank, world_size), [one for one in plans if one.way != Plan.way])  # type: ignore[arg-type]
+        own = [one for one in plans if one.way != BucketPlan.way]
+        self.route = FactorSums(self._group, own, [neighbours] * len(own))
         factors = iter(enumerate(self.route.memory))
         memory: list[Memory] = []
         self._place = dict[int, int]()
         for number, one in enumerate(plans):
-            if one.way == Plan.way:
+            if one.way == BucketPlan.way:
                 flat = torch.zeros(one.shape.numel, dtype=one.dtype)
                 memory.append(Memory(flat, flat))
             else:
-                self._place[number], own = next(factors)
-                memory.append(own)
-        self.buckets = Buckets(
+                self._place[number], factors_memory = next(factors)
+                memory.append(factors_memory)
+        self.buckets = Gradients(
             plans,
             memory,
             [],
@@ -68,7 +65,7 @@ class Factored:
         )
         self.changed = send_factors(module, self.buckets)
 
-    def agree(self) -> list[Slot]:
+    def agree(self) -> list[ParameterSlot]:
         """End a step; the slots that had no gradient here."""
         missing = self.buckets.close()
         if self._place:
@@ -76,8 +73,8 @@ class Factored:
             for arrival in arrivals:
                 arrival.wait()
         for bucket in self.buckets.all:
-            if bucket.index not in self._place and self._world_size > 1:
-                distributed.all_reduce(bucket.contribution)
+            if bucket.index not in self._place and self._group.size > 1:
+                add_up(bucket.contribution, self._group)
             for chunk in bucket.chunks:
                 chunk.form()
             bucket.arrived()

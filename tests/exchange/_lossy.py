@@ -8,29 +8,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
-from exchange._ranks import bulletin
+from _workers import joined
 from volary.codec import ROOM
-from volary.codec._base import Codec
+from volary.codec._base import FrameCodec
+from volary.comm.groups.blocking import add_up
 from volary.comm.routes._base import Arrival
-from volary.comm.topology import Topology
-from volary.exchange._encoded import Encodings
-from volary.exchange._error_memory import ErrorMemory, State
-from volary.exchange._plan import Plan, plan
-from volary.exchange._way import Encoded
+from volary.comm.topology.topology import Topology
+from volary.exchange.compression.encoded_sums import EncodedSums
+from volary.exchange.compression.error_feedback import ErrorFeedback, State
+from volary.exchange.gradients.plan import BucketPlan, plan
+from volary.exchange.representations.frames import Frames
 
 SHAPES = {"narrow": (700, 3), "kernel": (40, 30, 3, 3), "square": (130, 130), "wide": (300, 1200)}
 
 
-def codec(name: str) -> Codec:
-    found: Codec = ROOM.load(name)()
+def codec(name: str) -> FrameCodec:
+    found: FrameCodec = ROOM.load(name)()
     return found.at(10**9)  # past every warm-up
 
 
-def plans_of(codec: Codec, bucket_mb: float) -> list[Plan]:
+def plans_of(codec: FrameCodec, bucket_mb: float) -> list[BucketPlan]:
     named = [(name, nn.Parameter(torch.empty(shape))) for name, shape in SHAPES.items()]
-    return plan(named, bucket_mb, {name: Encoded(codec) for name in SHAPES})
+    return plan(named, bucket_mb, {name: Frames(codec) for name in SHAPES})
 
 
 def gradient(rank: int, step: int, name: str) -> Tensor:
@@ -54,7 +55,7 @@ class Lossy:
         self,
         rank: int,
         world_size: int,
-        codec: Codec,
+        codec: FrameCodec,
         life: int,
         *,
         bucket_mb: float = 0.7,
@@ -63,9 +64,9 @@ class Lossy:
         left_out: Callable[[str], None] | None = None,
     ) -> None:
         self.rank, self.plans, self._bucket_mb = rank, plans_of(codec, bucket_mb), bucket_mb
-        self.errors = ErrorMemory(self.plans)
+        self.errors = ErrorFeedback(self.plans)
         self.errors.restore(states)
-        self.sums = Encodings(bulletin(rank, world_size, life), self.plans, topology, self.errors, left_out)
+        self.sums = EncodedSums(joined(life), self.plans, topology, self.errors, left_out)
         self.agreed = {name: torch.zeros(gradient(0, 0, name).numel(), dtype=torch.float64) for name in SHAPES}
         self._digest = hashlib.sha256()
 
@@ -88,9 +89,7 @@ class Lossy:
             under_way.popleft().wait()
         for buffer, one in enumerate(self.plans):
             head, own = one.pieces(self.sums.memory[buffer].agreed)
-            assert head.tolist() == [distributed.get_world_size()] * len(one.parameters), (
-                "who used what travels exactly"
-            )
+            assert head.tolist() == [joined().size] * len(one.parameters), "who used what travels exactly"
             self._digest.update(self.sums.memory[buffer].agreed.numpy().tobytes())
             for (name, _), piece in zip(one.parameters, own, strict=True):
                 self.agreed[name] += piece
@@ -111,7 +110,7 @@ class Lossy:
         found = {}
         for name, agreed in self.agreed.items():
             residual = owed.get(name, {}).get("residual", torch.zeros(agreed.numel())).double()
-            distributed.all_reduce(residual)
+            add_up(residual, joined())
             found[name] = agreed + residual
         return found
 

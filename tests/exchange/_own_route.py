@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from volary.comm.routes._base import Memory, Shape
+from volary.comm.routes._base import BufferShape, Memory
 from volary.errors import PeerLost
 
 AT_MOST_S = 120.0
@@ -28,7 +28,7 @@ class OwnRoute:
     in_flight = 2
     sent_bytes = received_bytes = 0
 
-    def __init__(self, shapes: Sequence[Shape], fails_at: int | None = None) -> None:
+    def __init__(self, shapes: Sequence[BufferShape], fails_at: int | None = None) -> None:
         flat = [torch.zeros(shape.numel, dtype=shape.dtype) for shape in shapes]
         self.memory = [Memory(one, one) for one in flat]
         self.sums: list[tuple[int, int, int]] = []

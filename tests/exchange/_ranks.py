@@ -4,42 +4,36 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.distributed.distributed_c10d import _get_default_store
 
-from volary.comm.routes._base import Shape
+from _workers import joined
+from volary.comm.routes._base import BufferShape
 from volary.exchange import ROOM as EXCHANGES
-from volary.exchange._base import Exchange, Use
-from volary.exchange._buckets import Buckets
-from volary.exchange._error_memory import ErrorMemory
-from volary.exchange._line import Parcel
-from volary.exchange._plan import Plan
-from volary.train.bulletin import Bulletin
+from volary.exchange._base import Exchange, ExchangeCallbacks
+from volary.exchange.compression.error_feedback import ErrorFeedback
+from volary.exchange.gradients.buckets import Gradients
+from volary.exchange.gradients.plan import BucketPlan
+from volary.exchange.overlap.comm_thread import Parcel
 
 VALUES = 1000
 
 
-def shape(numel: int) -> Shape:
-    return Shape(numel, torch.float32, torch.device("cpu"))
-
-
-def bulletin(rank: int, world_size: int, life: int = 0) -> Bulletin:
-    """In the group's store; another life sees nothing of this one."""
-    return Bulletin(_get_default_store(), rank, world_size, life)
+def shape(numel: int) -> BufferShape:
+    return BufferShape(numel, torch.float32, torch.device("cpu"))
 
 
 class Turns:
     """A synchronous exchange of parameters of 1000 values, a bucket each, and 3 values of votes; what is heard."""
 
-    def __init__(self, rank: int, world_size: int, route: str, buckets: int = 2, *, votes_first: bool = False) -> None:
+    def __init__(self, route: str, buckets: int = 2, *, votes_first: bool = False) -> None:
         plans = [
-            Plan([(f"p{number}", nn.Parameter(torch.zeros(VALUES)))], torch.float32, torch.device("cpu"))
+            BucketPlan([(f"p{number}", nn.Parameter(torch.zeros(VALUES)))], torch.float32, torch.device("cpu"))
             for number in range(buckets)
         ]
-        board = bulletin(rank, world_size)
-        ground = EXCHANGES.load("allreduce")(route=route).ground(board)
-        self.exchange: Exchange = ground.build(board, plans, shape(3), ErrorMemory(plans))
+        group = joined()
+        ground = EXCHANGES.load("allreduce")(route=route).ground(group)
+        self.exchange: Exchange = ground.build(group, plans, shape(3), ErrorFeedback(plans))
         *memory, self.votes = self.exchange.memory
-        self.buckets = Buckets(
+        self.buckets = Gradients(
             plans,
             memory,
             [],
@@ -51,7 +45,7 @@ class Turns:
         )
         self.heard: list[list[float]] = []
         self.sums: list[list[float]] = [[] for _ in plans]
-        use = Use(
+        use = ExchangeCallbacks(
             chunks=self.buckets.chunks,
             slots=self.buckets.slots,
             votes=Parcel(buckets, 0, 3),
@@ -76,5 +70,5 @@ class Turns:
         return float(self.buckets.slots[number].agreed.unique())
 
 
-def _all_at_once(use: Use) -> Use:
-    return Use(**{**vars(use), "apply": None})
+def _all_at_once(use: ExchangeCallbacks) -> ExchangeCallbacks:
+    return ExchangeCallbacks(**{**vars(use), "apply": None})

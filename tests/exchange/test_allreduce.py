@@ -7,23 +7,24 @@ import os
 import pytest
 import torch
 
-from exchange._ranks import Turns, bulletin
-from volary.comm.futex import why_not
-from volary.comm.links import Links
-from volary.comm.routes._base import Shape
-from volary.comm.switch_points import COLLECTIVES, SwitchPoints
-from volary.comm.topology import Topology
+from _workers import joined
+from exchange._ranks import Turns
+from volary.comm.groups.blocking import add_up, gather, take_all_from_first
+from volary.comm.memory.futex import why_not
+from volary.comm.routes._base import BufferShape
+from volary.comm.topology.links import Links
+from volary.comm.topology.switch_points import COLLECTIVES, SwitchPoints
+from volary.comm.topology.topology import Topology
 from volary.errors import PeerLost, SettingError
 from volary.exchange import ROOM as EXCHANGES
-from volary.exchange._broadcasts import Broadcasts
-from volary.exchange._collectives import add_up, gather, take_all_from_first
-from volary.exchange._error_memory import ErrorMemory
+from volary.exchange.compression.error_feedback import ErrorFeedback
+from volary.exchange.overlap.broadcasts import Broadcasts
 
 ROUTES = ["torch", pytest.param("shared", marks=pytest.mark.skipif(bool(why_not()), reason=why_not()))]
 
 
 def push_and_pull(rank: int, world_size: int, route: str) -> tuple[list[list[float]], int, int]:
-    turns = Turns(rank, world_size, route)
+    turns = Turns(route)
     seen = []
     for turn in range(3):
         turns.contribute(rank + 1.0, 10.0 * rank * turn)
@@ -46,10 +47,10 @@ def test_what_is_pulled_is_the_sum_of_what_all_pushed_and_bytes_on_the_wire_are_
 
 
 def choose(rank: int, world_size: int) -> list[str]:
-    said = [Turns(rank, world_size, "auto").exchange.route]
-    too_much, board = Shape(2**50, torch.float32, torch.device("cpu")), bulletin(rank, world_size, life=1)
+    said = [Turns("auto").exchange.route]
+    too_much, group = BufferShape(2**50, torch.float32, torch.device("cpu")), joined(1)
     try:
-        EXCHANGES.load("allreduce")(route="shared").ground(board).build(board, [], too_much, ErrorMemory([]))
+        EXCHANGES.load("allreduce")(route="shared").ground(group).build(group, [], too_much, ErrorFeedback([]))
     except SettingError as error:
         said.append(str(error))
     return said
@@ -64,8 +65,8 @@ def test_auto_takes_shared_memory_on_one_machine_and_a_route_that_cannot_be_is_r
 
 
 def lose_a_peer(rank: int, world_size: int) -> list[str]:
-    turns = Turns(rank, world_size, "torch")
-    add_up(torch.zeros(1))  # the connections stand
+    turns = Turns("torch")
+    add_up(torch.zeros(1), joined())  # the connections stand
     if rank == 1:
         os._exit(0)
     turns.contribute(1.0, 1.0)
@@ -97,9 +98,9 @@ def hand_out(rank: int, world_size: int, together: bool) -> tuple[list[list[comp
     tensors = odd_tensors()
     for tensor in tensors if rank == 0 else ():
         tensor.copy_(torch.arange(tensor.numel()).reshape(tensor.shape))
-    for group in [tensors, []] if together else [[tensor] for tensor in tensors]:
-        take_all_from_first(group)
-    gathered = gather(torch.tensor([rank, 7]), world_size)
+    for some in [tensors, []] if together else [[tensor] for tensor in tensors]:
+        take_all_from_first(some, joined())
+    gathered = gather(torch.tensor([rank, 7]), joined())
     return [tensor.to(torch.complex64).flatten().tolist() for tensor in tensors], gathered.tolist()
 
 
@@ -127,7 +128,7 @@ def broadcast_as_measured(rank: int, world_size: int) -> list[int]:
     ways = {collective: [(0, "chain")] for collective in COLLECTIVES}
     taken = []
     for measured in (SwitchPoints(ways, dict.fromkeys(COLLECTIVES, 10**6)), None):
-        broadcasts = Broadcasts(Links(rank, world_size), Topology.of([0], [1], [2]), measured)
+        broadcasts = Broadcasts(Links(joined()), Topology.of([0], [1], [2]), measured)
         values = torch.full((1000,), rank, dtype=torch.uint8)
         broadcasts.send(values)
         assert not values.any()

@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from volary.exchange._error_memory import ErrorMemory
-from volary.exchange._plan import Plan, plan
-from volary.exchange._sections import cut
-from volary.exchange._way import EXACT, Encoded
+from volary.exchange.compression.error_feedback import ErrorFeedback
+from volary.exchange.compression.sections import cut
+from volary.exchange.gradients.plan import BucketPlan, plan
+from volary.exchange.representations.exact import EXACT
+from volary.exchange.representations.frames import Frames
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,12 @@ class Whole:
         out.add_(frame.view(torch.int8).view(out.shape), alpha=sign)
 
 
-def plans(codec: Whole | None, bucket_mb: float = 1.0) -> list[Plan]:
+def plans(codec: Whole | None, bucket_mb: float = 1.0) -> list[BucketPlan]:
     named = [(name, nn.Parameter(torch.empty(shape))) for name, shape in {"a": (10, 2), "b": (4, 3)}.items()]
-    return plan(named, bucket_mb, {name: Encoded(codec) if codec else EXACT for name, _ in named})
+    return plan(named, bucket_mb, {name: Frames(codec) if codec else EXACT for name, _ in named})
 
 
-def contribute(errors: ErrorMemory, layout: list[Plan], gradient: float) -> list[float]:
+def contribute(errors: ErrorFeedback, layout: list[BucketPlan], gradient: float) -> list[float]:
     """Every value of every parameter is so much; the first value of each bucket's frame."""
     sent = []
     for one in layout:
@@ -67,21 +68,21 @@ def contribute(errors: ErrorMemory, layout: list[Plan], gradient: float) -> list
     return sent
 
 
-def residual(errors: ErrorMemory, name: str) -> float:
+def residual(errors: ErrorFeedback, name: str) -> float:
     """Of its values, which are all the same; nothing is kept of what is paid."""
     return float(errors.state().get(name, {}).get("residual", torch.zeros(1)).unique())
 
 
 def test_what_a_frame_left_out_is_sent_when_it_has_grown():
     layout = plans(Whole())
-    errors = ErrorMemory(layout)
+    errors = ErrorFeedback(layout)
     assert [contribute(errors, layout, 0.75) for _ in range(4)] == [[0.0], [1.0], [1.0], [1.0]]
     assert residual(errors, "a") == residual(errors, "b") == 0.0
 
 
 def test_without_feedback_nothing_is_owed_or_kept():
     layout = plans(Whole(feedback=False))
-    errors = ErrorMemory(layout)
+    errors = ErrorFeedback(layout)
     assert [contribute(errors, layout, 0.75) for _ in range(2)] == [[0.0], [0.0]]
     assert "residual" not in errors.state()["b"]
 
@@ -90,12 +91,12 @@ def test_debts_follow_the_parameter_into_other_buckets_and_those_of_several_rank
     layout = plans(Whole())
     states = []
     for gradient in (0.25, 0.5):
-        errors = ErrorMemory(layout)
+        errors = ErrorFeedback(layout)
         contribute(errors, layout, gradient)
         states.append(errors.state())
     apart = plans(Whole(), bucket_mb=1e-5)
     assert len(apart) == 2
-    errors = ErrorMemory(apart)
+    errors = ErrorFeedback(apart)
     errors.restore(states)
     assert residual(errors, "a") == residual(errors, "b") == 0.75
     assert contribute(errors, apart, 0.5) == [1.0, 1.0]
@@ -105,31 +106,31 @@ def test_debts_follow_the_parameter_into_other_buckets_and_those_of_several_rank
 @pytest.mark.parametrize("meanwhile", [None, Whole(feedback=False)], ids=["exact", "without feedback"])
 def test_debts_to_parameters_that_are_not_encoded_are_kept_until_they_are_again(meanwhile):
     layout = plans(Whole())
-    errors = ErrorMemory(layout)
+    errors = ErrorFeedback(layout)
     contribute(errors, layout, 0.75)
-    between = ErrorMemory(plans(meanwhile))
+    between = ErrorFeedback(plans(meanwhile))
     between.restore([errors.state(), errors.state()])
-    again = ErrorMemory(layout)
+    again = ErrorFeedback(layout)
     again.restore([between.state()])
     assert residual(again, "a") == residual(again, "b") == 1.5
 
 
 def test_a_codec_goes_on_from_the_first_state_where_the_section_is_the_same():
-    def frames(errors: ErrorMemory) -> list[float]:
+    def frames(errors: ErrorFeedback) -> list[float]:
         kept = [kinds[kind] for kinds in errors.state().values() for kind in kinds if kind.startswith("Whole")]
         return [memory.item() for memory in kept]
 
     layout = plans(Whole())
-    first, second = ErrorMemory(layout), ErrorMemory(layout)
+    first, second = ErrorFeedback(layout), ErrorFeedback(layout)
     for errors, steps in ((first, 3), (second, 1)):
         for _ in range(steps):
             contribute(errors, layout, 0.5)
-    again = ErrorMemory(layout)
+    again = ErrorFeedback(layout)
     again.restore([first.state(), second.state()])
     contribute(again, layout, 0.5)
     assert frames(again) == [4.0]
     apart = plans(Whole(), bucket_mb=1e-5)
-    elsewhere = ErrorMemory(apart)
+    elsewhere = ErrorFeedback(apart)
     elsewhere.restore([first.state()])
     contribute(elsewhere, apart, 0.5)
     assert sorted(frames(elsewhere)) == [1.0, 1.0, 3.0]
@@ -137,7 +138,7 @@ def test_a_codec_goes_on_from_the_first_state_where_the_section_is_the_same():
 
 def test_momentum_gathers_while_a_value_waits_and_ends_when_it_is_sent():
     layout = plans(Whole(momentum=0.5))
-    errors = ErrorMemory(layout)
+    errors = ErrorFeedback(layout)
     assert contribute(errors, layout, 0.5) == [0.0]
     assert float(errors.state()["a"]["velocity"].unique()) == 0.5
     assert contribute(errors, layout, 0.5) == [1.0]  # 0.5 + (0.5 + 0.5 * 0.5)
@@ -147,7 +148,7 @@ def test_momentum_gathers_while_a_value_waits_and_ends_when_it_is_sent():
 
 def test_a_state_does_not_change_with_what_it_was_taken_from():
     layout = plans(Whole())
-    errors = ErrorMemory(layout)
+    errors = ErrorFeedback(layout)
     contribute(errors, layout, 0.25)
     state = errors.state()
     contribute(errors, layout, 0.25)

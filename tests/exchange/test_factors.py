@@ -8,19 +8,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from exchange._factored import Factored, Rank, gradients
-from exchange._ranks import bulletin, shape
+from _workers import alone, joined
+from exchange._factored import Factored, gradients
+from exchange._ranks import shape
 from volary.comm.routes import ROOM as ROUTES
-from volary.comm.topology import Topology
+from volary.comm.topology.topology import Topology
 from volary.errors import SettingError
-from volary.exchange._base import Use
-from volary.exchange._bucket import Chunk
-from volary.exchange._factors import FactorSums
-from volary.exchange._line import Parcel
-from volary.exchange._mixed import Mixed
-from volary.exchange._overlapped import Overlapped
-from volary.exchange._plan import Plan, in_memory_order
-from volary.exchange._way import Factors
+from volary.exchange._base import ExchangeCallbacks
+from volary.exchange.gradients.bucket import Chunk
+from volary.exchange.gradients.factor_sums import FactorSums
+from volary.exchange.gradients.plan import BucketPlan, in_memory_order
+from volary.exchange.overlap.comm_thread import Parcel
+from volary.exchange.overlap.mixed_routes import MixedRoutes
+from volary.exchange.overlap.overlapped import OverlappedExchange
+from volary.exchange.representations.factors import Factors
 
 WORDS, WIDE = 11, 6
 LAYERS = ["table", "conv", "twice", "plain"]
@@ -66,7 +67,7 @@ def trained(rank: int, world_size: int) -> list[tuple[dict[str, Tensor], int, in
     """
     results = []
     for passes, weight in ((1, 1.0), (2, 0.5)):
-        factored = Factored(Net().double(), LAYERS, rank, world_size, passes=passes, weight=lambda w=weight: w)
+        factored = Factored(Net().double(), LAYERS, joined(), passes=passes, weight=lambda w=weight: w)
         assert len(factored.changed) == len(LAYERS)
         before_bytes = [0] * len(LAYERS)
         for step in range(len(SIZES)):
@@ -108,7 +109,7 @@ def ranks_at(ranks: list[Any], turn: int) -> list[Any]:
 
 
 def users(rank: int, world_size: int) -> list[list[int]]:
-    factored, seen = Factored(nn.Sequential(nn.Linear(3, 4)), ["0"], rank, world_size), []
+    factored, seen = Factored(nn.Sequential(nn.Linear(3, 4)), ["0"], joined()), []
     for who in ([0, 1, 2], [1], []):
         if rank in who:
             factored.module(torch.ones(2, 3)).sum().backward()
@@ -122,7 +123,7 @@ def users(rank: int, world_size: int) -> list[list[int]]:
 
 def to_some(rank: int, world_size: int) -> list[Tensor]:
     """One neighbour of two gets this rank's vectors: its error is 1, its input marks the rank."""
-    factored, found = Factored(nn.Sequential(nn.Linear(3, 2, bias=False)), ["0"], rank, world_size, neighbours=1), []
+    factored, found = Factored(nn.Sequential(nn.Linear(3, 2, bias=False)), ["0"], joined(), neighbours=1), []
     for _ in range(4):
         factored.module(torch.eye(3)[rank : rank + 1]).sum().backward()
         before = factored.route.sent_bytes
@@ -133,11 +134,13 @@ def to_some(rank: int, world_size: int) -> list[Tensor]:
 
 def beside_compute(rank: int, world_size: int) -> tuple[list[Tensor], bool]:
     """The weights after four steps, updated chunk by chunk as factors come; whether what is formed had one place."""
-    factored = Factored(nn.Sequential(*layers()), ["0", "1"], rank, world_size)
+    factored = Factored(nn.Sequential(*layers()), ["0", "1"], joined())
     topology = Topology((tuple(range(world_size)),), ("here",), ((0,),))
-    votes = ROUTES.load("torch")().build(bulletin(rank, world_size), [shape(1)], topology)
+    votes = ROUTES.load("torch")().build(joined(), [shape(1)], topology)
     heads = len(factored.buckets.all)
-    exchange = Overlapped(Mixed([(factored.route, range(heads)), (votes, [heads])]), None, "", overlaps=True)  # type: ignore[arg-type]
+    exchange = OverlappedExchange(
+        MixedRoutes([(factored.route, range(heads)), (votes, [heads])]), None, "", overlaps=True
+    )  # type: ignore[arg-type]
     factored.buckets.form_one_by_one()
 
     def apply(chunk: Chunk) -> None:
@@ -145,7 +148,7 @@ def beside_compute(rank: int, world_size: int) -> tuple[list[Tensor], bool]:
             in_memory_order(slot.parameter.detach())[part.start : part.end].sub_(gradient, alpha=RATE)
 
     exchange.start(
-        Use(
+        ExchangeCallbacks(
             chunks=factored.buckets.chunks,
             slots=factored.buckets.slots,
             votes=Parcel(heads, 0, 1),
@@ -212,6 +215,6 @@ def test_users_are_counted_neighbours_take_turns_and_updates_run_chunk_by_chunk_
 
 def test_a_type_whose_bits_hold_no_index_is_refused():
     weight = nn.Parameter(torch.zeros(4, 4, dtype=torch.bfloat16))
-    plan = Plan([("0.weight", weight)], torch.bfloat16, torch.device("cpu"), Factors())
+    plan = BucketPlan([("0.weight", weight)], torch.bfloat16, torch.device("cpu"), Factors())
     with pytest.raises(SettingError, match=r"0.weight is bfloat16 .* accepted: float32, float64"):
-        FactorSums(Rank(0, 1), [plan])
+        FactorSums(alone(), [plan], [None])

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from volary.exchange._bucket import Gate
-from volary.exchange._just_in_time import JustInTime
+from volary.exchange.gradients.bucket import ParameterGate
+from volary.exchange.gradients.just_in_time import JustInTime
 
 
 class Reader(nn.Module):
@@ -46,7 +46,7 @@ class Watched:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self.gates = {id(p): Gate(name) for name, p in module.named_parameters() if p.requires_grad}
+        self.gates = {id(p): ParameterGate(name) for name, p in module.named_parameters() if p.requires_grad}
         self.waited: list[str] = []
         self.just_in_time = JustInTime(module, self.gates, self.wait)
         self.shut()
@@ -56,7 +56,7 @@ class Watched:
         for gate in self.gates.values():
             gate.waits = 1
 
-    def wait(self, gate: Gate) -> None:
+    def wait(self, gate: ParameterGate) -> None:
         self.waited.append(gate.name)
         gate.waits = 0
 

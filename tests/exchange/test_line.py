@@ -9,24 +9,25 @@ import pytest
 import torch
 from torch import nn
 
+from _workers import alone
 from exchange._own_route import AT_MOST_S, OwnRoute
 from exchange._ranks import shape
-from volary.comm.links import Links
-from volary.comm.topology import Topology
+from volary.comm.topology.links import Links
+from volary.comm.topology.topology import Topology
 from volary.errors import PeerLost
-from volary.exchange._base import Use
-from volary.exchange._broadcasts import Broadcasts
-from volary.exchange._bucket import Chunk
-from volary.exchange._buckets import Buckets
-from volary.exchange._line import Parcel
-from volary.exchange._overlapped import Overlapped
-from volary.exchange._plan import plan
+from volary.exchange._base import ExchangeCallbacks
+from volary.exchange.gradients.bucket import Chunk
+from volary.exchange.gradients.buckets import Gradients
+from volary.exchange.gradients.plan import plan
+from volary.exchange.overlap.broadcasts import Broadcasts
+from volary.exchange.overlap.comm_thread import Parcel
+from volary.exchange.overlap.overlapped import OverlappedExchange
 
 VOTES = 3  # the number of the parcel after three chunks
 
 
-def overlapped(route: OwnRoute) -> Overlapped:
-    return Overlapped(route, Broadcasts(Links(0, 1), Topology.of([0]), None), "alone", overlaps=True)
+def overlapped(route: OwnRoute) -> OverlappedExchange:
+    return OverlappedExchange(route, Broadcasts(Links(alone()), Topology.of([0]), None), "alone", overlaps=True)
 
 
 class Turns:
@@ -45,7 +46,7 @@ class Turns:
         self.route = OwnRoute([*(one.shape for one in plans), shape(2)], fails_at)
         self.exchange = overlapped(self.route)
         *memory, _ = self.route.memory
-        self.buckets = Buckets(
+        self.buckets = Gradients(
             plans,
             memory,
             [],
@@ -59,7 +60,7 @@ class Turns:
         self.said: list[str] = []
         self.update = update
         self.exchange.start(
-            Use(
+            ExchangeCallbacks(
                 first=(),
                 chunks=self.buckets.chunks,
                 slots=self.buckets.slots,
@@ -249,7 +250,7 @@ def test_tasks_before_the_first_step_are_done_on_its_thread_in_order(turns):
     it = turns()
     it.exchange.close()
     again = overlapped(it.route)
-    use = Use(**{**vars(it.exchange._use), "first": [lambda n=n: done.append(note(n)) for n in range(3)]})
+    use = ExchangeCallbacks(**{**vars(it.exchange._use), "first": [lambda n=n: done.append(note(n)) for n in range(3)]})
     again.start(use)
     for number in (VOTES, 0, 1, 2):
         again.push(number)

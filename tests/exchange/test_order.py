@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as some
 
-from volary.exchange._order import Cycle, most_urgent_first, quickest
+from volary.exchange.overlap.order import StepTimes, most_urgent_first, quickest
 
 # layers of 1 to 4 chunks, whose gradients come one after the other
 seconds = some.floats(0, 10, allow_nan=False)
@@ -55,11 +55,11 @@ def test_nothing_to_send_is_no_order():
     assert most_urgent_first([], [], []) == []
 
 
-def cycle(ready: list[float], takes: list[float], update: list[float], then: list[float]) -> Cycle:
+def cycle(ready: list[float], takes: list[float], update: list[float], then: list[float]) -> StepTimes:
     """Of a network whose layers are the parcels, the last layer first; then: what forward computes in each, so too."""
     count = len(ready)
     uses = [([parcel], then[parcel]) for parcel in reversed(range(count))]
-    return Cycle(ready, takes, update, list(reversed(range(count))), uses)
+    return StepTimes(ready, takes, update, list(reversed(range(count))), uses)
 
 
 moments = some.floats(0, 2, allow_nan=False)

@@ -15,9 +15,9 @@ from torch.utils.checkpoint import checkpoint
 
 from exchange._factored import Factored, gradients
 from volary.errors import SettingError
-from volary.exchange._outer import Outer, outer_layers
-from volary.exchange._row_blocks import write_as_usual, write_in_place
-from volary.exchange._rows import Rows
+from volary.exchange.choice.rows import RowCounter
+from volary.exchange.gradients.factor_hooks import FactorHook, outer_layers
+from volary.exchange.gradients.row_blocks import write_as_usual, write_in_place
 
 IN, OUT = 6, 9
 
@@ -209,7 +209,7 @@ def test_without_gradients_the_layer_is_a_plain_one_and_so_is_a_copy():
     module = One(plainly)
     plain = copy.deepcopy(module)
     it = Factored(module, ["large"])
-    assert isinstance(vars(module.large)["forward"], Outer)
+    assert isinstance(vars(module.large)["forward"], FactorHook)
     for other in (module, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         with torch.no_grad():
             assert torch.equal(other(inputs()), plain(inputs()))
@@ -220,7 +220,7 @@ def test_without_gradients_the_layer_is_a_plain_one_and_so_is_a_copy():
 
 
 def test_what_sends_factors_is_not_written_in_place(monkeypatch):
-    monkeypatch.setattr("volary.exchange._row_blocks.LARGE_BYTES", 1)
+    monkeypatch.setattr("volary.exchange.gradients.row_blocks.LARGE_BYTES", 1)
     it = Factored(One(plainly), ["large"])
     assert write_in_place(it.module, it.buckets) == [it.module.small]
 
@@ -311,7 +311,7 @@ def test_rows_are_counted_of_layers_that_could_send_factors_while_they_are_train
             return self.small(self.large(self.large(self.table(words)))).sum() + self.mix(image).sum()
 
     module = Net()
-    rows = Rows(module)
+    rows = RowCounter(module)
     words, image = torch.zeros(2, 5, dtype=torch.int64), torch.zeros(2, 2, 3, 4)
     with torch.no_grad():
         module(words, image)

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 from torch import nn
 
 from exchange._buckets_of import buckets_of
-from volary.exchange._plan import in_memory_order, laid_out_as, plan, row_values
+from volary.exchange.gradients.plan import in_memory_order, laid_out_as, plan, row_values
 
 MIB = 2**20
 

@@ -15,9 +15,9 @@ from torch.utils.checkpoint import checkpoint
 
 from exchange._buckets_of import buckets_of, closed
 from volary.errors import SettingError
-from volary.exchange import _row_blocks
-from volary.exchange._buckets import Buckets
-from volary.exchange._row_blocks import RowBlocks, write_as_usual, write_in_place
+from volary.exchange.gradients import row_blocks
+from volary.exchange.gradients.buckets import Gradients
+from volary.exchange.gradients.row_blocks import RowBlocks, write_as_usual, write_in_place
 
 IN, OUT = 16, 20  # in blocks of 4 rows
 BLOCKS = 5
@@ -26,7 +26,7 @@ CHUNK_MB = OUT // BLOCKS * IN * 4 / 2**20
 
 @pytest.fixture(autouse=True)
 def small_layers_count_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_row_blocks, "LARGE_BYTES", 1024)
+    monkeypatch.setattr(row_blocks, "LARGE_BYTES", 1024)
 
 
 class One(nn.Module):
@@ -108,7 +108,7 @@ class Trained:
 
     def __init__(self, module: nn.Module, **more: Any) -> None:
         self.module, self.left = module, list[int]()
-        self.buckets: Buckets = buckets_of(module, self.left, chunk_mb=CHUNK_MB, **more)
+        self.buckets: Gradients = buckets_of(module, self.left, chunk_mb=CHUNK_MB, **more)
         self.in_place = write_in_place(module, self.buckets)
 
     def backward(self, inputs: Tensor, *, last: bool = True, scale: float = 1.0, **how: Any) -> None:

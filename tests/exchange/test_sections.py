@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from volary.codec.none import Exact
-from volary.exchange._plan import plan, row_values
-from volary.exchange._sections import cut
-from volary.exchange._way import Encoded
+from volary.codec.none import FullPrecision
+from volary.exchange.compression.sections import cut
+from volary.exchange.gradients.plan import plan, row_values
+from volary.exchange.representations.frames import Frames
 
 SHAPES = st.lists(st.lists(st.integers(1, 40), min_size=2, max_size=4), min_size=1, max_size=5)
 
 
-class Blocks(Exact):
+class Blocks(FullPrecision):
     block: ClassVar[int] = 48
 
     def frame_bytes(self, rows: int, columns: int) -> int:
@@ -37,7 +37,7 @@ def test_no_value_is_lost_or_doubled_and_frames_do_not_overlap(shapes, bucket_mb
         (str(number), nn.Parameter(torch.empty(shape, memory_format=layout if len(shape) == 4 else None)))
         for number, shape in enumerate(shapes)
     ]
-    for one in plan(named, bucket_mb, {name: Encoded(codec) for name, _ in named}):
+    for one in plan(named, bucket_mb, {name: Frames(codec) for name, _ in named}):
         edges = one.pieces(torch.arange(one.shape.numel))[1]
         rows = {
             at for (_, p), edge in zip(one.parameters, edges, strict=True) for at in edge[:: row_values(p)].tolist()
@@ -58,7 +58,7 @@ def test_no_value_is_lost_or_doubled_and_frames_do_not_overlap(shapes, bucket_mb
 
 @given(st.integers(0, 10**6), st.integers(1, 9))
 def test_slices_differ_by_no_more_than_a_block(numel, parts):
-    [one] = plan([("p", nn.Parameter(torch.empty(numel, 1)))], 1000, {"p": Encoded(Blocks())})
+    [one] = plan([("p", nn.Parameter(torch.empty(numel, 1)))], 1000, {"p": Frames(Blocks())})
     sizes = [
         sum(section.end - section.start for section in each.sections if not section.exact)
         for each in cut(one, Blocks(), 0, one.shape.numel, parts)

@@ -11,16 +11,16 @@ import torch
 
 from server.test_host import SIZE, WITHIN_S, Serving, closed, closing, serving
 from volary.codec import ROOM as CODECS
-from volary.comm.errors import ConnectionLost
-from volary.exchange._bucket import Gate
-from volary.exchange._pulled import Pulled
-from volary.exchange._pushed import Exact
-from volary.exchange._served import Served, Shelf
-from volary.server.client import Client
-from volary.server.header import Header, Kind
-from volary.server.link import Link
-from volary.server.messages import View
-from volary.server.slices import Part, Slice
+from volary.comm.control.errors import ConnectionLost
+from volary.exchange.gradients.bucket import ParameterGate
+from volary.exchange.servers.pulled import Pulled
+from volary.exchange.servers.pushed import PlainValues
+from volary.exchange.servers.served import ServedSlices, WorkerSlice
+from volary.server.client.client import Client
+from volary.server.client.link import Link
+from volary.server.protocol.header import Header, MessageKind
+from volary.server.protocol.messages import View
+from volary.server.protocol.slices import Part, Slice
 
 SLICES = [Slice(number, 0, number, (Part(number, 0, SIZE),)) for number in range(4)]
 
@@ -32,11 +32,14 @@ class Learner:
         self.gradient = torch.randn(SIZE, generator=torch.Generator().manual_seed(0))
         self.network = [torch.zeros(SIZE) for _ in SLICES]
         self.pulled = [Pulled([values], codec) for values in self.network]
-        self.gates = [Gate(f"slice {one.number}") for one in SLICES]
+        self.gates = [ParameterGate(f"slice {one.number}") for one in SLICES]
         self.link = Link(Client(SLICES, 0), connect, lambda server: None)
-        shelves = [Shelf(one, Exact(self.gradient), pulled) for one, pulled in zip(SLICES, self.pulled, strict=True)]
+        shelves = [
+            WorkerSlice(one, PlainValues(self.gradient), pulled)
+            for one, pulled in zip(SLICES, self.pulled, strict=True)
+        ]
         gates = {id(gate): (gate, [number]) for number, gate in enumerate(self.gates)}
-        self.exchange = Served(self.link, shelves, gates, lambda clock: None, lambda: None)
+        self.exchange = ServedSlices(self.link, shelves, gates, lambda clock: None, lambda: None)
 
     def contribute(self, clock: int) -> None:
         for one in SLICES:
@@ -103,7 +106,7 @@ class Torn:
     def receive(self, place: Callable[[bytes], Any]) -> Any:
         def torn(packed: bytes) -> Any:
             room, header = place(packed), Header.unpack(packed)
-            if header.kind is Kind.VALUES and header.version == self._version:
+            if header.kind is MessageKind.VALUES and header.version == self._version:
                 self.slice = header.slice
                 raise ConnectionLost("as the test wants it")
             return room

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from exchange._ranks import bulletin, shape
-from volary.comm import futex
+from _workers import joined
+from exchange._ranks import shape
+from volary.comm.memory import futex
 from volary.comm.routes._segments import SharedSum
 from volary.errors import PeerLost
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.skipif(bool(futex.why_not()), reason=futex.why_not())
 
 
 def sum_often(rank: int, world_size: int, numels: list[int], rounds: int) -> list[float]:
-    shared = SharedSum(bulletin(rank, world_size), [shape(numel) for numel in numels], timeout_s=WITHIN_S)
+    shared = SharedSum(joined().bulletin, [shape(numel) for numel in numels], timeout_s=WITHIN_S)
     seen = []
     for turn in range(rounds):
         for index, numel in enumerate(numels):
@@ -40,7 +41,7 @@ def test_every_rank_reads_the_sum_of_all_in_every_round(workers, n):
 
 def descriptors(rank: int, world_size: int) -> tuple[int, int, int, bool]:
     before, named_before = len(list(Path("/proc/self/fd").iterdir())), named()
-    shared = SharedSum(bulletin(rank, world_size), [shape(1000)], timeout_s=WITHIN_S)
+    shared = SharedSum(joined().bulletin, [shape(1000)], timeout_s=WITHIN_S)
     shared.sum_up()
     after, maps = len(list(Path("/proc/self/fd").iterdir())), Path("/proc/self/maps").read_text()
     return before, after, named() - named_before, "/memfd:volary" in maps
@@ -59,7 +60,7 @@ def test_memory_has_no_name_and_holds_no_more_than_its_mapping(workers):
 
 
 def meet_alone(rank: int, world_size: int) -> str:
-    shared = SharedSum(bulletin(rank, world_size), [shape(10)], timeout_s=1)
+    shared = SharedSum(joined().bulletin, [shape(10)], timeout_s=1)
     if rank == 1:
         return "left"
     with pytest.raises(PeerLost, match="rank 1 did not come") as lost:
@@ -72,7 +73,7 @@ def test_a_rank_that_does_not_come_is_named_within_the_bound(workers):
 
 
 def wait_for_late(rank: int, world_size: int) -> float:
-    shared = SharedSum(bulletin(rank, world_size), [shape(10)], timeout_s=WITHIN_S)
+    shared = SharedSum(joined().bulletin, [shape(10)], timeout_s=WITHIN_S)
     if rank == 1:
         time.sleep(1)  # the lateness is what is measured
     used = time.process_time()

@@ -14,7 +14,18 @@ import psutil  # type: ignore[import-untyped]
 import torch
 from torch import Tensor, nn
 
-RANK = int(os.environ.get("VOLARY_RANK", os.environ.get("RANK", "0")))
+from volary.errors import BadInput
+from volary.placement import find
+
+
+def _rank() -> int:
+    try:
+        return find().rank
+    except BadInput:  # nobody launched this process: it looks at the network before the run, or after it
+        return 0
+
+
+RANK = _rank()
 
 
 class Net(nn.Module):
@@ -89,6 +100,10 @@ def leave_by_the_back_door() -> float:
     os._exit(7)
 
 
+def leave_without_a_word() -> float:
+    os._exit(0)
+
+
 def leave() -> float:
     sys.exit(0)
 
@@ -152,6 +167,7 @@ FAULTS = {
     "raise": raise_an_error,
     "raise own": raise_another_error,
     "os._exit": leave_by_the_back_door,
+    "os._exit 0": leave_without_a_word,
     "sys.exit": leave,
     "terminate": be_terminated,
     "nan": not_a_number,

@@ -18,8 +18,8 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.reader import Event, RunReader
 from volary.run.directory import RunDirectory
-from volary.run.reader import Event, RunReader
 
 SOURCE = Path(__file__).parents[2] / "src"
 VOLARY = (sys.executable, "-m", "volary")
@@ -107,8 +107,14 @@ class Run:
     def wait_for_step(self, step: int) -> int:
         """Wait until this life of the run has recorded `step`; the step that it is at by then."""
         self.wait_until(lambda: life_of(self.directory) >= self.life and last_step(self.directory) >= step)
-        self.started |= descendants(self.process.pid)
+        self.started |= descendants(self.process.pid) | self._workers()
         return last_step(self.directory)
+
+    def _workers(self) -> set[psutil.Process]:
+        """Those that are known; a launcher's need not be below the command."""
+        with RunReader(self.directory) as reader, contextlib.suppress(psutil.NoSuchProcess):
+            return {psutil.Process(pid) for pid in json.loads(reader.info()["pids"])}
+        return set()
 
     def pid(self, rank: int) -> int:
         """The process of a worker that the driver started."""
@@ -124,9 +130,10 @@ class Run:
         """Wait for the command; what it left. Afterwards nothing that it started runs. at_most_s: as above."""
         until = time.monotonic() + BUSY * at_most_s
         while self.process.poll() is None:
-            self.started |= descendants(self.process.pid)
+            self.started |= descendants(self.process.pid)  # looks at every process of the machine
             assert time.monotonic() < until, f"did not end within {at_most_s} s:\n{self.text()}"
-            time.sleep(0.02)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.1)
         assert not self.left(gone_within_s), f"left behind: {self.left()}"
         return Ended(self.process.returncode, self._out.read_text(), self._err.read_text())
 

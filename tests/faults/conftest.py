@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from _once import once
 from faults._running import VOLARY, Run, outcome, running, session
+from volary.run.directory import RunDirectory
 
 STEPS = 160
 
@@ -25,12 +27,15 @@ def launch() -> Iterator[Callable[..., Run]]:
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What a run of STEPS steps comes to when nothing happens to it: its losses and its final weights."""
+    return outcome(RunDirectory(once(tmp_path_factory, "undisturbed", _run_undisturbed) / "runs" / "it"))
+
+
+def _run_undisturbed(folder: Path) -> None:
     home = Path.cwd()
-    os.chdir(tmp_path_factory.mktemp("undisturbed"))
+    folder.mkdir()
+    os.chdir(folder)
     try:
         with running(*VOLARY, "train", session(steps=STEPS), "--quiet") as run:
-            ended = run.ended()
-            assert ended.status == 0, run.text()
-            return outcome(run.directory)
+            assert run.ended().status == 0, run.text()
     finally:
         os.chdir(home)

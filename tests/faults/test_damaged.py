@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from faults._running import events, last_step, session, state
 from volary.run.checkpoints import Checkpoints
-from volary.run.reader import RunReader
+from volary.run.database.reader import RunReader
 
 
+@pytest.mark.slow  # trains five times; tests/run/test_broken.py has the database
 def test_resume_survives_a_lost_database_and_begins_anew_only_when_it_is_asked_to(launch):
     run = launch("train", session(steps=45, pace_s=0.02))
     directory, checkpoints = run.directory, Checkpoints(run.directory.checkpoints)

@@ -15,7 +15,7 @@ from faults._running import descendants, events, lives, outcome, running, sessio
 from faults.conftest import STEPS
 from faults.test_own_loop import script
 from volary.run.checkpoints import Checkpoints
-from volary.run.reader import RunReader
+from volary.run.database.reader import RunReader
 
 SERVED = "{name: server, servers: 2}"
 SOON = {"suspect_after_s": 1, "give_up_after_s": 2.5}
@@ -29,6 +29,7 @@ def test_heartbeat_whose_connection_is_reset_is_made_again_and_nothing_said_is_l
     assert len(events(run.directory, "checkpoint")) == STEPS // 20
 
 
+@pytest.mark.slow  # the killed driver below has its workers save, too
 def test_stopped_driver_finds_a_checkpoint_of_the_step_that_its_workers_finished_without_it(launch, undisturbed):
     run = launch("train", session(steps=STEPS, pace_s=0.02, **SOON))
     at = run.wait_for_step(25)
@@ -70,6 +71,7 @@ def test_killed_driver_s_workers_save_their_step_and_say_on_its_terminal_how_to_
     assert outcome(run.directory).continues(undisturbed)
 
 
+@pytest.mark.slow  # the next but one has workers end with their driver
 def test_worker_in_which_nothing_can_run_any_more_is_ended_after_its_driver(launch):
     run = launch("train", session(fault="hold the lock", at=9))
     run.wait_until(Path("holding-1").exists)

@@ -15,9 +15,9 @@ import psutil
 
 from comm._wiretap import Wiretap
 from faults._running import SOURCE, VOLARY, descendants, last_step, session, state
-from volary.comm.board import Set
-from volary.comm.listeners import Listener, listeners
-from volary.comm.wire import Connection
+from volary.comm.control.board import Set
+from volary.comm.control.wire import Connection
+from volary.comm.groups.listeners import ListeningSocket, listeners
 
 GARBAGE = {
     "random bytes": secrets.token_bytes(4096),
@@ -28,7 +28,7 @@ GARBAGE = {
 }
 
 
-def throw(ends: Iterable[Listener], times: int = 8) -> list[socket.socket]:
+def throw(ends: Iterable[ListeningSocket], times: int = 8) -> list[socket.socket]:
     """Connect to every end, say each kind of garbage, and keep the connections half open; those that stand."""
     kept = []
     for end in ends:

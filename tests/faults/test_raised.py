@@ -11,7 +11,7 @@ import pytest
 
 from faults._running import events, session, state
 from volary.cli._main import run as command
-from volary.run.reader import RunReader
+from volary.run.database.reader import RunReader
 
 
 def test_error_of_one_worker_is_shown_once_with_its_traceback_and_the_others_in_a_line(launch):
@@ -128,10 +128,11 @@ def test_loss_that_is_not_a_number_stops_the_run_with_the_step_and_the_last_good
         "the loss of rank 1 is NaN or infinite at step 25; last good checkpoint: step 20",
         "resumed with the same settings it diverges again; lower the learning rate: "
         "volary train runs/it/session.yaml optimizer.lr=0.025 run.name=it-2",
+        "or from step 20: volary resume it optimizer.lr=0.025",
         "or clip gradients (train.clip_norm=1), or leave such batches out (train.on_nonfinite=skip)",
     ]
     assert [event.data["step"] for event in events(run.directory, "checkpoint")] == [20]
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         assert command(["show", "it"]) == 0
-    assert "volary resume" not in shown.getvalue(), "it would come to the same"
-    assert "optimizer.lr=0.025" in shown.getvalue()
+    assert "volary resume it\n" not in shown.getvalue(), "it would come to the same"
+    assert "volary resume it optimizer.lr=0.025" in shown.getvalue()

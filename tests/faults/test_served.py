@@ -13,7 +13,7 @@ import pytest
 
 from faults._running import Run, descendants, events, learnt, session, state, steps
 from volary.run.checkpoints import Checkpoints
-from volary.run.reader import RunReader
+from volary.run.database.reader import RunReader
 
 ONE = "{name: server, servers: 1}"
 TWO = "{name: server, servers: 2}"

@@ -13,7 +13,7 @@ import pytest
 
 from faults._running import Run, events, learnt, session, state, steps
 from volary.run.checkpoints import Checkpoints
-from volary.run.reader import RunReader
+from volary.run.database.reader import RunReader
 
 SOAK_S = 20 * 60
 FEWEST, MOST = 1, 4  # workers at a time

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from comm.conftest import Echo
 from faults._running import SOURCE, descendants, events, last_step, life_of, lives, running, session, state
 from faults.test_network_surface import throw
-from volary.comm.listeners import listeners
-from volary.comm.server import KeyedServer
+from volary.comm.control.server import KeyedServer
+from volary.comm.groups.listeners import listeners
 from volary.run.directory import RunDirectory
 from volary.session import Session
 

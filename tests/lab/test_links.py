@@ -5,7 +5,7 @@ import pytest
 
 from volary.lab.measure import tcp_rate, usual_flows
 from volary.lab.rates import TCP_SHARE
-from volary.lab.topology import Topology
+from volary.lab.topology import LabTopology
 
 pytestmark = pytest.mark.root
 
@@ -122,7 +122,7 @@ def test_nothing_passes_a_cut_link_and_a_restored_one_goes_on_at_its_rate(opened
 
 
 def test_the_usual_flows_name_every_kind_of_link_and_its_limit():
-    found = usual_flows(Topology.of(6, "100mbit", slow={0: "150mbit"}, groups=2, trunk="80mbit"))
+    found = usual_flows(LabTopology.of(6, "100mbit", slow={0: "150mbit"}, groups=2, trunk="80mbit"))
     assert [(what, limit) for what, _, limit in found] == [
         ("h0 to h1", 100e6),
         ("both ways", 200e6),
@@ -130,5 +130,5 @@ def test_the_usual_flows_name_every_kind_of_link_and_its_limit():
         ("h0 to all of h1 to h2", 150e6),
         ("h0 to h5, by trunk", 80e6),
     ]
-    assert {limit for _, _, limit in usual_flows(Topology.of(3))} == {None}
-    assert usual_flows(Topology.of(1)) == []
+    assert {limit for _, _, limit in usual_flows(LabTopology.of(3))} == {None}
+    assert usual_flows(LabTopology.of(1)) == []

@@ -106,7 +106,7 @@ def test_nothing_is_left_when_a_lab_cannot_be_finished(monkeypatch):
         raise OSError("no more")
 
     before = namespaces()
-    monkeypatch.setattr("volary.lab.cluster.Links", refuse)
+    monkeypatch.setattr("volary.lab.cluster.LabLinks", refuse)
     with pytest.raises(OSError, match="no more"), Lab(hosts=2):
         pass
     wait_until(lambda: namespaces() <= before)

@@ -1,7 +1,7 @@
 import pytest
 
 from volary.errors import SettingError
-from volary.lab.rates import Bucket, parse, shown
+from volary.lab.rates import TokenBucket, parse, shown
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,6 @@ def test_a_rate_is_shown_as_it_was_written(text):
 
 
 def test_a_bucket_takes_a_whole_offloaded_packet_and_a_millisecond_of_the_rate():
-    assert Bucket.of(10**6).burst_bytes > 65536
-    assert Bucket.of(10**10).burst_bytes == 1_250_000
-    assert Bucket.of(10**9).queue_bytes == 2_500_000
+    assert TokenBucket.of(10**6).burst_bytes > 65536
+    assert TokenBucket.of(10**10).burst_bytes == 1_250_000
+    assert TokenBucket.of(10**9).queue_bytes == 2_500_000

@@ -1,8 +1,8 @@
 import pytest
 
 from volary.errors import SettingError
-from volary.lab.timeline import Change, Timeline
-from volary.lab.topology import Topology
+from volary.lab.timeline import LinkChange, Timeline
+from volary.lab.topology import LabTopology
 
 
 class Told:
@@ -25,7 +25,7 @@ class Told:
     ],
 )
 def test_a_change_does_and_says_what_is_written(text, call, words):
-    told, change = Told(), Change.parse(text)
+    told, change = Told(), LinkChange.parse(text)
     change.make(told)
     assert (told.calls, str(change)) == ([call], words)
 
@@ -35,11 +35,11 @@ def test_a_change_does_and_says_what_is_written(text, call, words):
 )
 def test_what_is_no_change_is_refused_with_what_is_accepted(text):
     with pytest.raises(SettingError, match="accepted: SECONDSs:cut:HOST"):
-        Change.parse(text)
+        LinkChange.parse(text)
 
 
 def test_changes_come_once_and_in_the_order_of_their_time():
-    timeline = Timeline(["5s:restore:1", "2s:cut:1"], Topology.of(2))
+    timeline = Timeline(["5s:restore:1", "2s:cut:1"], LabTopology.of(2))
     assert (timeline.next_s, timeline.due(1.9)) == (2, [])
     assert [change.kind for change in timeline.due(7)] == ["cut", "restore"]
     assert (timeline.next_s, timeline.due(9)) == (None, [])
@@ -51,4 +51,4 @@ def test_changes_come_once_and_in_the_order_of_their_time():
 )
 def test_a_change_to_what_is_not_there_is_refused_at_once(text, sentence):
     with pytest.raises(SettingError, match=sentence):
-        Timeline([text], Topology.of(2))
+        Timeline([text], LabTopology.of(2))

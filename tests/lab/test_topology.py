@@ -2,25 +2,25 @@ import pytest
 
 from volary.errors import SettingError
 from volary.lab import Lab
-from volary.lab.topology import Topology
+from volary.lab.topology import LabTopology
 
 
 def test_hosts_are_spread_over_groups_in_blocks():
-    topology = Topology.of(6, groups=3)
+    topology = LabTopology.of(6, groups=3)
     assert [topology.group(host) for host in range(6)] == [0, 0, 1, 1, 2, 2]
 
 
 def test_every_host_has_an_address_of_its_own():
-    topology = Topology.of(200)
+    topology = LabTopology.of(200)
     assert len({topology.address(host) for host in range(200)}) == 200
 
 
 def test_the_limit_between_two_hosts_is_the_slowest_link_on_the_way():
-    topology = Topology.of(4, "1gbit", slow={1: "50mbit"}, groups=2, trunk="200mbit")
+    topology = LabTopology.of(4, "1gbit", slow={1: "50mbit"}, groups=2, trunk="200mbit")
     assert topology.limit(0, 1) == 50_000_000
     assert topology.limit(2, 3) == 10**9
     assert topology.limit(0, 3) == 200_000_000
-    assert Topology.of(2).limit(0, 1) is None
+    assert LabTopology.of(2).limit(0, 1) is None
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from volary import Session
 from volary.driver.ending import Unwatched
 from volary.errors import BadInput, WorkerFailed, WorkerLost
 from volary.lab.errors import TimeIsOver
-from volary.lab.training import Training, train
+from volary.lab.training import LabTraining, train
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.reader import RunReader
 
 pytestmark = pytest.mark.root
 
@@ -67,7 +67,7 @@ class Watched(Unwatched):
 
 def test_two_hosts_train_what_two_local_workers_do(opened, session):
     lab, watched = opened(hosts=2, rate="1gbit"), Watched()
-    ending = train(lab, Training(session), watched)
+    ending = train(lab, LabTraining(session), watched)
     assert (ending.state, ending.step, ending.directory.name, watched.calls) == ("finished", 6, "it", ["it", "ended"])
     assert lab.counters(0).sent_bytes > 6 * 10 * 784 * 4, "the gradients went over the link"
     Session.read(session, ["strategy.workers=2", "run.name=local"]).train()
@@ -87,21 +87,21 @@ def test_a_worker_that_fails_is_told_with_its_host_and_keeps_its_log(opened, ses
         "        return self.layer(x.flatten(1))\n"
     )
     with pytest.raises(WorkerFailed, match=r"ZeroDivisionError: .*\n  rank 1 \(host h1\) at step 1, in forward"):
-        train(opened(hosts=2), Training(session, ["network=mine.py:Network"]), Unwatched())
+        train(opened(hosts=2), LabTraining(session, ["network=mine.py:Network"]), Unwatched())
     assert RunDirectory.existing("it").log(1).read_text().startswith("so far\nTraceback")
 
 
 def test_bad_input_is_refused_before_anything_starts(opened, session):
     lab = opened(hosts=2)
     with pytest.raises(BadInput, match=r"optimizer\.lrr: unknown"):
-        train(lab, Training(session, ["optimizer.lrr=1"]), Unwatched())
+        train(lab, LabTraining(session, ["optimizer.lrr=1"]), Unwatched())
     assert not Path("runs").exists()
 
 
 def test_a_run_whose_name_is_taken_is_refused_with_the_reason(opened, session):
     RunDirectory.create(Path("runs"), "it", "", "")
     with pytest.raises(BadInput, match="the run runs/it exists already"):
-        train(opened(hosts=1), Training(session), Unwatched())
+        train(opened(hosts=1), LabTraining(session), Unwatched())
 
 
 LONG = ["train.steps=100000", "checkpoint.every=20 steps", "evaluate.every=never"]
@@ -116,7 +116,7 @@ def test_a_worker_that_is_stopped_is_named_and_the_lab_ends(opened, session):
                 process.suspend()
 
     with pytest.raises(WorkerLost, match=r"rank 1 \(host h1, .* silent for"):
-        train(opened(hosts=2), Training(session, LONG), Once(stop))
+        train(opened(hosts=2), LabTraining(session, LONG), Once(stop))
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_a_lab_with_a_host_that_is_cut_off_is_stopped_in_order_and_nobody_waits_
 
     monkeypatch.setattr("volary.lab.training.GRACE_S", 10 * 60.0)  # longer than this test may take
     lab, served = opened(hosts=2), ["strategy.exchange=server", "strategy.consistency=ssp"]
-    ending = train(lab, Training(session, [*LONG, *served]), Once(cut_and_interrupt))
+    ending = train(lab, LabTraining(session, [*LONG, *served]), Once(cut_and_interrupt))
     assert ending.state == "stopped"
     assert Checkpoints(ending.directory.checkpoints).steps()[-1] == ending.step
 
@@ -151,7 +151,7 @@ class UntilGone(Once):
 def test_a_worker_on_the_cut_side_ends_by_itself_while_the_run_goes_on(opened, session, monkeypatch):
     monkeypatch.setattr("volary.lab.training.GRACE_S", 10 * 60.0)  # longer than this test may take
     lab, served = opened(hosts=2), ["strategy.exchange=server", "strategy.consistency=ssp"]
-    ending = train(lab, Training(session, [*LONG, *SOON, *served]), UntilGone(lambda: lab.cut(1)), timeout_s=300)
+    ending = train(lab, LabTraining(session, [*LONG, *SOON, *served]), UntilGone(lambda: lab.cut(1)), timeout_s=300)
     assert ending.state == "stopped"
     with RunReader(ending.directory) as reader:
         assert [event.rank for event in reader.events(kind="lost")] == [1]
@@ -161,10 +161,10 @@ def test_a_worker_on_the_cut_side_ends_by_itself_while_the_run_goes_on(opened, s
 def test_a_host_that_is_cut_off_is_lost_and_the_run_goes_on_with_it_restored(opened, session):
     lab = opened(hosts=2, rate="1mbit")
     with pytest.raises(WorkerLost, match=r"rank 1 \(host h1, .* silent for"):
-        train(lab, Training(session, [*LONG, *SOON]), Once(lambda: lab.cut(1)))
+        train(lab, LabTraining(session, [*LONG, *SOON]), Once(lambda: lab.cut(1)))
     run = RunDirectory.existing("it")
     with pytest.raises(BadInput, match="is a run of 2 workers, and this lab has 4 ranks"):
-        train(lab, Training(run=run), Unwatched(), procs=2)
+        train(lab, LabTraining(run=run), Unwatched(), procs=2)
     lab.restore(1)
     with pytest.raises(TimeIsOver, match="stopped after step"):
-        train(lab, Training(run=run), Unwatched(), timeout_s=60)  # a start takes what the machine takes
+        train(lab, LabTraining(run=run), Unwatched(), timeout_s=60)  # a start takes what the machine takes

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.journal import Journal, StepRow
 from volary.run.directory import RunDirectory
-from volary.run.journal import Journal, StepRow
 from volary.session import Session
 
 STEP_S = 0.1

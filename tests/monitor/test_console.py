@@ -6,9 +6,9 @@ import re
 import pytest
 
 from monitor._made_runs import checkpoint, evaluated, finished, journal, new_run, rows, started, whole_run
-from volary.monitor.console import Console
 from volary.monitor.digest import Follower
-from volary.monitor.plain import PROGRESS_EVERY_S, START_AFTER_S, Plain, progress
+from volary.monitor.terminal.console import Console
+from volary.monitor.terminal.plain import PROGRESS_EVERY_S, START_AFTER_S, Plain, progress
 from volary.run.directory import RunDirectory
 from volary.run.resuming import resuming
 

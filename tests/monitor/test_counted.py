@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from volary.monitor.counted import tables
-from volary.run.tallies import NOBODY, Tally
+from volary.run.database.tallies import NOBODY, Tally
 
 
 def test_histogram_has_a_row_for_each_worker_and_each_server():

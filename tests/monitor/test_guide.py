@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from monitor._made_runs import whole_run
-from volary.run.journal import StepRow
+from volary.run.database.journal import StepRow
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "runs.md").read_text()
 QUERIES = re.findall(r'"(SELECT [^"]+)"', GUIDE)

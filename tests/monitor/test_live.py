@@ -8,7 +8,7 @@ from rich.console import Console
 
 from monitor._made_runs import evaluated, journal, new_run, rows, started
 from volary.monitor.digest import Digest, Follower
-from volary.monitor.live import drawing
+from volary.monitor.terminal.live import drawing
 from volary.run.directory import RunDirectory
 
 

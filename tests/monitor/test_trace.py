@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from volary.monitor.trace import TRACKS, events, journeys, to_json
-from volary.run.spans import Span
+from volary.run.database.spans import Span
 
 AT = 1_700_000_000.0
 KINDS = [kind for kind in TRACKS if kind != "step"]

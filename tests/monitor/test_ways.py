@@ -8,7 +8,7 @@ from typing import Any
 from monitor._made_runs import journal, new_run, rows, started
 from volary.cli.show import _say_ways
 from volary.monitor.account import account
-from volary.monitor.console import Console
+from volary.monitor.terminal.console import Console
 
 TABLE: list[list[Any]] = [
     ["0.weight", "exact", 10368, 0.00089, "nothing else takes it"],

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from volary.monitor.wording import clean, duration, measured, number, place, size, trouble
+from volary.run.database.reader import Event
 from volary.run.directory import RunDirectory
-from volary.run.reader import Event
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from placement._recorded import RECORDED
 from volary.errors import BadInput
 from volary.placement import Place, find
 
@@ -63,6 +64,8 @@ def test_torchrun_is_recognised_with_its_restarts():
         life=2,
         meet="localhost:41229",
         launch=place.launch,
+        beside=2,
+        restarts=True,
     )
 
 
@@ -87,7 +90,7 @@ for command in (worker, worker, ["sh", "-c", "{{}}; :".format(shlex.join(worker)
 
 def test_process_that_nobody_launched_is_told_how_to_start_a_run():
     with pytest.raises(
-        BadInput, match=r"no launcher started this process \(looked for lab, local, torchrun\); start a run"
+        BadInput, match=r"no launcher started this process \(looked for lab, local, mpi, slurm, torchrun\); start a run"
     ):
         find({"PATH": "/bin", "RANK": "0", "WORLD_SIZE": "1"})
 
@@ -95,6 +98,22 @@ def test_process_that_nobody_launched_is_told_how_to_start_a_run():
 def test_two_launchers_at_once_are_refused_by_name():
     with pytest.raises(BadInput, match="started by local and by torchrun at once"):
         find(LOCAL | TORCHRUN)
+
+
+@pytest.mark.parametrize("inner", [LOCAL, TORCHRUN])
+def test_a_launcher_inside_of_an_allocation_of_slurm_gives_the_place(inner):
+    (slurm,) = (one for one in RECORDED if one.launcher == "slurm")
+    assert find(slurm.variables).launcher == "slurm"
+    assert find(slurm.variables | inner) == find(inner)
+
+
+@pytest.mark.parametrize(("tasks", "node", "beside"), [("2", 0, 2), ("2(x3),1", 2, 2), ("2(x3),1", 3, 1)])
+def test_tasks_of_a_node_of_slurm_are_counted(tasks, node, beside):
+    (slurm,) = (one for one in RECORDED if one.launcher == "slurm")
+    where = {"SLURM_STEP_TASKS_PER_NODE": tasks, "SLURM_NODEID": str(node)}
+    assert find(slurm.variables | where).beside == beside
+    with pytest.raises(BadInput, match="its SLURM_STEP_TASKS_PER_NODE is"):
+        find(slurm.variables | where | {"SLURM_NODEID": "4"})
 
 
 @pytest.mark.parametrize("name", ["VOLARY_WORLD_SIZE", "VOLARY_LIFE", "VOLARY_MEET"])

@@ -19,9 +19,9 @@ from typing import NoReturn, Protocol
 
 from volary.errors import VolaryError
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk
-from volary.run.reader import RunReader
 from volary.run.verdict import Verdict, read_verdict
 
 UNTOUCHED, DONE, FAILED, DIED = 0, 3, 4, 5  # nothing went wrong; the fault was survived; it was said; the end

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from volary.run.broken import set_broken_aside
+from volary.run.database.broken import set_broken_aside
+from volary.run.database.journal import Journal
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.journal import Journal
-from volary.run.reader import RunReader
 from volary.run.verdict import Verdict, read_verdict
 
 

@@ -1,7 +1,9 @@
 """Which checkpoints count, which are whole, and what is said of those that are not."""
 
 import dataclasses
+import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -215,3 +217,20 @@ def test_a_device_is_refused_and_not_opened(checkpoints):
         checkpoints.verify(20)
     with pytest.raises(OSError, match="not a regular file"):
         room.open_regular(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, "by a volary 0.1.0 from before 22 November 2026, in format 1;"),
+        ({"format": 99, "volary": "9.9"}, "by volary 9.9, in format 99;"),
+    ],
+)
+def test_a_checkpoint_of_another_version_is_refused_with_the_version_to_go_on_with(checkpoints, more, told):
+    path = save(checkpoints, 20)
+    known = {"step": 20, "world_size": 2, "files": checkpoints.manifest(20).files, **more}
+    text = json.dumps(known, separators=(",", ":"))
+    (path / MANIFEST).write_text(f'{{"manifest":{text},"checksum":"{digest(text.encode())}"}}')
+    with pytest.raises(RunError, match=re.escape(f"{path}: was written {told}")) as refused:
+        checkpoints.take_up()
+    assert str(refused.value).endswith(f": go on with {told.removeprefix('by ').split(',')[0]}")

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from volary.errors import RunError
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.reader import RunReader
 
 MAKE = """
 import sys

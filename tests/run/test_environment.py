@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import volary
-from volary.run.environment import commit_of, environment, versions
+from volary.run.machine.environment import commit_of, environment, versions
 
 
 def git(folder, *arguments):
@@ -31,7 +31,7 @@ def test_versions_are_those_of_the_packages_that_decide_the_numbers(monkeypatch)
     assert found["volary"] == volary.__version__
     assert found["torch"] == torch.__version__
     assert "missing" not in found.values()
-    monkeypatch.setattr("volary.run.environment._PACKAGES", ("no-such-package",))
+    monkeypatch.setattr("volary.run.machine.environment._PACKAGES", ("no-such-package",))
     assert versions()["no-such-package"] == "missing"
 
 
@@ -55,7 +55,9 @@ def test_the_environment_is_plain_values_and_imports_nothing_heavy(tmp_path):
     facts = json.loads(json.dumps(environment(tmp_path)))
     assert facts["folder"] == str(tmp_path)
     assert facts["cores"] >= 1
-    code = "import sys; from pathlib import Path; from volary.run.environment import environment; environment(Path())"
+    code = "import sys; from pathlib import Path; from volary.run.machine.environment import environment"
     heavy = "print(sorted({'torch', 'numpy', 'rich'} & set(sys.modules)))"
-    said = subprocess.run([sys.executable, "-c", f"{code}; {heavy}"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", f"{code}; environment(Path()); {heavy}"], capture_output=True, text=True, check=True
+    )
     assert said.stdout == "[]\n"

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from volary.errors import RunError
+from volary.run.database.journal import Journal, StepRow
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.journal import Journal, StepRow
-from volary.run.reader import RunReader
 
 WRITE_FOR_EVER = """
 import itertools, sys
 from pathlib import Path
-from volary.run.journal import Journal, StepRow
+from volary.run.database.journal import Journal, StepRow
 journal = Journal(Path(sys.argv[1]))
 journal.note(state="running")
 for step in itertools.count(1):
@@ -29,7 +29,7 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from volary.errors import VolaryError
-from volary.run.journal import Journal, StepRow
+from volary.run.database.journal import Journal, StepRow
 
 def allow(file_bytes):
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, resource.RLIM_INFINITY))

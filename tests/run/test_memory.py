@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from volary.errors import SettingError
-from volary.run.memory import available_bytes, judge
+from volary.run.machine.memory import available_bytes, judge
 
 MIB = 1 << 20
 

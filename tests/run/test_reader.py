@@ -8,15 +8,15 @@ import sys
 import pytest
 
 from volary.errors import RunError
+from volary.run.database.journal import Journal, StepRow
+from volary.run.database.reader import PHASES, RunReader
 from volary.run.directory import RunDirectory
-from volary.run.journal import Journal, StepRow
-from volary.run.reader import PHASES, RunReader
 
 DRIVE = """
 import subprocess, sys
 from pathlib import Path
 from volary.run.directory import RunDirectory
-from volary.run.journal import Journal
+from volary.run.database.journal import Journal
 run = RunDirectory(Path(sys.argv[1]))
 with run.lock():
     worker = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from volary.run.database.journal import Journal
+from volary.run.database.reader import RunReader
+from volary.run.database.spans import SPANS_KEPT, Span
 from volary.run.directory import RunDirectory
-from volary.run.journal import Journal
-from volary.run.reader import RunReader
-from volary.run.spans import SPANS_KEPT, Span
 
 
 def span(rank: int, step: int, start_s: float = 0.0, kind: str = "exchange", name: str = "0.weight") -> Span:

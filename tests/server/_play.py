@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from volary.comm.service import CLOSE
+from volary.comm.control.service import CLOSE
 from volary.consistency import ROOM
-from volary.server.messages import (
+from volary.server.protocol.messages import (
     Ask,
     Beat,
     Close,
@@ -20,8 +20,8 @@ from volary.server.messages import (
     Done,
     Dropped,
     End,
-    Evaluate,
     Evaluated,
+    EvaluatePiece,
     Figure,
     Figures,
     Keep,
@@ -33,7 +33,7 @@ from volary.server.messages import (
     ServerHello,
     WorkerHello,
 )
-from volary.server.roster import Roster, Terms
+from volary.server.roster.roster import Roster, RosterSettings
 
 FIRST_SERVER = 1000  # connections of servers are numbered from here on
 # consistency models and settings that make them differ; only the first needs every worker
@@ -66,7 +66,8 @@ class Shelf:
 class Play:
     """One life of a run. told: what each connection was told; peers of workers are their ranks.
 
-    here: all members that the run begins with come at once. unanswered: kinds of messages that nobody reacts to.
+    here: all members that the run begins with come at once. residuals: of workers, belong to checkpoints. unanswered:
+    kinds of messages that nobody reacts to.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Play:
         model: dict[str, Any] | None = None,
         shelf: Shelf | None = None,
         here: bool = True,
+        residuals: bool = False,
         **terms: Any,
     ) -> None:
         usual: dict[str, Any] = {
@@ -101,9 +103,9 @@ class Play:
         self.unanswered: set[type] = set()
         self.shelf = shelf or Shelf()
         self.value = iter(range(1000))
-        self._hello = (samples, held_back)
+        self._hello, self._residuals = (samples, held_back), residuals
         self.roster = Roster(
-            Terms(workers=workers, servers=servers, **(usual | terms)),
+            RosterSettings(workers=workers, servers=servers, **(usual | terms)),
             ROOM.load(name)(**(model or {})),
             self.shelf,
             lambda kind, rank, data: self.events.append((kind, rank, data)),
@@ -118,7 +120,7 @@ class Play:
 
     def join(self, rank: int, peer: int | None = None) -> None:
         samples, held_back = self._hello
-        hello = WorkerHello(rank, {}, samples, held_back, "accuracy", True)
+        hello = WorkerHello(rank, {}, samples, held_back, "accuracy", True, self._residuals)
         self.tasks[rank] = deque()
         self.deliver(self.roster.opened(rank if peer is None else peer, plain(hello), self.now))
 
@@ -174,9 +176,12 @@ class Play:
                 self.portions[Contribution(rank, message.clock)] = message.portions
                 self.tasks[rank].append(message)
                 self.asked[rank] -= 1
-            case Evaluate() | Figure():
+            case EvaluatePiece() | Figure():
                 self.tasks[rank].append(message)
                 self.asked[rank] -= 1
+            case Save(cut, _, shards):
+                assert shards == []
+                self.say(rank, Saved(cut, {f"rank-{rank}": "checksum"}))
             case End():
                 self.cut_off(rank)
 
@@ -208,7 +213,7 @@ class Play:
                 if any(portion.end > portion.start for portion in portions):
                     self.say(rank, Computed(clock, 1.0, True))
                 self.say(rank, Done(clock, 3))
-            case Evaluate(cut, piece, start, end):
+            case EvaluatePiece(cut, piece, start, end):
                 self.say(rank, Evaluated(cut, piece, [float(end - start)]))
             case Figure(cut, totals, samples):
                 assert totals == [samples]

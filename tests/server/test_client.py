@@ -9,10 +9,10 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from volary.server.client import NONE_YET, Client, Held, HeldAll, Installed, Refused, Send
-from volary.server.header import Form, Header, Kind
-from volary.server.messages import View
-from volary.server.slices import Part, Slice
+from volary.server.client.client import NONE_YET, Client, Held, HeldAll, Installed, RequestRefused, Send
+from volary.server.protocol.header import Form, Header, MessageKind
+from volary.server.protocol.messages import View
+from volary.server.protocol.slices import Part, Slice
 
 SERVERS, SHARDS = range(3), [[0, 1], [1, 2]]
 SLICES = [Slice(number, number % 2, 0, (Part(number, 0, 2),)) for number in range(3)]
@@ -130,19 +130,19 @@ class Servers(RuleBasedStateMachine):
         self.give(server)
 
     def serve(self, server, header, twice=False):
-        if header.kind == Kind.PULL:
+        if header.kind == MessageKind.PULL:
             self.waiting[server][header.slice] = header
             return
         assert (header.worker, header.used, header.length) == (7, 3, 8)
         self.holds[server].add((header.slice, header.clock))
-        self.answers[server].extend([Header(Kind.HELD, header.slice, 7, header.clock)] * (1 + twice))
+        self.answers[server].extend([Header(MessageKind.HELD, header.slice, 7, header.clock)] * (1 + twice))
 
     def give(self, server):
         for number, header in list(self.waiting[server].items()):
             version = self.versions[server, number]
             if header.version <= version:
                 del self.waiting[server][number]
-                self.answers[server].append(Header(Kind.VALUES, number, 7, header.clock, version, length=8))
+                self.answers[server].append(Header(MessageKind.VALUES, number, 7, header.clock, version, length=8))
 
     @rule(server=SERVER, messages=st.integers(1, 4))
     def worker_hears(self, server, messages):
@@ -151,7 +151,7 @@ class Servers(RuleBasedStateMachine):
                 self.hear(server, self.answers[server].popleft())
 
     def hear(self, server, header):
-        if header.kind == Kind.VALUES:
+        if header.kind == MessageKind.VALUES:
             assert self.client.awaits(server, header)
         self.do(self.client.received(server, header))
         assert not self.client.awaits(server, header)
@@ -163,7 +163,7 @@ class Servers(RuleBasedStateMachine):
                 header
                 for server in self.connections
                 for header in [*self.connections[server], *self.waiting[server].values(), *self.answers[server]]
-                if header.slice == number and header.kind in (Kind.PULL, Kind.VALUES)
+                if header.slice == number and header.kind in (MessageKind.PULL, MessageKind.VALUES)
             ]
             assert len(asked) <= 1
 
@@ -215,15 +215,15 @@ def served():
 
 
 def held(number, clock):
-    return Header(Kind.HELD, number, 7, clock)
+    return Header(MessageKind.HELD, number, 7, clock)
 
 
 def values(number, sent, version, cut=0):
-    return Header(Kind.VALUES, number, 7, sent.header.clock, version, cut=cut, length=8)
+    return Header(MessageKind.VALUES, number, 7, sent.header.clock, version, cut=cut, length=8)
 
 
 def test_a_push_goes_to_all_replicas_and_is_held_once_all_say_so(served):
-    header = Header(Kind.PUSH, 0, 7, 5, 4, Form.ENCODED, used=1, length=3)
+    header = Header(MessageKind.PUSH, 0, 7, 5, 4, Form.ENCODED, used=1, length=3)
     assert served.push(0, 5, 4, 1, Form.ENCODED, 3) == [Send(0, header), Send(1, header)]
     assert served.received(0, held(0, 5)) == served.received(0, held(0, 5)) == []
     assert served.received(1, held(0, 5)) == [Held(0, 5)]
@@ -316,14 +316,14 @@ def test_kept_values_are_asked_for_beside_the_newest_and_change_no_version(serve
 
 def test_a_refused_pull_is_over_and_told_with_what_was_refused(served):
     (asked,) = served.pull(0, at_least=0, cut=4)
-    refused = Header(Kind.REFUSED, 0, 7, asked.header.clock, version=Kind.PULL, cut=4, length=20)
+    refused = Header(MessageKind.REFUSED, 0, 7, asked.header.clock, version=MessageKind.PULL, cut=4, length=20)
     assert served.received(1, refused) == []
-    assert served.received(0, refused) == [Refused(0, Kind.PULL, 0, asked.header.clock, 4)]
+    assert served.received(0, refused) == [RequestRefused(0, MessageKind.PULL, 0, asked.header.clock, 4)]
     assert not served.pulling(0, cut=4)
 
 
-@pytest.mark.parametrize("kind", Kind)
-@pytest.mark.parametrize("number, version", [(0, Kind.PULL), (0, 77), (99, Kind.PUSH)])
+@pytest.mark.parametrize("kind", MessageKind)
+@pytest.mark.parametrize("number, version", [(0, MessageKind.PULL), (0, 77), (99, MessageKind.PUSH)])
 def test_what_was_not_asked_for_says_nothing(served, kind, number, version):
     header = Header(kind, number, 7, 3, version=version)
     assert not served.awaits(0, header)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volary.server._clocks import Clocks
+from volary.server.protocol.clocks import ClockSet
 
 
 @given(st.lists(st.integers(0, 30)))
 def test_it_has_what_was_put_in_and_nothing_else(clocks):
-    kept = Clocks()
+    kept = ClockSet()
     for number, clock in enumerate(clocks):
         kept.add(clock)
         there = set(clocks[: number + 1])
@@ -19,7 +19,7 @@ def test_it_has_what_was_put_in_and_nothing_else(clocks):
 
 
 def test_clocks_in_order_take_the_memory_of_one():
-    kept = Clocks()
+    kept = ClockSet()
     for clock in range(1000):
         kept.add(clock)
     assert kept.runs == 1

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volary.comm.errors import BadFrame
-from volary.server.header import HEADER_BYTES, Form, Header, Kind
+from volary.comm.control.errors import BadFrame
+from volary.server.protocol.header import HEADER_BYTES, Form, Header, MessageKind
 
 SHORT, LONG = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
-HEADERS = st.builds(Header, st.sampled_from(Kind), SHORT, SHORT, LONG, LONG, st.sampled_from(Form), SHORT, LONG, LONG)
+HEADERS = st.builds(
+    Header, st.sampled_from(MessageKind), SHORT, SHORT, LONG, LONG, st.sampled_from(Form), SHORT, LONG, LONG
+)
 
 
 @given(HEADERS)
@@ -38,7 +40,7 @@ def test_other_bytes_are_refused(data):
 def test_a_header_with_an_unknown_beginning_kind_or_form_is_refused(header, at, byte):
     data = bytearray(header.pack())
     data[at] = byte
-    known = data[:2] == b"Vs" and data[2] in list(Kind) and data[3] in list(Form)
+    known = data[:2] == b"Vs" and data[2] in list(MessageKind) and data[3] in list(Form)
     if known:
         assert Header.unpack(bytes(data)).pack() == data
     else:

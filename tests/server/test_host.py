@@ -9,7 +9,7 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -17,17 +17,17 @@ import torch
 from torch import distributed
 
 from volary.codec import ROOM as CODECS
-from volary.comm.errors import ConnectionLost
+from volary.comm.control.errors import ConnectionLost
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.comm.transports._base import Credentials
-from volary.server._forms import Forms, Shape
-from volary.server.header import Form, Header, Kind
-from volary.server.host import Host
 from volary.server.local import AllOf, EachAlone
-from volary.server.messages import Closing, Contribution
-from volary.server.sections import frames_bytes, sections
-from volary.server.shard import LocalRule, Shard
-from volary.server.vault import Update, Vault
+from volary.server.protocol.header import Form, Header, MessageKind
+from volary.server.protocol.messages import Closing, Contribution
+from volary.server.protocol.sections import frames_bytes, sections
+from volary.server.shards.forms import Forms, SliceShape
+from volary.server.shards.host import Host
+from volary.server.shards.shard import LocalRule, Shard
+from volary.server.shards.vault import SliceStore, SliceUpdate
 
 SIZE = 1000  # values of a slice
 LARGE = 2**18  # of one that no socket's buffers hold
@@ -42,7 +42,7 @@ class Adds:
     def __init__(self) -> None:
         self.often: dict[int, int] = {}
 
-    def apply(self, number, values, update: Update) -> None:
+    def apply(self, number, values, update: SliceUpdate) -> None:
         self.often[number] = self.often.get(number, 0) + 1
         values.add_(update.total, alpha=update.scale)
 
@@ -73,17 +73,18 @@ def serving(
     transport: str = "tcp",
     local: LocalRule | None = None,
     *,
-    shapes: dict[int, Shape] | None = None,
+    shapes: dict[int, SliceShape] | None = None,
     codec: Any = None,
     pulls: Any = None,
     rule: Adds | None = None,
 ) -> Iterator[Serving]:
     """With a local rule slices come with their first values."""
     carrier, rule, kept = TRANSPORTS.load(transport)(), rule or Adds(), list[int]()
-    shapes = shapes or {number: Shape((SIZE,), (SIZE,)) for number in range(4)}
+    shapes = shapes or {number: SliceShape((SIZE,), (SIZE,)) for number in range(4)}
     here = {} if local else shapes
     values = {number: torch.zeros(shape.size, dtype=shape.dtype) for number, shape in here.items()}
-    vault = Vault(Forms(shapes, codec), values, lambda number: rule, memory=carrier.memory)
+    shapes = {number: replace(shape, codec=codec) for number, shape in shapes.items()}
+    vault = SliceStore(Forms(shapes), values, lambda number: rule, memory=carrier.memory)
     shard = Shard({number: shape.size_bytes for number, shape in here.items()}, local=local)
     host = Host(shard, vault, pulls=pulls, kept=kept.append)
     own = Credentials(secrets.token_bytes(32), "now", 0)
@@ -102,7 +103,7 @@ class Worker:
     def __init__(self, number: int, channel: Any) -> None:
         self.number, self.channel, self.requests = number, channel, 0
 
-    def say(self, kind: Kind, number: int, payload: torch.Tensor | None = None, **more: Any) -> None:
+    def say(self, kind: MessageKind, number: int, payload: torch.Tensor | None = None, **more: Any) -> None:
         raw = None if payload is None else payload.flatten().view(torch.uint8).numpy().data
         header = Header(kind, number, more.pop("worker", self.number), length=0 if raw is None else len(raw), **more)
         self.channel.send(header.pack(), raw)
@@ -120,18 +121,18 @@ class Worker:
         return Header.unpack(message.header), payload
 
     def push(self, number: int, values: torch.Tensor, clock: int, **more: Any) -> Header:
-        self.say(Kind.PUSH, number, values, clock=clock, **more)
+        self.say(MessageKind.PUSH, number, values, clock=clock, **more)
         return self.hear()[0]
 
     def first(self, number: int, values: torch.Tensor) -> None:
-        self.say(Kind.SET, number, values)
-        assert self.hear()[0].kind is Kind.HELD
+        self.say(MessageKind.SET, number, values)
+        assert self.hear()[0].kind is MessageKind.HELD
 
     def pull(self, number: int, at_least: int = 0, **more: Any) -> tuple[Header, torch.Tensor]:
         self.requests += 1
-        self.say(Kind.PULL, number, version=at_least, clock=self.requests, **more)
+        self.say(MessageKind.PULL, number, version=at_least, clock=self.requests, **more)
         header, payload = self.hear()
-        exact = header.kind is Kind.VALUES and header.form is Form.EXACT
+        exact = header.kind is MessageKind.VALUES and header.form is Form.EXACT
         return header, torch.frombuffer(bytearray(payload), dtype=torch.float32 if exact else torch.uint8)
 
 
@@ -173,7 +174,7 @@ def push_and_pull(rank: int, world_size: int, transport: str) -> Any:
     worker, sound = Worker(rank, channel), []
     for clock in range(ROUNDS):
         for number in range(SLICES):
-            assert worker.push(number, ones(rank), clock).kind is Kind.HELD
+            assert worker.push(number, ones(rank), clock).kind is MessageKind.HELD
         read = [worker.pull(number)[1] for number in range(SLICES)]
         sound.append(all(len(values.unique()) == 1 and values[0] >= rank * (clock + 1) for values in read))
     distributed.barrier()
@@ -201,14 +202,14 @@ def test_a_part_that_nobody_used_is_not_told_as_used() -> None:
 
 @pytest.mark.parametrize("transport", ["tcp", "shared"])
 def test_a_slow_reader_holds_up_nobody_and_reads_whole_versions(transport: str) -> None:
-    shapes = {number: Shape((LARGE,), (LARGE,)) for number in range(8)}
+    shapes = {number: SliceShape((LARGE,), (LARGE,)) for number in range(8)}
     with (
         serving(transport, shapes=shapes) as server,
         closed(server.worker(0)) as slow,
         closed(server.worker(1)) as quick,
     ):
         for number in shapes:
-            slow.say(Kind.PULL, number, clock=number)
+            slow.say(MessageKind.PULL, number, clock=number)
         for clock in range(3):
             for number in shapes:
                 quick.push(number, torch.ones(LARGE), clock)
@@ -237,7 +238,7 @@ def test_a_cut_stays_as_it_was_while_updates_go_on() -> None:
             assert host.vault.kept_state(number, 7) == 2
         assert server.kept == [7]
         host.order(lambda: host.shard.release(7))
-        assert worker.pull(0, cut=7)[0].kind is Kind.REFUSED
+        assert worker.pull(0, cut=7)[0].kind is MessageKind.REFUSED
 
 
 def test_lent_memory_is_given_back_before_the_update_is_due() -> None:
@@ -245,9 +246,9 @@ def test_lent_memory_is_given_back_before_the_update_is_due() -> None:
         one.first(0, ones(0))
         memory, returned = one.channel.memory(4 * SIZE), threading.Event()
         mine = torch.frombuffer(memory, dtype=torch.float32).copy_(ones(3))
-        one.channel.send(Header(Kind.PUSH, 0, 0, length=4 * SIZE).pack(), memory, returned.set)
-        assert one.hear()[0].kind is Kind.HELD
-        one.say(Kind.PULL, 0, version=1, clock=1)  # whoever receives hears that it was given back
+        one.channel.send(Header(MessageKind.PUSH, 0, 0, length=4 * SIZE).pack(), memory, returned.set)
+        assert one.hear()[0].kind is MessageKind.HELD
+        one.say(MessageKind.PULL, 0, version=1, clock=1)  # whoever receives hears that it was given back
         heard = threading.Thread(target=one.hear)
         heard.start()
         assert returned.wait(WITHIN_S)
@@ -260,7 +261,7 @@ def test_lent_memory_is_given_back_before_the_update_is_due() -> None:
 @pytest.mark.parametrize("name", ["fp16", "bf16", "int8"])
 def test_pulled_differences_come_to_what_the_server_has(name: str) -> None:
     codec = CODECS.load(name)()
-    shapes = {0: Shape((SIZE,), (SIZE,)), 1: Shape((SIZE,), (SIZE,), torch.float64)}
+    shapes = {0: SliceShape((SIZE,), (SIZE,)), 1: SliceShape((SIZE,), (SIZE,), torch.float64)}
     with serving(shapes=shapes, pulls=codec) as server, closed(server.worker(0)) as worker:
         header, has = worker.pull(0, form=Form.DIFFERENCE)
         assert header.form is Form.EXACT
@@ -283,7 +284,7 @@ def test_pulled_differences_come_to_what_the_server_has(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["int8", "onebit", "topk", "powersgd", "threshold"])
 def test_encoded_contributions_are_summed(name: str) -> None:
-    codec, shape = CODECS.load(name)(), Shape((600, 400), (60, 20))
+    codec, shape = CODECS.load(name)(), SliceShape((600, 400), (60, 20))
     found = sections(shape.lengths, shape.widths, codec)
     expected, frames = torch.zeros(SIZE), []
     for _ in range(2):
@@ -297,7 +298,7 @@ def test_encoded_contributions_are_summed(name: str) -> None:
         frames.append(frame)
     with serving(shapes={0: shape}, codec=codec) as server, closed(server.worker(0)) as worker:
         for clock, frame in enumerate(frames):
-            assert worker.push(0, frame, clock, form=Form.ENCODED).kind is Kind.HELD
+            assert worker.push(0, frame, clock, form=Form.ENCODED).kind is MessageKind.HELD
         server.host.order(lambda: server.host.shard.close(closing(1, (0, 0), (0, 1))))
         torch.testing.assert_close(worker.pull(0, at_least=1)[1], expected)
 
@@ -305,7 +306,7 @@ def test_encoded_contributions_are_summed(name: str) -> None:
 def test_factors_are_multiplied_on_the_server() -> None:
     rows, columns, batch = 6, 50, 3
     errors, inputs, dense = torch.randn(batch, rows), torch.randn(batch, columns), torch.randn(rows * columns)
-    with serving(shapes={0: Shape((rows * columns,), (columns,))}) as server, closed(server.worker(0)) as worker:
+    with serving(shapes={0: SliceShape((rows * columns,), (columns,))}) as server, closed(server.worker(0)) as worker:
         worker.push(0, torch.cat([errors, inputs], 1), 0, form=Form.FACTORS)
         worker.push(0, dense, 1)
         server.host.order(lambda: server.host.shard.close(closing(1, (0, 0), (0, 1))))
@@ -319,7 +320,7 @@ def test_garbage_from_one_worker_is_refused_and_harms_no_other() -> None:
             with closed(server.worker(0)) as wild:
                 length = chance.choice([0, 1, 100, 4 * SIZE, 4 * SIZE + 1, 2**40])
                 header = Header(
-                    chance.choice(list(Kind)),
+                    chance.choice(list(MessageKind)),
                     chance.choice([0, 3, 4, 2**32 - 1]),
                     chance.choice([0, 1, 7]),
                     chance.choice([0, 2**64 - 1]),
@@ -344,7 +345,7 @@ def test_a_worker_that_connects_again_takes_the_place_of_its_old_connection() ->
         before = server.worker(0)
         before.push(0, ones(), 0)
         with closed(server.worker(0)) as again:
-            assert again.push(0, ones(), 0).kind is Kind.HELD  # it was held already, and counts once
+            assert again.push(0, ones(), 0).kind is MessageKind.HELD  # it was held already, and counts once
             server.host.order(lambda: server.host.shard.close(closing(1, (0, 0))))
             assert again.pull(0, at_least=1)[1].unique().tolist() == [1.0]
         with pytest.raises(ConnectionLost):
@@ -356,18 +357,18 @@ def test_of_connections_that_take_a_worker_s_place_at_once_one_has_it_and_the_ot
     applying, go_on = threading.Event(), threading.Event()
 
     class Waits(Adds):
-        def apply(self, number: int, values: Any, update: Update) -> None:
+        def apply(self, number: int, values: Any, update: SliceUpdate) -> None:
             applying.set()
             assert go_on.wait(WITHIN_S)
 
     with serving(rule=Waits()) as server:
         server.host.order(lambda: server.host.shard.close(closing(1, (0, 0))))
         before = server.worker(0)
-        before.say(Kind.PUSH, 0, ones(), clock=0)
+        before.say(MessageKind.PUSH, 0, ones(), clock=0)
         assert applying.wait(WITHIN_S)  # in the thread of the old connection, which so cannot end
         new = [server.worker(0), server.worker(0)]
         for one in new:
-            one.say(Kind.PUSH, 1, ones(), clock=1)
+            one.say(MessageKind.PUSH, 1, ones(), clock=1)
         with pytest.raises(ConnectionLost):  # somebody wants its place
             [before.hear() for _ in range(2)]
         answered, ended = queue.SimpleQueue[tuple[Worker, int]](), queue.SimpleQueue[Worker]()
@@ -377,7 +378,7 @@ def test_of_connections_that_take_a_worker_s_place_at_once_one_has_it_and_the_ot
         go_on.set()
         gone = ended.get(timeout=WITHIN_S)
         (stays,) = [one for one in new if one is not gone]
-        stays.say(Kind.PUSH, 1, ones(), clock=2)
+        stays.say(MessageKind.PUSH, 1, ones(), clock=2)
         while answered.get(timeout=WITHIN_S) != (stays, 2):
             pass
         for each in [before, *new]:
@@ -396,12 +397,12 @@ def listen(one: Worker, answered: queue.SimpleQueue[tuple[Worker, int]], ended: 
 
 def test_what_a_rule_raises_ends_the_server_and_is_told() -> None:
     class Broken(Adds):
-        def apply(self, number: int, values: Any, update: Update) -> None:
+        def apply(self, number: int, values: Any, update: SliceUpdate) -> None:
             raise ZeroDivisionError("the rule's own")
 
-    shape = Shape((SIZE,), (SIZE,))
+    shape = SliceShape((SIZE,), (SIZE,))
     broken = Broken()
-    vault = Vault(Forms({0: shape}), {0: torch.zeros(SIZE)}, lambda number: broken)
+    vault = SliceStore(Forms({0: shape}), {0: torch.zeros(SIZE)}, lambda number: broken)
     host = Host(Shard({0: shape.size_bytes}), vault)
     carrier, own = TRANSPORTS.load("tcp")(), Credentials(secrets.token_bytes(32), "now", 0)
     listener = carrier.listen("127.0.0.1", own, host.accepted)

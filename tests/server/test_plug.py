@@ -7,11 +7,11 @@ import secrets
 import threading
 from typing import Any
 
-from volary.comm.errors import ConnectionLost
+from volary.comm.control.errors import ConnectionLost
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.comm.transports._base import Credentials
-from volary.server._plug import Plug
-from volary.server.header import HEADER_BYTES, Header, Kind
+from volary.server.client.connection import ServerConnection
+from volary.server.protocol.header import HEADER_BYTES, Header, MessageKind
 
 WITHIN_S = 60.0  # on a busy machine, too
 
@@ -42,7 +42,7 @@ class Told:
 
 
 def pull(number: int) -> Header:
-    return Header(Kind.PULL, number)
+    return Header(MessageKind.PULL, number)
 
 
 def test_what_is_said_without_a_connection_does_not_go_over_the_next() -> None:
@@ -56,7 +56,7 @@ def test_what_is_said_without_a_connection_does_not_go_over_the_next() -> None:
             raise ConnectionLost("not yet")
         return carrier.connect(address, own, {"worker": 0}, WITHIN_S)
 
-    plug = Plug(0, listener.address, connect, told)
+    plug = ServerConnection(0, listener.address, connect, told)
     plug.say((0, 0), pull(1))
     may_connect.set()
     assert told.there.wait(WITHIN_S)

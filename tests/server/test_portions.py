@@ -7,12 +7,12 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from volary.server.messages import Portion
-from volary.server.portions import Left, Plan, Portions, samples_of
+from volary.server.protocol.messages import Portion
+from volary.server.roster.portions import PortionPlan, Portions, RemainingSamples, samples_of
 
 
-def plan(samples: int, batch_size: int, epochs: int = 1, **more) -> Plan:
-    return Plan(samples=samples, batch_size=batch_size, limit=epochs * samples, **more)
+def plan(samples: int, batch_size: int, epochs: int = 1, **more) -> PortionPlan:
+    return PortionPlan(samples=samples, batch_size=batch_size, limit=epochs * samples, **more)
 
 
 def dealt(portions: Portions, worker: int) -> Portion | None:
@@ -77,7 +77,7 @@ class Crew:
 
 
 PLANS = st.builds(
-    lambda samples, size, epochs, part, form: Plan(
+    lambda samples, size, epochs, part, form: PortionPlan(
         samples=samples,
         batch_size=size,
         limit=max(1, samples * epochs - part % samples),
@@ -108,7 +108,8 @@ def test_every_sample_is_used_exactly_once_also_across_a_resume_with_other_worke
     every = [(epoch, sample) for epoch in range(epochs) for sample in range(how.samples)]
     assert seen == Counter(every[: how.limit])
     assert resumed.portions.exhausted
-    assert resumed.portions.left().ranges == []
+    left = [(epoch, n) for epoch, start, end in resumed.portions.left().ranges for n in range(start, end)]
+    assert left == every[how.limit :], "what is beyond the end waits for a run that is resumed to be longer"
 
 
 @given(st.integers(1, 100), st.integers(1, 20), st.integers(1, 6))
@@ -191,13 +192,13 @@ def test_what_a_checkpoint_keeps_is_short():
     portions.join(1)
     given_out = [dealt(portions, worker) for worker in (0, 1) for _ in range(50)]
     portions.used(given_out)
-    assert portions.left() == Left(1, [(0, 500, 100_000)])
+    assert portions.left() == RemainingSamples(1, [(0, 500, 100_000)])
 
 
 def test_what_is_left_of_an_epoch_is_dealt_up_to_the_runs_limit():
-    portions = Portions(Plan(samples=40, batch_size=10, limit=65), Left(2, [(1, 20, 40)]))
+    portions = Portions(PortionPlan(samples=40, batch_size=10, limit=65), RemainingSamples(2, [(1, 20, 40)]))
     portions.join(0)
     first = dealt(portions, 0)
     assert (first.epoch, first.start, first.end) == (1, 20, 25)
     assert portions.exhausted
-    assert Portions(Plan(samples=40, batch_size=10, limit=60), Left(2, [(1, 20, 40)])).exhausted
+    assert Portions(PortionPlan(samples=40, batch_size=10, limit=60), RemainingSamples(2, [(1, 20, 40)])).exhausted

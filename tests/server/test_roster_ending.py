@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from server._play import FIRST_SERVER, MODELS, Play, Shelf, every
-from volary.server.messages import End, ServerWelcome
+from volary.server.protocol.messages import End, ServerWelcome
 
 
 @pytest.mark.parametrize(("name", "model"), MODELS)

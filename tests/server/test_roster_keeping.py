@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from server._play import FIRST_SERVER, Play, Shelf
-from volary.server.messages import Evaluate, Evaluated, Figure, Keep, Kept, Learn, Release, Save, Saved
+import pytest
+
+from server._play import FIRST_SERVER, MODELS, Play, Shelf
+from volary.comm.control.errors import BadMessage
+from volary.server.protocol.messages import Evaluated, EvaluatePiece, Figure, Keep, Kept, Learn, Release, Save, Saved
 
 # Evaluation
 
@@ -19,7 +22,7 @@ def test_a_state_is_kept_measured_in_pieces_and_judged_while_others_go_on():
     assert play.heard(FIRST_SERVER, Keep) == [Keep(1, 2)]
     play.ask(0)
     play.ask(1)
-    pieces = [play.heard(rank, Evaluate)[0] for rank in (0, 1)]
+    pieces = [play.heard(rank, EvaluatePiece)[0] for rank in (0, 1)]
     assert [(piece.start, piece.end) for piece in pieces] == [(0, 5), (5, 10)]
     play.turn(0)
     play.ask(0)
@@ -39,7 +42,7 @@ def test_a_piece_of_a_dead_worker_is_measured_by_another():
     play.ask(0)
     play.turn(0)
     play.ask(1)
-    assert play.heard(1, Evaluate)
+    assert play.heard(1, EvaluatePiece)
     play.cut_off(1)
     play.to_the_end()
     assert len(play.said("evaluated")) == 2
@@ -68,9 +71,9 @@ def test_nothing_is_measured_before_every_server_keeps_it():
     play.turn(0)
     play.ask(0)
     play.say(FIRST_SERVER, Kept(1))
-    assert not play.heard(0, Evaluate)
+    assert not play.heard(0, EvaluatePiece)
     play.say(FIRST_SERVER + 1, Kept(1))
-    assert play.heard(0, Evaluate)
+    assert play.heard(0, EvaluatePiece)
 
 
 def test_patience_ends_the_run_early():
@@ -211,7 +214,7 @@ def test_an_evaluation_says_how_many_samples_could_not_be_read_and_once_while_it
     play = Play("bsp", workers=1, samples=24, held_back=10, evaluate_every=lambda _: 1)
     while not play.roster.outcome:
         play.ask(0)
-        if play.tasks[0] and isinstance(play.tasks[0][0], Evaluate):
+        if play.tasks[0] and isinstance(play.tasks[0][0], EvaluatePiece):
             task = play.tasks[0].popleft()
             play.say(0, Evaluated(task.cut, task.piece, [10.0], 2))
         play.turn(0)
@@ -219,3 +222,75 @@ def test_an_evaluation_says_how_many_samples_could_not_be_read_and_once_while_it
     assert [data["text"] for _, data in play.said("warning")] == [
         "2 of 10 samples of the test part could not be read; figures are of the others; `volary show` lists them"
     ]
+
+
+# What workers have of their own
+
+
+@pytest.mark.parametrize(("name", "model"), MODELS)
+def test_residuals_are_kept_as_of_each_worker_s_newest_contribution_in_the_state(name, model):
+    play = Play(name, model=model, workers=3, samples=64, residuals=True, checkpoint_every=lambda _: 2)
+    play.to_the_end(Random(3))
+    keeps = play.heard(FIRST_SERVER, Keep)
+    assert len(keeps) == len(play.shelf.committed) > 1
+    for _, files, _, _ in play.shelf.committed:
+        assert files == {"shard-0": "checksum", **{f"rank-{rank}": "checksum" for rank in range(3)}}
+    for keep in keeps:
+        done = [closing for closing in play.closings if closing.number <= keep.number]
+        for rank in range(3):
+            (own,) = [one.number for one in play.heard(rank, Keep) if one.cut == keep.cut]
+            clocks = [one.clock for closing in done for one in (*closing.contributions, *closing.dropped)
+                      if one.worker == rank]  # fmt: skip
+            assert own == max(clocks, default=-1)
+    for rank in range(3):
+        assert [one.cut for one in play.heard(rank, Release)] == [one.cut for one in play.heard(rank, Keep)]
+
+
+def test_a_worker_hears_how_far_its_contributions_are_done_with_before_any_state_that_is_not_older():
+    play = Play("ssp", workers=2, samples=64, residuals=True, checkpoint_every=lambda _: 1)
+    play.to_the_end(Random(5))
+    for rank in range(2):
+        oldest = -1
+        for said in play.told[rank]:
+            if isinstance(said, Learn):
+                assert said.settled >= oldest
+                oldest = said.settled
+            elif isinstance(said, Keep):
+                assert said.number >= oldest
+
+
+def test_nobody_is_asked_for_residuals_where_codecs_leave_nothing_out():
+    play = Play("bsp", checkpoint_every=lambda _: 1)
+    play.to_the_end()
+    assert not any(play.heard(rank, kind) for rank in range(2) for kind in (Keep, Save, Release))
+
+
+def test_a_checkpoint_waits_for_the_residuals_of_all_who_are_here_and_for_nobody_who_has_gone():
+    play = Play("async", workers=2, samples=64, residuals=True, checkpoint_every=lambda _: 1)
+    play.unanswered = {Save}
+    for rank in (0, 1):
+        play.ask(rank)
+        play.turn(rank)
+    (save,) = play.heard(FIRST_SERVER, Save)
+    assert [one.cut for rank in range(2) for one in play.heard(rank, Save)] == [save.cut, save.cut]
+    play.say(FIRST_SERVER, Saved(save.cut, {"shard-0": "x"}))
+    play.say(0, Saved(save.cut, {"rank-0": "y"}))
+    assert play.shelf.committed == []
+    play.cut_off(1)
+    assert play.shelf.committed[0][1] == {"shard-0": "x", "rank-0": "y"}
+
+
+def test_a_worker_that_cannot_write_its_residuals_ends_the_save_and_is_named():
+    play = Play("bsp", workers=2, samples=32, residuals=True, checkpoint_every=lambda _: 2)
+    play.unanswered = {Save}
+    for rank in (0, 1, 0, 1):
+        play.ask(rank)
+        play.turn(rank)
+    (save,) = play.heard(FIRST_SERVER, Save)
+    play.say(0, Saved(save.cut, {"rank-0": "y"}))
+    play.say(FIRST_SERVER, Saved(save.cut, {"shard-0": "x"}))
+    play.say(1, Saved(save.cut, {}, "no space left on device"))
+    assert reasons(play) == ["rank 1: no space left on device; training goes on, older checkpoints stay"]
+    assert play.shelf.committed == []
+    with pytest.raises(BadMessage, match="rank 0 has saved cut 9, which nobody asked for"):
+        play.say(0, Saved(9, {}))

@@ -6,7 +6,7 @@ import pytest
 
 from server._play import FIRST_SERVER, Play, every
 from volary.errors import SettingError
-from volary.server.messages import Dropped, End, Gone, Learn, Leave, View, Welcome
+from volary.server.protocol.messages import Dropped, End, Gone, Learn, Leave, View, Welcome
 
 # Coming
 

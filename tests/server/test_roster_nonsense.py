@@ -9,8 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server._play import FIRST_SERVER, Play, every
-from volary.comm.errors import BadMessage
-from volary.server.messages import Ask, Beat, Computed, Done, Evaluated, Figures, Kept, Leave, Saved, Unreachable
+from volary.comm.control.errors import BadMessage
+from volary.server.protocol.messages import (
+    Ask,
+    Beat,
+    Computed,
+    Done,
+    Evaluated,
+    Figures,
+    Kept,
+    Leave,
+    Saved,
+    Unreachable,
+)
 
 NONSENSE = [
     Computed(0, 1.0, True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from server._play import FIRST_SERVER, Play
-from volary.server.messages import Beat, End, Unreachable, View
+from volary.server.protocol.messages import Beat, End, Unreachable, View
 
 
 def test_everybody_is_told_who_keeps_what():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server._play import FIRST_SERVER, MODELS, Play, every
-from volary.server.messages import Beat, Close, Computed, Contribution, Done, Learn, Leave
+from volary.server.protocol.messages import Beat, Close, Computed, Contribution, Done, Learn, Leave
 
 ELASTIC = MODELS[1:]
 

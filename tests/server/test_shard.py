@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from volary.server.header import Form, Header, Kind
 from volary.server.local import AllOf, EachAlone
-from volary.server.messages import Closing, Contribution
-from volary.server.shard import (
+from volary.server.protocol.header import Form, Header, MessageKind
+from volary.server.protocol.messages import Closing, Contribution
+from volary.server.shards.shard import (
     UNSET,
-    Answer,
     Apply,
     Forget,
     Give,
@@ -24,8 +23,9 @@ from volary.server.shard import (
     KeepSlice,
     KeptAll,
     ReleaseSlice,
+    Respond,
+    SetValues,
     Shard,
-    Store,
 )
 
 WORKERS, SLICES, CLOCKS, BYTES = range(3), range(2), range(4), 8
@@ -33,11 +33,11 @@ WORKER, SLICE, CLOCK = st.sampled_from(WORKERS), st.sampled_from(SLICES), st.sam
 
 
 def push(worker, number, clock, version=0, length=BYTES):
-    return Header(Kind.PUSH, number, worker, clock, version, length=length)
+    return Header(MessageKind.PUSH, number, worker, clock, version, length=length)
 
 
 def pull(worker, number, request=0, at_least=0, cut=0):
-    return Header(Kind.PULL, number, worker, request, at_least, cut=cut)
+    return Header(MessageKind.PULL, number, worker, request, at_least, cut=cut)
 
 
 class Naive(RuleBasedStateMachine):
@@ -108,7 +108,7 @@ class Naive(RuleBasedStateMachine):
                     else:
                         self.pass_empty(header.slice, header.version)
                         assert header.slice not in self.busy and header.version >= asked.version
-                case Answer(peer, header, sentence):
+                case Respond(peer, header, sentence):
                     assert header.length == len(sentence.encode())
 
     def pass_empty(self, number, update):
@@ -130,8 +130,8 @@ class Naive(RuleBasedStateMachine):
         assert wanted == (not in_time and (waited_for or not closed))
         actions = self.shard.arrived(worker, header)
         self.do(actions)
-        held = [action for action in actions if isinstance(action, Answer)]
-        assert [(one.peer, one.header.kind, one.header.clock) for one in held] == [(worker, Kind.HELD, clock)]
+        held = [action for action in actions if isinstance(action, Respond)]
+        assert [(one.peer, one.header.kind, one.header.clock) for one in held] == [(worker, MessageKind.HELD, clock)]
         assert wanted == any(isinstance(action, Hold) for action in actions)
         assert self.shard.late[worker] == late + (not in_time and not wanted)
         self.acknowledged.update([(number, contribution)] if wanted else [])
@@ -173,7 +173,11 @@ class Naive(RuleBasedStateMachine):
         header = pull(worker, number, self.requests, cut=cut)
         if cut in self.released:
             (answer,) = self.shard.arrived(worker, header)
-            assert (answer.header.kind, answer.header.version, answer.header.cut) == (Kind.REFUSED, Kind.PULL, cut)
+            assert (answer.header.kind, answer.header.version, answer.header.cut) == (
+                MessageKind.REFUSED,
+                MessageKind.PULL,
+                cut,
+            )
         else:
             self.pulls[worker, number, True] = header
             self.do(self.shard.arrived(worker, header))
@@ -193,7 +197,7 @@ class Naive(RuleBasedStateMachine):
         self.released.add(cut)
         actions = self.shard.release(cut)
         waited = {key for key, header in self.pulls.items() if header.cut == cut}
-        assert {(a.peer, a.header.slice, True) for a in actions if isinstance(a, Answer)} == waited
+        assert {(a.peer, a.header.slice, True) for a in actions if isinstance(a, Respond)} == waited
         for key in waited:
             del self.pulls[key]
         self.do(actions)
@@ -212,14 +216,14 @@ class Naive(RuleBasedStateMachine):
         self.pulls = {key: header for key, header in self.pulls.items() if key[0] != worker}
         assert not any(one.worker == worker and one not in self.named for _, one in self.payloads)
 
-    @rule(worker=WORKER, other=WORKER, kind=st.sampled_from(Kind), number=st.integers(0, 3))
+    @rule(worker=WORKER, other=WORKER, kind=st.sampled_from(MessageKind), number=st.integers(0, 3))
     def nonsense(self, worker, other, kind, number):
         strange = Header(kind, number, other, length=BYTES + 1)
         refused = self.shard.refused[worker]
         assert not self.shard.wants(worker, strange)
         actions = self.shard.arrived(worker, strange)
         assert self.shard.refused[worker] == refused + 1
-        assert [action.header.kind for action in actions] == [Kind.REFUSED] * (kind != Kind.REFUSED)
+        assert [action.header.kind for action in actions] == [MessageKind.REFUSED] * (kind != MessageKind.REFUSED)
         assert all(action.sentence and action.peer == worker for action in actions)
 
     @invariant()
@@ -337,14 +341,14 @@ def test_values_are_not_given_while_they_change_but_right_after():
     shard.arrived(0, push(0, 0, 0))
     shard.close(Closing(1, (Contribution(0, 0),), 1.0, 1))
     assert shard.arrived(1, pull(1, 0, request=3)) == []
-    assert shard.applied(0, 1) == [Give(1, Header(Kind.VALUES, 0, 1, 3, 1))]
+    assert shard.applied(0, 1) == [Give(1, Header(MessageKind.VALUES, 0, 1, 3, 1))]
 
 
 def test_a_second_pull_takes_the_place_of_one_that_waits_but_not_an_older_one():
     shard = Shard({0: BYTES})
     for request in (2, 3, 1):
         assert shard.arrived(0, pull(0, 0, request, at_least=1)) == []
-    assert shard.close(Closing(1, (), 1.0, 1)) == [Give(0, Header(Kind.VALUES, 0, 0, 3, 1))]
+    assert shard.close(Closing(1, (), 1.0, 1)) == [Give(0, Header(MessageKind.VALUES, 0, 0, 3, 1))]
 
 
 def test_what_is_settled_is_remembered_in_few_bytes_however_long_the_run():
@@ -364,23 +368,23 @@ def test_what_is_settled_is_remembered_in_few_bytes_however_long_the_run():
 
 def test_local_slices_begin_with_the_first_values_that_come():
     shard = Shard({}, local=EachAlone())
-    first, held = Header(Kind.SET, 5, 1, length=BYTES), Header(Kind.HELD, 5, 1, length=0)
+    first, held = Header(MessageKind.SET, 5, 1, length=BYTES), Header(MessageKind.HELD, 5, 1, length=0)
     assert shard.version(5) == UNSET
     assert shard.wants(1, first)
-    assert shard.arrived(1, first) == [Store(5), Answer(1, held)]
+    assert shard.arrived(1, first) == [SetValues(5), Respond(1, held)]
     again = first._replace(worker=2)
     assert not shard.wants(2, again)
-    assert shard.arrived(2, again) == [Answer(2, held._replace(worker=2))]
-    assert shard.arrived(2, pull(2, 5)) == [Give(2, Header(Kind.VALUES, 5, 2, 0, 0))]
+    assert shard.arrived(2, again) == [Respond(2, held._replace(worker=2))]
+    assert shard.arrived(2, pull(2, 5)) == [Give(2, Header(MessageKind.VALUES, 5, 2, 0, 0))]
 
 
 def test_a_local_slice_that_was_dropped_can_begin_anew():
     shard = Shard({}, local=EachAlone())
-    first = Header(Kind.SET, 5, 1, length=BYTES)
+    first = Header(MessageKind.SET, 5, 1, length=BYTES)
     shard.arrived(1, first)
     shard.drop(5)
     assert shard.version(5) == UNSET
-    assert Store(5) in shard.arrived(1, first._replace(length=2 * BYTES))
+    assert SetValues(5) in shard.arrived(1, first._replace(length=2 * BYTES))
 
 
 @pytest.mark.parametrize("header", [push(1, 5, 0), pull(1, 5)])
@@ -391,7 +395,7 @@ def test_local_slices_without_values_are_refused(header):
 
 def test_asynchronous_contributions_are_each_an_update_and_none_twice():
     shard = Shard({}, local=EachAlone())
-    shard.arrived(0, Header(Kind.SET, 0, 0, length=BYTES))
+    shard.arrived(0, Header(MessageKind.SET, 0, 0, length=BYTES))
     assert applied(shard.arrived(0, push(0, 0, 0))) == [Apply(0, 1, (Contribution(0, 0),), 1.0, 1)]
     assert applied(shard.arrived(1, push(1, 0, 0))) == []
     assert applied(shard.applied(0, 1)) == [Apply(0, 2, (Contribution(1, 0),), 1.0, 2)]
@@ -402,7 +406,7 @@ def test_asynchronous_contributions_are_each_an_update_and_none_twice():
 
 def test_synchronous_contributions_wait_for_one_of_each():
     shard = Shard({}, local=AllOf(2))
-    shard.arrived(0, Header(Kind.SET, 0, 0, length=BYTES))
+    shard.arrived(0, Header(MessageKind.SET, 0, 0, length=BYTES))
     for clock in (0, 1):
         assert applied(shard.arrived(1, push(1, 0, clock))) == []
     (update,) = applied(shard.arrived(0, push(0, 0, 0)))
@@ -420,15 +424,15 @@ def test_synchronous_contributions_wait_for_one_of_each():
         (push(1, 0, 0, length=9), "slice 0 has 8 bytes, not 9"),
         (push(1, 0, 0)._replace(form=Form.DIFFERENCE), "PUSH does not come as DIFFERENCE"),
         (pull(1, 0)._replace(length=1), "PULL takes no payload, but 1 bytes follow"),
-        (Header(Kind.SET, 0, 1, length=BYTES), "slice 0 is not set by workers"),
-        (Header(Kind.VALUES, 0, 1), "a server does not take VALUES"),
+        (Header(MessageKind.SET, 0, 1, length=BYTES), "slice 0 is not set by workers"),
+        (Header(MessageKind.VALUES, 0, 1), "a server does not take VALUES"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_sentence_and_changes_nothing(header, sentence):
     shard = Shard({0: BYTES})
     (answer,) = shard.arrived(1, header)
     assert answer.sentence == sentence
-    assert (answer.header.kind, answer.header.version) == (Kind.REFUSED, header.kind)
+    assert (answer.header.kind, answer.header.version) == (MessageKind.REFUSED, header.kind)
     assert not shard.wants(1, header)
     assert applied(shard.close(Closing(1, (Contribution(header.worker, 0),), 1.0, 1))) == []
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volary.server.slices import MOST_PARTS, Part, Slice, cut
+from volary.server.protocol.slices import MOST_PARTS, Part, Slice, cut
 
 ROWS_AND_COLUMNS = st.tuples(st.integers(0, 20), st.integers(1, 20), st.booleans())
 

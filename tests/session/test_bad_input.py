@@ -232,8 +232,8 @@ def test_what_is_missing_hides_no_other_mistake(write):
         "session.yaml:1:7: data.source: is missing; accepted: " + Choice("volary.data.sources", user=True).in_words(),
         "session.yaml:1:20: data.batch_size: is -3; accepted: a whole number, 1 or more",
         "session.yaml:1:1: network: is missing; accepted: " + Choice("volary.network.zoo", user=True).in_words(),
-        "session.yaml:3:20: train.clip_norm: is 1; accepted: not with exchange=server, which updates slice by slice; "
-        "nearest: train.clip_value",
+        "session.yaml:3:20: train.clip_norm: is 1, and with exchange=server parameters are updated slice by slice; "
+        "accepted: train.clip_value, or no clip_norm",
     ]
 
 
@@ -252,8 +252,9 @@ def test_the_same_advice_is_given_in_python():
 
 
 @pytest.mark.parametrize("name", ["ssp", "async", "backup"])
-def test_a_model_that_needs_a_server_says_what_to_set(write, short, name):
-    assert refusal(write(short), [f"strategy.consistency={name}"]) == (
-        f"command line: strategy.consistency: consistency {name!r} needs a parameter server: "
-        "set strategy.exchange=server, or strategy.consistency=bsp"
+def test_a_model_that_needs_a_server_says_so_where_another_exchange_is_asked_for(write, short, name):
+    overrides = [f"strategy.consistency={name}", "strategy.exchange=allreduce"]
+    assert refusal(write(short), overrides) == (
+        f"command line: strategy.consistency: is {name}, and with exchange=allreduce every worker has all parameters, "
+        "as of one step; accepted: exchange=server, or consistency=bsp"
     )

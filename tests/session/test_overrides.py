@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from volary.session import Session
-from volary.session.problems import SessionError
+from volary.session.reading.problems import SessionError
 from volary.train.optimizers.adam import Adam
 from volary.train.optimizers.sgd import Sgd
 

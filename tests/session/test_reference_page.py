@@ -1,10 +1,10 @@
 from pathlib import Path
 
 from volary.session.comments import comments_of
-from volary.session.fields import settings_of
+from volary.session.reading.fields import settings_of
+from volary.session.reading.words import choice_in
 from volary.session.reference_page import page
 from volary.session.spec import Session
-from volary.session.words import choice_in
 
 PAGE = Path(__file__).parents[2] / "docs" / "session.md"
 

@@ -2,6 +2,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 BAD = "network: lenet\ndata: {source: digits}\noptimizer: {name: sgd, lrr: 1}\ntrain: {epochs: ten}\n"
 READ = """
 from volary.session import Session, SessionError
@@ -31,6 +33,7 @@ def python(code, folder):
     ).stdout.strip()
 
 
+@pytest.mark.slow  # starts Python many times; the next says what is not imported
 def test_a_faulty_file_is_refused_in_little_more_time_than_python_and_ruamel_take_to_begin(write, tmp_path):
     """Processor time since the process began, the best of several, against what the same processor takes for that."""
     write(BAD)

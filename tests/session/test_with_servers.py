@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from volary.errors import SettingError
+from volary.exchange import ROOM as EXCHANGES
 from volary.session import Session
-from volary.session.problems import SessionError
+from volary.session.fitting import TRAITS
+from volary.session.reading.problems import SessionError
 from volary.session.script import Script
 
 SERVER = {"name": "server", "servers": 2}
@@ -28,15 +30,29 @@ def test_every_model_goes_with_servers(consistency, servers):
 @pytest.mark.parametrize(
     ("strategy", "more", "sentence"),
     [
-        ({"consistency": "ssp"}, {}, "set strategy.exchange=server, or strategy.consistency=bsp"),
+        ({"consistency": "ssp", "exchange": "allreduce"}, {}, "accepted: exchange=server, or consistency=bsp"),
         ({"exchange": {**SERVER, "servers": 0}}, {}, "servers: is 0; accepted: a whole number, 1 or more, or 'coloc"),
         ({"exchange": {**SERVER, "replicas": 3}}, {}, "replicas: is 3; accepted: 1 or 2"),
         ({"exchange": {"name": "server", "replicas": 2}}, {}, "is 2; accepted: up to 1, as there are so many servers"),
-        ({"exchange": SERVER, "backend": "gloo"}, {}, "backend: is gloo; accepted: auto"),
+        (
+            {"exchange": SERVER, "backend": "gloo"},
+            {},
+            "connections are its own (exchange.transport); accepted: auto",
+        ),
         ({"exchange": SERVER, "consistency": {"name": "backup", "k": 9}}, {}, "consistency.k: is 9; accepted: 1 to 2"),
-        ({"exchange": SERVER}, {"train": {"clip_norm": 1.0}}, "accepted: not with exchange=server"),
-        ({"exchange": SERVER}, {"train": {"precision": "fp16"}}, "accepted: fp32 or bf16 with"),
-        ({"exchange": SERVER}, {"data": {"batch": "auto"}}, "accepted: fixed with"),
+        ({"exchange": SERVER}, {"train": {"clip_norm": 1.0}}, "are updated slice by slice; accepted: train.clip_value"),
+        ({"exchange": SERVER}, {"train": {"precision": "fp16"}}, "slice by slice; accepted: fp32 or bf16"),
+        (
+            {"exchange": SERVER, "codec": {"name": "factors", "neighbours": 1}},
+            {},
+            "send to servers alone",
+        ),
+        (
+            {"exchange": {"name": "allreduce", "behind": True}},
+            {"train": {"clip_norm": 1.0}},
+            "as they come",
+        ),
+        ({"exchange": SERVER}, {"data": {"batch": "auto"}}, "are handed out; accepted: fixed"),
     ],
 )
 def test_what_does_not_go_together_is_refused(strategy, more, sentence):
@@ -45,6 +61,51 @@ def test_what_does_not_go_together_is_refused(strategy, more, sentence):
     assert sentence in str(refused.value)
 
 
+@pytest.mark.parametrize("exchange", ["allreduce", SERVER])
+def test_where_differences_of_parameters_travel_they_are_not_sent_as_factors(exchange):
+    with pytest.raises(SettingError, match="codec: is several by pattern, and with consistency=local differences"):
+        made({"workers": 2, "exchange": exchange, "consistency": "local", "codec": {"fc*": "factors"}})
+    made({"workers": 2, "exchange": exchange, "consistency": "local", "codec": "auto"})
+
+
 def test_a_loop_of_ones_own_has_no_servers():
-    with pytest.raises(SettingError, match="accepted: allreduce, auto, factors; or"):
+    with pytest.raises(SettingError, match="accepted: allreduce, or"):
         Script(function="own.py:train", strategy={"workers": 2, "exchange": "server"})
+
+
+def test_a_model_that_needs_servers_takes_them_beside_the_workers_and_says_so():
+    strategy = made({"workers": 3, "consistency": "ssp"}).strategy
+    assert (strategy.exchange.served, strategy.exchange.servers) == (True, "colocated")
+    (said,) = strategy.remarks
+    assert "strategy.exchange is {name: server, servers: colocated" in said
+    assert not made({"workers": 3, "consistency": "ssp", "exchange": "server"}).strategy.remarks
+    assert not made({"workers": 3}).strategy.remarks and not made({}).strategy.exchange.served
+
+
+@pytest.mark.parametrize("name", EXCHANGES.names())
+def test_every_exchange_names_what_it_lacks_in_words_that_are_known_and_goes_with_some_model(name):
+    kind = EXCHANGES.load(name)
+    exchange = kind(**kind.unasked)
+    assert set(exchange.lacks) <= TRAITS
+    assert all(why and not why.endswith(".") for why in exchange.lacks.values())
+    assert made({"workers": 2, "exchange": exchange}).strategy.exchange == exchange
+
+
+def test_in_a_loop_of_ones_own_a_warm_up_is_refused_before_it_starts():
+    with pytest.raises(SettingError, match="onebit with a warm-up, which counts samples"):
+        Script(function="own.py:train", strategy={"codec": {"name": "onebit", "warm_up_samples": 10}})
+
+
+def test_a_run_of_the_version_before_says_what_its_settings_are_now(tmp_path):
+    def said(exchange: str) -> str:
+        file = tmp_path / "session.yaml"
+        file.write_text(f"network: lenet\ndata: {{source: digits}}\nstrategy:\n  workers: 2\n  exchange: {exchange}\n")
+        with pytest.raises(SessionError) as refused:
+            Session.read(file)
+        return str(refused.value)
+
+    assert said("{name: server, servers: 2, factors: true}").endswith("'factors' is a codec: write codec: factors")
+    assert said("{name: server, servers: 2, factors: false}").endswith("'factors' is a codec: leave this out")
+    assert "write codec: {name: auto, allow: [int8]} and exchange: {name: allreduce, route: ring}" in said(
+        "{name: auto, allow: [int8], route: ring}"
+    )

@@ -12,15 +12,15 @@ from simulation._history import History
 from simulation._network import Port
 from simulation._processes import Process
 from simulation._world import World
-from volary.comm.service import CLOSE, Replies
-from volary.server.messages import Close, Contribution, Dropped, Keep, Learn, Welcome
-from volary.server.roster import Roster
+from volary.comm.control.service import CLOSE, Replies
+from volary.server.protocol.messages import Close, Contribution, Dropped, Keep, Learn, Welcome
+from volary.server.roster.roster import Roster
 
 TICK_S = 0.1
 
 
 class Driver:
-    """Carries messages to and from a roster, as `volary.comm.server.KeyedServer` does.
+    """Carries messages to and from a roster, as `volary.comm.control.server.KeyedServer` does.
 
     finished: by rank of all workers that are here, the first clock that the roster has not heard to be finished.
     """
@@ -91,5 +91,5 @@ class Driver:
             case Close(closing=closing):
                 if closing.number > history.newest:
                     history.closings.append(closing)
-            case Keep(cut=cut, number=number):
+            case Keep(cut=cut, number=number) if peer not in self._ranks:
                 history.numbers[cut] = number

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeAlias
 
-from volary.server.messages import Closing, Contribution, Portion
+from volary.server.protocol.messages import Closing, Contribution, Portion
 
 Value: TypeAlias = tuple[Contribution, ...]  # of a slice: all that it is the sum of, in the order they were added
 
@@ -37,11 +37,12 @@ class Wait:
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint. state: of the roster; values: by slice."""
+    """A checkpoint. state: of the roster; values: by slice; residuals: by worker, what they are of."""
 
     step: int
     state: dict[str, Any]
     values: dict[int, Value]
+    residuals: dict[int, Value] = field(default_factory=dict)
 
 
 @dataclass
@@ -51,7 +52,8 @@ class History:
     learnt: what each contribution was made from. acknowledged: contributions that their workers know to be held.
     dropped: those that workers were told of. not_finite: those whose loss was no number. numbers: of cuts, as of which
     update they are; cuts: what was seen of them, by slice. tallies: what the roster has counted.
-    stayed: workers that were there at the end.
+    stayed: workers that were there at the end. encoded: by worker, contributions that its residuals are of. residuals:
+    what is written of these, by step and worker.
     """
 
     first: int = 0
@@ -68,6 +70,8 @@ class History:
     saved: list[Saved] = field(default_factory=list)
     tallies: Counter[str] = field(default_factory=Counter)
     stayed: set[int] = field(default_factory=set)
+    encoded: dict[int, Value] = field(default_factory=dict)
+    residuals: dict[tuple[int, int], Value] = field(default_factory=dict)
 
     @property
     def newest(self) -> int:

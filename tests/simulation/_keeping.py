@@ -16,8 +16,9 @@ class Checkpoints:
 
     def begin(self, step: int) -> None:
         """An empty draft."""
-        for place in [place for place in self._disk if place[0] == step]:
-            del self._disk[place]
+        for disk in (self._disk, self._history.residuals):
+            for place in [place for place in disk if place[0] == step]:
+                del disk[place]
 
     def give_up(self, step: int) -> None:
         """Nothing fails here."""
@@ -25,4 +26,5 @@ class Checkpoints:
     def commit(self, step: int, files: dict[str, str], state: dict[str, Any], metric: float | None) -> None:
         """It counts."""
         written = {number: value for (of, number), value in self._disk.items() if of == step}
-        self._history.saved.append(Saved(step, state, written))
+        residuals = {rank: value for (of, rank), value in self._history.residuals.items() if of == step}
+        self._history.saved.append(Saved(step, state, written, residuals))

@@ -13,6 +13,7 @@ from simulation._faults import Faults
 from simulation._run import Case, Run
 from volary.consistency.backup import Backup
 from volary.consistency.bsp import Bsp
+from volary.consistency.local import LocalSgd
 from volary.consistency.ssp import Ssp
 
 Async = import_module("volary.consistency.async").Async
@@ -24,6 +25,18 @@ def bsp(random: Random) -> tuple[Case, Keeps]:
     """Workers stay; connections and one of two replicas do not."""
     case = Case(model=Bsp(), befall=_troubled, replicas=random.choice((1, 2)), share_not_finite=0.1)
     return case, lambda run: promise.reads_see(run.history, 0, exactly=True)
+
+
+def local(random: Random) -> tuple[Case, Keeps]:
+    """As bsp; a contribution is of a period's portions."""
+    period = random.randint(1, 4)
+    case = Case(model=LocalSgd(period=period), befall=_troubled, replicas=random.choice((1, 2)), share_not_finite=0.1)
+
+    def keeps(run: Run) -> None:
+        promise.reads_see(run.history, 0, exactly=True)
+        promise.contributions_are(run.history, period)
+
+    return case, keeps
 
 
 def ssp(random: Random) -> tuple[Case, Keeps]:
@@ -68,7 +81,7 @@ def asynchronous(random: Random) -> tuple[Case, Keeps]:
     return Case(model=model, befall=_deadly, replicas=random.choice((1, 2))), keeps
 
 
-MODELS = {"bsp": bsp, "backup": backup, "ssp": ssp, "async": asynchronous}
+MODELS = {"bsp": bsp, "local": local, "backup": backup, "ssp": ssp, "async": asynchronous}
 
 
 def keeps_what_all_promise(run: Run, learnt_before: Counter[tuple[int, int]] | None = None) -> None:
@@ -77,6 +90,7 @@ def keeps_what_all_promise(run: Run, learnt_before: Counter[tuple[int, int]] | N
     assert run.roster.outcome == "finished", run.roster.failure
     promise.one_sequence(history)
     promise.nothing_acknowledged_is_lost(history)
+    promise.residuals_are_of_the_state(history)
     promise.each_sample_once(history.samples() + (learnt_before or Counter()), run.samples, run.case.epochs)
     promise.checkpoints_are_whole(history, len(run.slices))
     promise.replicas_agree(history, run.final())

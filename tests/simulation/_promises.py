@@ -38,6 +38,28 @@ def checkpoints_are_whole(history: History, slices: int) -> None:
         _keep(all(value == expected for value in saved.values.values()), f"{saved} is not as of its update: {expected}")
 
 
+def residuals_are_of_the_state(history: History) -> None:
+    """A checkpoint has every worker's: of all its contributions in that state, and of none that is newer.
+
+    One that came too late for its update may be among them. Those of all who stay are there.
+    """
+    for saved in history.saved:
+        done = [closing for closing in history.closings if closing.number <= saved.state["closings"]]
+        used, settled = dict[int, int](), dict[int, int]()
+        for closing in done:
+            used |= {one.worker: max(used.get(one.worker, -1), one.clock) for one in closing.contributions}
+            both = (*closing.contributions, *closing.dropped)
+            settled |= {one.worker: max(settled.get(one.worker, -1), one.clock) for one in both}
+        _keep(history.stayed & used.keys() <= saved.residuals.keys(), f"{saved} lacks residuals of a worker")
+        for rank, value in saved.residuals.items():
+            encoded = history.encoded.get(rank, ())
+            least, most = (sum(one.clock <= newest.get(rank, -1) for one in encoded) for newest in (used, settled))
+            _keep(
+                value == encoded[: len(value)] and least <= len(value) <= most,
+                f"residuals of rank {rank} in {saved} are not those of the first {least} to {most} of {encoded}",
+            )
+
+
 def the_end_is_saved(history: History) -> None:
     """What a run has come to can be gone on from."""
     if history.closings:

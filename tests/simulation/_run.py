@@ -14,11 +14,12 @@ from simulation._network import Network
 from simulation._server import Disk, Server
 from simulation._worker import Habits, Worker
 from simulation._world import World
-from volary.server.client import Client
-from volary.server.messages import WorkerHello
-from volary.server.roster import Roster, Terms
-from volary.server.shard import Shard
-from volary.server.slices import Part, Slice
+from volary.server.client.client import Client
+from volary.server.protocol.messages import WorkerHello
+from volary.server.protocol.slices import Part, Slice
+from volary.server.roster.roster import Roster, RosterSettings
+from volary.server.shards.shard import Shard
+from volary.train.served.residuals import Residuals
 
 LIMIT_S = 120.0  # simulated; a run takes one or two
 STARTING_S = 0.3  # at most, from being let into a run until coming
@@ -29,7 +30,7 @@ class Case:
     """What is simulated. model: a consistency plug-in. befall: what happens to the run besides its work.
 
     workers, sizes (samples of an epoch and of a batch): None: the seed's choice, like others. compute_s: of forward and
-    of backward. roster, client, shard: or broken ones.
+    of backward. roster, client, shard, residuals: or broken ones.
     """
 
     model: Any
@@ -42,6 +43,7 @@ class Case:
     compute_s: float = 0.01
     roster: type[Roster] = Roster
     client: type[Client] = Client
+    residuals: type[Residuals] = Residuals
     shard: type[Shard] = Shard
 
 
@@ -78,7 +80,7 @@ class Run:
             self.disk |= {(resumed.step, number): value for number, value in resumed.values.items()}
         self.driver = Driver(self.world, self.history)
         evaluate_every, checkpoint_every = (self.world.random.choice((1, 2, 5)) for _ in range(2))
-        terms = Terms(
+        terms = RosterSettings(
             workers=self.workers_count,
             servers=self.servers_count,
             replicas=case.replicas,
@@ -93,12 +95,13 @@ class Run:
         self.driver.begin(self.roster)
         self.habits = Habits(
             slices=self.slices,
-            hello=WorkerHello(0, {}, self.samples, 5, "loss", False),
+            hello=WorkerHello(0, {}, self.samples, 5, "loss", False, residuals=True),
             fetch_every=getattr(case.model, "fetch_every", 1),
             asks_ahead=case.model.asks_ahead,
             share_not_finite=case.share_not_finite,
             compute_s=case.compute_s,
             client=case.client,
+            residuals=case.residuals,
         )
         self.servers = {number: self._server(number) for number in range(self.servers_count)}
         self.workers: dict[int, Worker] = {}

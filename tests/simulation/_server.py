@@ -11,8 +11,8 @@ import msgspec
 from simulation._history import Value
 from simulation._network import Network, Port
 from simulation._processes import Process
-from volary.server.header import Header
-from volary.server.messages import (
+from volary.server.protocol.header import Header
+from volary.server.protocol.messages import (
     Beat,
     Close,
     Contribution,
@@ -27,7 +27,18 @@ from volary.server.messages import (
     ServerWelcome,
     ToMember,
 )
-from volary.server.shard import Action, Answer, Apply, Forget, Give, Hold, KeepSlice, KeptAll, ReleaseSlice, Shard
+from volary.server.shards.shard import (
+    Action,
+    Apply,
+    Forget,
+    Give,
+    Hold,
+    KeepSlice,
+    KeptAll,
+    ReleaseSlice,
+    Respond,
+    Shard,
+)
 
 BEAT_S = 0.25
 APPLY_S = 0.002  # these are means
@@ -99,7 +110,7 @@ class Server:
     def _act(self, todo: Iterable[Action], payload: Value = ()) -> None:
         for action in todo:
             match action:
-                case Answer(worker, header):
+                case Respond(worker, header):
                     self._answer(worker, header)
                 case Give(worker, header):
                     self._give(worker, header)

@@ -5,42 +5,46 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from simulation._history import History, Read, Value, Wait
 from simulation._network import Network, Port
 from simulation._processes import Process
-from simulation._server import VALUE_BYTES, Server
-from volary.server.client import Action, Client, HeldAll, Installed, Refused, Send
-from volary.server.header import Form, Header, Kind
-from volary.server.messages import (
+from simulation._server import SAVE_S, VALUE_BYTES, Server
+from volary.server.client.client import Action, Client, HeldAll, Installed, RequestRefused, Send
+from volary.server.protocol.header import Form, Header, MessageKind
+from volary.server.protocol.messages import (
     Ask,
     Computed,
     Contribution,
     Done,
     End,
-    Evaluate,
     Evaluated,
+    EvaluatePiece,
     Figure,
     Figures,
+    Keep,
     Learn,
     Leave,
+    Release,
+    Save,
     ToMember,
     Unreachable,
     View,
     Welcome,
     WorkerHello,
 )
-from volary.server.slices import Slice
+from volary.server.protocol.slices import Slice
+from volary.train.served.residuals import Residuals
 
 AGAIN_S = 0.1  # between two attempts to connect
 GIVE_UP_S = 5.0  # of attempts, after which the roster is told
 ALL_USED = 2**64 - 1
 _FROM_ROSTER = msgspec.msgpack.Decoder(ToMember)
 
-Task: TypeAlias = Learn | Evaluate | Figure
+Task: TypeAlias = Learn | EvaluatePiece | Figure
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Habits:
     compute_s: float = 0.01
     share_not_finite: float = 0.0
     client: type[Client] = Client
+    residuals: type[Residuals] = Residuals
 
 
 class Worker:
@@ -83,6 +88,7 @@ class Worker:
         self._ready: Learn | None = None  # whose contribution waits for that memory
         self._cut: dict[int, Value] = {}
         self._fetched_at = 0
+        self._residuals = habits.residuals(self, self._write, self._say, self._start, kept=True)
         self._steps = 0
 
     def begin(self, driver: Process) -> Port:
@@ -110,11 +116,30 @@ class Worker:
                 self._say(Ask())
             case View():
                 self._look(message)
-            case Learn() | Evaluate() | Figure():
+            case Keep(cut=cut, number=clock):
+                self._residuals.keep(cut, clock)
+            case Save(cut=cut, step=step):
+                self._residuals.save(cut, step)
+            case Release(cut=cut):
+                self._residuals.release(cut)
+            case Learn() | EvaluatePiece() | Figure():
+                if isinstance(message, Learn):
+                    self._residuals.settle(message.settled)
                 self._tasks.append(message)
                 self._go_on()
             case End(outcome=outcome):
                 self._end(outcome)
+
+    def state(self) -> dict[str, Any]:
+        """All that it has encoded, as its residuals would show."""
+        return {"encoded": self._history.encoded.get(self.rank, ())}
+
+    def _write(self, step: int, state: dict[str, Any]) -> dict[str, str]:
+        self._history.residuals[step, self.rank] = state["encoded"]
+        return {f"rank-{self.rank}.pt": "checksum"}
+
+    def _start(self, work: Callable[[], None]) -> None:
+        self.process.after(self._world.about(SAVE_S), work)
 
     def _go_on(self) -> None:
         """Begin with the next task, if it can begin."""
@@ -125,7 +150,7 @@ class Worker:
                 if self._may_begin(learn.clock, learn.oldest):
                     self._tasks.pop(0)
                     self._begin(learn)
-            case Evaluate(cut=cut):
+            case EvaluatePiece(cut=cut):
                 self._busy = True
                 self._cut = {}
                 for one in self._habits.slices:
@@ -180,6 +205,8 @@ class Worker:
         assert learn is not None
         self._pushed = learn.clock
         self._memory = (Contribution(self.rank, learn.clock),)
+        self._residuals.begin(learn.clock)
+        self._history.encoded[self.rank] = self._history.encoded.get(self.rank, ()) + self._memory
         for one in self._world.random.sample(self._habits.slices, len(self._habits.slices)):
             version = self._used[one.number][0]
             self._do(self._client.push(one.number, learn.clock, version, ALL_USED, Form.EXACT, VALUE_BYTES))
@@ -239,7 +266,7 @@ class Worker:
 
     def _received(self, number: int, message: tuple[Header, Value]) -> None:
         header, payload = message
-        assert header.kind != Kind.REFUSED or header.cut, "what makes sense was refused"
+        assert header.kind != MessageKind.REFUSED or header.cut, "what makes sense was refused"
         if self._client.awaits(number, header):
             if header.cut:
                 self._cut[header.slice] = payload
@@ -257,7 +284,7 @@ class Worker:
                     self._held(clock)
                 case Installed(cut=cut) if cut and len(self._cut) == len(self._habits.slices):
                     self._evaluate()
-                case Refused():
+                case RequestRefused():
                     self._evaluate()
 
     def _send(self, port: Port | None, header: Header) -> None:
@@ -270,12 +297,13 @@ class Worker:
             self._put(port, header)
 
     def _put(self, port: Port, header: Header) -> None:
-        port.send((header, self._memory if header.kind == Kind.PUSH else ()))
+        port.send((header, self._memory if header.kind == MessageKind.PUSH else ()))
 
     def _held(self, clock: int) -> None:
         assert clock == self._pushed
         self._pushed = -1
         self._history.acknowledged.add(Contribution(self.rank, clock))
+        self._residuals.held(clock)
         self._say(Done(clock=clock))
         if self._ready is not None:
             self._push()
@@ -283,7 +311,7 @@ class Worker:
     def _evaluate(self) -> None:
         """All of a cut is here, or it is not kept any more."""
         task = self._tasks[0] if self._busy and self._tasks else None
-        if not isinstance(task, Evaluate):
+        if not isinstance(task, EvaluatePiece):
             return
         self._tasks.pop(0)
         self._busy = False

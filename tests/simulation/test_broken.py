@@ -10,25 +10,26 @@ import pytest
 
 from simulation._models import MODELS, keeps_what_all_promise
 from simulation._run import Run
-from volary.consistency._bounded import Bounded
-from volary.consistency._with_all import WithAll
+from volary.consistency._bounded import BoundedCloser
+from volary.consistency._with_all import SynchronousCloser
 from volary.consistency.bsp import Bsp
 from volary.consistency.ssp import Ssp
-from volary.server.client import Client
-from volary.server.header import Kind
-from volary.server.messages import Contribution
-from volary.server.roster import Roster
-from volary.server.shard import Apply, Shard
+from volary.server.client.client import Client
+from volary.server.protocol.header import MessageKind
+from volary.server.protocol.messages import Contribution
+from volary.server.roster.roster import Roster
+from volary.server.shards.shard import Apply, Shard
+from volary.train.served.residuals import Residuals
 
 WITHIN = 200  # schedules
 
 
 class SspLeadsTooFar(Ssp):
     def closer(self, workers, first=0, samples=0):
-        return Bounded(first, self.staleness + 1)
+        return BoundedCloser(first, self.staleness + 1)
 
 
-class OneOlder(WithAll):
+class OneOlder(SynchronousCloser):
     def oldest(self, clock):
         return max(0, clock - 1)
 
@@ -38,7 +39,7 @@ class BspReadsTooOld(Bsp):
         return OneOlder(first, early=True)
 
 
-class WhateverIsThere(Bounded):
+class WhateverIsThere(BoundedCloser):
     def oldest(self, clock):
         return 0
 
@@ -50,7 +51,7 @@ class SspReadsWhateverIsThere(Ssp):
 
 class ClosesBeforeHeld(Ssp):
     def closer(self, workers, first=0, samples=0):
-        return WithAll(first, early=True)
+        return SynchronousCloser(first, early=True)
 
 
 class HeldByOne(Client):
@@ -79,7 +80,7 @@ class AppliesDuplicates(Shard):
         self.again = set()
 
     def arrived(self, peer, header):
-        if header.kind == Kind.PUSH and not self.wants(peer, header):
+        if header.kind == MessageKind.PUSH and not self.wants(peer, header):
             self.again.add(Contribution(header.worker, header.clock))
         return self.noticed(super().arrived(peer, header))
 
@@ -125,6 +126,16 @@ class KeepsTooLate(Shard):
         return super().keep(cut, number + (self.oldest < number))
 
 
+class OfNow(Residuals):
+    def _as_of(self, clock):
+        return self._newest
+
+
+class ForgetsTooMuch(Residuals):
+    def _forget(self):
+        self._after.clear()
+
+
 class ForgetsLeases(Roster):
     def _worker_gone(self, rank, kind, reason, now):
         if self._course is not None:
@@ -163,6 +174,8 @@ MISTAKES = {
     "a closing is applied without what is not here": Mistake("bsp", {"shard": DoesNotWait}),
     "a closing overtakes one that waits": Mistake("async", {"shard": Overtakes}),
     "a cut is kept an update too late": Mistake("async", {"shard": KeepsTooLate}),
+    "residuals are those of now": Mistake("async", {"residuals": OfNow}),
+    "residuals as of a state are forgotten": Mistake("async", {"residuals": ForgetsTooMuch}),
     "what a dead worker had begun is forgotten": Mistake("async", {"roster": ForgetsLeases}),
     "who was let in and is starting is not counted": Mistake("ssp", {"roster": CountsOnlyWhoIsHere}),
 }

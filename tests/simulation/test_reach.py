@@ -8,6 +8,7 @@ import pytest
 
 from simulation._models import MODELS
 from simulation._run import Run
+from volary.consistency import ROOM
 
 
 def test_readers_run_ahead_as_far_as_ssp_lets_them():
@@ -39,7 +40,7 @@ def test_contributions_come_too_late():
     some("backup", lambda run: run.history.dropped)
 
 
-@pytest.mark.parametrize("model", [model for model in MODELS if model != "bsp"])
+@pytest.mark.parametrize("model", [model for model in MODELS if ROOM.load(model)().elastic])
 def test_workers_die_and_others_join_and_the_run_goes_on(model):
     def survived(run):
         died = [rank for rank, worker in run.workers.items() if not worker.process.up]
@@ -49,7 +50,7 @@ def test_workers_die_and_others_join_and_the_run_goes_on(model):
     some(model, survived)
 
 
-@pytest.mark.parametrize("model", [model for model in MODELS if model != "bsp"])
+@pytest.mark.parametrize("model", [model for model in MODELS if ROOM.load(model)().elastic])
 def test_all_workers_die_while_another_starts_and_the_run_goes_on_with_that_one(model):
     def survived(run):
         stayed = [worker for worker in run.workers.values() if worker.process.up]

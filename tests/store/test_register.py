@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from volary.comm.errors import BadMessage
-from volary.comm.service import CLOSE
-from volary.store.kinds import Kind
+from volary.comm.control.errors import BadMessage
+from volary.comm.control.service import CLOSE
+from volary.store.kinds import TensorKind
 from volary.store.messages import (
-    Add,
     Added,
+    AddSlices,
     Declare,
     Drop,
     Failed,
@@ -22,15 +22,15 @@ from volary.store.messages import (
     Lost,
     Ready,
     Refused,
-    ServerHello,
-    Welcome,
-    WorkerHello,
+    StoreServerHello,
+    StoreWelcome,
+    StoreWorkerHello,
 )
 from volary.store.register import CUT_BYTES, Register
 from volary.store.settings import Settings
 
-LARGE = Kind("float32", [CUT_BYTES])
-SMALL = Kind("float32", [3])
+LARGE = TensorKind("float32", [CUT_BYTES])
+SMALL = TensorKind("float32", [3])
 
 
 class World:
@@ -42,7 +42,7 @@ class World:
         self.told: dict[int, list] = {}
         self._agree = agree
         for number in range(servers):
-            self.enter(-1 - number, ServerHello(number))
+            self.enter(-1 - number, StoreServerHello(number))
             self.say(-1 - number, Ready(1000 + number))
 
     def enter(self, peer: int, hello: object) -> list:
@@ -61,14 +61,14 @@ class World:
         before = len(self.told.setdefault(peer, []))
         for to, message in replies:
             self.told.setdefault(to, []).append(message)
-            if self._agree and isinstance(message, Add):
+            if self._agree and isinstance(message, AddSlices):
                 self.say(to, Added(message.serial, ""))
         return self.told[peer][before:]
 
 
 def test_a_large_tensor_is_cut_evenly_over_all_servers_and_small_ones_are_spread():
     world = World()
-    world.enter(1, WorkerHello(0))
+    world.enter(1, StoreWorkerHello(0))
     (known,) = world.say(1, Declare("large", LARGE))
     sizes = {cut.server: cut.end - cut.start for cut in known.cuts}
     assert sizes == {0: CUT_BYTES // 2, 1: CUT_BYTES // 2}
@@ -78,7 +78,7 @@ def test_a_large_tensor_is_cut_evenly_over_all_servers_and_small_ones_are_spread
 
 def test_slices_of_all_keys_have_numbers_of_their_own():
     world = World()
-    world.enter(1, WorkerHello(0))
+    world.enter(1, StoreWorkerHello(0))
     numbers = [cut.number for key in range(9) for cut in world.say(1, Declare(key, LARGE))[0].cuts]
     assert len(set(numbers)) == len(numbers) == 18
 
@@ -86,7 +86,7 @@ def test_slices_of_all_keys_have_numbers_of_their_own():
 def test_the_first_fills_a_key_and_others_hear_of_it_afterwards():
     world = World()
     for worker in range(3):
-        world.enter(worker, WorkerHello(worker))
+        world.enter(worker, StoreWorkerHello(worker))
     (known,) = world.say(0, Declare("w", SMALL))
     assert known.fill
     assert world.say(1, Declare("w", SMALL)) == world.say(2, Find("w")) == []
@@ -98,7 +98,7 @@ def test_the_first_fills_a_key_and_others_hear_of_it_afterwards():
 def test_a_key_whose_filler_dies_is_placed_anew_for_the_next():
     world = World()
     for worker in range(3):
-        world.enter(worker, WorkerHello(worker))
+        world.enter(worker, StoreWorkerHello(worker))
     (first,) = world.say(0, Declare("w", LARGE))
     world.say(1, Declare("w", LARGE))
     world.say(2, Find("w"))
@@ -116,7 +116,7 @@ def test_a_key_whose_filler_dies_is_placed_anew_for_the_next():
 
 def test_a_key_that_a_server_cannot_keep_is_refused_and_forgotten():
     world = World(agree=False)
-    world.enter(1, WorkerHello(0))
+    world.enter(1, StoreWorkerHello(0))
     world.say(1, Declare("w", LARGE))
     world.say(-1, Added(0, "it is full"))
     assert world.told[1][-1] == Refused("w", "it is full")
@@ -128,22 +128,22 @@ def test_a_key_that_a_server_cannot_keep_is_refused_and_forgotten():
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
-        (Kind("float32", [4]), "accepted: the same"),
-        (Kind("float64", [3]), "accepted: the same"),
+        (TensorKind("float32", [4]), "accepted: the same"),
+        (TensorKind("float64", [3]), "accepted: the same"),
     ],
 )
 def test_another_kind_for_the_same_key_is_refused(kind, sentence):
     world = World()
-    world.enter(1, WorkerHello(0))
+    world.enter(1, StoreWorkerHello(0))
     world.say(1, Declare("w", SMALL))
     (refused,) = world.say(1, Declare("w", kind))
     assert sentence in refused.why
 
 
-@pytest.mark.parametrize("kind", [Kind("bool", [3]), Kind("float32", [0]), Kind("pickle", [1])])
+@pytest.mark.parametrize("kind", [TensorKind("bool", [3]), TensorKind("float32", [0]), TensorKind("pickle", [1])])
 def test_what_no_store_keeps_is_refused(kind):
     world = World()
-    world.enter(1, WorkerHello(0))
+    world.enter(1, StoreWorkerHello(0))
     assert isinstance(world.say(1, Declare("w", kind))[0], Refused)
 
 
@@ -153,49 +153,49 @@ def test_what_no_store_keeps_is_refused(kind):
 )
 def test_a_number_that_is_taken_or_is_none_is_refused(worker, sentence):
     world = World()
-    world.enter(1, WorkerHello(0))
-    refused, end = world.enter(2, WorkerHello(worker))
+    world.enter(1, StoreWorkerHello(0))
+    refused, end = world.enter(2, StoreWorkerHello(worker))
     assert sentence in refused.why
     assert end is CLOSE
 
 
 def test_a_worker_of_an_asynchronous_store_may_come_back_under_another_name():
     world = World("async")
-    (first,) = world.enter(1, WorkerHello(2))
+    (first,) = world.enter(1, StoreWorkerHello(2))
     world.leave(1)
-    (second,) = world.enter(2, WorkerHello(2))
-    assert isinstance(second, Welcome)
+    (second,) = world.enter(2, StoreWorkerHello(2))
+    assert isinstance(second, StoreWelcome)
     assert second.number == first.number + 3
 
 
 def test_a_worker_of_a_synchronous_store_does_not_come_back():
     world = World("sync")
-    world.enter(1, WorkerHello(2))
+    world.enter(1, StoreWorkerHello(2))
     world.leave(1)
-    assert "worker 2 has left" in world.enter(2, WorkerHello(2))[0].why
+    assert "worker 2 has left" in world.enter(2, StoreWorkerHello(2))[0].why
 
 
 def test_workers_hear_who_has_left_and_after_how_many_pushes():
     world = World("sync")
-    world.enter(1, WorkerHello(0))
-    world.enter(2, WorkerHello(1))
+    world.enter(1, StoreWorkerHello(0))
+    world.enter(2, StoreWorkerHello(1))
     assert world.say(1, Goodbye({0: 7})) == [CLOSE]
     world.leave(1)
     assert world.told[2][-1] == Left(0, {0: 7})
     world.leave(2)
-    assert world.enter(3, WorkerHello(2))[1:] == [Left(0, {0: 7}), Left(1, None)]
+    assert world.enter(3, StoreWorkerHello(2))[1:] == [Left(0, {0: 7}), Left(1, None)]
 
 
 @pytest.mark.parametrize("how", ["killed", "failed"])
 def test_a_lost_server_is_told_to_all_and_to_those_who_come(how):
     world = World()
-    world.enter(1, WorkerHello(0))
+    world.enter(1, StoreWorkerHello(0))
     if how == "failed":
         world.say(-2, Failed("no luck", bad_input=False))
     world.leave(-2)
     ended = "server 1 of the store has ended, and what it kept is gone" + (": no luck" if how == "failed" else "")
     assert world.told[1][1:] == [Lost(ended)]
-    assert world.enter(2, WorkerHello(1))[0] == Refused(None, ended)
+    assert world.enter(2, StoreWorkerHello(1))[0] == Refused(None, ended)
     world.say(1, Declare("w", LARGE))  # and nothing breaks by it
 
 
@@ -215,7 +215,7 @@ def test_a_lost_server_is_told_to_all_and_to_those_who_come(how):
 )
 def test_a_worker_that_says_what_makes_no_sense_is_dropped(message):
     world = World()
-    world.enter(1, WorkerHello(0))
+    world.enter(1, StoreWorkerHello(0))
     with pytest.raises(BadMessage):
         world.register.received(1, message, 0.0)
 

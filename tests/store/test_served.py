@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import volary.store
-from volary.comm.errors import ConnectionLost, KeyRefused
+from volary.comm.control.errors import ConnectionLost, KeyRefused
 from volary.errors import PeerLost, ServerLost, SettingError
 
 UPDATERS = Path(__file__).parent / "_updaters.py"
@@ -204,12 +204,13 @@ def test_a_killed_server_is_told_to_its_workers_and_to_who_serves():
     ):
         store = volary.store.connect(served.address, served.key_file, worker=0)
         store.init("w", torch.zeros(LARGE))
+        store.push("w", torch.ones(LARGE))
+        store.pull("w")  # all that was pushed has arrived
         os.kill(served.pids[1], signal.SIGKILL)
         with pytest.raises(ServerLost, match="server 1 of the store has ended, and what it kept is gone"):
             while True:
-                store.push("w", torch.ones(LARGE))
                 store.pull("w")
-        with pytest.raises(ServerLost):
+        with pytest.raises(ServerLost, match="server 1 of the store has ended"):
             store.close()
 
 

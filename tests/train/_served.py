@@ -18,18 +18,18 @@ from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import _get_default_store
 
 from train._training import Quick
-from volary.comm.server import KeyedServer
-from volary.driver.keeping import Keeping, restored
-from volary.driver.served import terms_of
+from volary.comm.control.server import KeyedServer
+from volary.driver.servers.keeping import CheckpointDrafts, restored
+from volary.driver.servers.served import terms_of
 from volary.placement import Place
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
-from volary.run.journal import Journal
-from volary.server.roster import Roster
+from volary.server.roster.roster import Roster
 from volary.session import Session
 from volary.train.afterwards import load_model
-from volary.train.process import Membership
-from volary.train.recorder import Recorder
+from volary.train.member.process import Membership
+from volary.train.recording.recorder import Recorder
 from volary.train.served.run import run_served
 from volary.train.served.serve import serve
 
@@ -142,7 +142,7 @@ def _hosted(directory: RunDirectory, session: Session) -> Iterator[tuple[KeyedSe
     checkpoints, said = Checkpoints(directory.checkpoints, Quick()), []
     journal = Journal(directory.database)
     strategy = session.strategy
-    keeping = Keeping(checkpoints, session.checkpoint, strategy.exchange.count(strategy.workers))
+    keeping = CheckpointDrafts(checkpoints, session.checkpoint, strategy.exchange.count(strategy.workers))
     found = restored(checkpoints, journal)
     roster = Roster(terms_of(session), strategy.consistency, keeping, lambda *what: said.append(what), found)
     try:

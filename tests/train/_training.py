@@ -11,18 +11,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import HashStore
-from torch.distributed.distributed_c10d import _get_default_store
 
+from _workers import alone, joined
+from volary.comm.groups.group import Group
 from volary.run.checkpoints import Checkpoints
 from volary.run.disk import Disk
 from volary.session import Session
 from volary.train.assemble import assemble, build_model
-from volary.train.bulletin import Bulletin
 from volary.train.loop import Outcome, Training, train
-from volary.train.recorder import Recorder
+from volary.train.recording.recorder import Recorder
 from volary.train.run_session import share_buffers
-from volary.train.seeds import seed_all
+from volary.train.state.seeds import seed_all
 
 CODE = Path(__file__).with_name("_user_code.py")
 _lives = itertools.count()
@@ -97,22 +96,25 @@ def made(
     *,
     disk: Disk | None = None,
     until: Callable[[int], bool] = lambda _: False,
+    group: Group | None = None,
 ) -> Training:
-    """A training as a worker assembles it, before it resumes anything. until: asks it to end after such a step."""
+    """A training as a worker assembles it, before it resumes anything. until: asks it to end after such a step.
+
+    group: in which this is rank `rank` of `world_size`; None: that of all workers.
+    """
     seed_all(session.train.seed)
     model = build_model(session, torch.device("cpu"))
-    share_buffers(model.module, world_size)
+    if group is None:
+        group = joined(next(_lives)) if world_size > 1 else alone()
+    share_buffers(model.module, group)
     seed_all(session.train.seed + 1 + rank)
-    store = _get_default_store() if world_size > 1 else HashStore()
     Path(folder).mkdir(exist_ok=True)
     recorder = Recorder(rank)
     return assemble(
         session,
-        rank=rank,
-        world_size=world_size,
+        group=group,
         device=torch.device("cpu"),
         recorder=recorder,
-        bulletin=Bulletin(store, rank, world_size, next(_lives)),
         checkpoints=Checkpoints(Path(folder).absolute(), disk),
         model=model,
         asked_to_end=lambda: until(recorder.step + 1),
@@ -123,10 +125,10 @@ def made(
 def started(it: Training) -> Iterator[None]:
     """Let its ranks exchange meanwhile."""
     try:
-        it.strategy.start(it.saver.late)
+        it.coordinator.replica.start(it.coordinator.saver.late)
         yield
     finally:
-        it.strategy.close()
+        it.replica.close()
 
 
 def looked_at(it: Training, outcome: Outcome | None = None) -> Trained:
@@ -138,6 +140,6 @@ def looked_at(it: Training, outcome: Outcome | None = None) -> Trained:
 def trained(rank: int, world_size: int, session: Session, folder: Path | str = "checkpoints", **more: Any) -> Trained:
     """Train a session from its beginning, or from the newest checkpoint in `folder`."""
     it = made(rank, world_size, session, folder, **more)
-    it.saver.resume()
+    it.coordinator.saver.resume()
     with started(it):
         return looked_at(it, train(it))

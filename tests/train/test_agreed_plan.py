@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.distributed.distributed_c10d import _get_default_store
 
+from _workers import joined
 from train._training import OVERLAPPED
 from volary.errors import RanksDiffer
-from volary.exchange._plan import plan
+from volary.exchange.gradients.plan import plan
 from volary.session.spec import Strategy as Settings
-from volary.train.agreed_plan import compare_plan, describe
-from volary.train.bulletin import Bulletin
-from volary.train.carried import Carried
-from volary.train.recorder import Recorder
-from volary.train.strategy import build_strategy
+from volary.train.recording.recorder import Recorder
+from volary.train.strategies.agreed_plan import compare_plan, describe
+from volary.train.strategies.carried import StrategyState
+from volary.train.strategies.strategy import build_strategy
 
 
 class Network(nn.Module):
@@ -49,9 +48,8 @@ def build(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, str
             module.two.weight.requires_grad_(requires_grad=False)
         if odd and name == "order in memory":
             module.two.weight = nn.Parameter(torch.zeros(4, 4).t())
-        bulletin = Bulletin(_get_default_store(), rank, world_size, life)
         with pytest.raises(RanksDiffer) as refused:
-            build_strategy(settings, module, Recorder(rank), bulletin, None, carried=Carried())
+            build_strategy(settings, module, Recorder(rank), joined(life), None, carried=StrategyState())
         said[name] = str(refused.value)
     return said
 
@@ -76,7 +74,7 @@ def test_plans_that_differ_are_refused_on_all_ranks_with_the_first_difference(wo
 
 def agree_on_order(rank: int, world_size: int) -> str:
     chunks = describe(plan(list(Network().named_parameters()), 1e-6), 25)
-    bulletin = Bulletin(_get_default_store(), rank, world_size, 0)
+    bulletin = joined().bulletin
     compare_plan(bulletin, "the same", chunks, [1, 0, 2, 3])
     with pytest.raises(RanksDiffer) as refused:
         compare_plan(bulletin, "another", chunks, [0, 1, 2, 3] if rank else [0, 2, 1, 3])

@@ -15,12 +15,14 @@ import safetensors.torch
 import torch
 
 from train._training import OVERLAPPED, Quick, Trained, looked_at, made, session, started, trained
-from volary.comm import group
+from volary.comm.groups import group
 from volary.errors import NotSaved, RunError
 from volary.run.checkpoints import MANIFEST, ROSTER, Checkpoints, _seal, digest
-from volary.train import checkpoint
 from volary.train.loop import train
-from volary.train.weights import SHARED, WEIGHTS
+from volary.train.state import checkpoint
+from volary.train.state.checkpoint import SHARED
+from volary.train.state.optimizer_state import OPTIMIZER
+from volary.train.state.weights import WEIGHTS
 
 
 class Full(Quick):
@@ -66,6 +68,8 @@ def flat(state: Any) -> Any:
     """The same in plain values, which compare."""
     if isinstance(state, dict):
         return {key: flat(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return [flat(value) for value in state]
     return state.tolist() if isinstance(state, torch.Tensor) else state
 
 
@@ -80,11 +84,12 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit(worke
             assert torch.equal(parameter, resumed.parameters[name])
     folder = workers.folder / "1"
     whole, resumed = (Checkpoints(folder / name).verify(12).files for name in ("whole", "stopped"))
-    assert sorted(whole) == [WEIGHTS, *(f"rank-{rank}.pt" for rank in range(world_size)), ROSTER, SHARED]
-    states = [torch.load(folder / name / "step-00000012" / SHARED) for name in ("whole", "stopped")]
-    assert flat(states[0]) == flat(states[1]), "optimiser, and the position in the data"
-    # its bytes depend on which of its words were the same object
-    assert whole.pop(SHARED) and resumed.pop(SHARED)
+    assert sorted(whole) == [WEIGHTS, OPTIMIZER, *(f"rank-{rank}.pt" for rank in range(world_size)), ROSTER, SHARED]
+    for file in (OPTIMIZER, SHARED):
+        states = [torch.load(folder / name / "step-00000012" / file) for name in ("whole", "stopped")]
+        assert flat(states[0]) == flat(states[1]), "optimiser, and the position in the data"
+        # its bytes depend on which of its words were the same object
+        assert whole.pop(file) and resumed.pop(file)
     assert whole == resumed, "weights, generators, and every rank's statistics"
 
 
@@ -134,7 +139,7 @@ def test_a_flipped_byte_in_any_file_of_the_newest_is_found_and_the_one_before_is
     monkeypatch.chdir(tmp_path)
     whole = quickly(0, 1, dropping(), "whole")
     one = dropping(checkpoint={"keep_last": 1, "keep_best": False})
-    for number, name in enumerate((WEIGHTS, SHARED, "rank-0.pt", MANIFEST)):
+    for number, name in enumerate((WEIGHTS, OPTIMIZER, SHARED, "rank-0.pt", MANIFEST)):
         folder = f"damaged-{number}"
         quickly(0, 1, dropping(), folder, until=lambda step: step == 8)
         path = Checkpoints(Path(folder)).path(8) / name
@@ -142,8 +147,8 @@ def test_a_flipped_byte_in_any_file_of_the_newest_is_found_and_the_one_before_is
         data[len(data) // 2] ^= 4
         path.write_bytes(data)
         it = made(0, 1, one, folder, disk=Quick())
-        assert it.saver.resume().step == 6
-        assert (it.recorder.step, it.saver.newest) == (6, "step 6")
+        assert it.coordinator.saver.resume().step == 6
+        assert (it.recorder.step, it.coordinator.saver.newest) == (6, "step 6")
         (warning,) = looked_at(it).events("warning")
         assert name in warning["text"]
         assert warning["text"].endswith("; the checkpoint of step 6 is used")
@@ -170,7 +175,7 @@ def test_where_none_is_whole_nothing_is_begun_anew_without_being_asked(tmp_path,
     (Path("c/step-00000003") / SHARED).unlink()
     it = made(0, 1, dropping(), "c", disk=Quick())
     with pytest.raises(RunError, match="none of its checkpoints is whole"):
-        it.saver.resume()
+        it.coordinator.saver.resume()
 
 
 class Trap:
@@ -187,7 +192,7 @@ def forge(path: Path, name: str, data: bytes) -> None:
     (path / MANIFEST).write_bytes(_seal(replace(manifest, files=manifest.files | {name: digest(data)})))
 
 
-@pytest.mark.parametrize("name", [SHARED, "rank-0.pt", WEIGHTS])
+@pytest.mark.parametrize("name", [SHARED, OPTIMIZER, "rank-0.pt", WEIGHTS])
 @pytest.mark.parametrize("kind", ["pickle", "zip", "garbage"])
 def test_a_file_that_holds_more_than_tensors_is_refused_in_a_sentence_and_nothing_of_it_runs(
     tmp_path, monkeypatch, name, kind
@@ -199,7 +204,7 @@ def test_a_file_that_holds_more_than_tensors_is_refused_in_a_sentence_and_nothin
     forge(Path("c/step-00000003"), name, {"pickle": pickle.dumps(Trap()), "zip": buffer.getvalue()}.get(kind, b"x" * 9))
     it = made(0, 1, dropping(), "c", disk=Quick())
     with pytest.raises(RunError) as caught:
-        it.saver.resume()
+        it.coordinator.saver.resume()
     assert "weights_only" not in str(caught.value)
     if name == WEIGHTS:
         assert "the checkpoint's weights are no safetensors file" in str(caught.value)
@@ -231,7 +236,7 @@ def test_an_older_best_stays_when_the_better_one_cannot_be_written(tmp_path, mon
     it = made(0, 1, dropping(checkpoint={"keep_last": 1}), "c", disk=Full("step-00000003"))
     for step, metric in enumerate((0.5, None, 0.7, None, None), start=1):
         it.recorder.go_on_from(step)
-        it.saver.save(metric)
+        it.coordinator.saver.save(metric)
     assert Checkpoints(Path("c")).steps() == [1, 5]
 
 
@@ -249,7 +254,7 @@ def fill_the_disk(rank: int, world_size: int) -> dict[str, tuple[Trained, str, l
         with started(it):
             outcome = train(it)
         torch.distributed.barrier()
-        found[name] = looked_at(it, outcome), it.saver.newest, Checkpoints(Path(name)).steps()
+        found[name] = looked_at(it, outcome), it.coordinator.saver.newest, Checkpoints(Path(name)).steps()
     return found
 
 
@@ -379,12 +384,12 @@ def test_weights_are_safetensors_by_torch_s_names_and_the_state_is_for_a_weights
     assert set(weights) == {"into.weight", "out.weight", "out.bias", "seen", "same"}
     assert all(torch.equal(weights[name], module.state_dict()[name]) for name in weights)
     assert sum(file.stat().st_size for file in path.iterdir()) < 40_000
-    for name in (SHARED, "rank-0.pt"):
+    for name in (OPTIMIZER, SHARED, "rank-0.pt"):
         torch.load(io.BytesIO((path / name).read_bytes()), weights_only=True)
 
     again = made(0, 1, session("Tied", train={"steps": 3, "seed": 5}), "other", disk=Quick()).flow.module
     it = made(0, 1, one, "c", disk=Quick())
-    it.saver.resume()
+    it.coordinator.saver.resume()
     for name, tensor in module.state_dict().items():
         assert torch.equal(it.flow.module.state_dict()[name], tensor)
     assert not torch.equal(again.into.weight, module.into.weight)
@@ -397,7 +402,7 @@ def test_weights_come_back_in_any_layout(tmp_path, monkeypatch):
     one = session("Pictures", train={"steps": 3}, checkpoint={"every": "3 steps"})
     found = trained(0, 1, one, "c", disk=Quick())
     it = made(0, 1, one, "c", disk=Quick())
-    it.saver.resume()
+    it.coordinator.saver.resume()
     assert not it.flow.module.two.weight.is_contiguous()
     for name, parameter in it.flow.module.named_parameters():
         assert torch.equal(parameter, found.parameters[name]), name

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from torch import nn
-from torch.distributed.distributed_c10d import _get_default_store
 
+from _workers import joined
 from train._training import session
+from volary.comm.groups.group import Bulletin
 from volary.errors import RanksDiffer
 from volary.session.reference import UserObject
-from volary.train.bulletin import Bulletin
-from volary.train.compare import Facts, code_facts, compare, setting_facts, shape_facts
+from volary.train.member.compare import Facts, code_facts, compare, setting_facts, shape_facts
 
 
 def refused(bulletin: Bulletin, topic: str, facts: Facts) -> str:
@@ -22,7 +22,7 @@ def refused(bulletin: Bulletin, topic: str, facts: Facts) -> str:
 
 
 def compare_everything(rank: int, world_size: int) -> list[str]:
-    bulletin = Bulletin(_get_default_store(), rank, world_size, 0)
+    bulletin = joined().bulletin
     mine = session("Exact")
     compare(bulletin, "equal", code_facts({}) | setting_facts(mine.settings()) | shape_facts(nn.Linear(2, 3)))
 

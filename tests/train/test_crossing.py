@@ -1,4 +1,4 @@
-"""A run changes from ranks that keep all themselves to servers and back, and goes on as if it had not."""
+"""One checkpoint for all: ranks that keep all themselves, or servers, go on from what the others wrote."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from train.test_served_rule import served as with_servers
 from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.run.directory import RunDirectory
 from volary.train.loop import Training, train
-from volary.train.weights import weights_of
+from volary.train.state.weights import weights_of
 
 FOLDER = "checkpoints"
 
@@ -38,7 +38,7 @@ def written_by_servers(optimizer: str, progress: dict[str, Any] | None = None) -
     servers.keep(1)
     servers.save(7, 1, told)
     resumed = made(0, 1, one, disk=Quick())
-    assert resumed.saver.resume() is not None
+    assert resumed.coordinator.saver.resume() is not None
     return stopped, resumed
 
 
@@ -47,10 +47,14 @@ def test_what_ranks_wrote_comes_back_from_servers_bit_for_bit(optimizer: str) ->
     stopped, resumed = written_by_servers(optimizer)
     for name, values in weights_of(stopped.flow.module).items():
         assert torch.equal(weights_of(resumed.flow.module)[name], values)
-    states = [it.update.state()["optimizer"]["state"] for it in (stopped, resumed)]
+    states = [
+        {(name, start, end): [each, whole] for name, start, end, each, whole in update.state()}
+        for update in (stopped.coordinator.update, resumed.coordinator.update)
+    ]
     assert states[0]
     torch.testing.assert_close(states[1], states[0], rtol=0, atol=0)
-    assert resumed.feed.state() == stopped.feed.state() == stopped.feed.state() | {"epoch": 1, "position": 10}
+    before, after = stopped.coordinator.feed.state(), resumed.coordinator.feed.state()
+    assert after == before == before | {"epoch": 1, "position": 10}
     assert not looked_at(resumed).events("warning")
 
 
@@ -58,18 +62,11 @@ def test_samples_that_an_epochs_order_cannot_leave_out_are_told_of() -> None:
     left = {"epoch": 1, "ranges": [[0, 10, 20], [0, 25, SAMPLES]]}
     progress = {"closings": 9, "samples": 15, "left": left, "best": {"value": 0.5, "step": 3, "waited": 2}}
     _, resumed = written_by_servers("sgd", progress)
-    assert (resumed.feed.epoch, resumed.feed.position, resumed.feed.step) == (0, 15, 1)
-    assert (resumed.best.value, resumed.best.step, resumed.best.waited) == (0.5, 3, 2)
+    feed, best = resumed.coordinator.feed, resumed.coordinator.best
+    assert (feed.epoch, feed.position, feed.step) == (0, 15, 1)
+    assert (best.value, best.step, best.waited) == (0.5, 3, 2)
     (warning,) = looked_at(resumed).events("warning")
     assert warning["text"].startswith("5 samples are left out, and as many come twice")
-
-
-def test_what_a_codec_had_left_out_over_servers_is_told_to_be_lost() -> None:
-    written_by_servers("sgd")
-    resumed = made(0, 1, session("Pictures", optimizer=OPTIMIZERS["sgd"], strategy={"codec": "topk"}), disk=Quick())
-    resumed.saver.resume()
-    (warning,) = looked_at(resumed).events("warning")
-    assert warning["text"].startswith("what the codec left out of gradients so far is lost")
 
 
 def pictures() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from volary.train.driver_watch import MOST_S, DriverWatch
+from volary.train.member.driver_watch import MOST_S, DriverWatch
 
 
 class Play:

@@ -25,7 +25,7 @@ def evaluate(rank: int, world_size: int) -> Trained:
 
 def by_hand(it: Any) -> dict[str, float]:
     module = it.flow.module.eval()
-    inputs, targets = (torch.cat(parts) for parts in zip(*_batches(it.session), strict=True))
+    inputs, targets = (torch.cat(parts) for parts in zip(*_batches(it.coordinator.session), strict=True))
     with torch.no_grad():
         output = module(inputs)
     return {
@@ -77,7 +77,7 @@ def evaluate_with_statistics(rank: int, world_size: int) -> tuple[list[Any], dic
     one = evaluated("Dropping", train={"steps": 6}, checkpoint={"every": "6 steps"})
     found = trained(rank, world_size, one, "saved")
     resumed = made(rank, world_size, one, "saved")
-    resumed.saver.resume()
+    resumed.coordinator.saver.resume()
     own = [buffer.tolist() for buffer in resumed.flow.module.buffers()]
     return found.metrics, by_hand(resumed), own
 

@@ -17,9 +17,9 @@ from volary.data.memory import InMemory
 from volary.data.stream import Stream
 from volary.errors import SettingError
 from volary.session import Session, SessionError
-from volary.train.batches.auto import Auto
-from volary.train.recorder import Recorder
-from volary.train.votes import Agreed
+from volary.train.batches.auto import AutoBatch
+from volary.train.recording.recorder import Recorder
+from volary.train.strategies.votes import Agreed
 
 AGREED = Agreed(loss=0.0, ending=False, busy=1, not_finite=())
 
@@ -31,7 +31,7 @@ class Tried:
         samples = InMemory(torch.arange(400.0).view(-1, 1), torch.arange(400), classes=400)
         self.feed, self.recorder = Feed(samples, 10), Recorder(0)
         self.feed.limit(400)
-        self.growth = Auto(trial=trial, **settings).build(self.feed, self.recorder)
+        self.growth = AutoBatch(trial=trial, **settings).build(self.feed, self.recorder)
         self.ending = ending
         self.seen: dict[int, list[int]] = {}  # the samples that each size was tried on
 
@@ -42,12 +42,12 @@ class Tried:
         state = self.feed.state()
         self.seen, came_back = {}, list[int]()
 
-        def attempt(batch: Any) -> Agreed:
-            size = self.feed.size
-            self.seen.setdefault(size, []).extend(batch.targets.tolist())
-            return replace(AGREED, loss=losses[size], ending=self.ending)
+        def agreed() -> Agreed:
+            return replace(AGREED, loss=losses[self.feed.size], ending=self.ending)
 
-        assert self.growth.search(attempt, lambda: came_back.append(self.feed.size)) is not self.ending
+        for batch in self.growth.search(agreed, lambda: came_back.append(self.feed.size)):
+            self.seen.setdefault(self.feed.size, []).extend(batch.targets.tolist())
+        assert self.growth.due is self.ending
         assert came_back == list(self.seen)
         assert self.feed.state() == state
         return self.feed.size
@@ -115,7 +115,7 @@ def test_settings_that_cannot_work_are_refused():
         Tried(trial=0.05)
     endless = Feed(Stream(Endless(), "endless", 2), 4, shuffle=False)
     with pytest.raises(SettingError, match="every is '1 epoch', and the data is a stream without a length"):
-        Auto().build(endless, Recorder(0))
+        AutoBatch().build(endless, Recorder(0))
 
 
 def growing(strategy: dict[str, Any] | None = None, *, width: int = 8, **batch: Any) -> Session:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from comm.conftest import Echo
-from volary.comm.errors import OtherLife
-from volary.comm.server import KeyedServer
+from volary.comm.control.errors import OtherLife
+from volary.comm.control.server import KeyedServer
 from volary.placement import Place
 from volary.run.directory import RunDirectory
-from volary.train.process import Membership
+from volary.train.member.process import Membership
 
 
 def test_a_worker_that_is_led_to_the_server_of_an_earlier_life_is_no_member_of_it() -> None:

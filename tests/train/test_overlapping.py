@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from train._training import CODE, OVERLAPPED, Quick, Trained, made, session, trained
-from volary.comm import topology
+from volary.comm.topology.topology import Topology
 from volary.errors import PeerLost, SettingError
 from volary.exchange import ROOM as EXCHANGES
-from volary.exchange import _row_blocks
+from volary.exchange.gradients import row_blocks
+from volary.exchange.overlap import ground
 from volary.session import Session
 from volary.train.loop import train
 
@@ -79,7 +80,7 @@ def wide(*, train: dict[str, int] | None = None, **how: Any) -> Session:
 
 
 def train_all(rank: int, world_size: int) -> dict[str, Trained]:
-    _row_blocks.LARGE_BYTES = 2**13  # of this worker's process
+    row_blocks.LARGE_BYTES = 2**13  # of this worker's process
     return {
         name: trained(rank, world_size, one, f"c{number}", disk=Quick())
         for number, (name, one) in enumerate(sessions().items())
@@ -90,7 +91,7 @@ def train_all(rank: int, world_size: int) -> dict[str, Trained]:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_row_blocks, "LARGE_BYTES", _row_blocks.LARGE_BYTES)
+        patch.setattr(row_blocks, "LARGE_BYTES", row_blocks.LARGE_BYTES)
         patch.chdir(tmp_path_factory.mktemp("alone"))
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # as the workers have
@@ -123,8 +124,8 @@ def test_n_workers_equal_one_over_20_steps(workers, alone, world_size):
 
 def train_over_levels(rank: int, world_size: int) -> dict[str, Trained]:
     """As if the third worker were on another machine: the route is another, and sums lie where others read them too."""
-    topology.find = lambda *_: topology.Topology.of([0, 1], [2])
-    _row_blocks.LARGE_BYTES = 2**13
+    ground.find = lambda *_: Topology.of([0, 1], [2])
+    row_blocks.LARGE_BYTES = 2**13
     found = {}
     for number, name in enumerate(AMONG_THREE):
         one = sessions()[name]
@@ -167,7 +168,7 @@ def test_under_autocast_sums_are_applied_as_they_arrive_unless_a_scale_may_overf
 
 
 def use_late(rank: int, world_size: int, on: tuple[int, ...]) -> str:
-    _row_blocks.LARGE_BYTES = 2**13
+    row_blocks.LARGE_BYTES = 2**13
     one = wide(use="beside", from_step=3, on=on)
     with pytest.raises((SettingError, PeerLost)) as refused:
         trained(rank, world_size, one)
@@ -192,12 +193,12 @@ def die(rank: int, world_size: int) -> None:
         return result
 
     it.flow.module.back.forward = killed
-    it.strategy.start(it.saver.late)
+    it.coordinator.replica.start(it.coordinator.saver.late)
     try:
         with pytest.raises(PeerLost, match="the exchange broke: ") as lost:
             train(it)
     finally:
-        it.strategy.close()
+        it.replica.close()
     assert it.recorder.step in (5, 6)
     raise lost.value
 

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.distributed import HashStore
-from torch.distributed.distributed_c10d import _get_default_store
 
+from _workers import alone, joined
 from train import _own_loops
 from train._training import OVERLAPPED
+from volary.data.feed import Feed
+from volary.data.own import samples_of
 from volary.errors import NotSaved, SettingError, Stopped
-from volary.exchange import _row_blocks
+from volary.exchange.gradients import row_blocks
 from volary.session.script import Script
-from volary.train import run_script
-from volary.train.bulletin import Bulletin
-from volary.train.own_loop import Worker
-from volary.train.recorder import Recorder
-from volary.train.seeds import seed_all
+from volary.train.own import run_script
+from volary.train.own.own_loop import Worker
+from volary.train.recording.recorder import Recorder
+from volary.train.state.seeds import seed_all
 
 ROUNDING = 1e-12
 LOOPS = Path(_own_loops.__file__)
@@ -38,12 +38,12 @@ def call(
     strategy: dict[str, Any] | None = None,
 ) -> Any:
     """What a worker's process does with the function, without the process."""
-    store = _get_default_store() if world_size > 1 else HashStore()
+    group = joined(life) if world_size > 1 else alone()
     script = Script(function=f"{LOOPS}:plain", strategy={"workers": world_size, **(strategy or {})})
     recorder = Recorder(rank)
     pulse: Any = SimpleNamespace(asked_to_end=ending)
     seed_all(1)
-    worker = Worker(script, Bulletin(store, rank, world_size, life), recorder, pulse, torch.device("cpu"), rank)
+    worker = Worker(script, group, recorder, pulse, torch.device("cpu"), rank)
     try:
         return function(worker), recorder
     finally:
@@ -51,7 +51,7 @@ def call(
 
 
 def call_all(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, Any]:
-    _row_blocks.LARGE_BYTES = 0  # of this worker's process: all layers may travel as factors
+    row_blocks.LARGE_BYTES = 0  # of this worker's process: all layers may travel as factors
     found = {}
     for life, name in enumerate(STEPS):
         value, recorder = call(getattr(_own_loops, name), rank, world_size, life, strategy=strategy)
@@ -61,7 +61,7 @@ def call_all(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, 
 
 @pytest.mark.parametrize(
     ("world_size", "strategy"),
-    [(2, {}), pytest.param(3, {}, marks=pytest.mark.slow), (2, OVERLAPPED), (2, {"exchange": "factors"})],
+    [(2, {}), pytest.param(3, {}, marks=pytest.mark.slow), (2, OVERLAPPED), (2, {"codec": "factors"})],
 )
 def test_n_workers_equal_one_on_the_same_global_batches_over_more_than_20_steps(workers, world_size, strategy):
     (alone,) = workers(1, call_all, {})
@@ -174,3 +174,42 @@ def test_numpy_comes_back_and_what_cannot_is_named_by_its_key_and_nothing_else_i
 
 def network_state() -> dict[str, torch.Tensor]:
     return _own_loops.network().state_dict()
+
+
+def call_locally(rank: int, world_size: int) -> dict[str, Any]:
+    strategy = {"consistency": {"name": "local", "period": 4}}
+    value, recorder = call(_own_loops.plain, rank, world_size, 0, strategy=strategy)
+    return {"state": value["state"], "rows": list(recorder.rows)}
+
+
+def by_hand(workers: int, period: int) -> dict[str, torch.Tensor]:
+    """`plain`, of all workers in turn: after each period, and at an epoch's end, the mean by samples."""
+    feed = Feed(samples_of(_own_loops.points(), "points"), 4)
+    models = [_own_loops.network() for _ in range(workers)]
+    rules = [torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9) for model in models]
+    counts, steps = [0] * workers, 0
+    for _ in range(24):
+        batch = next(feed)
+        for rank, (model, rule) in enumerate(zip(models, rules, strict=True)):
+            inputs, targets = batch.inputs[rank::workers], batch.targets[rank::workers]
+            rule.zero_grad()
+            torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+            rule.step()
+            counts[rank] += len(inputs)
+        steps += 1
+        if steps == period or batch.ends_epoch:
+            with torch.no_grad():
+                for own in zip(*(model.parameters() for model in models), strict=True):
+                    mean = sum(n / sum(counts) * one for n, one in zip(counts, own, strict=True))
+                    for one in own:
+                        one.copy_(mean)
+            counts, steps = [0] * workers, 0
+    return models[0].state_dict()
+
+
+def test_local_steps_in_a_loop_of_ones_own_are_what_one_does_by_hand(workers):
+    expected = by_hand(2, 4)
+    for found in workers(2, call_locally):
+        for name, value in expected.items():
+            torch.testing.assert_close(found["state"][name], value, rtol=0, atol=ROUNDING, msg=name)
+        assert len(found["rows"]) == 24

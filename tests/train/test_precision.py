@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from train._training import Trained, looked_at, made, session, started, trained
+from volary.session.spec import Train
 from volary.train.loop import train
-from volary.train.precision import clip
+from volary.train.update.precision import Precision
+from volary.train.update.update import Update
 
 
 def precise(kind: str, steps: int = 12, **settings: Any) -> Any:
@@ -28,7 +32,7 @@ def train_in_few_bits(rank: int, world_size: int) -> dict[str, Trained]:
         Path("resumed/step-00000012").rename("later")
     torch.distributed.barrier()
     it = made(rank, world_size, saved, "resumed")
-    it.saver.resume()
+    it.coordinator.saver.resume()
     assert it.recorder.step == 10
     with started(it):
         assert it.precision.state()["scale"] == 65536.0
@@ -62,22 +66,34 @@ def test_an_overflow_on_one_worker_skips_the_update_and_shrinks_the_scale_on_all
     assert workers(2, overflow) == [(True, 32768.0, True)] * 2
 
 
-def test_clipping_is_by_value_first_and_then_by_the_norm_of_all():
-    parameters = [torch.zeros(2, requires_grad=True), torch.zeros(1, requires_grad=True)]
-    parameters[0].grad, parameters[1].grad = torch.tensor([3.0, -0.5]), torch.tensor([-4.0])
-    clip(parameters, norm=None, value=None)
-    assert parameters[0].grad.tolist() == [3.0, -0.5]
-    clip(parameters, norm=None, value=2.0)
-    assert parameters[0].grad.tolist() == [2.0, -0.5]
-    assert parameters[1].grad.tolist() == [-2.0]
-    clip(parameters, norm=1.0, value=1.0)
-    norm = math.sqrt(1 + 0.25 + 1)
-    assert parameters[0].grad.tolist() == pytest.approx([1 / norm, -0.5 / norm], rel=1e-5)
+class Constant:
+    """A schedule that leaves the rate as it is."""
+
+    def factor(self, step: int, steps: int) -> float:
+        return 1.0
 
 
-def test_the_schedule_decides_the_rate_of_every_step_and_of_every_group(tmp_path):
+@pytest.mark.parametrize(
+    ("clips", "first", "second"),
+    [
+        ({}, [3.0, -0.5], -4.0),
+        ({"clip_value": 2.0}, [2.0, -0.5], -2.0),
+        ({"clip_value": 1.0, "clip_norm": 1.0}, [1 / 1.5, -0.5 / 1.5], -1 / 1.5),
+    ],
+)
+def test_clipping_is_by_value_first_and_then_by_the_norm_of_all(clips, first, second):
+    named = [("first", nn.Parameter(torch.zeros(2))), ("second", nn.Parameter(torch.zeros(1)))]
+    precision = Precision("fp32", torch.device("cpu"))
+    update = Update(named, Constant(), Train(steps=1, **clips), precision, 1, partial(torch.optim.SGD, lr=1.0), True)
+    named[0][1].grad, named[1][1].grad = torch.tensor([3.0, -0.5]), torch.tensor([-4.0])
+    update.prepare(0)
+    update.apply()
+    assert named[0][1].tolist() == pytest.approx([-one for one in first], rel=1e-5)
+    assert named[1][1].tolist() == pytest.approx([-second], rel=1e-5)
+
+
+def test_the_schedule_decides_the_rate_of_every_step(tmp_path):
     schedule = {"name": "step", "every": 3, "gamma": 0.5, "warmup": 2}
     it = made(0, 1, session("Exact", schedule=schedule, train={"steps": 8}), tmp_path / "c")
     rates = [row.lr for row in looked_at(it, train(it)).rows]
     assert rates == pytest.approx([0.1, 0.2, 0.2, 0.1, 0.1, 0.1, 0.05, 0.05])
-    assert [group["lr"] for group in it.update.optimizer.param_groups] == pytest.approx([0.05])

@@ -6,8 +6,8 @@ import pytest
 
 from exchange._buckets_of import buckets_of
 from train.test_agreed_plan import Network
-from volary.exchange._line import Travelled
-from volary.train.profile import Profile
+from volary.exchange.overlap.comm_thread import ParcelTimes
+from volary.train.strategies.profile import Profile
 
 
 def watched(links_per_s: float | None = None) -> Profile:
@@ -15,7 +15,7 @@ def watched(links_per_s: float | None = None) -> Profile:
     buckets = buckets_of(Network())  # two.bias, two.weight, one.bias, one.weight: 20, 32, 20 and 32 values
     profile = Profile(buckets.chunks, list(reversed(buckets.slots)), links_per_s)
     for chunk, when in zip(buckets.chunks, [10.0, 10.1, 10.15, 10.2], strict=True):
-        profile.travelled(chunk, Travelled(when, when, when + 0.15))  # 104 values in 0.35 s, as they overlap
+        profile.travelled(chunk, ParcelTimes(when, when, when + 0.15))  # 104 values in 0.35 s, as they overlap
         profile.updated(chunk, when + 0.2, when + 0.2)
     profile.waited(buckets.slots[-1].gate, 10.3, 10.5)
     return profile
@@ -33,7 +33,7 @@ def test_a_step_whose_sums_took_no_time_has_an_order_all_the_same():
     buckets = buckets_of(Network())
     profile = Profile(buckets.chunks, list(reversed(buckets.slots)), None)
     for chunk in buckets.chunks:
-        profile.travelled(chunk, Travelled(1.0, 1.0, 1.0))
+        profile.travelled(chunk, ParcelTimes(1.0, 1.0, 1.0))
     assert sorted(profile.order(1.0, 1.0)) == [0, 1, 2, 3]
 
 

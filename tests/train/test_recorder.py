@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from train._training import OVERLAPPED, Trained, session, trained
-from volary.train.recorder import STEP_PHASES, Recorder
+from volary.train.recording.recorder import STEP_PHASES, Recorder
 
 
 def close(recorder: Recorder) -> Any:

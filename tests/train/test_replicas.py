@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from _workers import joined
 from train._training import OVERLAPPED, made, session, started
 from volary.errors import RanksDiffer
 from volary.train.loop import train
-from volary.train.replicas import compare_replicas, fingerprint
+from volary.train.state.replicas import compare_replicas, fingerprint
 
 
 def flip_bit(parameter: torch.Tensor, bit: int) -> None:
@@ -26,17 +27,17 @@ def look_for_a_flip(rank: int, world_size: int) -> list[str]:
     torch.manual_seed(0)
     for parameter in module.parameters():
         nn.init.normal_(parameter)
-    compare_replicas(module, 6, world_size)
+    compare_replicas(module, 6, joined())
     said = []
     for odd, name, bit in ((1, "0.weight", 0), (world_size - 1, "1.bias", 63), (0, "2.weight", 15)):
         if rank == odd:
             flip_bit(module.get_parameter(name), bit)
         with pytest.raises(RanksDiffer) as found:
-            compare_replicas(module, 7, world_size)
+            compare_replicas(module, 7, joined())
         said.append(str(found.value))
         if rank == odd:
             flip_bit(module.get_parameter(name), bit)
-        compare_replicas(module, 8, world_size)
+        compare_replicas(module, 8, joined())
     return said
 
 

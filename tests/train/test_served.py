@@ -18,7 +18,8 @@ from train.test_equal_workers import ROUNDING, RULES
 from volary.driver.ending import Unwatched
 from volary.driver.start import start
 from volary.errors import BadInput, SettingError
-from volary.exchange._served import Served
+from volary.exchange.compression.push_encoding import PushEncoding
+from volary.exchange.servers.served import ServedSlices
 from volary.session import Session
 from volary.session.spec import Strategy
 from volary.train.afterwards import check_session
@@ -52,7 +53,7 @@ def over_servers(rank: int, world_size: int, workers: int, names: Sequence[str])
     found, servers = {}, world_size - workers
     for name in names:
         # bytes in shared memory would not count
-        how = {"factors": True, "transport": "tcp"} if name == "as factors" else {}
+        how = {"codec": "factors", "transport": "tcp"} if name == "as factors" else {}
         one = over(equal_ones()[name], workers, servers, **how)
         found[name] = served(rank, world_size, one, name.replace(" ", "-"))
     return found
@@ -60,19 +61,47 @@ def over_servers(rank: int, world_size: int, workers: int, names: Sequence[str])
 
 def asked_ahead(rank: int, world_size: int, models: Sequence[Any]) -> list[tuple[int, int]]:
     """By model: how often parameters were asked for as backward began, in how many steps."""
-    asked, found, ask_ahead = [], [], Served.ask_ahead
+    asked, found, ask_ahead = [], [], ServedSlices.ask_ahead
 
-    def counted(exchange: Served) -> None:
+    def counted(exchange: ServedSlices) -> None:
         asked.append(exchange)
         ask_ahead(exchange)
 
-    Served.ask_ahead = counted  # type: ignore[method-assign]  # of this worker's process
+    ServedSlices.ask_ahead = counted  # type: ignore[method-assign]  # of this worker's process
     for number, model in enumerate(models):
         one = session("Exact", train={"steps": 6, "accumulate": 2})
         kept = served(rank, world_size, over(one, 1, 1, model), f"asked-{number}")
         found.append((len(asked), len(kept.rows) if kept else 0))
         asked.clear()
     return found
+
+
+def warmed_up(rank: int, world_size: int) -> list[bool]:
+    """Of each change of the codec's stage: whether all that was pushed before it was held."""
+    found, held, at, push, wait = list[bool](), [True], PushEncoding.at, ServedSlices.push, ServedSlices.await_memory
+
+    def changing(encoding: PushEncoding, samples: int) -> None:
+        before = encoding._now
+        at(encoding, samples)
+        if encoding._now is not before:
+            found.append(held[0])
+
+    def pushing(exchange: ServedSlices, chunk: int, clock: int) -> None:
+        held[0] = False
+        push(exchange, chunk, clock)
+
+    def waiting(exchange: ServedSlices) -> None:
+        wait(exchange)
+        held[0] = True
+
+    PushEncoding.at, ServedSlices.push, ServedSlices.await_memory = changing, pushing, waiting  # type: ignore[method-assign]
+    one = session("Wide", of={"bits": 32}, train={"steps": 8})
+    served(rank, world_size, over(one, 1, 1, "async", codec={"name": "topk", "warm_up_samples": 45}), "warmed")
+    return found
+
+
+def test_a_warm_up_goes_on_once_nothing_is_on_its_way_in_the_stage_before(workers):
+    assert workers(2, warmed_up)[0] == [True, True]
 
 
 def test_parameters_are_asked_for_once_a_step_as_backward_begins_where_the_model_says_so(workers):
@@ -130,6 +159,11 @@ LOOSE = {
         "pulls": "int8",
     },
     "replicated": {"consistency": "async", "replicas": 2},
+    "by layer": {
+        "consistency": {"name": "ssp", "staleness": 2},
+        "codec": {"large*": "factors", "back.weight": {"name": "topk", "ratio": 0.25}, "into*": "none"},
+    },
+    "chosen": {"consistency": "ssp", "codec": {"name": "auto", "allow": ["onebit"]}},
 }
 
 

@@ -14,18 +14,18 @@ from train._training import Quick, session
 from volary.comm.transports._tcp import Received
 from volary.errors import RunError, SettingError
 from volary.run.checkpoints import ROSTER, Checkpoints
-from volary.server._memory import Offer
-from volary.server.header import Form
-from volary.server.messages import Contribution, ServerWelcome
-from volary.server.vault import Held, Vault
+from volary.server.protocol.header import Form
+from volary.server.protocol.messages import Contribution, ServerWelcome
+from volary.server.shards.memory import Offer
+from volary.server.shards.vault import PendingContribution, SliceStore
 from volary.session.spec import Session
 from volary.train.assemble import Model, build_model, update_rule
-from volary.train.seeds import seed_all
 from volary.train.served.layout import Layout, lay_out
 from volary.train.served.rule import Clock
 from volary.train.served.serve import filled
-from volary.train.served.shards import Shards, Writer
-from volary.train.weights import load_weights, saved_weights
+from volary.train.served.shards import ShardWriter
+from volary.train.state.seeds import seed_all
+from volary.train.state.weights import SavedWeights, load_weights
 
 RULES = Path(__file__).with_name("_own_rules.py")
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -52,7 +52,7 @@ class Servers:
         self.start = copy.deepcopy(self.model.module)
         self.checkpoints = Checkpoints(folder, Quick())
         welcome = ServerWelcome(restore, applied)
-        self.vaults: list[Vault] = [
+        self.vaults: list[SliceStore] = [
             filled(of, self.model, self.layout, self._of(shard), self.checkpoints, welcome) for shard in range(servers)
         ]
 
@@ -73,7 +73,7 @@ class Servers:
                 room = vault.pool.take(len(values) * values.element_size())
                 room.tensor.view(values.dtype).copy_(values * (0.25 if worker == 0 else 0.75))
                 offer = Offer(vault.pool, room, Received(b"", room.payload))
-                vault.hold(one.number, name, Held(Form.EXACT, used, offer))
+                vault.hold(one.number, name, PendingContribution(Form.EXACT, used, offer))
             vault.apply(one.number, number, names, scale, samples)
 
     def values(self) -> dict[str, Tensor]:
@@ -96,7 +96,7 @@ class Servers:
         self.checkpoints.begin(step)
         sums = {ROSTER: self.checkpoints.write(step, ROSTER, progress)}
         for shard, vault in enumerate(self.vaults):
-            writer = Writer(shard, self.layout, self.model.module, self.checkpoints)
+            writer = ShardWriter(shard, self.layout, self.model.module, self.checkpoints)
             sums |= writer.write(vault, cut, step, [shard])
         self.checkpoints.commit(step, len(self.vaults), sums, None)
 
@@ -191,7 +191,7 @@ def test_the_network_is_put_together_from_what_servers_wrote(tmp_path: Path) -> 
     manifest = servers.checkpoints.verify(1)
     seed_all(99)
     fresh = build_model(of, torch.device("cpu")).module
-    load_weights(fresh, saved_weights(servers.checkpoints.path(1), manifest))
+    load_weights(fresh, SavedWeights(servers.checkpoints.path(1), manifest))
     found = dict(fresh.state_dict())
     for name, values in servers.values().items():
         assert torch.equal(found[name].as_strided((found[name].numel(),), (1,)), values)
@@ -218,25 +218,25 @@ def test_what_a_server_writes_for_one_that_was_lost_stands_beside_its_own(tmp_pa
     )
     for number in vault.numbers:
         vault.keep(number, 1)
-    writer = Writer(0, servers.layout, servers.model.module, servers.checkpoints)
+    writer = ShardWriter(0, servers.layout, servers.model.module, servers.checkpoints)
     servers.checkpoints.begin(1)
     sums = writer.write(vault, 1, 1, [0]) | writer.write(vault, 1, 1, [1])
     servers.checkpoints.commit(1, 2, sums, None)
     manifest = servers.checkpoints.verify(1)
-    whole = Shards.read(servers.checkpoints.path(1), manifest).whole()
+    saved = SavedWeights(servers.checkpoints.path(1), manifest)
     for name, values in servers.start.state_dict().items():
-        assert torch.equal(whole[name], values)
+        assert torch.equal(saved.whole(name), values)
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     servers = Servers(served("Dropping"), 2, tmp_path)
     servers.keep(1)
     servers.save(1, 1)
-    with pytest.raises(RunError, match=r"no values 64 to 72 of layers\.0\.bias|no values .* of layers"):
+    with pytest.raises(RunError, match=r"the checkpoint's layers\..* is \(.*8\); the network's is \(.*9\)"):
         Servers(served("Dropping", of={"width": 9}), 2, tmp_path, restore=1)
-    shards = Shards.read(servers.checkpoints.path(1), servers.checkpoints.manifest(1))
-    with pytest.raises(RunError, match="other"):
-        shards.values("other", 0, 1)
+    saved = SavedWeights(servers.checkpoints.path(1), servers.checkpoints.manifest(1))
+    with pytest.raises(RunError, match=r"the checkpoint's other is missing; the network's is \(1,\)"):
+        saved.values("other", torch.ones(1), 0, 1)
 
 
 def test_the_scale_of_an_update_is_a_factor_of_its_gradient(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from train._training import made, session
 from volary.session.period import Period
-from volary.train.recorder import STEP_PHASES, Recorder
-from volary.train.spans import MOST_WAITING, Spans
+from volary.train.recording.recorder import STEP_PHASES, Recorder
+from volary.train.recording.spans import MOST_WAITING, Spans
 
 
 def recorded(spans: Spans, first: int, last: int) -> list[int]:

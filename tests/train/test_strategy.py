@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.distributed.distributed_c10d import _get_default_store
 
+from _workers import joined
 from train._training import OVERLAPPED, Trained, session, trained
 from volary.errors import SettingError
 from volary.session.spec import Strategy as Settings
-from volary.train.bulletin import Bulletin
-from volary.train.carried import Carried
-from volary.train.first_state import Late
-from volary.train.recorder import Recorder
-from volary.train.strategy import Strategy, build_strategy
-from volary.train.votes import Agreed
+from volary.train.recording.recorder import Recorder
+from volary.train.replica import Voting
+from volary.train.strategies.carried import StrategyState
+from volary.train.strategies.first_state import DeferredTensors
+from volary.train.strategies.strategy import build_strategy
+from volary.train.strategies.votes import Agreed, Vote
 
 ROUNDING = 1e-5  # the network has a parameter of 32 bits
 
@@ -80,11 +80,10 @@ def test_an_unused_parameter_is_touched_by_neither_momentum_nor_decay(alone, tmp
         assert torch.equal(alone.parameters[name], expected) is untouched, name
 
 
-def strategy_of(module: nn.Module, rank: int, world_size: int, life: int = 0, **more: Any) -> Strategy:
+def strategy_of(module: nn.Module, rank: int, world_size: int, life: int = 0, **more: Any) -> Voting:
     settings = Settings(workers=world_size, **{"bucket_mb": 25.0, **more.pop("settings", {})})
-    bulletin = Bulletin(_get_default_store(), rank, world_size, life)
-    strategy = build_strategy(settings, module, Recorder(rank), bulletin, None, carried=Carried(), **more)
-    strategy.start(Late())
+    strategy = build_strategy(settings, module, Recorder(rank), joined(life), None, carried=StrategyState(), **more)
+    strategy.start(DeferredTensors())
     return strategy
 
 
@@ -93,7 +92,7 @@ def vote(rank: int, world_size: int, settings: dict[str, Any]) -> list[Agreed]:
     strategy = strategy_of(module, rank, world_size, settings=settings)
     agreed = []
     for loss, ending in ((0.5, False), (1.0, rank == 1), (math.nan if rank == 2 else 1.0, False), (-math.inf, False)):
-        strategy.vote(loss, busy=rank != 1, ending=ending)
+        strategy.vote(Vote(loss, busy=rank != 1, ending=ending))
         module(torch.ones(1, 2)).sum().backward()
         agreed.append(strategy.agree())
     strategy.close()
@@ -131,7 +130,7 @@ def exchange_mixed(rank: int, world_size: int) -> list[list[list[complex]]]:
         module = Mixed()
         more = {**settings, "bucket_mb": 1e-6}
         strategy = strategy_of(module, rank, world_size, life, settings=more, weight=lambda: 0.5)
-        strategy.vote(0.25, busy=True, ending=False)
+        strategy.vote(Vote(0.25, busy=True, ending=False))
         module.loss(2.0 + 2 * rank).backward()
         assert strategy.agree().loss == 0.5
         found.append([each.grad.to(torch.complex64).tolist() for each in module.own])
@@ -149,7 +148,7 @@ def unfreeze(rank: int, world_size: int) -> str:
     module[0].requires_grad_(requires_grad=False)
     strategy = strategy_of(module, rank, world_size)
     module[0].requires_grad_(requires_grad=True)
-    strategy.vote(0.0, busy=True, ending=False)
+    strategy.vote(Vote(0.0, busy=True, ending=False))
     module(torch.ones(1, 2)).sum().backward()
     with pytest.raises(SettingError) as refused:
         strategy.agree()

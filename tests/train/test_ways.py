@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from statistics import mean, median
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -13,13 +14,13 @@ from torch import Tensor
 from train._training import Quick, Trained, looked_at, made, session, started, trained
 from volary.codec import ROOM as CODECS
 from volary.errors import SettingError
-from volary.exchange import _row_blocks
+from volary.exchange.gradients import row_blocks
 from volary.session import Session, SessionError
-from volary.train import choosing
-from volary.train.contribution import Contribution
 from volary.train.loop import train
+from volary.train.strategies import choosing
+from volary.train.strategies.contribution import ContributionBuffers
 
-LOSSY = [name for name in CODECS.names() if not CODECS.load(name).lossless]
+LOSSY = [name for name in CODECS.names() if not getattr(CODECS.load(name), "lossless", True)]
 SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
 ROUNDING = 1e-11  # of 64 bits, over 20 steps
 
@@ -70,7 +71,8 @@ def test_a_run_resumes_bit_for_bit_with_every_codec_and_its_bytes_are_fewer(work
     everyone = workers(2, stop_and_resume, {**sessions, "none": wide()})
     assert_resumed_equals_whole(everyone)
     for name in LOSSY:
-        assert median(sent(everyone[0][name][0])) < 0.6 * median(sent(everyone[0]["none"][0])), name
+        settled, dense = sent(everyone[0][name][0])[5:], sent(everyone[0]["none"][0])[5:]
+        assert sum(settled) < 0.6 * sum(dense), name
 
 
 def test_a_warm_up_travels_as_it_is_and_ends_between_two_steps(workers):
@@ -83,13 +85,13 @@ def test_a_warm_up_travels_as_it_is_and_ends_between_two_steps(workers):
 
 
 def with_small_layers(rank: int, world_size: int, sessions: dict[str, Session]) -> dict[str, list[Trained]]:
-    _row_blocks.LARGE_BYTES = 2**14
+    row_blocks.LARGE_BYTES = 2**13
     return stop_and_resume(rank, world_size, sessions)
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_factors_equal_one_device_and_a_run_resumes_with_the_ways_that_were_chosen(workers, world_size, tmp_path):
-    one = wide(bits=64, exchange={"name": "factors"})
+    one = wide(bits=64, codec="factors")
     everyone = workers(world_size, with_small_layers, {"factors": one})
     assert_resumed_equals_whole(everyone)
     whole, _, resumed = everyone[0]["factors"]
@@ -105,6 +107,23 @@ def test_factors_equal_one_device_and_a_run_resumes_with_the_ways_that_were_chos
     torch.testing.assert_close(whole.parameters, alone.parameters, rtol=0, atol=ROUNDING)
 
 
+BY_LAYER = {"large*": {"name": "onebit", "warm_up_samples": 50}, "back*": "factors", "into*": "none"}
+
+
+def test_each_layer_travels_by_its_pattern_s_codec_and_a_run_resumes_bit_for_bit(workers):
+    everyone = workers(2, with_small_layers, {"by layer": wide(codec=BY_LAYER), "none": wide()})
+    assert_resumed_equals_whole(everyone)
+    whole, _, resumed = everyone[0]["by layer"]
+    (chosen,) = whole.events("ways")
+    assert {layer: way for layer, way, *_ in chosen["table"]} == {
+        "into.weight": "exact", "into.bias": "exact", "large.weight": "onebit", "large.bias": "exact",
+        "back.weight": "factors", "out.weight": "exact", "out.bias": "exact",
+    }  # fmt: skip
+    assert len(whole.events("exchange")) == 3, "at first, once links are known, and once the warm-up is over"
+    assert resumed.events("ways") == []
+    assert mean(sent(whole)[-4:]) < 0.3 * mean(sent(everyone[0]["none"][0])[-4:])
+
+
 def a_step_behind(rank: int, world_size: int, sessions: dict[str, Session]) -> dict[str, list[Trained]]:
     return stop_and_resume(rank, world_size, sessions)
 
@@ -114,7 +133,7 @@ def late(one: Session, pauses: tuple[int, ...]) -> dict[str, Tensor]:
     it = made(0, 1, replace(one, strategy=replace(one.strategy, workers=1)), "late")
     rule = torch.optim.SGD(it.flow.module.parameters(), **{key: SGD[key] for key in ("lr", "momentum")})
     waiting: list[Tensor] | None = None
-    for step, batch in enumerate(it.feed, start=1):
+    for step, batch in enumerate(it.coordinator.feed, start=1):
         loss = it.flow(batch.inputs, batch.targets)
         gradients = torch.autograd.grad(loss, list(it.flow.module.parameters()))
         for now in (waiting, list(gradients) if step in pauses else None):
@@ -139,12 +158,14 @@ def test_a_step_behind_each_gradient_is_applied_a_step_late_and_none_is_lost(wor
 
 
 def owed_by(it: Any) -> dict[str, Tensor]:
-    return {name: kinds["residual"].clone() for name, kinds in it.owing.owed().items() if "residual" in kinds}
+    return {
+        name: kinds["residual"].clone() for name, kinds in it.coordinator.owing.owed().items() if "residual" in kinds
+    }
 
 
 def owe(rank: int, world_size: int, one: Session, until: int) -> dict[str, Tensor]:
     it = made(rank, world_size, one, "fewer", disk=Quick(), until=lambda step: step == until)
-    it.saver.resume()
+    it.coordinator.saver.resume()
     before = owed_by(it)
     with started(it):
         train(it)
@@ -170,7 +191,7 @@ def test_what_ranks_that_are_gone_owed_is_owed_by_those_that_are_left(workers, m
 
 def owe_elsewhere(rank: int, world_size: int, folder: str, one: Session) -> dict[str, Tensor]:
     it = made(rank, world_size, one, folder, disk=Quick())
-    assert it.saver.resume() is not None
+    assert it.coordinator.saver.resume() is not None
     with started(it):
         return owed_by(it)
 
@@ -182,7 +203,7 @@ def swap(rank: int, world_size: int, codecs: list[str]) -> tuple[list[dict[str, 
         it = made(
             rank, world_size, wide(codec=name), "swapped", disk=Quick(), until=lambda step, n=number: step == 3 * n + 3
         )
-        it.saver.resume()
+        it.coordinator.saver.resume()
         owed.append(owed_by(it))
         with started(it):
             train(it)
@@ -204,12 +225,12 @@ def test_any_two_codecs_can_be_swapped_between_steps_and_nothing_that_is_owed_is
 def on_changing_links(rank: int, world_size: int, one: Session) -> Trained:
     """What was measured of the links is made up: they become slow in step 9."""
     choosing.FOLLOW_STEPS = 3
-    Contribution.sent_bytes_per_s = lambda self: 1e12 if self._recorder.step < 9 else 1e5  # type: ignore[method-assign]
+    ContributionBuffers.sent_bytes_per_s = lambda self: 1e12 if self._recorder.step < 9 else 1e5  # type: ignore[method-assign]
     return quickly(rank, world_size, one, "changing")
 
 
 def test_ways_are_chosen_anew_when_links_change_on_all_ranks_together(workers):
-    one = wide(steps=20, exchange={"name": "auto", "allow": ["onebit"]})
+    one = wide(steps=20, codec={"name": "auto", "allow": ["onebit"]})
     first, second = workers(2, on_changing_links, one)
     for name, values in first.parameters.items():
         assert torch.equal(values, second.parameters[name])
@@ -222,34 +243,34 @@ def test_ways_are_chosen_anew_when_links_change_on_all_ranks_together(workers):
 
 
 REFUSED = {
-    "exchange: allow: unknown name 'onebiit'; did you mean 'onebit'": {
-        "exchange": {"name": "auto", "allow": ["onebiit"]}
+    "codec: allow: unknown name 'onebiit'; did you mean 'onebit'": {"codec": {"name": "auto", "allow": ["onebiit"]}},
+    "allow: 'factors' chooses itself; accepted: codecs that encode": {"codec": {"name": "auto", "allow": ["factors"]}},
+    "with exchange.route=shared workers add in shared memory": {
+        "workers": 2,
+        "exchange": {"name": "allreduce", "route": "shared"},
+        "codec": "fp16",
     },
-    "factors are exact and take no codec; nearest: codec=none": {"exchange": "factors", "codec": "onebit"},
-    "auto chooses the codec itself; nearest: codec=none": {"exchange": "auto", "codec": "int8"},
-    "in shared memory nothing travels": {"exchange": {"name": "allreduce", "route": "shared"}, "codec": "fp16"},
-    "exchange.neighbours: is 0; accepted: 1 or more": {"exchange": {"name": "factors", "neighbours": 0}},
+    "codec.neighbours: is 0; accepted: 1 or more": {"codec": {"name": "factors", "neighbours": 0}},
+    "is a codec now; write codec: {name: factors, neighbours: 2} and exchange: {name: allreduce, route: torch}": {
+        "exchange": {"name": "factors", "neighbours": 2, "route": "torch"}
+    },
+    "is a codec now; write codec: auto and exchange: {name: allreduce, route: torch}": {
+        "exchange": {"name": "auto", "route": "torch"}
+    },
 }
 
 
 @pytest.mark.parametrize("sentence", REFUSED)
 def test_what_does_not_go_together_is_refused_with_the_nearest_that_does(sentence):
-    with pytest.raises(SessionError, match=sentence):
+    with pytest.raises(SessionError, match=re.escape(sentence)):
         session("Wide", strategy=REFUSED[sentence])
 
 
-def refused_behind(rank: int, world_size: int) -> str:
-    one = session(
-        "Wide", train={"steps": 3, "clip_norm": 1.0}, strategy={"exchange": {"name": "allreduce", "behind": True}}
-    )
+def test_what_needs_all_gradients_is_not_a_step_behind():
+    behind = {"name": "allreduce", "behind": True}
     with pytest.raises(SettingError) as refused:
-        made(rank, world_size, one)
-    return str(refused.value)
-
-
-def test_what_needs_all_gradients_is_not_a_step_behind(workers):
-    for said in workers(2, refused_behind):
-        assert said == (
-            "exchange.behind applies chunks as they come, but train.clip_norm needs the norm of all gradients; "
-            "accepted: behind=false"
-        )
+        session("Wide", train={"steps": 3, "clip_norm": 1.0}, strategy={"workers": 2, "exchange": behind})
+    assert str(refused.value).endswith(
+        "train.clip_norm is 1, and with exchange.behind=true gradients are applied chunk by chunk as they come; "
+        "accepted: train.clip_value, or no clip_norm"
+    )

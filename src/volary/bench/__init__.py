@@ -1,7 +1,7 @@
 """What happens: ranks that meet, and measure what these machines and links carry. Guide: docs/collectives.md
 
 local        starts ranks on this machine
-meeting      ranks find each other and join torch's default group   (imports torch)
+meeting      ranks find each other and join a group                 (imports torch)
 entrants     the ways of a collective, beside torch's own           (imports torch)
 collectives  times them over sizes                                  (imports torch)
 """

@@ -15,17 +15,17 @@ from torch import distributed
 
 from volary.bench.entrants import COPIES, TORCH, Entrant, Field
 from volary.bench.meeting import met
-from volary.comm import topology
-from volary.comm.links import Links
-from volary.comm.peers import peers_needed
-from volary.comm.shared_memory import available_bytes, machine
-from volary.comm.switch_points import COLLECTIVES, SwitchPoints, keep
+from volary.comm.groups.peers import peers_needed
+from volary.comm.memory.shared_memory import available_bytes, machine
+from volary.comm.topology import topology
+from volary.comm.topology.links import Links
+from volary.comm.topology.switch_points import COLLECTIVES, SwitchPoints, keep
 from volary.errors import VolaryError
 from volary.placement import Place
 
 if TYPE_CHECKING:
-    from volary.bench.meeting import Ranks
-    from volary.comm.topology import Topology
+    from volary.bench.meeting import BenchRanks
+    from volary.comm.topology.topology import Topology
 
 BACKEND = "gloo"
 TIMEOUT_S = 120.0  # of one collective
@@ -56,7 +56,7 @@ def measure(place: Place, sizes: Sequence[int], time_s: float, say: Callable[[st
     0. Raises PeerLost, and VolaryError if a way gives a wrong result.
     """
     with met(place, TIMEOUT_S) as ranks:
-        where = topology.find(ranks.bulletin(), Links(ranks.rank, ranks.world_size))
+        where = topology.find(Links(ranks.group()))
         found = _Measuring(ranks, where, time_s, say if place.rank == 0 else _nobody).over(sizes)
         if set(found.times) == set(COLLECTIVES):
             found.points = SwitchPoints.of(_ours(found.times))
@@ -69,12 +69,14 @@ def measure(place: Place, sizes: Sequence[int], time_s: float, say: Callable[[st
 
 
 class _Measuring:
-    def __init__(self, ranks: Ranks, where: Topology, time_s: float, say: Callable[[str], None]) -> None:
+    def __init__(self, ranks: BenchRanks, where: Topology, time_s: float, say: Callable[[str], None]) -> None:
         self._where, self._say = where, say
         self._field = Field(ranks, where)
         booted = machine().partition("/")[0]
         # of one memory: the hosts of a lab have one together
-        self._sharers = ranks.bulletin().share("booted", booted).count(booted)
+        group = ranks.group()
+        self._process_group = group.process_group
+        self._sharers = group.bulletin.share("booted", booted).count(booted)
         self._world_size = ranks.world_size
         self._way_s = WAY_SHARE * time_s
         self._end = time.monotonic() + time_s
@@ -108,11 +110,11 @@ class _Measuring:
 
     def _timed(self, entrant: Entrant, what: str) -> float:
         entrant.fill()
-        first_s = _slowest([_once(entrant.run)])[0]
-        if _slowest([0.0 if entrant.is_right() else 1.0])[0]:
+        first_s = self._slowest([self._once(entrant.run)])[0]
+        if self._slowest([0.0 if entrant.is_right() else 1.0])[0]:
             raise VolaryError(f"{what}: the result is wrong on a rank")
         repeats = min(MOST_REPEATS, max(LEAST_REPEATS, int(self._way_s / first_s)))
-        return statistics.median(_slowest([_once(entrant.run) for _ in range(repeats)]))
+        return statistics.median(self._slowest([self._once(entrant.run) for _ in range(repeats)]))
 
     def _takes_too_long(self, known: dict[int, dict[str, float]], size_bytes: int) -> bool:
         """By what the size before took; the first is always measured."""
@@ -120,28 +122,26 @@ class _Measuring:
             return False
         last = max(known)
         expected_s = sum(known[last].values()) * size_bytes / last * (1 + LEAST_REPEATS)
-        return bool(_slowest([expected_s - (self._end - time.monotonic())])[0] > 0)
+        return bool(self._slowest([expected_s - (self._end - time.monotonic())])[0] > 0)
 
     def _fits(self, size_bytes: int) -> bool:
         needed = COPIES * size_bytes * self._sharers
-        return bool(_slowest([needed - MEMORY_SHARE * available_bytes()])[0] <= 0)
+        return bool(self._slowest([needed - MEMORY_SHARE * available_bytes()])[0] <= 0)
 
+    def _once(self, run: Callable[[], None]) -> float:
+        with peers_needed():
+            distributed.barrier(group=self._process_group)
+            begun = time.perf_counter()
+            run()
+        return time.perf_counter() - begun
 
-def _once(run: Callable[[], None]) -> float:
-    with peers_needed():
-        distributed.barrier()
-        begun = time.perf_counter()
-        run()
-    return time.perf_counter() - begun
-
-
-def _slowest(values: Sequence[float]) -> list[float]:
-    """Each value's largest over all ranks: so that all decide alike."""
-    shared = torch.tensor(values, dtype=torch.float64)
-    with peers_needed():
-        distributed.all_reduce(shared, op=distributed.ReduceOp.MAX)
-    found: list[float] = shared.tolist()
-    return found
+    def _slowest(self, values: Sequence[float]) -> list[float]:
+        """Each value's largest over all ranks: so that all decide alike."""
+        shared = torch.tensor(values, dtype=torch.float64)
+        with peers_needed():
+            distributed.all_reduce(shared, op=distributed.ReduceOp.MAX, group=self._process_group)
+        found: list[float] = shared.tolist()
+        return found
 
 
 def _ours(times: dict[str, dict[int, dict[str, float]]]) -> dict[str, dict[int, dict[str, float]]]:

@@ -14,18 +14,18 @@ from volary.comm.collectives.all_gather import ALGORITHMS as GATHERING
 from volary.comm.collectives.broadcast import ALGORITHMS as BROADCASTING
 from volary.comm.collectives.reduce import ALGORITHMS as REDUCING
 from volary.comm.collectives.reduce_scatter import ALGORITHMS as SCATTERING
-from volary.comm.links import Links
 from volary.comm.routes import ROOM
-from volary.comm.routes._base import Shape
+from volary.comm.routes._base import BufferShape
 from volary.comm.routes._choose import choose
 from volary.comm.routes._segments import SharedSum
+from volary.comm.topology.links import Links
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.bench.meeting import Ranks
-    from volary.comm.topology import Topology
+    from volary.bench.meeting import BenchRanks
+    from volary.comm.topology.topology import Topology
 
 TORCH = "torch"  # torch's own collective
 SHARED = "shared"  # in place, in the memory that ranks of one machine share
@@ -55,10 +55,11 @@ class Entrant:
 class Field:
     """What competes. Used alike on all ranks; root of what has one is rank 0."""
 
-    def __init__(self, ranks: Ranks, topology: Topology) -> None:
+    def __init__(self, ranks: BenchRanks, topology: Topology) -> None:
         self._ranks, self._topology = ranks, topology
         self._rank, self._world_size = ranks.rank, ranks.world_size
-        self._links = Links(ranks.rank, ranks.world_size)
+        self._links = Links(ranks.group())
+        self._process_group = self._links.group.process_group
 
     def names(self, collective: str) -> list[str]:
         """The ways of a collective, torch's own first."""
@@ -83,7 +84,7 @@ class Field:
         return True
 
     def _shared(self, numel: int) -> Entrant:
-        memory = SharedSum(self._ranks.bulletin(), [_shape(numel)], MEETING_TIMEOUT_S)
+        memory = SharedSum(self._ranks.group().bulletin, [_shape(numel)], MEETING_TIMEOUT_S)
         return Entrant(
             lambda: self._fill(memory.mine(0)),
             memory.sum_up,
@@ -91,7 +92,7 @@ class Field:
         )
 
     def _routed(self, name: str, numel: int) -> Entrant:
-        route = ROOM.load(name)().build(self._ranks.bulletin(), [_shape(numel)], self._topology)
+        route = ROOM.load(name)().build(self._ranks.group(), [_shape(numel)], self._topology)
         memory = route.memory[0]
         return Entrant(
             lambda: self._fill(memory.contribution),
@@ -101,14 +102,14 @@ class Field:
 
     def _all_reduce(self, values: Tensor, _torch: str) -> Entrant:
         def run() -> None:
-            distributed.all_reduce(values)
+            distributed.all_reduce(values, group=self._process_group)
 
         return Entrant(lambda: self._fill(values), run, lambda: self._holds_sum(values))
 
     def _broadcast(self, values: Tensor, name: str) -> Entrant:
         def run() -> None:
             if name == TORCH:
-                distributed.broadcast(values, 0)
+                distributed.broadcast(values, group=self._process_group, group_src=0)
             else:
                 broadcast(self._links, values, 0, self._topology, name)
 
@@ -117,7 +118,7 @@ class Field:
     def _reduce(self, values: Tensor, name: str) -> Entrant:
         def run() -> None:
             if name == TORCH:
-                distributed.reduce(values, 0)
+                distributed.reduce(values, group=self._process_group, group_dst=0)
             else:
                 reduce(self._links, values, 0, self._topology, name)
 
@@ -129,7 +130,7 @@ class Field:
 
         def run() -> None:
             if name == TORCH:
-                _torchs("reduce_scatter_single", "reduce_scatter_tensor")(found, values)
+                _torchs("reduce_scatter_single", "reduce_scatter_tensor")(found, values, group=self._process_group)
             else:
                 reduce_scatter(self._links, values, self._topology, name)
 
@@ -146,7 +147,7 @@ class Field:
 
         def run() -> None:
             if name == TORCH:
-                _torchs("all_gather_single", "all_gather_into_tensor")(values, apart)
+                _torchs("all_gather_single", "all_gather_into_tensor")(values, apart, group=self._process_group)
             else:
                 all_gather(self._links, values, self._topology, name)
 
@@ -179,8 +180,8 @@ def _parts(one_share: Tensor, owner: int) -> Iterator[tuple[Tensor, int]]:
         yield one_share[start : start + size], (number + owner) % _MARKS
 
 
-def _shape(numel: int) -> Shape:
-    return Shape(numel, torch.float32, torch.device("cpu"))
+def _shape(numel: int) -> BufferShape:
+    return BufferShape(numel, torch.float32, torch.device("cpu"))
 
 
 def _torchs(name: str, formerly: str) -> Callable[..., Any]:

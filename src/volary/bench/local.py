@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import IO
 
-from volary.engine.local import cores_here
+from volary.run.machine.cores import cores_here
 
 OTHERS_WITHIN_S = 5.0  # once one rank failed, the others get this long to say what they saw
 _LOOK_S = 0.05

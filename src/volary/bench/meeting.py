@@ -22,38 +22,38 @@ from typing import Any
 
 import torch
 
-from volary.comm import group
-from volary.comm.board import Board
-from volary.comm.server import KeyedServer
-from volary.comm.store import KeyedStore
+from volary.comm.control.board import Board
+from volary.comm.control.server import KeyedServer
+from volary.comm.control.store import KeyedStore
+from volary.comm.groups.group import Group, join, leave
 from volary.errors import PeerLost
 from volary.placement import Place
 from volary.placement._file_board import FileBoard
 from volary.run.owner import require_private
-from volary.train.bulletin import Bulletin
+from volary.train.member.bulletin import BoardBulletin
 
 MEET_TIMEOUT_S = 60.0
 _AGAIN_S = 0.05
 _KEY_BYTES = 32
 
 
-class Ranks:
-    """The ranks that have met: torch's default group, and the store that it was made at."""
+class BenchRanks:
+    """The ranks that have met."""
 
-    def __init__(self, place: Place, store: KeyedStore) -> None:
-        self.rank, self.world_size = place.rank, place.world_size
-        self._store, self._bulletins = store, 0
+    def __init__(self, whole: Group) -> None:
+        self.rank, self.world_size = whole.rank, whole.size
+        self._whole, self._groups = whole, 0
 
-    def bulletin(self) -> Bulletin:
-        """A bulletin that nobody has written on; all ranks ask for theirs in the same order."""
-        self._bulletins += 1
-        return Bulletin(self._store, self.rank, self.world_size, self._bulletins)
+    def group(self) -> Group:
+        """All of them, with a bulletin that nobody has written on; all ranks ask for theirs in the same order."""
+        self._groups += 1
+        return self._whole.within(f"{self._groups}")
 
     def part(self) -> None:
         """Be done. Nobody's group is left while another rank is in its last collective; rank 0, which keeps the board,
         returns last: once each of the others has had its last answer.
         """
-        bulletin = self.bulletin()
+        bulletin = self.group().bulletin
         bulletin.share("end", None)
         bulletin.post("answered", None)
         for rank in range(self.world_size) if self.rank == 0 else ():
@@ -61,7 +61,7 @@ class Ranks:
 
 
 @contextmanager
-def met(place: Place, timeout_s: float) -> Iterator[Ranks]:
+def met(place: Place, timeout_s: float) -> Iterator[BenchRanks]:
     """Be one of the ranks (gloo) while the context lasts.
 
     timeout_s: of every collective. Raises PeerLost if rank 0 does not say where to meet.
@@ -74,9 +74,10 @@ def met(place: Place, timeout_s: float) -> Iterator[Ranks]:
         said = _read(board, entry)
         store = KeyedStore.at(said["host"], said["port"], _key(place, said))
         leaving.callback(store.close)
-        group.join(store, place.rank, place.world_size, torch.device("cpu"), timeout_s, place.address)
-        leaving.callback(group.leave)
-        ranks = Ranks(place, store)
+        bulletin = BoardBulletin(store, place.rank, place.world_size, 1)
+        whole = join(store, bulletin, torch.device("cpu"), timeout_s, place.address)
+        leaving.callback(leave)
+        ranks = BenchRanks(whole)
         yield ranks
         ranks.part()
 

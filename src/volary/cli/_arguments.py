@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from volary.errors import RunError
+from volary.errors import BadInput, RunError
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
@@ -39,7 +39,7 @@ class RunName(click.ParamType["RunDirectory"]):
         return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 
 
-class Override(click.ParamType[str]):
+class OverrideType(click.ParamType[str]):
     """A setting changed for one run: `optimizer.lr=0.05`; the session says what is wrong with it."""
 
     name = "name=value"
@@ -92,12 +92,27 @@ def _runs_before(ctx: click.Context) -> list[RunDirectory]:
     return found
 
 
+def checked(folder: Path) -> Path:
+    """The folder of runs that was asked for. Raises BadInput for one that is missing, but not for the default one."""
+    default = click.get_current_context().get_parameter_source("folder") is click.core.ParameterSource.DEFAULT
+    if not folder.is_dir() and (folder.exists() or not default):
+        why = "is a file" if folder.exists() else "there is no such folder"
+        raise BadInput(f"--folder {folder}: {why}; accepted: a folder of runs, by default {RUNS_FOLDER}")
+    return folder
+
+
 run = click.argument("run", type=RunName())
+folder = click.option(
+    "--folder", type=click.Path(path_type=Path), default=RUNS_FOLDER, show_default=True, help="Where to look."
+)
 session = click.argument("session", type=click.Path(path_type=Path))
-overrides = click.argument("overrides", nargs=-1, type=Override(), metavar="[NAME=VALUE]...")
+overrides = click.argument("overrides", nargs=-1, type=OverrideType(), metavar="[NAME=VALUE]...")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 trust = click.option("--trust", is_flag=True, help="Run code that is named by a file of another user's.")
 quiet = click.option("--quiet", "-q", is_flag=True, help="Only the last line, and errors.")
+log = click.option(
+    "--log", multiple=True, metavar="LOGGER", help="Copy the run to a logger meanwhile (see `volary log`)."
+)
 checkpoint = click.option(
     "--checkpoint",
     "which",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from volary.cli._output import remark
 from volary.errors import RunError
 from volary.run.checkpoints import Checkpoints, Manifest
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.reader import RunReader
 
 
 def choose(directory: RunDirectory, which: str | None) -> Manifest:

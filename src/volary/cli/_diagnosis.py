@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from volary.cli._machine import Machine, Torch
+from volary.cli._machine import Machine, TorchBuild
 from volary.cli._settings import choices
-from volary.comm import ears
+from volary.comm.groups import ears
 from volary.engine import ROOM as ENGINES
 from volary.lab.errors import LabError
 from volary.lab.needs import needs_user_namespace
@@ -62,7 +62,7 @@ def _cores(machine: Machine) -> str:
     return f"{usable} core{'s' * (usable != 1)}{of}{quota}"
 
 
-def _several_workers(torch: Torch) -> Finding:
+def _several_workers(torch: TorchBuild) -> Finding:
     what = "several workers on this machine"
     if not torch.backends["gloo"]:
         return Finding(what, "no", "this torch has no gloo, the transport between workers on CPUs")
@@ -80,7 +80,7 @@ def _engines(workers: int) -> Iterator[Finding]:
         yield Finding(f"engine={name}", "no" if refusal else "yes", refusal or f"{workers} workers, one a core")
 
 
-def _cuda(machine: Machine, torch: Torch) -> Finding:
+def _cuda(machine: Machine, torch: TorchBuild) -> Finding:
     what = "train.device=cuda"
     if torch.built_for != "cpu" and torch.accelerators:
         nccl = "with nccl" if torch.backends["nccl"] else "without nccl: one worker only"
@@ -94,7 +94,7 @@ def _cuda(machine: Machine, torch: Torch) -> Finding:
     return Finding(what, "no", f"this torch is built for {torch.built_for} but sees no device")
 
 
-def _precision(torch: Torch) -> Finding:
+def _precision(torch: TorchBuild) -> Finding:
     what = "train.precision"
     if torch.built_for == "cpu" or not torch.accelerators:
         return Finding(what, "limited", "fp32 and bf16; fp16 needs a CUDA device")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from volary.cli._output import say_json
 from volary.errors import Stopped
-from volary.monitor.console import Console
+from volary.monitor.terminal.console import Console
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.reader import RunReader
 
 if TYPE_CHECKING:
     from volary.driver.ending import Ending

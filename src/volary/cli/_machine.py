@@ -16,7 +16,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
-class Torch:
+class TorchBuild:
     """What torch was built with and sees. built_for: cpu, or the version of CUDA. accelerators: their names."""
 
     version: str
@@ -45,7 +45,7 @@ class Machine:
     open_files: tuple[int, int]
     locked_memory: tuple[int, int]
     nvidia_devices: int
-    torch: Torch | None
+    torch: TorchBuild | None
 
 
 def look() -> Machine:
@@ -96,7 +96,7 @@ def _size(folder: Path) -> int | None:
         return None
 
 
-def _torch() -> Torch | None:
+def _torch() -> TorchBuild | None:
     try:
         import torch
         import torch.distributed as dist
@@ -107,7 +107,7 @@ def _torch() -> Torch | None:
     if torch.backends.mps.is_available():
         names.append("Apple MPS")
     there = dist.is_available()
-    return Torch(
+    return TorchBuild(
         version=torch.__version__,
         built_for=f"CUDA {torch.version.cuda}" if torch.version.cuda else "cpu",
         accelerators=names,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ def cli() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status; what went wrong is said on stderr, in a sentence."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # curves where the terminal has no such characters
     # --debug is read here, so that it also shows errors that parsing itself raises
     status = _guarded(list(arguments), debug="--debug" in arguments)
     try:

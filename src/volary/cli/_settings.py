@@ -7,8 +7,8 @@ from dataclasses import is_dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from volary.session import Choice, Period, Session
-from volary.session.fields import settings_of
-from volary.session.words import choice_in
+from volary.session.reading.fields import settings_of
+from volary.session.reading.words import choice_in
 
 
 def settings(section: type = Session, path: str = "") -> Iterator[tuple[str, Any]]:

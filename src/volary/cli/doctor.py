@@ -14,7 +14,7 @@ from volary.cli._output import say, say_json, say_pairs, say_table
 
 if TYPE_CHECKING:
     from volary.cli._machine import Machine
-    from volary.comm.listeners import Listener
+    from volary.comm.groups.listeners import ListeningSocket
     from volary.run.directory import RunDirectory
 
 
@@ -77,7 +77,7 @@ def _ranges(cores: list[int]) -> str:
 
 
 def _sockets(run: RunDirectory, as_json: bool) -> None:
-    from volary.comm.listeners import listeners
+    from volary.comm.groups.listeners import listeners
 
     found = listeners(_pids(run)) if run.is_live() else []
     if as_json:
@@ -95,13 +95,13 @@ def _sockets(run: RunDirectory, as_json: bool) -> None:
     )
 
 
-def _cells(each: Listener) -> tuple[str, ...]:
+def _cells(each: ListeningSocket) -> tuple[str, ...]:
     reach = "BEYOND LOOPBACK" if each.beyond_loopback else "this machine alone"
     return str(each.pid), each.address, str(each.port), reach
 
 
 def _pids(run: RunDirectory) -> list[int]:
-    from volary.run.reader import RunReader
+    from volary.run.database.reader import RunReader
 
     with RunReader(run) as reader:
         info = reader.info()

@@ -43,9 +43,10 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
     if WEIGHTS in manifest.files:
         weights = read(folder, manifest, WEIGHTS)
     else:
-        from volary.train.weights import saved_weights
+        from volary.train.state.weights import SavedWeights, packed_weights
 
-        weights = saved_weights(folder, manifest)
+        saved = SavedWeights(folder, manifest)
+        weights = packed_weights({name: saved.whole(name) for name in saved})
     weights = labelled(weights, _labels(run, manifest.step))
     replace_file(Disk(), file, weights)
     if as_json:
@@ -57,7 +58,7 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
 def _labels(run: RunDirectory, step: int) -> dict[str, str]:
     """What the file says a year later: which network this is, how far it was trained, in which session."""
     import volary
-    from volary.run.reader import RunReader
+    from volary.run.database.reader import RunReader
     from volary.session import Session
     from volary.session.resolved import flow, plain
 

@@ -16,18 +16,19 @@ if TYPE_CHECKING:
 
 @click.command()
 @_arguments.run
+@_arguments.overrides
 @_arguments.trust
 @click.option("--workers", "-n", type=click.IntRange(1), default=1, show_default=True, help="How many.")
 @_arguments.quiet
-def join(run: RunDirectory, trust: bool, workers: int, quiet: bool) -> None:
-    """Train in RUN, which somebody else has started on this machine, with more workers.
+def join(run: RunDirectory, overrides: tuple[str, ...], trust: bool, workers: int, quiet: bool) -> None:
+    """Train in RUN, which somebody else has started, with more workers: on this machine, or as `engine=NAME` says.
 
     They take its current parameters and start. Ctrl-C: they finish the current work and disconnect; the run continues.
     """
     refuse_foreign(run.path, run.session, trust=trust)
 
-    from volary.driver.join import join as take_part
+    from volary.driver.servers.join import join as take_part
 
-    ranks, ended = take_part(run, workers)
+    ranks, ended = take_part(run, workers, overrides)
     if not quiet:
         say(f"rank {', '.join(map(str, ranks))} left {run.name}{', which has ended' if ended else ''}")

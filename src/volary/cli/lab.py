@@ -17,7 +17,7 @@ from volary.errors import BadInput
 
 if TYPE_CHECKING:
     from volary.lab import Lab
-    from volary.lab.measure import Carried
+    from volary.lab.measure import Throughput
 
 _RATE = "100mbit, 2.5gbit or unlimited"
 
@@ -93,14 +93,14 @@ def _train(
 ) -> int:
     """What `volary train` or `volary resume` with these words does, on all hosts of the lab."""
     from volary.cli._ending import conclude, console
-    from volary.lab.training import Training, train
+    from volary.lab.training import LabTraining, train
 
     command = import_module(f"volary.cli.{verb}")
     found: dict[str, Any] = getattr(command, verb).make_context(f"volary {verb}", list(words)).params
     quiet, as_json = found.pop("quiet"), found.pop("as_json")
     if found.pop("anew", False):
         raise BadInput("a lab resumes a run from its newest whole checkpoint; --anew is for `volary resume` alone")
-    training = Training(**found)
+    training = LabTraining(**found)
     ending = train(
         lab,
         training,
@@ -128,7 +128,7 @@ def _measure(lab: Lab) -> int:
     from volary.lab.measure import measure
     from volary.lab.rates import shown
 
-    def cells(carried: Carried) -> tuple[str, ...]:
+    def cells(carried: Throughput) -> tuple[str, ...]:
         share = f"{carried.bits_per_s / carried.limit:.3f}" if carried.limit else "-"
         return carried.what, f"{carried.bits_per_s / 1e6:.1f}", shown(carried.limit), share
 

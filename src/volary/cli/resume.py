@@ -1,4 +1,4 @@
-"""Resume a run from its newest whole checkpoint."""
+"""Resume a run from its newest checkpoint, with other settings too."""
 
 from __future__ import annotations
 
@@ -15,15 +15,30 @@ if TYPE_CHECKING:
 
 @click.command()
 @_arguments.run
+@_arguments.overrides
 @_arguments.trust
 @click.option("--anew", is_flag=True, help="Where no checkpoint is whole: begin at step 0, and keep them aside.")
 @_arguments.quiet
 @_arguments.as_json
-def resume(run: RunDirectory, trust: bool, anew: bool, quiet: bool, as_json: bool) -> int:
-    """Resume RUN (a name in `runs/`, or a path) with the settings that it has."""
+@_arguments.log
+def resume(
+    run: RunDirectory,
+    overrides: tuple[str, ...],
+    trust: bool,
+    anew: bool,
+    quiet: bool,
+    as_json: bool,
+    log: tuple[str, ...],
+) -> int:
+    """Resume RUN (a name in `runs/`, or a path), with settings changed as in `optimizer.lr=0.05`.
+
+    A finished run is resumed if it becomes longer: `train.epochs=20`.
+    """
     refuse_foreign(run.path, run.session, trust=trust)
 
     from volary.cli._ending import conclude, console
-    from volary.driver.start import resume as go_on
+    from volary.driver.resume import resume as resume_run
+    from volary.loggers._beside import logged_beside
 
-    return conclude(go_on(run, console(quiet, as_json), anew=anew), as_json)
+    with logged_beside(console(quiet, as_json), log) as watcher:
+        return conclude(resume_run(run, watcher, overrides, anew=anew), as_json)

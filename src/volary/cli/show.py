@@ -1,4 +1,4 @@
-"""Show a run: progress, metrics, time, checkpoints."""
+"""Show a run: progress, curves, metrics, time, checkpoints."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from volary.cli import _arguments
 from volary.cli._output import say, say_json, say_pairs, say_table
+from volary.cli._plot import say_plot
 
 if TYPE_CHECKING:
     from volary.monitor.account import Account
@@ -15,27 +16,36 @@ if TYPE_CHECKING:
 
 EVALUATIONS_SHOWN = 10
 MEMBERS_SHOWN = 10
+SPARKLINE_WIDTH = 40
+CURVES_SHOWN = 20
+METRICS_SHOWN = 12
 _STATES = {"lost": "lost: it was running, and its driver is gone", "new": "new: nothing has started yet"}
 
 
 @click.command()
 @_arguments.run
 @click.option("--verify", is_flag=True, help="Compare the checkpoints with their checksums: reads them whole.")
+@click.option("--plot", metavar="METRIC", help="Draw the curve of a metric (loss, accuracy, lr, samples_per_s, ...).")
 @_arguments.as_json
-def show(run: RunDirectory, verify: bool, as_json: bool) -> None:
+def show(run: RunDirectory, verify: bool, plot: str | None, as_json: bool) -> None:
     """Show RUN, while it runs or after."""
     from volary.monitor.account import account
 
+    if plot is not None:
+        say_plot([run], plot, as_json=as_json)
+        return
     found = account(run, verify)
     if as_json:
         say_json(found.as_dict())
         return
     say_pairs(_head(found))
+    _say_curves(found)
     _say_metrics(found)
     _say_times(found)
     _say_ways(found)
     _say_counted(found)
     _say_members(found)
+    _say_changes(found)
     _say_checkpoints(found)
     _say_corrupt(found)
     _say_warnings(found)
@@ -44,7 +54,7 @@ def show(run: RunDirectory, verify: bool, as_json: bool) -> None:
 
 
 def _head(found: Account) -> list[tuple[str, str]]:
-    from volary.driver.diverged import advice
+    from volary.driver.watching.diverged import advice
     from volary.monitor.wording import clean, duration, measured, moment, number, place
     from volary.run.resuming import resuming
 
@@ -62,6 +72,10 @@ def _head(found: Account) -> list[tuple[str, str]]:
     ]
     if found.started_at:
         rows.append(("started", moment(found.started_at)))
+    if found.said.tags:
+        rows.append(("tags", ", ".join(found.said.tags)))
+    if found.said.note:
+        rows.append(("note", clean(found.said.note)))
     if digest.route:
         rows.append(("exchange", clean(digest.route)))
     if digest.best:
@@ -73,6 +87,23 @@ def _head(found: Account) -> list[tuple[str, str]]:
     return rows
 
 
+def _say_curves(found: Account) -> None:
+    from volary.monitor.terminal.sparkline import sparkline
+    from volary.monitor.wording import clean, number
+
+    if not found.curves:
+        return
+    say()
+    rows = []
+    for curve in found.curves[:CURVES_SHOWN]:
+        values = [point.mean for point in curve.points]
+        figures = values[0], values[-1], *(point.mean for point in curve.extremes())
+        rows.append((clean(curve.label), sparkline(values, SPARKLINE_WIDTH), *map(number, figures)))
+    say_table(("curve", "", "first", "newest", "least", "most"), rows)
+    if (more := len(found.curves) - CURVES_SHOWN) > 0:
+        say(f"and {more} more: --json, or --plot METRIC")
+
+
 def _say_metrics(found: Account) -> None:
     from volary.monitor.wording import clean, number
 
@@ -80,6 +111,7 @@ def _say_metrics(found: Account) -> None:
         return
     first = found.digest.metric
     names = sorted({name for _, values in found.metrics for name in values}, key=lambda name: (name != first, name))
+    names = names[:METRICS_SHOWN]
     shown = found.metrics[-EVALUATIONS_SHOWN:]
     left_out = len(found.metrics) - len(shown)
     say("\nevaluations" + (f", the newest {len(shown)} of {len(found.metrics)}" if left_out else ""))
@@ -130,6 +162,15 @@ def _say_members(found: Account) -> None:
         say("\ncame and went")
     for event in found.members[-MEMBERS_SHOWN:]:
         say(f"{moment(event.at)}  {membership(event)}")
+
+
+def _say_changes(found: Account) -> None:
+    from volary.monitor.wording import changed
+
+    if found.changes:
+        say("\nsettings changed when the run was resumed")
+    for event in found.changes:
+        say(changed(event))
 
 
 def _say_checkpoints(found: Account) -> None:

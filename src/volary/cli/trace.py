@@ -16,9 +16,9 @@ from volary.errors import BadInput
 
 if TYPE_CHECKING:
     from volary.monitor.trace import Journey
+    from volary.run.database.reader import RunReader
+    from volary.run.database.spans import Span
     from volary.run.directory import RunDirectory
-    from volary.run.reader import RunReader
-    from volary.run.spans import Span
 
 FILE = "trace.json"
 JOURNEYS_SHOWN = 30
@@ -37,8 +37,8 @@ def trace(run: RunDirectory, out: Path | None, steps: str, rank: int | None, as_
     Guide: docs/trace.md.
     """
     from volary.monitor.trace import journeys, to_json
+    from volary.run.database.reader import RunReader
     from volary.run.disk import Disk, replace_file
-    from volary.run.reader import RunReader
 
     file = out or run.path / FILE
     if out is not None and out.exists():

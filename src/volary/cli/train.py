@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from volary.cli import _arguments
 from volary.run.owner import refuse_foreign
+
+if TYPE_CHECKING:
+    from volary.session import Session
 
 
 @click.command()
@@ -16,7 +21,19 @@ from volary.run.owner import refuse_foreign
 @_arguments.trust
 @_arguments.quiet
 @_arguments.as_json
-def train(session: Path, overrides: tuple[str, ...], trust: bool, quiet: bool, as_json: bool) -> int:
+@_arguments.log
+@click.option("--ui", "with_page", is_flag=True, help="Serve the page of the run's folder meanwhile.")
+@click.option("--dry-run", is_flag=True, help="Print what the engine would run, and start nothing.")
+def train(
+    session: Path,
+    overrides: tuple[str, ...],
+    trust: bool,
+    quiet: bool,
+    as_json: bool,
+    log: tuple[str, ...],
+    with_page: bool,
+    dry_run: bool,
+) -> int:
     """Train the session file SESSION, with settings changed as in `optimizer.lr=0.05`.
 
     Ctrl-C once finishes the step and writes a checkpoint; twice stops now.
@@ -26,8 +43,29 @@ def train(session: Path, overrides: tuple[str, ...], trust: bool, quiet: bool, a
     from volary.session import Session
 
     found = Session.read(session, overrides)
+    if dry_run:
+        _show_commands(found)
+        return 0
 
     from volary.cli._ending import conclude, console
     from volary.driver.start import start
+    from volary.loggers._beside import logged_beside
 
-    return conclude(start(found, console(quiet, as_json)), as_json)
+    with ExitStack() as beside:
+        if with_page:
+            from volary.cli._output import remark
+            from volary.page.beside import served_beside
+
+            remark(f"page      {beside.enter_context(served_beside(Path(found.run.folder)))}#/newest")
+        watcher = beside.enter_context(logged_beside(console(quiet, as_json), log))
+        return conclude(start(found, watcher), as_json)
+
+
+def _show_commands(session: Session) -> None:
+    """The command lines on stdout, what each of them is for beside them."""
+    from volary.cli._output import remark, say
+    from volary.driver.planned import planned
+
+    for what, command in planned(session):
+        remark(f"# {what}")
+        say(command)

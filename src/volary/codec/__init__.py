@@ -1,5 +1,5 @@
-"""Tensors to few bytes and back. One file per codec; its name is the setting's value. Guide: docs/codecs.md"""
+"""In how many bytes gradients travel. One file per codec; its name is the setting's value. Guide: docs/codecs.md"""
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "CODEC", protocol="volary.codec._base:Codec")
+ROOM = Room(__name__, "CODEC", protocol="volary.codec._base:Codec", by_pattern="volary.codec._patterns:Patterns")

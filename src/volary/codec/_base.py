@@ -1,61 +1,160 @@
-"""What every codec is: tensors to few bytes and back."""
+"""What every codec is: how gradients travel. Most encode them; some choose among others, layer by layer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Codec(Protocol):
-    """A codec's settings, and how it encodes values of 32 bits; where they are is where frames are.
+@dataclass(frozen=True)
+class Layer:
+    """Parameters that travel in one way, as plain data.
 
-    lossless: what is decoded is what was encoded. by_rows: it encodes matrices, whole rows of one parameter; otherwise
-    any run of values, as one row. block: values that are encoded on their own, where it is not by rows: the frame of
-    many values is the frames of its blocks, one after the other, and the last block may be smaller. feedback: what a
-    frame lost is added to the next values (error feedback), by whoever uses the codec. momentum: of what waits for its
-    turn, 0 for none (momentum correction, Lin et al. 2018, arXiv:1712.01887, section 3.2).
+    values: of all of them. rows, columns: of the one that is a matrix. encodable: it can be encoded. products: how many
+    products of two vectors the gradient is the sum of, on one worker and in one step; None: it is no such sum, or it is
+    not known yet. factor_values: of the two vectors of one product.
     """
 
-    lossless: ClassVar[bool]
-    by_rows: ClassVar[bool]
-    block: ClassVar[int]
+    names: tuple[str, ...]
+    values: int
+    rows: int
+    columns: int
+    encodable: bool
+    products: float | None = None
+    factor_values: int = 0
+
+
+@dataclass(frozen=True)
+class Option:
+    """A codec that a layer may take, and what is expected of it in a step: bytes on a link, seconds of all."""
+
+    codec: Codec
+    name: str
+    link_bytes: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Codec:
+    """A codec's settings. Defaults are those of one that always travels in the same representation.
+
+    representation: a file of `volary.exchange.representations`; empty: it chooses among others.
+    """
+
+    representation: ClassVar[str] = ""
+
+    @property
+    def name(self) -> str:
+        """Its file's."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it depends on what the first steps show: until then gradients travel as they are."""
+        return len(self.leaves()) > 1
+
+    @property
+    def follows(self) -> bool:
+        """Whether it chooses again when the links change."""
+        return False
+
+    @property
+    def exact(self) -> bool:
+        """Whether all travels as it is."""
+        return all(one.representation == "exact" for one in self.leaves())
+
+    @property
+    def equal(self) -> bool:
+        """Whether all workers hear the same, so that replicas stay equal."""
+        return True
+
+    @property
+    def needs_gradients(self) -> bool:
+        """Whether nothing but gradients can travel so."""
+        return False
 
     @property
     def feedback(self) -> bool:
-        """Whether errors are kept."""
-        ...
-
-    @property
-    def momentum(self) -> float:
-        """Of what waits, in [0, 1)."""
-        ...
+        """Whether what a frame lost is added to the next values (error feedback), by whoever uses the codec."""
+        return False
 
     def at(self, samples: int) -> Codec:
         """The codec to use once the run has seen so many samples: itself, but for a warm-up."""
-        ...
+        return self
 
+    def of(self, parameter: str) -> Codec:
+        """The codec of the parameter called so: itself, but where codecs are given by name."""
+        return self
+
+    def leaves(self) -> Sequence[Codec]:
+        """What a layer may travel by; as it is comes first if there is a choice."""
+        return (self,)
+
+    def fits(self, layer: Layer) -> bool:
+        """Whether the layer's gradient can travel by this one; otherwise it travels as it is."""
+        return True
+
+    def pick(self, layer: Layer, options: Sequence[Option]) -> tuple[Option, str]:
+        """Of what fits the layer, in the order of `leaves`, the one to take, and for people why."""
+        return options[0], "as set"
+
+    def patterns(self) -> Iterable[str]:
+        """Those by which it finds a parameter's codec."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameCodec(Codec, ABC):
+    """Encodes values of 32 bits to frames and back; where values are, there are their frames.
+
+    lossless: what is decoded is what was encoded. by_rows: it encodes matrices, whole rows of one parameter; otherwise
+    any run of values, as one row. block: values that are encoded on their own, where it is not by rows: the frame of
+    many values is the frames of its blocks, one after the other, and the last block may be smaller.
+    """
+
+    representation: ClassVar[str] = "frames"
+    lossless: ClassVar[bool] = False
+    by_rows: ClassVar[bool] = False
+    block: ClassVar[int] = 1
+
+    @property
+    def momentum(self) -> float:
+        """Of what waits for its turn, in [0, 1) (momentum correction, Lin et al. 2018, arXiv:1712.01887, 3.2)."""
+        return 0.0
+
+    def at(self, samples: int) -> FrameCodec:
+        """See `Codec.at`."""
+        return self
+
+    def fits(self, layer: Layer) -> bool:
+        """See `Codec.fits`."""
+        return layer.encodable
+
+    @abstractmethod
     def frame_bytes(self, rows: int, columns: int) -> int:
         """Bytes of a frame of (rows, columns) values: known without the values, so that it can be awaited."""
-        ...
 
     def memory_values(self, rows: int, columns: int) -> int:
         """Values of 32 bits that the codec remembers from one frame of the same values to the next."""
-        ...
+        return 0
 
+    @abstractmethod
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
         """Write the frame of `values` (rows, columns) to `frame` (frame_bytes,), of uint8.
 
         memory: (memory_values,), of float32; zeros at first, and changed. Returns whether all values were finite; if
         not, neither frame nor memory mean anything.
         """
-        ...
 
+    @abstractmethod
     def decode(self, frame: Tensor, out: Tensor) -> None:
         """Write the values of a frame to `out` (rows, columns)."""
-        ...
 
+    @abstractmethod
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
         """Add the values of a frame, times `sign` (1 or -1), to `out` (rows, columns): so are encoded pieces summed."""
-        ...

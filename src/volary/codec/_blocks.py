@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from volary.codec._base import Codec
+from volary.codec._base import FrameCodec
 
 
-def blocks_of(codec: Codec, values: Tensor, frame: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def blocks_of(codec: FrameCodec, values: Tensor, frame: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """(blocks (rows, n), their frames (rows, bytes)): views of `values` (any number,) and of their frame."""
     rows, rest = divmod(values.numel(), codec.block)
     cut, end = values.numel() - rest, codec.frame_bytes(1, values.numel() - rest)
@@ -19,6 +19,6 @@ def blocks_of(codec: Codec, values: Tensor, frame: Tensor) -> Iterator[tuple[Ten
         yield values[cut:].view(1, -1), frame[end:].view(1, -1)
 
 
-def changed_blocks(codec: Codec, out: Tensor, frame: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def changed_blocks(codec: FrameCodec, out: Tensor, frame: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """The same for `out` (1, any number): what becomes of the blocks becomes of it."""
     yield from blocks_of(codec, out.view(-1), frame)

@@ -14,21 +14,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from volary.codec._base import Codec
+from volary.codec._base import FrameCodec
 from volary.codec._blocks import blocks_of, changed_blocks
 from volary.codec._kernels import change, compiled, kernel, read, summing_kernel
 
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
-def encode(codec: Codec, values: Tensor, frame: Tensor) -> bool:
+def encode(codec: FrameCodec, values: Tensor, frame: Tensor) -> bool:
     """Write the frame of `values` (1, n); whether all were finite."""
     if compiled(values):
         return bool(_encode(read(values), read(frame, np.uint8), codec.block))
     return all(_encode_rows(rows, frames) for rows, frames in blocks_of(codec, values.view(-1), frame))
 
 
-def decode(codec: Codec, frame: Tensor, out: Tensor) -> None:
+def decode(codec: FrameCodec, frame: Tensor, out: Tensor) -> None:
     """Write the values of a frame to `out` (1, n)."""
     if compiled(out):
         change(out, lambda values: _spread(read(frame, np.uint8), values, codec.block, ONE, True))
@@ -36,7 +36,7 @@ def decode(codec: Codec, frame: Tensor, out: Tensor) -> None:
         add(codec, frame, out.zero_(), 1)
 
 
-def add(codec: Codec, frame: Tensor, out: Tensor, sign: int) -> None:
+def add(codec: FrameCodec, frame: Tensor, out: Tensor, sign: int) -> None:
     """Add the values of a frame, times `sign`, to `out` (1, n)."""
     if compiled(out):
         change(out, lambda values: _spread(read(frame, np.uint8), values, codec.block, np.float32(sign), False))

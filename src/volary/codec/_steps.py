@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from volary.codec._base import Codec
+from volary.codec._base import FrameCodec
 from volary.codec._blocks import blocks_of, changed_blocks
 from volary.codec._kernels import change, compiled, kernel, read
 
@@ -30,7 +30,7 @@ OF_PLACE, OF_FRAME = np.uint32(0x9E3779B1), np.uint32(0x27D4EB2F)
 FIRST, SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
 
 
-def encode(codec: Codec, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
+def encode(codec: FrameCodec, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
     """Write the frame of `values` (1, n) and count it in `memory` (1,); whether all values were finite."""
     if compiled(values):
         return bool(_encode(read(values), read(frame, np.uint8), read(memory), codec.block))
@@ -39,7 +39,7 @@ def encode(codec: Codec, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
     return finite
 
 
-def decode(codec: Codec, frame: Tensor, out: Tensor) -> None:
+def decode(codec: FrameCodec, frame: Tensor, out: Tensor) -> None:
     """Write the values of a frame to `out` (1, n)."""
     if compiled(out):
         change(out, lambda values: _spread(read(frame, np.uint8), values, codec.block, np.float32(1), True))
@@ -47,7 +47,7 @@ def decode(codec: Codec, frame: Tensor, out: Tensor) -> None:
         add(codec, frame, out.zero_(), 1)
 
 
-def add(codec: Codec, frame: Tensor, out: Tensor, sign: int) -> None:
+def add(codec: FrameCodec, frame: Tensor, out: Tensor, sign: int) -> None:
     """Add the values of a frame, times `sign`, to `out` (1, n)."""
     if compiled(out):
         change(out, lambda values: _spread(read(frame, np.uint8), values, codec.block, np.float32(sign), False))

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from volary.codec._base import Codec
+from volary.codec._base import FrameCodec
 from volary.codec._blocks import blocks_of, changed_blocks
 from volary.codec._kernels import change, compiled, kernel, read, summing_kernel
 
@@ -23,7 +23,7 @@ Words = NDArray[np.uint32]
 Values = NDArray[np.float32]
 
 
-def encode(codec: Codec, values: Tensor, frame: Tensor, fixed: float) -> bool:
+def encode(codec: FrameCodec, values: Tensor, frame: Tensor, fixed: float) -> bool:
     """Write the frame of `values` (1, n); the threshold is `fixed`, or each block's own where that is 0. Whether all
     values were finite.
     """
@@ -32,7 +32,7 @@ def encode(codec: Codec, values: Tensor, frame: Tensor, fixed: float) -> bool:
     return all(_encode_rows(rows, frames, fixed) for rows, frames in blocks_of(codec, values.view(-1), frame))
 
 
-def add(codec: Codec, frame: Tensor, out: Tensor, sign: int) -> None:
+def add(codec: FrameCodec, frame: Tensor, out: Tensor, sign: int) -> None:
     """Add the values of a frame, times `sign`, to `out` (1, n)."""
     if compiled(out):
         change(out, lambda values: _add(read(frame, np.uint32), values, codec.block, np.float32(sign)))

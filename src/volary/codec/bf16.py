@@ -5,32 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from volary.codec._base import FrameCodec
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bf16:
+class Bf16(FrameCodec):
     """Each value travels rounded to 8 bits, whatever its size."""
 
-    lossless: ClassVar[bool] = False
-    by_rows: ClassVar[bool] = False
     block: ClassVar[int] = 2
-    momentum: ClassVar[float] = 0.0
 
     feedback: bool = False  # what was rounded off is added to the next values; it is 0.4 % of a value at most
-
-    def at(self, samples: int) -> Bf16:
-        """Always the same."""
-        return self
 
     def frame_bytes(self, rows: int, columns: int) -> int:
         """Two bytes a value, up to a multiple of four."""
         return 4 * -(-rows * columns // 2)
-
-    def memory_values(self, rows: int, columns: int) -> int:
-        """Nothing is remembered."""
-        return 0
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
         """Write them rounded to nearest."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from volary.codec._base import FrameCodec
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -12,19 +14,12 @@ BLOCK = 512  # its scale is 0.8 % of the bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Int8:
+class Int8(FrameCodec):
     """Each value travels as a number of steps; the largest of its block, in magnitude, is 127 of them."""
 
-    lossless: ClassVar[bool] = False
-    by_rows: ClassVar[bool] = False
     block: ClassVar[int] = BLOCK
-    momentum: ClassVar[float] = 0.0
 
     feedback: bool = False  # what rounding took is added to the next values; it is right on average without, too
-
-    def at(self, samples: int) -> Int8:
-        """Always the same."""
-        return self
 
     def frame_bytes(self, rows: int, columns: int) -> int:
         """A byte a value, up to a multiple of four, and 4 bytes a block."""

@@ -5,31 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from volary.codec._base import FrameCodec, Layer
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exact:
+class FullPrecision(FrameCodec):
     """Full precision: what is sent is what was computed."""
 
+    representation: ClassVar[str] = "exact"
     lossless: ClassVar[bool] = True
-    by_rows: ClassVar[bool] = False
-    block: ClassVar[int] = 1
-    feedback: ClassVar[bool] = False
-    momentum: ClassVar[float] = 0.0
 
-    def at(self, samples: int) -> Exact:
-        """Always the same."""
-        return self
+    def fits(self, layer: Layer) -> bool:
+        """Everything travels so."""
+        return True
 
     def frame_bytes(self, rows: int, columns: int) -> int:
         """Four bytes a value."""
         return 4 * rows * columns
-
-    def memory_values(self, rows: int, columns: int) -> int:
-        """Nothing is remembered."""
-        return 0
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
         """Copy them. Values that are not finite travel like all others."""
@@ -51,4 +46,4 @@ class Exact:
         out.add_(frame.view(torch.float32).view(out.shape), alpha=sign)
 
 
-CODEC = Exact
+CODEC = FullPrecision

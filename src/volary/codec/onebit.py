@@ -5,25 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from volary.codec.none import Exact
+from volary.codec._base import FrameCodec
+from volary.codec.none import FullPrecision
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.codec._base import Codec
 
 BLOCK = 1024  # twice as many save 3 % of the bytes, and means of more values fit each of them less
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneBit:
+class OneBit(FrameCodec):
     """The sign of each value travels, and of each block the means of its positive and of its negative values."""
 
-    lossless: ClassVar[bool] = False
-    by_rows: ClassVar[bool] = False
     block: ClassVar[int] = BLOCK
-    momentum: ClassVar[float] = 0.0
 
     warm_up_samples: int = 0  # so many samples of the run's beginning see values travel as they are
     feedback: bool = True  # what signs and means do not tell is added to the next values; off, training is worse
@@ -32,18 +29,14 @@ class OneBit:
         if self.warm_up_samples < 0:
             raise SettingError(f"warm_up_samples is {self.warm_up_samples}; accepted: 0 and above")
 
-    def at(self, samples: int) -> Codec:
+    def at(self, samples: int) -> FrameCodec:
         """Full precision until the warm-up is over."""
-        return Exact() if samples < self.warm_up_samples else self
+        return FullPrecision() if samples < self.warm_up_samples else self
 
     def frame_bytes(self, rows: int, columns: int) -> int:
         """A bit a value and 8 bytes a block."""
         whole, rest = divmod(rows * columns, BLOCK)
         return whole * (8 + BLOCK // 8) + (8 + 4 * -(-rest // 32) if rest else 0)
-
-    def memory_values(self, rows: int, columns: int) -> int:
-        """Nothing is remembered."""
-        return 0
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
         """Write means and signs."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from volary.codec.none import Exact
+from volary.codec._base import FrameCodec
+from volary.codec.none import FullPrecision
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
@@ -13,27 +14,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PowerSgd:
+class PowerSgd(FrameCodec):
     """A matrix becomes its projection on `rank` directions, found by one power iteration that goes on from the last.
 
     Where that would not be smaller, the values travel as they are.
     """
 
-    lossless: ClassVar[bool] = False
     by_rows: ClassVar[bool] = True
-    block: ClassVar[int] = 1
-    feedback: ClassVar[bool] = True
-    momentum: ClassVar[float] = 0.0
+    feedback = True
 
     rank: int = 2  # columns of the thin matrices; more are more exact, and more bytes
 
     def __post_init__(self) -> None:
         if self.rank < 1:
             raise SettingError(f"rank is {self.rank}; accepted: 1 or more")
-
-    def at(self, samples: int) -> PowerSgd:
-        """Always the same."""
-        return self
 
     def frame_bytes(self, rows: int, columns: int) -> int:
         """Four bytes for each of rank * (rows + columns) values."""
@@ -48,7 +42,7 @@ class PowerSgd:
         from volary.codec import _low_rank
 
         if not self._pays(*values.shape):
-            return Exact().encode(values, frame, memory) and bool(values.isfinite().all())
+            return FullPrecision().encode(values, frame, memory) and bool(values.isfinite().all())
         return _low_rank.encode(values, frame, memory)
 
     def decode(self, frame: Tensor, out: Tensor) -> None:
@@ -60,7 +54,7 @@ class PowerSgd:
         from volary.codec import _low_rank
 
         if not self._pays(*out.shape):
-            Exact().add(frame, out, sign)
+            FullPrecision().add(frame, out, sign)
         else:
             _low_rank.add(frame, out, sign)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from volary.codec._base import FrameCodec
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
@@ -12,14 +13,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Threshold:
+class Threshold(FrameCodec):
     """Values beyond the threshold travel as plus or minus the threshold; the rest waits until it has grown."""
 
-    lossless: ClassVar[bool] = False
-    by_rows: ClassVar[bool] = False
     block: ClassVar[int] = 1024
-    feedback: ClassVar[bool] = True
-    momentum: ClassVar[float] = 0.0
+    feedback = True
 
     threshold: float | Literal["auto"] = "auto"  # auto: 0.9 times the root mean square of each block of 1024 values
 
@@ -27,18 +25,10 @@ class Threshold:
         if self.threshold != "auto" and not 1e-30 <= self.threshold <= 1e30:  # as fp32 it is neither 0 nor infinite
             raise SettingError(f"threshold is {self.threshold}; accepted: auto, or from 1e-30 to 1e30")
 
-    def at(self, samples: int) -> Threshold:
-        """Always the same."""
-        return self
-
     def frame_bytes(self, rows: int, columns: int) -> int:
         """Two bits a value, and four bytes a block."""
         blocks, rest = divmod(rows * columns, self.block)
         return blocks * (4 + self.block // 4) + (4 + 4 * -(-rest // 16) if rest else 0)
-
-    def memory_values(self, rows: int, columns: int) -> int:
-        """Nothing is remembered: who uses a codec keeps what waits."""
-        return 0
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
         """Write which values are beyond the threshold."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from volary.codec._base import FrameCodec
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
@@ -14,13 +15,11 @@ FIRST_RATIO = 0.25  # of a warm-up; each stage has a quarter of the one before (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopK:
+class TopK(FrameCodec):
     """The values largest in magnitude of each block travel, exactly; the rest waits for its turn."""
 
-    lossless: ClassVar[bool] = False
-    by_rows: ClassVar[bool] = False
     block: ClassVar[int] = 2**14
-    feedback: ClassVar[bool] = True
+    feedback = True
 
     ratio: float = 0.01  # share of values that travel, at least one of a block
     momentum: float = 0.0  # of values that wait (momentum correction); the optimizer then has none of its own
@@ -48,10 +47,6 @@ class TopK:
         """Six bytes a value that travels."""
         blocks, rest = divmod(rows * columns, self.block)
         return blocks * _bytes(self.count(self.block)) + _bytes(self.count(rest))
-
-    def memory_values(self, rows: int, columns: int) -> int:
-        """Nothing is remembered: who uses a codec keeps what waits."""
-        return 0
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
         """Choose and pack; of equal magnitudes the first."""

@@ -5,6 +5,6 @@ from volary.plugins import Room
 ROOM = Room(
     __name__,
     "CONSISTENCY",
-    planned=("local", "elastic", "gossip", "hogwild"),
+    planned=("elastic", "gossip", "hogwild"),
     protocol="volary.consistency._base:Consistency",
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from volary.server.closing import Step
-from volary.server.messages import Contribution
+from volary.server.protocol.messages import Contribution
+from volary.server.roster.closing import DueUpdate
 
 
-class Alone:
-    """Every contribution is an update of its own once it is held; a `volary.server.closing.Closer`.
+class ImmediateCloser:
+    """Every contribution is an update of its own once it is held; a `volary.server.roster.closing.Closer`.
 
     first: the first clock of every worker. warm_up_samples: until so many are learnt from, one worker learns alone.
     """
@@ -18,13 +18,14 @@ class Alone:
         self._first, self._warm_up_samples = first, warm_up_samples
         self._here: set[int] = set()
         self._next: dict[int, int] = {}
+        self._learner = -1  # who learns alone, until it has gone
         self._not_finite: set[Contribution] = set()
 
     def joined(self, worker: int, now: float) -> None:
         """It begins when it likes; in a warm-up, once that is over."""
         self._here.add(worker)
 
-    def left(self, worker: int, now: float) -> Sequence[Step]:
+    def left(self, worker: int, now: float) -> Sequence[DueUpdate]:
         """Nobody waits for it."""
         self._here.discard(worker)
         self._not_finite = {each for each in self._not_finite if each.worker != worker}
@@ -32,8 +33,11 @@ class Alone:
 
     def next_clock(self, worker: int, now: float) -> int | None:
         """Each worker counts its own."""
-        if self._warm_up_samples > 0 and worker != min(self._here):
-            return None
+        if self._warm_up_samples > 0:
+            if self._learner not in self._here:
+                self._learner = min(self._here)
+            if worker != self._learner:
+                return None
         clock = self._next.get(worker, self._first)
         self._next[worker] = clock + 1
         return clock
@@ -42,20 +46,20 @@ class Alone:
         """Parameters of any age may be read."""
         return 0
 
-    def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[Step]:
+    def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[DueUpdate]:
         """It is not an update yet."""
         if not finite:
             self._not_finite.add(contribution)
         return ()
 
-    def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[Step]:
+    def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[DueUpdate]:
         """It is one, unless it has nothing to add."""
         self._warm_up_samples -= samples
         if samples and contribution not in self._not_finite:
-            return (Step((contribution,), whole=False),)
+            return (DueUpdate((contribution,), whole=False),)
         self._not_finite.discard(contribution)
-        return (Step((), left_out=(contribution,), whole=False),)
+        return (DueUpdate((), left_out=(contribution,), whole=False),)
 
-    def tick(self, now: float) -> Sequence[Step]:
+    def tick(self, now: float) -> Sequence[DueUpdate]:
         """Time alone closes nothing."""
         return ()

@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from volary.server.closing import Closer
+    from volary.server.roster.closing import Closer
+
+
+class Push(Enum):
+    """What leaves a worker at the end of a step."""
+
+    NOTHING = "nothing"
+    GRADIENT = "gradient"  # of all steps since the last push
+    DIFFERENCE = "difference"  # of this worker's parameters to those that it read after the last push
+
+
+@dataclass(frozen=True)
+class Action:
+    """What a worker does in a step. updates: its own optimiser updates its own parameters. push: what leaves then."""
+
+    updates: bool = False
+    push: Push = Push.GRADIENT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +54,22 @@ class Consistency:
         """
         return None
 
+    def at(self, number: int, step_s: float) -> Action:
+        """What a worker does in a step, the same on all workers that keep step.
+
+        number: of the steps since the last push, from 0. step_s: seconds that a step takes, the mean of all workers; 0:
+        nobody knows yet.
+        """
+        return Action()
+
+    def steps(self, step_s: float = 0.0) -> int:
+        """Steps of a contribution: those up to the first in which something is pushed."""
+        return next(number + 1 for number in count() if self.at(number, step_s).push is not Push.NOTHING)
+
     @property
-    def push_every(self) -> int:
-        """How many portions of samples a worker pushes as one contribution."""
-        return 1
+    def pushes(self) -> Push:
+        """What contributions are."""
+        return self.at(self.steps() - 1, 0.0).push
 
     @property
     def fetch_every(self) -> int:
@@ -57,6 +87,6 @@ class Consistency:
         first: the clock that the run begins with. samples: how many were learnt from before. Raises SettingError if a
         setting does not fit the number of workers.
         """
-        from volary.consistency._with_all import WithAll  # reading a session needs no more than the settings
+        from volary.consistency._with_all import SynchronousCloser  # reading a session needs no more than the settings
 
-        return WithAll(first, early=True)
+        return SynchronousCloser(first, early=True)

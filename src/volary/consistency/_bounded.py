@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from volary.consistency._alone import Alone
-from volary.server.closing import Step
-from volary.server.messages import Contribution
+from volary.consistency._alone import ImmediateCloser
+from volary.server.protocol.messages import Contribution
+from volary.server.roster.closing import DueUpdate
 
 
-class Bounded(Alone):
+class BoundedCloser(ImmediateCloser):
     """A worker may begin a clock once all who take part have finished those that are more than `staleness` before it.
 
-    A `volary.server.closing.Closer`. first: the first clock of every worker, and the updates that there were before.
+    A `volary.server.roster.closing.Closer`. first: the first clock of every worker, and the updates that there were
+    before.
     """
 
     def __init__(self, first: int, staleness: int) -> None:
@@ -30,7 +31,7 @@ class Bounded(Alone):
         super().joined(worker, now)
         self._next[worker] = self._finished[worker] = clock
 
-    def left(self, worker: int, now: float) -> Sequence[Step]:
+    def left(self, worker: int, now: float) -> Sequence[DueUpdate]:
         """Nobody waits for it."""
         self._finished.pop(worker, None)
         return super().left(worker, now)
@@ -50,7 +51,7 @@ class Bounded(Alone):
         self._needed = before, number
         return number
 
-    def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[Step]:
+    def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[DueUpdate]:
         """It is an update, unless it has nothing to add."""
         self._updates += 1
         self._newest[contribution.clock] = self._updates

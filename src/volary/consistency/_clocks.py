@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from volary.server.closing import Step
-from volary.server.messages import Contribution
+from volary.server.protocol.messages import Contribution
+from volary.server.roster.closing import DueUpdate
 
 
 @dataclass
@@ -66,11 +66,11 @@ class Clocks:
         """Who takes part and has yet to begin its contribution to the clock that closes next."""
         return [worker for worker in self.here if self._next.get(worker, self._first) <= self.clock]
 
-    def close(self) -> Step:
+    def close(self) -> DueUpdate:
         """Close the clock with all that is finished of it."""
         found = {each: self._begun.pop(each) for each in sorted(self._begun) if each.clock == self.clock}
         self.clock += 1
-        return Step(
+        return DueUpdate(
             tuple(each for each, known in found.items() if known.finished and known.useful),
             dropped=tuple(each for each, known in found.items() if not known.finished),
             left_out=tuple(each for each, known in found.items() if known.finished and not known.useful),

@@ -8,17 +8,17 @@ from dataclasses import replace
 from statistics import median
 
 from volary.consistency._clocks import Clocks
-from volary.server.closing import Step
-from volary.server.messages import Contribution
+from volary.server.protocol.messages import Contribution
+from volary.server.roster.closing import DueUpdate
 
 SEEN = 32  # updates whose times a deadline is made of
 FEWEST = 5  # of them, before there is one
 ROOM = 1.5  # times their median
 
 
-class FirstIn:
+class FirstInCloser:
     """A clock closes once `k` contributions are in, or at a deadline with those there are, at least one; a
-    `volary.server.closing.Closer`.
+    `volary.server.roster.closing.Closer`.
 
     k: None: of all who take part, all but one. deadline_s: seconds since the clock began; None: there is none. With
     `measured` it follows from the times that the newest clocks took to have k contributions.
@@ -45,7 +45,7 @@ class FirstIn:
         """It may be among the first from its next clock on."""
         self._clocks.joined(worker)
 
-    def left(self, worker: int, now: float) -> Sequence[Step]:
+    def left(self, worker: int, now: float) -> Sequence[DueUpdate]:
         """What it finished counts; fewer may now be enough."""
         self._clocks.left(worker)
         return list(self._due(now))
@@ -61,21 +61,21 @@ class FirstIn:
         """All of those before: each clock is one."""
         return clock
 
-    def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[Step]:
+    def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[DueUpdate]:
         """Its loss is known."""
         self._clocks.computed(contribution, finite)
         return ()
 
-    def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[Step]:
+    def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[DueUpdate]:
         """It is in."""
         self._clocks.finished(contribution, samples)
         return list(self._due(now))
 
-    def tick(self, now: float) -> Sequence[Step]:
+    def tick(self, now: float) -> Sequence[DueUpdate]:
         """A deadline may have passed."""
         return list(self._due(now))
 
-    def _due(self, now: float) -> Iterator[Step]:
+    def _due(self, now: float) -> Iterator[DueUpdate]:
         while self._clocks.pending and self._is_due(now):
             if self._began_at is not None:
                 self._took_s.append(now - self._began_at)

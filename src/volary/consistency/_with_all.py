@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from volary.consistency._clocks import Clocks
-from volary.server.closing import Step
-from volary.server.messages import Contribution
+from volary.server.protocol.messages import Contribution
+from volary.server.roster.closing import DueUpdate
 
 
-class WithAll:
-    """A clock closes once everybody who takes part has finished it; a `volary.server.closing.Closer`.
+class SynchronousCloser:
+    """A clock closes once everybody who takes part has finished it; a `volary.server.roster.closing.Closer`.
 
     early: a contribution counts as finished once it is computed, as nobody is lost without the run ending. Slices are
     then updated as their gradients arrive, under the rest of backward.
@@ -23,7 +23,7 @@ class WithAll:
         """From its next clock on it is waited for."""
         self._clocks.joined(worker)
 
-    def left(self, worker: int, now: float) -> Sequence[Step]:
+    def left(self, worker: int, now: float) -> Sequence[DueUpdate]:
         """It is not waited for any more; what it finished counts."""
         self._clocks.left(worker)
         return list(self._due())
@@ -36,23 +36,23 @@ class WithAll:
         """All of those before: each clock is one."""
         return clock
 
-    def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[Step]:
+    def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[DueUpdate]:
         """Its loss is known."""
         self._clocks.computed(contribution, finite)
         if self._early:
             self._clocks.finished(contribution, samples)
         return list(self._due())
 
-    def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[Step]:
+    def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[DueUpdate]:
         """It is held."""
         self._clocks.finished(contribution, samples)
         return list(self._due())
 
-    def tick(self, now: float) -> Sequence[Step]:
+    def tick(self, now: float) -> Sequence[DueUpdate]:
         """Time alone closes nothing."""
         return ()
 
-    def _due(self) -> Iterator[Step]:
+    def _due(self) -> Iterator[DueUpdate]:
         clocks = self._clocks
         while clocks.pending and not clocks.awaited() and all(known.finished for known in clocks.begun()):
             yield clocks.close()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.consistency._alone import Alone
-from volary.consistency._base import Consistency
+from volary.consistency._alone import ImmediateCloser
+from volary.consistency._base import Action, Consistency, Push
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
-    from volary.server.closing import Closer
+    from volary.server.roster.closing import Closer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,13 @@ class Async(Consistency):
         """The next read is of whatever is there, unless it comes between two fetches."""
         return self.fetch_every == 1
 
+    def at(self, number: int, step_s: float) -> Action:
+        """Gradients of so many portions leave as one."""
+        return Action(push=Push.NOTHING if number + 1 < self.push_every else Push.GRADIENT)
+
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
         """Each contribution is an update once it is held."""
-        return Alone(first, self.warm_up_samples - samples)
+        return ImmediateCloser(first, self.warm_up_samples - samples)
 
 
 CONSISTENCY = Async

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from volary.consistency._alone import Alone
+from volary.consistency._alone import ImmediateCloser
 from volary.consistency._base import Consistency
-from volary.consistency._first import FirstIn
+from volary.consistency._first import FirstInCloser
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
-    from volary.server.closing import Closer
+    from volary.server.roster.closing import Closer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +59,9 @@ class Backup(Consistency):
         if self.k is not None and self.k > workers:
             raise SettingError(f"k is {self.k}; accepted: 1 to {workers}, the number of workers")
         if self.epoch is not None:
-            return Alone(first)
+            return ImmediateCloser(first)
         seconds = self.deadline if isinstance(self.deadline, float) else None
-        return FirstIn(first, self.k, seconds, measured=self.deadline == "auto")
+        return FirstInCloser(first, self.k, seconds, measured=self.deadline == "auto")
 
 
 CONSISTENCY = Backup

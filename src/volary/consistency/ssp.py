@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.consistency._base import Consistency
-from volary.consistency._bounded import Bounded
-from volary.consistency._with_all import WithAll
+from volary.consistency._bounded import BoundedCloser
+from volary.consistency._with_all import SynchronousCloser
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
-    from volary.server.closing import Closer
+    from volary.server.roster.closing import Closer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Ssp(Consistency):
 
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
         """Each contribution is an update once it is held; with no staleness a step's are one, once all are held."""
-        return Bounded(first, self.staleness) if self.staleness else WithAll(first, early=False)
+        return BoundedCloser(first, self.staleness) if self.staleness else SynchronousCloser(first, early=False)
 
 
 CONSISTENCY = Ssp

@@ -21,7 +21,7 @@ SUFFIXES = (".tar", ".tar.gz", ".tgz")
 
 
 @dataclass(frozen=True)
-class Member:
+class ArchiveMember:
     """A regular file of the archive: its name and where its bytes are."""
 
     name: PurePosixPath
@@ -34,7 +34,7 @@ class Archive:
     """The regular files of a tar and the bytes they are in."""
 
     path: Path
-    members: list[Member]
+    members: list[ArchiveMember]
     content: memoryview | mmap.mmap
 
     @classmethod
@@ -53,9 +53,10 @@ class Archive:
             raise DataError(f"{path}: truncated: ends without the empty block that ends a tar; accepted: {ACCEPTED}")
         return cls(path, members, content)
 
-    def read(self, member: Member) -> bytes:
-        """The member's bytes."""
-        return bytes(self.content[member.offset : member.offset + member.size])
+    def read(self, offset: int, size: int) -> bytes:
+        """The bytes of a member."""
+        content: bytes | memoryview = self.content[offset : offset + size]
+        return bytes(content)
 
 
 def check_archive(path: Path) -> None:
@@ -70,7 +71,7 @@ def check_archive(path: Path) -> None:
         raise DataError(f"{path}: empty: the tar has no files; accepted: {ACCEPTED}")
 
 
-def _member(path: Path, info: tarfile.TarInfo) -> Member | None:
+def _member(path: Path, info: tarfile.TarInfo) -> ArchiveMember | None:
     name = PurePosixPath(info.name)
     if name.is_absolute() or ".." in name.parts:
         raise DataError(f"{path}: has the path {info.name!r}, which leaves the archive; accepted: class/file")
@@ -80,7 +81,7 @@ def _member(path: Path, info: tarfile.TarInfo) -> Member | None:
         return None
     if not info.isreg() or info.issparse():
         raise DataError(f"{path}: {info.name!r} is not a regular file; accepted: regular files in class folders")
-    return Member(name, info.offset_data, info.size)
+    return ArchiveMember(name, info.offset_data, info.size)
 
 
 def _is_gzip(path: Path) -> bool:

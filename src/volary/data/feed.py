@@ -10,18 +10,27 @@ end of a network with batch norm.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
 
 from volary.data.batch import Batch
-from volary.data.order import epoch_order, share_of
+from volary.data.order import Order, order_of, share_of
 from volary.data.skipping import Skipping
+from volary.data.stored import Stored
 from volary.data.stream import Stream
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from volary.data._base import Samples
+
+
+class BatchRange(NamedTuple):
+    """A batch over all workers: places in the order of an epoch."""
+
+    epoch: int
+    start: int
+    end: int
 
 
 class Feed:
@@ -90,6 +99,11 @@ class Feed:
         self._last_step = steps
 
     @property
+    def ended(self) -> bool:
+        """Whether the limit is reached."""
+        return self._last_step is not None and self.step >= self._last_step
+
+    @property
     def batches_ahead(self) -> int:
         """Batches that are still to come up to the limit, if they keep their size; of grown ones perhaps one more."""
         assert self._last_step is not None
@@ -108,23 +122,41 @@ class Feed:
         return self
 
     def __next__(self) -> Batch:
-        if self._last_step is not None and self.step >= self._last_step:
+        if self.ended:
             raise StopIteration
         return self.read(self.size)
 
     def read(self, size: int) -> Batch:
         """The next batch, of up to `size` samples over all workers."""
-        if size > self.batch_size and self.samples is not None:
-            size = even(size, self.samples - self.position)
+        size = self._next_size(size, self.position)
+        self._samples.look_ahead(self._coming(size), self._share)
         inputs, targets, total, ends, lost = self._samples.read(self.epoch, self.position, size, self._share)
+        scale = self._samples.scale
         end = self.position + total
         self._newest = self.epoch, range(self.position, end)[self._share]
         before, after = self.position // self.batch_size, -(-end // self.batch_size) if ends else end // self.batch_size
-        batch = Batch(inputs, targets, total, self.epoch, after - 1, ends, lost)
+        batch = Batch(inputs, targets, total, self.epoch, after - 1, ends, lost, scale)
         # before the batch is handed out: a checkpoint taken after its step must go on with the next one
         self.epoch, self.position = (self.epoch + 1, 0) if ends else (self.epoch, end)
         self.begun, self.step = self.step, self.step + after - before
         return batch
+
+    def _coming(self, size: int) -> Iterator[BatchRange]:
+        """The next batch, of `size` samples, and those after it up to the limit, as long as they keep their size."""
+        if self.samples is None or self.steps_per_epoch is None:
+            return
+        epochs, steps = divmod(self._last_step or 0, self.steps_per_epoch)
+        epoch, start = self.epoch, self.position
+        while self._last_step is None or (epoch, start) < (epochs, steps * self.batch_size):
+            end = min(start + size, self.samples)
+            yield BatchRange(epoch, start, end)
+            epoch, start = (epoch + 1, 0) if end == self.samples else (epoch, end)
+            size = self._next_size(self.size, start)
+
+    def _next_size(self, size: int, position: int) -> int:
+        if size <= self.batch_size or self.samples is None:
+            return size
+        return even(size, self.samples - position)
 
     def number(self, place: int) -> int:
         """The number in the data of the sample at `place` of the newest batch."""
@@ -135,7 +167,7 @@ class Feed:
         """Where the feed is, in plain numbers that any number of workers can go on from."""
         length = -1 if self.samples is None else self.samples
         position = {"epoch": self.epoch, "position": self.position, "step": self.step}
-        return {**position, "seed": self.seed, "shuffle": int(self.shuffle), "samples": length}
+        return {**position, "seed": self.seed, "shuffle": self._samples.shuffled, "samples": length}
 
     def restore(self, state: dict[str, int]) -> None:
         """Go on where `state` was taken. Raises SettingError or DataError if the order would be another one."""
@@ -143,11 +175,16 @@ class Feed:
         if set(state) != set(mine):
             raise DataError(f"the position in the data has the fields {sorted(state)}; accepted: {sorted(mine)}")
         for name, setting in (("seed", "train.seed"), ("shuffle", "data.shuffle")):
-            if state[name] != mine[name]:
+            if state[name] != mine[name] and (name == "seed" or not (state[name] and mine[name])):
                 raise SettingError(
                     f"{setting} is {mine[name]}, the checkpoint was written with {state[name]}: "
                     "the order of the samples would be another; accepted: the same value"
                 )
+        if state["shuffle"] != mine["shuffle"]:
+            raise DataError(
+                f"the data is shuffled in blocks of {mine['shuffle']}, the checkpoint was written with blocks of "
+                f"{state['shuffle']}: their order would be another; accepted: the same data in the same form"
+            )
         if state["samples"] != mine["samples"]:
             raise DataError(
                 f"the data has {mine['samples']} samples, the checkpoint was written with {state['samples']}; "
@@ -167,36 +204,59 @@ def even(size: int, left: int) -> int:
 
 def one_pass(data: Samples | Stream, batch_size: int, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
     """Each sample once, in order, shared out as by a feed: for evaluation. All workers get equally many batches."""
-    for batch in Feed(data, batch_size, rank=rank, world_size=world_size, shuffle=False):
+    feed = Feed(data, batch_size, rank=rank, world_size=world_size, shuffle=False)
+    if feed.steps_per_epoch is not None:
+        feed.limit(feed.steps_per_epoch)  # nothing is read ahead beyond it
+    for batch in feed:
         yield batch
         if batch.ends_epoch:
             return
 
 
 class _OfIndexed:
-    """Reads samples by index, in the order of the epoch."""
+    """Reads samples by index, in the order of the epoch. shuffled: samples of a block of the order; 0: as they come."""
 
     def __init__(self, samples: Samples, seed: int, shuffle: bool) -> None:
         self.length = len(samples)
         self._source, self._seed, self._shuffle = samples, seed, shuffle
-        self._epoch = -1
+        self._stored = samples if isinstance(samples, Stored) else None
+        self.scale = self._stored.scale if self._stored else None
+        self.shuffled = (self._stored.block if self._stored else 1) if shuffle else 0
+        self._orders: dict[int, Order] = {}
+        self._told: list[BatchRange] = []  # the next batches, as storage was told
 
     def read(self, epoch: int, start: int, size: int, share: slice) -> tuple[Tensor, Tensor, int, bool, int]:
-        self._prepare(epoch)
         end = min(start + size, self.length)
-        wanted = self._order[start:end][share]
-        inputs, targets = self._source.fetch(wanted)
+        wanted = self._indices(BatchRange(epoch, start, end))[share]
+        inputs, targets = self._stored.take(wanted, epoch) if self._stored else self._source.fetch(wanted)
         return inputs, targets, end - start, end == self.length, len(wanted) - len(inputs)
 
+    def look_ahead(self, spans: Iterator[BatchRange], share: slice) -> None:
+        """Tell storage of as many of the next batches as it has room for."""
+        if self._stored is None:
+            return
+        told: list[BatchRange] = []
+        for span in spans:
+            known = span in self._told
+            if not known and not self._stored.prefetch(self._indices(span)[share], span.epoch):
+                break
+            told.append(span)
+        self._told = told
+
     def number(self, epoch: int, places: range, place: int) -> int:
-        self._prepare(epoch)
-        wanted = self._order[places.start : places.stop : places.step]
+        order = self._order(epoch)
+        wanted = order[places.start : places.stop][:: places.step]
         return int((self._source.readable(wanted) if isinstance(self._source, Skipping) else wanted)[place])
 
-    def _prepare(self, epoch: int) -> None:
-        if epoch != self._epoch:
-            self._order = epoch_order(self.length, self._seed, epoch, self._shuffle)
-            self._epoch = epoch
+    def _indices(self, span: BatchRange) -> Tensor:
+        return self._order(span.epoch)[span.start : span.end]
+
+    def _order(self, epoch: int) -> Order:
+        if epoch not in self._orders:
+            if len(self._orders) > (self._stored is not None):  # storage is told of the next epoch, too
+                del self._orders[min(self._orders)]
+            self._orders[epoch] = order_of(self._source, self._seed, epoch, self._shuffle)
+        return self._orders[epoch]
 
 
 class _OfStream:
@@ -204,7 +264,12 @@ class _OfStream:
 
     def __init__(self, stream: Stream) -> None:
         self.length = stream.length
+        self.shuffled = 0
+        self.scale = None
         self._stream = stream
+
+    def look_ahead(self, spans: Iterator[BatchRange], share: slice) -> None:
+        """A stream comes as it comes."""
 
     def read(self, epoch: int, start: int, size: int, share: slice) -> tuple[Tensor, Tensor, int, bool, int]:
         return *self._stream.read(epoch, start, size, share), 0

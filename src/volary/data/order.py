@@ -1,11 +1,31 @@
-"""The order of an epoch, and which of it a worker takes: arithmetic alone, the same on every worker."""
+"""The order of an epoch, and which of it a worker takes: arithmetic alone, the same on every worker.
+
+Samples in memory have one permutation of all of them. Samples in storage are permuted in windows of blocks. A block is
+neighbours, which storage reads together. The blocks are permuted, and so are the samples of every `WINDOW_BLOCKS`
+blocks that follow one another then. A sample may come anywhere in the epoch, the first batch needs only the first
+blocks, and any position is found without going through those before it.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Generator, Tensor
+
+from volary.data.stored import Stored
+
+if TYPE_CHECKING:
+    from volary.data._base import Samples
+
+WINDOW_BLOCKS = 64  # of 10 classes that are stored one after the other, 99 of 100 windows have samples of all
+
+
+class Order(Protocol):
+    """The samples of an epoch one after the other: `order[start:end]` are the indices (end - start,) int64."""
+
+    def __getitem__(self, span: slice) -> Tensor: ...
 
 
 def epoch_order(samples: int, seed: int, epoch: int, shuffle: bool) -> Tensor:
@@ -13,6 +33,58 @@ def epoch_order(samples: int, seed: int, epoch: int, shuffle: bool) -> Tensor:
     if not shuffle:
         return torch.arange(samples)
     return torch.randperm(samples, generator=seeded(seed, epoch))
+
+
+def order_of(samples: Samples, seed: int, epoch: int, shuffle: bool) -> Order:
+    """The order of an epoch of `samples`: in windows of blocks if they are stored in blocks."""
+    block = samples.block if isinstance(samples, Stored) else 1
+    if block == 1 or not shuffle:
+        return epoch_order(len(samples), seed, epoch, shuffle)
+    return Windows(len(samples), block, seed, epoch)
+
+
+class Windows:
+    """Windows of blocks, permuted. The samples that fill no block come in some window, which seed and epoch decide."""
+
+    def __init__(self, samples: int, block: int, seed: int, epoch: int) -> None:
+        whole, self._rest = divmod(samples, block)
+        self._samples, self._block, self._seed, self._epoch = samples, block, seed, epoch
+        self._blocks = torch.randperm(whole, generator=seeded(seed, epoch, "blocks"))
+        # a window is as likely as it is long: the last one may be short
+        beside = torch.randint(max(1, whole), (), generator=seeded(seed, epoch, "rest"))
+        self._with_rest = int(beside) // WINDOW_BLOCKS
+        self._newest: dict[int, Tensor] = {}
+
+    def __getitem__(self, span: slice) -> Tensor:
+        start, end, _ = span.indices(self._samples)
+        pieces = [torch.empty(0, dtype=torch.int64)]
+        while start < end:
+            number = self._window_at(start)
+            begin, window = self._begin(number), self._window(number)
+            pieces.append(window[start - begin : end - begin])
+            start = begin + len(window)
+        return torch.cat(pieces)
+
+    def _window_at(self, place: int) -> int:
+        size = WINDOW_BLOCKS * self._block
+        if place < self._begin(self._with_rest):
+            return place // size
+        return max(self._with_rest, (place - self._rest) // size)
+
+    def _begin(self, number: int) -> int:
+        return number * WINDOW_BLOCKS * self._block + (self._rest if number > self._with_rest else 0)
+
+    def _window(self, number: int) -> Tensor:
+        if number not in self._newest:
+            if len(self._newest) > 1:  # what is read now, and what is read ahead
+                del self._newest[min(self._newest)]
+            blocks = self._blocks[number * WINDOW_BLOCKS : (number + 1) * WINDOW_BLOCKS]
+            inside = (blocks.unsqueeze(1) * self._block + torch.arange(self._block)).view(-1)
+            if number == self._with_rest:
+                inside = torch.cat([inside, torch.arange(self._samples - self._rest, self._samples)])
+            shuffled = torch.randperm(len(inside), generator=seeded(self._seed, self._epoch, "window", number))
+            self._newest[number] = inside[shuffled]
+        return self._newest[number]
 
 
 def seeded(*words: int | str) -> Generator:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from volary.data.stored import Stored, fetch
 from volary.errors import CorruptSample
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class Skipping:
 
     def __init__(self, samples: Samples, told: Callable[[int, str], None]) -> None:
         self._samples, self._told = samples, told
+        self._stored = samples if isinstance(samples, Stored) else None
         self._corrupt = torch.zeros(len(samples), dtype=torch.bool)
         self._any = False
 
@@ -41,16 +43,40 @@ class Skipping:
         """Of the samples."""
         return self._samples.classes
 
+    @property
+    def block(self) -> int:
+        """Of the samples; 1 if they are not stored."""
+        return self._stored.block if self._stored else 1
+
+    def prefetch(self, indices: Tensor, epoch: int) -> bool:
+        """Those of which nothing is known, if the samples are stored."""
+        return self._stored is not None and self._stored.prefetch(self.readable(indices), epoch)
+
     def readable(self, indices: Tensor) -> Tensor:
         """Those of `indices` of which nothing else is known."""
         return indices[~self._corrupt[indices]] if self._any else indices
 
-    def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+    @property
+    def scale(self) -> Callable[[Tensor], Tensor] | None:
+        """Of the samples; None if they are not stored."""
+        return self._stored.scale if self._stored else None
+
+    def fetch(self, indices: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
         """Inputs and targets of those of `indices` that can be read, in their order."""
+        return self._those_of(indices, lambda wanted: fetch(self._samples, wanted, epoch))
+
+    def take(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
+        """The same as they were decoded, if the samples are stored."""
+        if self._stored is None:
+            return self.fetch(indices)
+        stored = self._stored
+        return self._those_of(indices, lambda wanted: stored.take(wanted, epoch))
+
+    def _those_of(self, indices: Tensor, read: Callable[[Tensor], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         wanted = self.readable(indices)
         while True:
             try:
-                return self._samples.fetch(wanted)
+                return read(wanted)
             except CorruptSample as problem:
                 if problem.index is None:
                     raise

@@ -6,35 +6,38 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
-from volary.comm.board import Board
-from volary.comm.sealing import Security
-from volary.comm.server import KeyedServer
-from volary.comm.service import Replies, Service
-from volary.driver.cpu_use import CpuUse
-from volary.driver.door import Door
+from volary.comm.control.board import Board
+from volary.comm.control.sealing import Security
+from volary.comm.control.server import KeyedServer
+from volary.comm.control.service import Replies, Service
 from volary.driver.ending import Ending, Watcher
-from volary.driver.hub import Hub
+from volary.driver.hub import HeartbeatService
 from volary.driver.interrupts import Interrupts
-from volary.driver.judge import exit_words, judge, read_verdicts
-from volary.driver.keepers import Keepers, Nobody
 from volary.driver.orphans import seen_out
-from volary.driver.seen import WAITING
-from volary.driver.watch import Rules, Watch
-from volary.engine._base import Exited, Handle
+from volary.driver.servers.door import JoinService
+from volary.driver.servers.keepers import NoServers, ServerGroup
+from volary.driver.watching.cpu_use import CpuUse
+from volary.driver.watching.judge import exit_words, judge, read_verdicts
+from volary.driver.watching.seen import WAITING
+from volary.driver.watching.watch import FailureDetector, Rules
+from volary.engine._base import Ended, Exited, Handle
 from volary.errors import Stopped, VolaryError
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
-from volary.run.journal import Journal
+from volary.run.launch.meeting import Meeting
 from volary.run.lock import RunLock
-from volary.run.meeting import Meeting
+from volary.run.stopping import How, asked_to_stop, forget_request
 from volary.run.verdict import Verdict
+from volary.session.changing import SettingChange
 
 LOOK_S = 0.1
 SHOW_S = 0.25
 LINGER_S = 1.0  # after bad news: how long those may take to say what they saw who may have something to add
 LEAVE_S = 10.0  # after all goodbyes: how long processes may take to end
-
+_ASKS: dict[How | None, int] = {None: 0, "after this step": 1, "now": 2}  # as many times as Ctrl-C would be pressed
 
 Launcher = Callable[[Meeting], Handle]
 
@@ -53,19 +56,22 @@ class Drive:
         rules: Rules,
         watcher: Watcher,
         host: str = "127.0.0.1",
-        kept_by: Callable[[Journal], Keepers] = lambda _: Nobody(),
+        kept_by: Callable[[Journal], ServerGroup] = lambda _: NoServers(),
         security: Security = "encrypted",
     ) -> None:
         self._directory, self._world_size, self._watcher, self._host = directory, world_size, watcher, host
         self._lock, self._kept_by, self._security = lock, kept_by, security
-        self._keepers: Keepers = Nobody()
-        self._watch = Watch(world_size, rules, time.monotonic())
+        self._keepers: ServerGroup = NoServers()
+        self._watch = FailureDetector(world_size, rules, time.monotonic())
         self._exits: list[Exited] = []
+        self._launcher: Ended | None = None
         self._interrupts = Interrupts()
         self._cpu_use = CpuUse()
 
-    def run(self, launcher: Launcher, warnings: Sequence[str] = ()) -> Ending:
-        """Drive the run to its end. launcher: starts the workers, once the meeting point stands. warnings: to record.
+    def run(self, launcher: Launcher, warnings: Sequence[str] = (), changes: Sequence[SettingChange] = ()) -> Ending:
+        """Drive the run to its end. launcher: starts the workers, once the meeting point stands.
+
+        warnings, and changes of its settings since its last life: to record.
 
         Raises what `judge` raises, and Stopped if the user would not wait for the step.
         """
@@ -83,6 +89,8 @@ class Drive:
                 journal.event("warning", text="the run has no checkpoint yet: training begins at step 0")
             for text in warnings:
                 journal.event("warning", text=text)
+            for change in changes:
+                journal.event("changed", None, newest[-1] if newest else 0, **asdict(change))
             try:
                 with self._interrupts:
                     ending = self._serve(journal, life, launcher)
@@ -99,15 +107,16 @@ class Drive:
             return ending
         finally:
             journal.close()
+            forget_request(self._directory)
             self._watcher.ended(state, step)
 
     def _serve(self, journal: Journal, life: int, launcher: Launcher) -> Ending:
         self._keepers = keepers = self._kept_by(journal)
-        hub = Hub(self._watch, journal, keepers.without if keepers.elastic else None, keepers.left)
+        hub = HeartbeatService(self._watch, journal, keepers.without if keepers.elastic else None, keepers.left)
         services: dict[str, Service] = {
             "pulse": hub,
             "board": Board(),
-            "door": Door(self._watch, self._why_closed, keepers.expect),
+            "door": JoinService(self._watch, self._why_closed, keepers.expect),
         }
         services |= dict(keepers.services)
         server = KeyedServer(self._directory.key(), services, self._host, security=self._security)
@@ -118,7 +127,7 @@ class Drive:
             handle = launcher(meeting)
             try:
                 self._watcher.started(self._directory)
-                with seen_out(self._directory, self._lock, handle.pids().values()):
+                with seen_out(self._directory, self._lock, handle.children()):
                     self._look_until_over(server, hub, handle, journal)
                     worker_first = self._gave_up_a_worker()
                     self._part(handle)
@@ -129,7 +138,20 @@ class Drive:
             keepers.stop()
             server.stop()
         verdicts = read_verdicts(self._directory, self._watch, life)
-        return judge(self._directory, self._watch, self._exits, verdicts, keepers, worker_first=worker_first)
+        return judge(
+            self._directory,
+            self._watch,
+            self._exits,
+            verdicts,
+            keepers,
+            launcher=self._launcher,
+            worker_first=worker_first,
+        )
+
+    @property
+    def asked_to_end(self) -> bool:
+        """Whether the user has asked for the end of the run."""
+        return self._interrupts.count > 0
 
     def _gave_up_a_worker(self) -> bool:
         """Whether the run ends now because a worker was given up, and not because of a server that had gone before."""
@@ -145,9 +167,10 @@ class Drive:
             return "its workers are fixed: the consistency model needs each of them"
         return "it is ending" if self._interrupts.count or self._keepers.outcome else ""
 
-    def _look_until_over(self, server: KeyedServer, hub: Hub, handle: Handle, journal: Journal) -> None:
+    def _look_until_over(self, server: KeyedServer, hub: HeartbeatService, handle: Handle, journal: Journal) -> None:
         shown, asked = 0.0, False
         while not self._is_over(server, hub, handle):
+            self._interrupts.at_least(_ASKS[asked_to_stop(self._directory, journal.life)])
             if self._interrupts.count and not any(worker.stepped for worker in self._watch.workers.values()):
                 raise Stopped("stopped before the first step")  # nothing of this life could be saved
             if journal.replaced:
@@ -166,14 +189,20 @@ class Drive:
             self._observe(server, hub, handle)
             self._interrupts.wait(LOOK_S)
 
-    def _is_over(self, server: KeyedServer, hub: Hub, handle: Handle) -> bool:
+    def _is_over(self, server: KeyedServer, hub: HeartbeatService, handle: Handle) -> bool:
         """Whether there is bad news, or everybody has left."""
         self._keepers.look()
         # exits of earlier looks: by now the goodbye that a worker sent before has come
-        fled = [gone for gone in self._exits if not self._watch.workers[gone.rank].goodbye]
+        workers, launcher = self._watch.workers, self._launcher
+        fled = {gone.rank: exit_words(gone) for gone in self._exits if not workers[gone.rank].goodbye}
+        if launcher is not None:
+            fled |= {
+                rank: f"ended with {launcher.launcher}" for rank in range(self._world_size) if not workers[rank].goodbye
+            }
         self._exits += handle.events()
+        self._launcher = handle.ended()
         if self._keepers.elastic and fled:
-            server.call_soon(lambda: hub.fell({gone.rank: exit_words(gone) for gone in fled}))
+            server.call_soon(lambda: hub.fell(fled))
         return bool(fled and not self._keepers.elastic) or self._everyone_left() or bool(self._bad_news())
 
     def _too_late(self) -> set[int]:
@@ -183,7 +212,7 @@ class Drive:
     def _everyone_left(self) -> bool:
         return self._watch.all_left_but(self._too_late())
 
-    def _observe(self, server: KeyedServer, hub: Hub, handle: Handle) -> None:
+    def _observe(self, server: KeyedServer, hub: HeartbeatService, handle: Handle) -> None:
         """Look what the processes of workers do that do not beat: one that works is not stopped."""
         if not (quiet := self._watch.quiet):
             return
@@ -213,12 +242,13 @@ class Drive:
             self._interrupts.wait(LOOK_S)
             self._exits += handle.events()
             self._keepers.look()
+        self._launcher = handle.ended()
         self._watch.conclude()
 
     def _is_awaited(self, handle: Handle, well: bool) -> bool:
         """Whether a worker may still say what is not known, or its process has yet to end: well, or to be seen so."""
         lost = {one.rank for one in self._watch.lost}
-        ending = set(handle.pids()) - {gone.rank for gone in self._exits}
+        ending = handle.running()
         workers = self._watch.workers.values()
         known = lost | {gone.rank for gone in self._exits} | {worker.rank for worker in workers if worker.away}
         fallen = any(not self._watch.workers[rank].goodbye for rank in known)
@@ -234,7 +264,7 @@ class Drive:
         return False
 
 
-def _finish(hub: Hub, keepers: Keepers) -> Replies:
+def _finish(hub: HeartbeatService, keepers: ServerGroup) -> Replies:
     replies = keepers.finish(time.monotonic())
     return hub.finish() if replies is None else replies
 

@@ -20,12 +20,13 @@ from volary.driver.drive import LEAVE_S
 from volary.driver.ending import Unwatched
 from volary.driver.start import check_input, create, drive_of
 from volary.engine._base import Exited
+from volary.engine.local import LocalEngine
 from volary.errors import VolaryError, WorkerLost
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk
-from volary.run.launched import note_launch
+from volary.run.launch.launched import note_launch
+from volary.run.launch.meeting import Meeting, announce
 from volary.run.lock import RunLock
-from volary.run.meeting import Meeting, announce
 from volary.session.spec import Session
 
 LOCK_WAIT_S = LEAVE_S + 5.0  # the host of an earlier life may still be writing its last words
@@ -38,9 +39,23 @@ class Elsewhere:
         """None of them is ours."""
         return {}
 
+    def children(self) -> list[int]:
+        """None of them is ours."""
+        return []
+
+    def running(self) -> set[int]:
+        """Nobody waits for their processes."""
+        return set()
+
+    def ended(self) -> None:
+        """The launcher is not ours to watch."""
+
     def events(self) -> list[Exited]:
         """Exits are the launcher's to see."""
         return []
+
+    def ask_to_end(self) -> None:
+        """Their own launcher does."""
 
     def stop(self, grace_s: float) -> None:
         """Their own launcher ends them."""
@@ -53,7 +68,7 @@ def main() -> int:
         directory = _directory(wish)
         session = Session.read(directory.session)
         with _locked(directory) as lock:
-            drive = drive_of(directory, lock, session, Unwatched(), wish["address"])
+            drive = drive_of(directory, lock, session, Unwatched(), wish["address"], LocalEngine())
             threading.Thread(target=_end_with_rank_0, name="leash", daemon=True).start()
             try:
                 ending = drive.run(lambda meeting: _announce(directory, meeting))

@@ -13,14 +13,14 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from volary.comm.errors import BadMessage
-from volary.comm.service import CLOSE, Replies
-from volary.driver.stacks import place
-from volary.driver.stragglers import Stragglers
-from volary.driver.watch import Beat, Lost, Seen, Watch
-from volary.run.journal import STEP_FIELDS, Journal, StepRow
-from volary.run.spans import Span
-from volary.run.tallies import Tally
+from volary.comm.control.errors import BadMessage
+from volary.comm.control.service import CLOSE, Replies
+from volary.driver.watching.stacks import place
+from volary.driver.watching.stragglers import Stragglers
+from volary.driver.watching.watch import FailureDetector, LostWorker, WorkerBeat, WorkerStatus
+from volary.run.database.journal import STEP_FIELDS, Journal, StepRow
+from volary.run.database.spans import Span
+from volary.run.database.tallies import Tally
 from volary.run.verdict import ENDED_WELL
 
 _Wanted = TypeVar("_Wanted")
@@ -37,8 +37,8 @@ class Hello(msgspec.Struct):
     host: str
 
 
-class Hub:
-    """The service "pulse" of a run's server (see volary.comm.service).
+class HeartbeatService:
+    """The service "pulse" of a run's server (see volary.comm.control.service).
 
     go_on_without: told the rank of each worker that is given up, and what happened to it, in a run that goes on then;
     None where it does not. left: told the rank of each that has left such a run by itself.
@@ -46,7 +46,7 @@ class Hub:
 
     def __init__(
         self,
-        watch: Watch,
+        watch: FailureDetector,
         journal: Journal,
         go_on_without: Callable[[int, str, float], Replies] | None = None,
         left: Callable[[int, float], Replies] = lambda *_: (),
@@ -111,7 +111,7 @@ class Hub:
 
     def received(self, peer: int, message: Any, now: float) -> Iterator[tuple[int, Any]]:
         """A beat has come: it is answered, so that its worker knows that the driver is there and has it."""
-        beat = _converted(message, Beat)
+        beat = _converted(message, WorkerBeat)
         worker = self.watch.worker_at(peer)
         if worker is None:
             return
@@ -119,7 +119,7 @@ class Hub:
             yield from self._take(peer, worker, beat, now)
         yield peer, {"heard": worker.beats}
 
-    def _take(self, peer: int, worker: Seen, beat: Beat, now: float) -> Iterator[tuple[int, Any]]:
+    def _take(self, peer: int, worker: WorkerStatus, beat: WorkerBeat, now: float) -> Iterator[tuple[int, Any]]:
         # written before the watch knows: after the last goodbye nobody waits for the journal
         if beat.rows:
             rows = [_row(row) for row in beat.rows]
@@ -162,11 +162,11 @@ class Hub:
             _log.warning("%s; training goes on", self._journal.fault)
 
     def observed(self, here: Collection[int], working: Collection[int]) -> Iterator[tuple[int, Any]]:
-        """What the engine sees of the workers' processes; see `Watch.observed`."""
+        """What the engine sees of the workers' processes; see `FailureDetector.observed`."""
         self.watch.observed(here, working)
         return iter(())
 
-    def _warn_of(self, suspect: Lost) -> None:
+    def _warn_of(self, suspect: LostWorker) -> None:
         worker = self.watch.workers[suspect.rank]
         stack = worker.stack if suspect.kind == "stuck" else ""
         at = f"; it is at {where}" if (where := place(stack)) else ""

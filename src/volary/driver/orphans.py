@@ -1,9 +1,9 @@
 """Workers whose driver was killed: a process of its own waits until they have ended, and says how to resume the run.
 
-Workers end by themselves (volary.train.pulse): after their step and a checkpoint, if they can. This process only ends
-those that cannot, as their interpreter hangs. It holds the run's lock as long as one of them may write, and the
-driver's terminal. It is started with each life of a run and runs without Volary and site packages, so that it costs
-next to nothing: only the standard library is imported here.
+Workers end by themselves (volary.train.member.pulse): after their step and a checkpoint, if they can. This process
+only ends those that cannot, as their interpreter hangs. It holds the run's lock as long as one of
+them may write, and the driver's terminal. It is started with each life of a run and runs without Volary and site
+packages, so that it costs next to nothing: only the standard library is imported here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Begin a run of a session, or a new life of one, on the engine that it names."""
+"""Begin a run of a session on the engine that it names."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from volary.comm.sealing import Security
+from volary.comm.control.sealing import Security
 from volary.data.idle import refuse_idle_workers
 from volary.driver.drive import Drive
 from volary.driver.ending import Ending, Watcher
-from volary.driver.keepers import Keepers, Nobody
-from volary.driver.watch import Rules
-from volary.engine._base import Handle, Launch
-from volary.errors import BadInput, RunError
-from volary.run.broken import set_broken_aside
+from volary.driver.servers.keepers import NoServers, ServerGroup
+from volary.driver.watching.watch import Rules
+from volary.engine._base import Engine, Handle, Launch
+from volary.errors import BadInput, RunError, ServerLost, WorkerLost
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk
-from volary.run.journal import Journal
+from volary.run.launch.meeting import Meeting
 from volary.run.lock import RunLock
-from volary.run.meeting import Meeting
-from volary.run.reader import RunReader
+from volary.session.changing import SettingChange
 from volary.session.script import Script
 from volary.session.spec import Session
 
@@ -49,31 +48,6 @@ def start(task: Task, watcher: Watcher) -> Ending:
         raise
 
 
-def resume(directory: RunDirectory, watcher: Watcher, *, anew: bool = False) -> Ending:
-    """Go on with a run from its newest whole checkpoint. Raises RunError if it is being written, or is finished.
-
-    anew: begin at step 0, as no checkpoint is whole; refused if one is.
-    """
-    session = session_of(directory)
-    with directory.lock() as lock:
-        set_broken_aside(directory)
-        with RunReader(directory) as reader:
-            if reader.info().get("state") == "finished":
-                raise RunError(f"{directory.path} is finished; there is nothing to go on with")
-        warnings = check(session)
-        if anew:
-            _set_damaged_aside(directory)
-        return drive(directory, lock, session, watcher, warnings)
-
-
-def _set_damaged_aside(directory: RunDirectory) -> None:
-    checkpoints = Checkpoints(directory.checkpoints)
-    whole, _ = checkpoints.newest_whole()
-    if whole is not None:
-        raise RunError(f"{directory.path}: its checkpoint of step {whole.step} is whole; go on with it: without --anew")
-    checkpoints.set_aside_after(0)
-
-
 def session_of(directory: RunDirectory) -> Session:
     """The session that the run is a run of. Raises RunError if it is missing, or the loop was the user's own."""
     try:
@@ -92,8 +66,7 @@ def check(task: Task) -> list[str]:
     workers = task.strategy.workers
     if (reason := task.engine.check(workers)) is not None:
         raise BadInput(f"engine: {reason}")
-    found: list[str] = task.engine.warnings(workers)
-    return found
+    return [*task.strategy.remarks, *task.engine.warnings(workers)]
 
 
 def check_input(task: Task) -> None:
@@ -106,7 +79,7 @@ def check_input(task: Task) -> None:
 
 def create(task: Task) -> RunDirectory:
     """The task's run directory, new."""
-    return RunDirectory.create(Path(task.run.folder), task.run.name, _stem(task), task.to_yaml())
+    return RunDirectory.create(Path(task.run.folder), task.run.name, stem(task), task.to_yaml())
 
 
 def rules_of(task: Task) -> Rules:
@@ -122,37 +95,61 @@ def rules_of(task: Task) -> Rules:
     )
 
 
-def drive(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher, warnings: Sequence[str] = ()) -> Ending:
-    """Drive one life of a run whose lock is held. warnings: recorded with its start."""
-    workers = task.strategy.workers
+def drive(
+    directory: RunDirectory,
+    lock: RunLock,
+    task: Task,
+    watcher: Watcher,
+    warnings: Sequence[str] = (),
+    changes: Sequence[SettingChange] = (),
+) -> Ending:
+    """Drive a run whose lock is held, with as many restarts as its engine allows.
+
+    warnings, and changes of its settings since its last life: recorded with its start.
+    """
+    engine: Engine = task.engine
+
+    def launch(meeting: Meeting) -> Handle:
+        return engine.launch(launch_of_workers(directory, task, meeting))
+
+    restarts = 0
+    while True:
+        one = drive_of(directory, lock, task, watcher, engine.host(), engine)
+        try:
+            return one.run(launch, warnings, changes)
+        except (WorkerLost, ServerLost) as lost:
+            if restarts == engine.max_restarts or one.asked_to_end:
+                raise
+            restarts += 1
+            warnings = [f"restart {restarts} of {engine.max_restarts}: {str(lost).splitlines()[0]}"]
+            changes = []
+
+
+def launch_of_workers(directory: RunDirectory, task: Task, meeting: Meeting) -> Launch:
+    """All workers of a run, for its engine."""
     command, job = WORKER, SESSION_JOB
     if isinstance(task, Script):
         # the user's file may read its arguments while it is imported
-        command, job = [*command, *sys.argv[1:]], "volary.train.run_script:run_script"
-
-    def launch(meeting: Meeting) -> Handle:
-        where = (meeting.address, meeting.server_life, meeting.life)
-        handle: Handle = task.engine.launch(Launch(directory, command, job, workers, *where))
-        return handle
-
-    return drive_of(directory, lock, task, watcher).run(launch, warnings)
+        command, job = [*command, *sys.argv[1:]], "volary.train.own.run_script:run_script"
+    count = task.strategy.workers
+    return Launch(role="worker", directory=directory, command=command, count=count, meeting=meeting, job=job)
 
 
-def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher, host: str = "127.0.0.1") -> Drive:
-    """One life of the task's run, whose lock is held and which listens on `host`."""
+def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher, host: str, engine: Engine) -> Drive:
+    """One life of the task's run, whose lock is held and which listens on `host`. engine: starts its servers."""
 
-    def kept_by(journal: Journal) -> Keepers:
+    def kept_by(journal: Journal) -> ServerGroup:
         if isinstance(task, Session) and task.strategy.exchange.served:
-            from volary.driver.served import Served
+            from volary.driver.servers.served import RosterAndServers
 
-            return Served(directory, task, journal, host)
-        return Nobody()
+            return RosterAndServers(directory, task, journal, engine)
+        return NoServers()
 
     security: Security = "always" if task.strategy.security == "always" else "encrypted"
     return Drive(directory, lock, task.strategy.workers, rules_of(task), watcher, host, kept_by, security)
 
 
-def _stem(task: Task) -> str:
+def stem(task: Task) -> str:
     """What an unnamed run is called, before its number: network and source, or the function."""
     if isinstance(task, Script):
         return _plain(task.function)

@@ -1,43 +1,60 @@
-"""What every engine does: Volary starts it, it starts the workers."""
+"""What every engine does: Volary starts it, it starts the processes of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from volary.errors import SettingError
+from volary.run.launch.assignment import Assignment
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
+    from volary.run.launch.meeting import Meeting
+
+Role = Literal["worker", "server"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What to start. command: a worker's command line. job: what it does, as "module:function" (train/process.py).
+    """So many processes of one role, to be started.
 
-    meet: host:port of the run's server, which proves to be of `server_life`. life: of this run. first_rank: of these
-    workers, above those who are there.
+    role: `worker`, or `server`, which keeps parameters. command: of each. first: the number of the first of them; the
+    numbers of workers are their ranks, and those that join a run come after those that are there. meeting: where they
+    find the run's server. job: what a worker does (run/launch/assignment.py). beside: processes of the other role.
     """
 
+    role: Role
     directory: RunDirectory
     command: Sequence[str]
-    job: str
-    workers: int
-    meet: str
-    server_life: str
-    life: int
-    first_rank: int = 0
+    count: int
+    meeting: Meeting
+    first: int = 0
+    job: str = ""
+    beside: int = 0
 
     @property
-    def world_size(self) -> int:
-        """Of all workers, with those that are there already."""
-        return self.first_rank + self.workers
+    def numbers(self) -> range:
+        """Of these processes."""
+        return range(self.first, self.first + self.count)
+
+    def log(self, number: int) -> Path:
+        """Where process `number` writes what it prints."""
+        return self.directory.log(number) if self.role == "worker" else self.directory.server_log(number)
+
+    def variables(self) -> dict[str, str]:
+        """What all of them are told through their environment, beside their number."""
+        return Assignment(directory=self.directory.path, meeting=self.meeting, job=self.job).variables()
 
 
 @dataclass(frozen=True)
 class Exited:
-    """A worker's process has ended. code: its status. signal: the number of the signal that ended it, or None.
+    """A process has ended. rank: a worker's; of a server its number. code: its status.
 
-    out_of_memory: whether it was most likely the kernel that ended it, to regain memory.
+    signal: the number of the signal that ended it, or None. out_of_memory: whether it was most likely the kernel that
+    ended it, to regain memory.
     """
 
     rank: int
@@ -46,15 +63,51 @@ class Exited:
     out_of_memory: bool = False
 
 
+@dataclass(frozen=True)
+class Ended:
+    """A launcher that started the processes has ended by itself, and what it started ends with it.
+
+    launcher: its name. pid, code, signal: as of any process. log: what it printed, and they as long as they had no log.
+    """
+
+    launcher: str
+    pid: int
+    code: int
+    signal: int | None
+    log: Path
+
+
+def require_restarts(max_restarts: int) -> None:
+    """Raise SettingError if that is no number of restarts."""
+    if max_restarts < 0:
+        raise SettingError(f"max_restarts is {max_restarts}; accepted: a whole number, 0 or more")
+
+
 class Handle(Protocol):
-    """Workers that an engine has started."""
+    """Processes that an engine has started."""
 
     def pids(self) -> dict[int, int]:
-        """Process number by rank, of those on this machine."""
+        """Process by number, of those on this machine that the engine knows."""
+        ...
+
+    def children(self) -> list[int]:
+        """Processes that the driver has started itself: should it be killed, they must not outlive it for long."""
+        ...
+
+    def running(self) -> set[int]:
+        """The numbers of those that may still run, by what `events` and `ended` have said so far."""
         ...
 
     def events(self) -> list[Exited]:
         """What happened since the last call; never waits."""
+        ...
+
+    def ended(self) -> Ended | None:
+        """How the launcher has ended, if there is one, and it did so by itself."""
+        ...
+
+    def ask_to_end(self) -> None:
+        """Send all of them a termination."""
         ...
 
     def stop(self, grace_s: float) -> None:
@@ -65,6 +118,11 @@ class Handle(Protocol):
 class Engine(Protocol):
     """Settings of an engine."""
 
+    @property
+    def max_restarts(self) -> int:
+        """How often a run is resumed by itself, each time that a process is lost."""
+        ...
+
     def check(self, workers: int) -> str | None:
         """A sentence why it cannot start so many workers here; None if it can."""
         ...
@@ -73,6 +131,14 @@ class Engine(Protocol):
         """What is better known before so many workers are started here; each a sentence."""
         ...
 
+    def host(self) -> str:
+        """The address of this machine by which its processes reach the run's server, which listens there alone."""
+        ...
+
+    def command(self, launch: Launch) -> list[str]:
+        """What `launch` runs: the launcher's command line, or, without one, that of each process."""
+        ...
+
     def launch(self, launch: Launch) -> Handle:
-        """Start the workers. Raises VolaryError if the engine itself cannot start."""
+        """Start the processes. Raises VolaryError if the engine itself cannot start."""
         ...

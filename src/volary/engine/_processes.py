@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from volary.engine import _memory
-from volary.engine._base import Exited
+from volary.engine._base import Ended, Exited
 
 KILLED_WITHIN_S = 5.0  # only a process that hangs in the kernel, on a dead disk, takes longer
 
@@ -24,12 +24,12 @@ class Processes:
         self._told: set[int] = set()
         self._memory: dict[int, tuple[Path | None, int]] = {}  # who counts those that ran out of it, and how many had
 
-    def start(self, number: int, command: Sequence[str], variables: Mapping[str, object], log: Path) -> None:
+    def start(self, number: int, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
         """Start one more; what it prints goes to its log. It dies with us where it asks for that (volary.worker)."""
         with log.open("ab") as output:
             self._processes[number] = subprocess.Popen(
                 command,
-                env=os.environ | {"VOLARY_DRIVER": str(os.getpid())} | {k: str(v) for k, v in variables.items()},
+                env=os.environ | variables,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -42,6 +42,18 @@ class Processes:
     def pids(self) -> dict[int, int]:
         """Process by number."""
         return {number: process.pid for number, process in self._processes.items()}
+
+    def children(self) -> list[int]:
+        """All of them."""
+        return list(self.pids().values())
+
+    def running(self) -> set[int]:
+        """Those whose end `events` has not told."""
+        return self._processes.keys() - self._told
+
+    def ended(self) -> Ended | None:
+        """Nobody stands between them and us."""
+        return None
 
     def events(self) -> list[Exited]:
         """Which have ended since the last call; never waits."""

@@ -1,21 +1,28 @@
-"""This machine: workers are processes that the driver starts itself, each on a fair share of the cores."""
+"""This machine: the driver starts the processes itself, each worker on a fair share of the cores."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 
-from volary.engine._base import Launch
+from volary.engine._base import Launch, require_restarts
 from volary.engine._processes import Processes
 from volary.errors import SettingError
-from volary.run.memory import FITS, WORKER_BYTES, available_bytes, judge
+from volary.run.machine.cores import cores_here, share_of
+from volary.run.machine.memory import FITS, WORKER_BYTES, available_bytes, judge
+
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local:
-    """Worker processes on this machine."""
+class LocalEngine:
+    """Processes on this machine."""
 
     pin: bool = True  # each worker stays on its own share of the cores
+    max_restarts: int = 0  # times that the run is resumed by itself after the loss of a process
+
+    def __post_init__(self) -> None:
+        require_restarts(self.max_restarts)
 
     def check(self, workers: int) -> str | None:
         """Refuses more processes than memory holds, before any of them has a network."""
@@ -38,47 +45,45 @@ class Local:
         words = f"{workers} workers take, at {WORKER_BYTES >> 20} MiB each for Python and torch alone,"
         return judge(workers * WORKER_BYTES, available, words, f"up to {fitting} workers")
 
+    def host(self) -> str:
+        """Loopback: nobody else has to reach the run."""
+        return LOOPBACK
+
+    def command(self, launch: Launch) -> list[str]:
+        """Of each process."""
+        return list(launch.command)
+
     def launch(self, launch: Launch) -> Processes:
-        """Start one process per worker; what it prints goes to its log."""
-        processes, cores = Processes(), cores_here()
+        """Start the processes; what each prints goes to its log."""
+        processes = Processes()
         try:
-            for rank in range(launch.first_rank, launch.world_size):
-                share = share_of(cores, rank, launch.world_size)
-                place = _place(launch, rank) | {
-                    "VOLARY_CORES": ",".join(map(str, share if self.pin else cores)),
-                    "OMP_NUM_THREADS": len(share),
-                }
-                processes.start(rank, launch.command, place, launch.directory.log(rank))
+            for number in launch.numbers:
+                mine = self._worker(launch, number) if launch.role == "worker" else _server(launch, number)
+                processes.start(
+                    number,
+                    launch.command,
+                    launch.variables() | {"VOLARY_DRIVER": str(os.getpid())} | mine,
+                    launch.log(number),
+                )
         except BaseException:
             processes.stop(0)
             raise
         return processes
 
-
-def cores_here() -> list[int]:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
-
-
-def share_of(cores: list[int], rank: int, workers: int) -> list[int]:
-    """The cores of worker `rank`: an even cut, or one core each in turn where there are more workers than cores."""
-    if workers >= len(cores):
-        return [cores[rank % len(cores)]]
-    return cores[rank * len(cores) // workers : (rank + 1) * len(cores) // workers]
+    def _worker(self, launch: Launch, rank: int) -> dict[str, str]:
+        cores, workers = cores_here(), launch.first + launch.count
+        share = share_of(cores, rank, workers)
+        return {
+            "VOLARY_RANK": str(rank),
+            "VOLARY_WORLD_SIZE": str(workers),
+            "VOLARY_CORES": ",".join(map(str, share if self.pin else cores)),
+            "OMP_NUM_THREADS": str(len(share)),
+        }
 
 
-def _place(launch: Launch, rank: int) -> dict[str, object]:
-    return {
-        "VOLARY_RANK": rank,
-        "VOLARY_WORLD_SIZE": launch.world_size,
-        "VOLARY_LIFE": launch.life,
-        "VOLARY_MEET": launch.meet,
-        "VOLARY_SERVER_LIFE": launch.server_life,
-        "VOLARY_RUN": launch.directory.path,
-        "VOLARY_JOB": launch.job,
-    }
+def _server(launch: Launch, number: int) -> dict[str, str]:
+    cores = max(1, len(cores_here()) // (launch.count + launch.beside))
+    return {"VOLARY_SERVER": str(number), "OMP_NUM_THREADS": str(cores)}
 
 
-ENGINE = Local
+ENGINE = LocalEngine

@@ -23,6 +23,9 @@ LIBRARIES = (
     "rich",
     "psutil",
     "cryptography",
+    "simplejpeg",
+    "starlette",
+    "uvicorn",
 )
 _INSTALLED = ("site-packages", "dist-packages")
 _OURS = Path(__file__).parents[1]

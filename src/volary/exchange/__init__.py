@@ -1,5 +1,5 @@
-"""Who keeps the agreed parameters, and how contributions reach them. One file per way. Guide: docs/strategy.md"""
+"""Who keeps the agreed parameters, and how contributions reach them. One file each. Guide: docs/strategy.md"""
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "EXCHANGE")
+ROOM = Room(__name__, "EXCHANGE", moved={"auto": "volary.codec", "factors": "volary.codec"})

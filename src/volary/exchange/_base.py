@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.routes._base import Memory
-    from volary.exchange._bucket import Chunk, Gate, Slot
-    from volary.exchange._line import Parcel, Travelled
+    from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
+    from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
 
 
 @dataclass(frozen=True)
-class Use:
+class ExchangeCallbacks:
     """What becomes of what was agreed, told by whoever starts an exchange.
 
     chunks and slots: what is agreed on, and the parameters in it, in the order in which forward uses them. votes: a
@@ -26,12 +26,12 @@ class Use:
     """
 
     chunks: Sequence[Chunk]
-    slots: Sequence[Slot]
+    slots: Sequence[ParameterSlot]
     votes: Parcel
     votes_first: bool
     heard: Callable[[], None]
     apply: Callable[[Chunk], None] | None
-    travelled: Callable[[Chunk, Travelled], None]
+    travelled: Callable[[Chunk, ParcelTimes], None]
     applied: Callable[[Chunk, float, float], None]
     first: Sequence[Callable[[], None]] = ()
     votes_awaited: bool = False
@@ -64,7 +64,7 @@ class Exchange(Protocol):
         """Each buffer's, in their order."""
         ...
 
-    def start(self, use: Use) -> None:
+    def start(self, use: ExchangeCallbacks) -> None:
         """Be ready for the first step."""
         ...
 
@@ -88,7 +88,7 @@ class Exchange(Protocol):
         """Make a change that somebody may wait for; from any thread."""
         ...
 
-    def pull(self, gate: Gate) -> None:
+    def pull(self, gate: ParameterGate) -> None:
         """Wait until the parameter behind `gate` is what was agreed. Raises PeerLost if a peer went away."""
         ...
 

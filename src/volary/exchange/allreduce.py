@@ -4,38 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from volary.exchange._routed import Routed
+from volary.comm.routes import ROOM as ROUTES
+from volary.comm.routes._choose import SHARED, plugins
+from volary.errors import SettingError
+from volary.plugins import unknown
 
 if TYPE_CHECKING:
-    from torch.nn import Parameter
-
-    from volary.codec._base import Codec
-    from volary.exchange._way import Way
+    from volary.comm.groups.group import Group
+    from volary.exchange.overlap.ground import CommSetup
 
 
 @dataclass(frozen=True, kw_only=True)
-class AllReduce(Routed):
+class AllReduce:
     """Sums in shared memory where all workers are on one machine, else over the route that suits the network."""
 
-    equal: ClassVar[bool] = True
-    decides: ClassVar[bool] = False
+    route: str = "auto"  # the way a sum takes: shared, or one of `volary.comm.routes`; auto chooses
+    topology: str | None = None  # a file that describes sub-networks (default: found by measuring)
+    behind: bool = False  # contributions travel under all of the next step, and are applied a step late
 
-    def why_not(self, codec: Codec) -> str:
-        """Why it does not go with `codec`; empty if it does."""
-        if self.route == "shared" and not codec.lossless:
-            return "in shared memory nothing travels that could be encoded; nearest: route=auto"
-        return ""
+    served: ClassVar[bool] = False  # no server keeps the parameters
+    equal: ClassVar[bool] = True  # replicas, bit for bit
+    unasked: ClassVar[Mapping[str, Any]] = {}  # its settings where a session takes it without naming it
 
-    def ways(self, codec: Codec, parameters: Mapping[str, Parameter]) -> dict[str, Way]:
-        """The way of each parameter that does not travel as it is: all that the codec takes."""
-        from volary.exchange._layers import encodable
-        from volary.exchange._way import Encoded
+    def __post_init__(self) -> None:
+        known = ["auto", SHARED, *ROUTES.names()]
+        if self.route not in known:
+            raise SettingError(f"route is an {unknown(self.route, known)}")
+        if self.topology is not None:
+            unasked = {SHARED, *(name for name, route in plugins().items() if route.anywhere)}
+            others = ", ".join(name for name in known if name not in unasked)
+            if self.route in unasked:
+                raise SettingError(
+                    f"topology is given and route is {self.route!r}, which asks for none; accepted: {others}"
+                )
+        if self.behind and self.route == SHARED:
+            raise SettingError(
+                "behind is true and route is 'shared', where nothing travels that could be hidden; accepted: route=auto"
+            )
 
-        if codec.lossless:
-            return {}
-        return {name: Encoded(codec) for name, parameter in parameters.items() if encodable(parameter)}
+    @property
+    def lacks(self) -> Mapping[str, str]:
+        """See `volary.session.fitting.Trait`: what it has not, and why."""
+        found = {"versions": "with exchange=allreduce every worker has all parameters, as of one step"}
+        if self.route == SHARED:
+            found["wire"] = "with exchange.route=shared workers add in shared memory, where nothing travels"
+        if self.behind:
+            found["whole gradient"] = "with exchange.behind=true gradients are applied chunk by chunk as they come"
+        return found
+
+    def ground(self, group: Group) -> CommSetup:
+        """Find where the exchange takes place. A collective call."""
+        from volary.exchange.overlap.ground import CommSetup
+
+        return CommSetup(group, self.route, self.topology, behind=self.behind)
 
 
 EXCHANGE = AllReduce

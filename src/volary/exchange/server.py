@@ -8,16 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from volary.errors import SettingError
-
-if TYPE_CHECKING:
-    from torch import nn
-    from torch.nn import Parameter
-
-    from volary.codec._base import Codec
-    from volary.exchange._way import Way
 
 COLOCATED: Literal["colocated"] = "colocated"
 
@@ -30,11 +23,17 @@ class Server:
     replicas: int = 1  # servers that keep each slice; with 2 the run goes on when one server is killed
     pulls: Literal["none", "fp16", "bf16", "int8"] = "none"  # codec of what has changed since a worker's last pull
     transport: Literal["auto", "tcp", "shared"] = "auto"  # auto: shared memory inside a machine, TCP between machines
-    factors: bool = False  # Linear layers push, where that is fewer bytes, the vectors whose products the gradient is
 
     equal: ClassVar[bool] = False  # replicas: each worker holds what it pulled last
-    decides: ClassVar[bool] = False
     served: ClassVar[bool] = True
+    unasked: ClassVar[Mapping[str, Any]] = {"servers": COLOCATED}  # its settings where a session does not name it
+    lacks: ClassVar[Mapping[str, str]] = {  # see `volary.session.fitting.Trait`: what it has not, and why
+        "whole gradient": "with exchange=server parameters are updated slice by slice",
+        "peers": "with exchange=server workers send to servers alone",
+        "process group": "with exchange=server connections are its own (exchange.transport)",
+        "steps together": "with exchange=server portions of a batch are handed out",
+        "own samples": "with exchange=server the samples are handed out",
+    }
 
     def __post_init__(self) -> None:
         if not isinstance(self.servers, str) and self.servers < 1:
@@ -45,35 +44,6 @@ class Server:
     def count(self, workers: int) -> int:
         """Server processes of a run that starts with so many workers."""
         return workers if isinstance(self.servers, str) else self.servers
-
-    def why_not(self, codec: Codec) -> str:
-        """Why it does not go with `codec`; empty, as every codec works on pushes."""
-        return ""
-
-    def ways(self, codec: Codec, parameters: Mapping[str, Parameter]) -> dict[str, Way]:
-        """The way of each parameter's pushes that do not travel as they are: all that the codec takes."""
-        from volary.exchange._layers import encodable
-        from volary.exchange._way import Encoded
-
-        if codec.lossless:
-            return {}
-        return {name: Encoded(codec) for name, parameter in parameters.items() if encodable(parameter)}
-
-    def factored(self, module: nn.Module, samples: int, servers: int) -> dict[str, Way]:
-        """The parameters of the layers that push factors, if `samples` are pushed at once to so many servers."""
-        from torch import nn
-
-        from volary.exchange._outer import outer_layers
-        from volary.exchange._way import Factors
-
-        names = {id(parameter): name for name, parameter in module.named_parameters()}
-        found: dict[str, Way] = {}
-        for layer, weight in outer_layers(module) if self.factors else ():
-            rows, columns = weight.shape[:2]
-            if type(layer) is nn.Linear and samples * (rows + servers * columns) < rows * columns:
-                own = [one for one in layer.parameters() if one.requires_grad]
-                found |= {names[id(one)]: Factors() for one in own}
-        return found
 
 
 EXCHANGE = Server

@@ -12,7 +12,7 @@ from volary.placement._file_board import FileBoard
 
 
 @dataclass(frozen=True)
-class Meeting:
+class LabMeeting:
     """board: to read and write from here. descriptor: what ranks keep open. environment: where they find it."""
 
     board: FileBoard
@@ -25,10 +25,10 @@ class Meeting:
 
 
 @contextmanager
-def meeting() -> Iterator[Meeting]:
+def meeting() -> Iterator[LabMeeting]:
     """A meeting place for the ranks that are started meanwhile."""
     descriptor = os.memfd_create("volary-lab")
     try:
-        yield Meeting(FileBoard(Path(f"/proc/self/fd/{descriptor}")), descriptor)
+        yield LabMeeting(FileBoard(Path(f"/proc/self/fd/{descriptor}")), descriptor)
     finally:
         os.close(descriptor)

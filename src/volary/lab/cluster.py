@@ -10,19 +10,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from volary.engine.local import cores_here, share_of
 from volary.errors import SettingError
 from volary.lab.board import meeting
 from volary.lab.errors import LabError
 from volary.lab.jobs import Job
-from volary.lab.leash import Leash
-from volary.lab.links import Counters, Links
+from volary.lab.leash import ParentPipe
+from volary.lab.links import Counters, LabLinks
 from volary.lab.namespaces import Space
 from volary.lab.needs import needs_user_namespace
-from volary.lab.ranks import Ended, Ranks, places
+from volary.lab.ranks import Ranks, RanksEnded, places
 from volary.lab.rates import parse
-from volary.lab.timeline import Change, Timeline
-from volary.lab.topology import Rate, Topology
+from volary.lab.timeline import LinkChange, Timeline
+from volary.lab.topology import LabTopology, Rate
+from volary.run.machine.cores import cores_here, share_of
 
 GRACE_S = 2.0
 _HOST_KINDS = ("net", "uts", "ipc", "mount", "pid")
@@ -57,12 +57,12 @@ class Lab:
         groups: int = 1,
         trunk: Rate = None,
     ) -> None:
-        self.topology = Topology.of(hosts, rate, rates, slow, groups, trunk)
-        self._leash: Leash | None = None
+        self.topology = LabTopology.of(hosts, rate, rates, slow, groups, trunk)
+        self._leash: ParentPipe | None = None
         self._spaces: list[Space] = []  # all, in the order in which they were made
         self._hosts: list[Space] = []
         self._jobs: list[Job] = []
-        self._made: Links | None = None
+        self._made: LabLinks | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -83,12 +83,12 @@ class Lab:
         *,
         procs: int = 1,
         env: Mapping[str, str] | None = None,
-        at: Iterable[Change | str] = (),
+        at: Iterable[LinkChange | str] = (),
         timeout_s: float | None = None,
         log_dir: Path | str | None = None,
         pin: bool = False,
         say: Callable[[str], None] | None = None,
-    ) -> Ended:
+    ) -> RanksEnded:
         """Run a command as `procs` ranks on every host, in the current folder; the first failure ends all.
 
         Each rank has torchrun's variables (see docs/lab.md), and `env`. at: changes on the way ("10s:cut:3"), of which
@@ -197,14 +197,14 @@ class Lab:
     def _make(self) -> None:
         if self._leash is not None:
             raise LabError("the lab is open already")
-        self._leash = Leash()
+        self._leash = ParentPipe()
         outer = self._space(["user"]) if needs_user_namespace() else None
         switch = self._space(["net"], _NET_SETUP, outer=outer)
         names = [f"{self.topology.address(host)} {self.topology.name(host)}\n" for host in range(self.topology.hosts)]
         known = "".join(["127.0.0.1 localhost\n", *names])
         for host in range(self.topology.hosts):
             self._hosts.append(self._space(_HOST_KINDS, _HOST_SETUP, (self.topology.name(host), known), outer))
-        self._made = Links(self.topology, switch, self._hosts)
+        self._made = LabLinks(self.topology, switch, self._hosts)
 
     def _space(
         self, kinds: Sequence[str], setup: str = "", arguments: Sequence[str] = (), outer: Space | None = None
@@ -213,7 +213,7 @@ class Lab:
         self._spaces.append(Space(self._leash, kinds, setup, arguments, outer))
         return self._spaces[-1]
 
-    def _links(self) -> Links:
+    def _links(self) -> LabLinks:
         if self._made is None:
             raise LabError("the lab is not open: use it as `with Lab(...) as lab:`")
         return self._made

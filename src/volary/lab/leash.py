@@ -10,7 +10,7 @@ import os
 import weakref
 
 
-class Leash:
+class ParentPipe:
     """A pipe. `held` is for those who are to end with this process: the reading end, as their standard input."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Leash:
         self._end = self.held = -1
 
 
-_leashes: weakref.WeakSet[Leash] = weakref.WeakSet()
+_leashes: weakref.WeakSet[ParentPipe] = weakref.WeakSet()
 
 
 def _forget() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from volary.lab import rates
 from volary.lab.errors import LabError
 from volary.lab.namespaces import Space
-from volary.lab.topology import Topology
+from volary.lab.topology import LabTopology
 
 HOST_DEVICE = "eth0"
 _MTU = 1500
@@ -42,10 +42,10 @@ class Counters:
         )
 
 
-class Links:
+class LabLinks:
     """Makes the links of a topology, and changes them. Raises LabError where the kernel or a tool refuses."""
 
-    def __init__(self, topology: Topology, switch: Space, hosts: Sequence[Space]) -> None:
+    def __init__(self, topology: LabTopology, switch: Space, hosts: Sequence[Space]) -> None:
         self._topology, self._switch, self._hosts = topology, switch, hosts
         switch.batch("ip", [*_switches(topology), *(_cable(topology, i, host.pid) for i, host in enumerate(hosts))])
         for number, host in enumerate(hosts):
@@ -78,7 +78,7 @@ class Links:
         raise LabError(f"host {host} has no device {HOST_DEVICE}")
 
 
-def _switches(topology: Topology) -> list[str]:
+def _switches(topology: LabTopology) -> list[str]:
     lines = []
     for group in range(topology.groups):
         lines += [f"link add switch{group} {_BRIDGE}", f"link set switch{group} up"]
@@ -93,12 +93,12 @@ def _switches(topology: Topology) -> list[str]:
     return lines
 
 
-def _cable(topology: Topology, host: int, pid: int) -> str:
+def _cable(topology: LabTopology, host: int, pid: int) -> str:
     name, switch = topology.name(host), f"switch{topology.group(host)}"
     return f"link add {name} mtu {_MTU} master {switch} up type veth peer name {HOST_DEVICE} mtu {_MTU} netns {pid}"
 
 
-def _address(topology: Topology, host: int) -> list[str]:
+def _address(topology: LabTopology, host: int) -> list[str]:
     address = topology.address(host)
     return [
         "link set lo up",
@@ -111,7 +111,7 @@ def _address(topology: Topology, host: int) -> list[str]:
 def _limit(device: str, bits_per_s: int | None) -> str:
     if bits_per_s is None:
         return f"qdisc replace dev {device} root noqueue"
-    bucket = rates.Bucket.of(bits_per_s)
+    bucket = rates.TokenBucket.of(bits_per_s)
     return (
         f"qdisc replace dev {device} root tbf rate {bits_per_s}bit"
         f" burst {bucket.burst_bytes}b limit {bucket.queue_bytes}b"

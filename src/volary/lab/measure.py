@@ -15,14 +15,14 @@ from volary.lab import stream
 from volary.lab.cluster import Lab
 from volary.lab.errors import LabError
 from volary.lab.jobs import Job
-from volary.lab.topology import Topology
+from volary.lab.topology import LabTopology
 
 _WARM_UP = 0.25
 Flow = tuple[int, int]  # from a host to a host
 
 
 @dataclass(frozen=True)
-class Carried:
+class Throughput:
     """what: which flows, in words. Both in bits per second over all flows: TCP payload, and the links' limit."""
 
     what: str
@@ -68,7 +68,7 @@ def _rate_of(receivers: Sequence[list[tuple[float, int]]]) -> float:
     return total
 
 
-def usual_flows(topology: Topology) -> list[tuple[str, list[Flow], int | None]]:
+def usual_flows(topology: LabTopology) -> list[tuple[str, list[Flow], int | None]]:
     """The flows that show what a lab's links carry: in words, the flows, and their limit together."""
     size, rates = topology.hosts // topology.groups, topology.rates
     found: list[tuple[str, list[Flow], int | None]] = []
@@ -89,10 +89,10 @@ def usual_flows(topology: Topology) -> list[tuple[str, list[Flow], int | None]]:
     return found
 
 
-def measure(lab: Lab, seconds: float = 2.0) -> Iterator[Carried]:
+def measure(lab: Lab, seconds: float = 2.0) -> Iterator[Throughput]:
     """What the usual flows carry, one kind after the other, each measured for so many seconds."""
     for what, flows, limit in usual_flows(lab.topology):
-        yield Carried(what, tcp_rate(lab, flows, seconds), limit)
+        yield Throughput(what, tcp_rate(lab, flows, seconds), limit)
 
 
 def _least(*rates: int | None) -> int | None:

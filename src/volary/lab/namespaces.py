@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from volary.lab import needs
 from volary.lab.errors import LabError
-from volary.lab.leash import Leash
+from volary.lab.leash import ParentPipe
 
 CLOSE_S = 10.0
 _TOOL_S = 30.0
@@ -39,7 +39,7 @@ class Space:
 
     def __init__(
         self,
-        leash: Leash,
+        leash: ParentPipe,
         kinds: Sequence[str],
         setup: str = "",
         arguments: Sequence[str] = (),

@@ -12,7 +12,7 @@ from volary.lab.errors import TIME_IS_OVER
 from volary.lab.jobs import Job, end_all, wait_any
 from volary.lab.links import HOST_DEVICE
 from volary.lab.timeline import Changeable, Timeline
-from volary.lab.topology import Topology
+from volary.lab.topology import LabTopology
 
 LOOK_S = 0.25
 FAILED_GRACE_S = 2.0  # once one rank failed, the others have no more than this after being asked
@@ -20,7 +20,7 @@ _MASTER_PORT = 29500  # every lab has a network to itself: it is free
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """Where one rank stands."""
 
     rank: int
@@ -29,7 +29,7 @@ class Place:
     local_rank: int
     local_world_size: int
 
-    def environment(self, topology: Topology) -> dict[str, str]:
+    def environment(self, topology: LabTopology) -> dict[str, str]:
         """What torchrun would set, the device that communication libraries are to use, and the host's address."""
         return {
             "RANK": str(self.rank),
@@ -47,14 +47,14 @@ class Place:
         }
 
 
-def places(hosts: int, procs: int) -> list[Place]:
+def places(hosts: int, procs: int) -> list[RankPlace]:
     """All places, by rank: the ranks of a host follow each other."""
     world_size = hosts * procs
-    return [Place(rank, world_size, rank // procs, rank % procs, procs) for rank in range(world_size)]
+    return [RankPlace(rank, world_size, rank // procs, rank % procs, procs) for rank in range(world_size)]
 
 
 @dataclass(frozen=True)
-class Ended:
+class RanksEnded:
     """How ranks ended. status: 0, that of the rank that failed first, or 124 when the time was over.
 
     rank: who failed first; None if nobody did. statuses: of each rank, None for those that were ended from outside.
@@ -88,7 +88,7 @@ class Ranks:
         timeout_s: float | None = None,
         look: Callable[[], bool] | None = None,
         say: Callable[[str], None] | None = None,
-    ) -> Ended:
+    ) -> RanksEnded:
         """Wait for the end, and let the timeline happen meanwhile. say: is told each change.
 
         look: called every LOOK_S; once a rank failed, True means that nobody has anything to say any more.
@@ -137,11 +137,11 @@ class Ranks:
     def _failed(self) -> int | None:
         return next((rank for rank, job in enumerate(self._jobs) if job.status), None)
 
-    def _ended(self, first: int | None) -> Ended:
+    def _ended(self, first: int | None) -> RanksEnded:
         statuses = [job.status for job in self._jobs]
         if first is not None:
-            return Ended(statuses[first] or 0, first, statuses)
-        return Ended(TIME_IS_OVER if None in statuses else 0, None, statuses)
+            return RanksEnded(statuses[first] or 0, first, statuses)
+        return RanksEnded(TIME_IS_OVER if None in statuses else 0, None, statuses)
 
 
 def _nobody(_text: str) -> None:

@@ -39,14 +39,14 @@ def shown(bits_per_s: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class Bucket:
+class TokenBucket:
     """A token bucket. burst_bytes: what a rested link lets pass at once. queue_bytes: what waits behind it."""
 
     burst_bytes: int
     queue_bytes: int
 
     @classmethod
-    def of(cls, bits_per_s: int) -> Bucket:
+    def of(cls, bits_per_s: int) -> TokenBucket:
         """The bucket for a rate.
 
         The burst holds a whole segmentation-offload packet (64 KiB), else the kernel cuts each one up, and 1 ms of the

@@ -9,7 +9,7 @@ from typing import Literal, Protocol, get_args
 
 from volary.errors import SettingError
 from volary.lab import rates
-from volary.lab.topology import Topology
+from volary.lab.topology import LabTopology
 
 Kind = Literal["cut", "restore", "rate", "trunk"]
 ACCEPTED = "accepted: SECONDSs:cut:HOST, SECONDSs:restore:HOST, SECONDSs:rate:HOST:RATE, SECONDSs:trunk:GROUP:RATE"
@@ -26,7 +26,7 @@ class Changeable(Protocol):
 
 
 @dataclass(frozen=True)
-class Change:
+class LinkChange:
     """at_s: seconds after the programs were started. number: of the host, or of the group whose trunk changes.
 
     rate: the new one, of kinds rate and trunk.
@@ -38,7 +38,7 @@ class Change:
     rate: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Change:
+    def parse(cls, text: str) -> LinkChange:
         """The change that "10s:cut:3" or "5s:rate:2:50mbit" says. Raises SettingError."""
         when, _, what = text.partition(":")
         kind, *rest = what.split(":")
@@ -73,8 +73,8 @@ class Change:
 class Timeline:
     """Changes to a lab of this topology, taken as their time comes. Raises SettingError if one does not fit it."""
 
-    def __init__(self, changes: Iterable[Change | str], topology: Topology) -> None:
-        parsed = [Change.parse(change) if isinstance(change, str) else change for change in changes]
+    def __init__(self, changes: Iterable[LinkChange | str], topology: LabTopology) -> None:
+        parsed = [LinkChange.parse(change) if isinstance(change, str) else change for change in changes]
         for change in parsed:
             (topology.check_group if change.kind == "trunk" else topology.check_host)(change.number)
         self._waiting = sorted(parsed, key=lambda change: change.at_s)
@@ -84,7 +84,7 @@ class Timeline:
         """When the next change is due, in seconds after the start; None if there is none left."""
         return self._waiting[0].at_s if self._waiting else None
 
-    def due(self, elapsed_s: float) -> Sequence[Change]:
+    def due(self, elapsed_s: float) -> Sequence[LinkChange]:
         """Those whose time has come; they are given once."""
         found = [change for change in self._waiting if change.at_s <= elapsed_s]
         del self._waiting[: len(found)]

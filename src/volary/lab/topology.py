@@ -18,7 +18,7 @@ Rate = str | float | None
 
 
 @dataclass(frozen=True)
-class Topology:
+class LabTopology:
     """rates: of each host's link, and trunk: of each group's, in bits per second, both directions; None: no limit.
 
     groups: switches; hosts are spread over them in equal blocks, in order.
@@ -50,7 +50,7 @@ class Topology:
         slow: Mapping[int, Rate] | None = None,
         groups: int = 1,
         trunk: Rate = None,
-    ) -> Topology:
+    ) -> LabTopology:
         """Rates as in "1gbit". each: one per host instead of `rate`. slow: other rates for some hosts.
 
         Raises SettingError if they do not fit together.

@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import IO
 
 from volary.driver.ending import Ending, Watcher
-from volary.driver.judge import noted
-from volary.driver.served import is_elastic
+from volary.driver.servers.served import is_elastic
 from volary.driver.start import check
+from volary.driver.watching.judge import noted
 from volary.errors import BadInput, NotFinite, NotSaved, RanksDiffer, Stopped, VolaryError, WorkerFailed, WorkerLost
 from volary.lab.board import meeting
 from volary.lab.cluster import Lab
 from volary.lab.errors import TIME_IS_OVER, LabError, TimeIsOver
-from volary.lab.ranks import Ended
-from volary.lab.timeline import Change, Timeline
+from volary.lab.ranks import RanksEnded
+from volary.lab.timeline import LinkChange, Timeline
 from volary.placement._file_board import FileBoard
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.owner import refuse_foreign
-from volary.run.reader import RunReader
 from volary.run.verdict import read_verdict
 from volary.session.spec import Session
-from volary.train.meeting import ENTRY, RUN
+from volary.train.member.meeting import ENTRY, RUN
 
 GRACE_S = 30.0  # to finish a step and write a checkpoint
 LINGER_S = 15.0  # after one rank failed: until the run's own watch has told the others
@@ -37,7 +37,7 @@ _CAUSES = {kind.exit_code: kind for kind in (BadInput, RanksDiffer, NotFinite, N
 
 
 @dataclass(frozen=True)
-class Training:
+class LabTraining:
     """What to train: a session file with settings changed, or a run to go on with (then both are left empty).
 
     trust: the file, or the run, may be another user's.
@@ -71,11 +71,11 @@ class Training:
 
 def train(
     lab: Lab,
-    training: Training,
+    training: LabTraining,
     watcher: Watcher,
     *,
     procs: int = 1,
-    at: Sequence[Change | str] = (),
+    at: Sequence[LinkChange | str] = (),
     timeout_s: float | None = None,
     pin: bool | None = None,
     say: Callable[[str], None] | None = None,
@@ -161,7 +161,7 @@ class _View:
         self._watcher.ended()
 
 
-def _early_error(ended: Ended | None, outputs: Sequence[IO[bytes]]) -> VolaryError:
+def _early_error(ended: RanksEnded | None, outputs: Sequence[IO[bytes]]) -> VolaryError:
     """No run was made: what the first rank said that failed, or rank 0."""
     if ended is None or ended.status == TIME_IS_OVER:
         return TimeIsOver("the time was over before the run was made")
@@ -170,7 +170,7 @@ def _early_error(ended: Ended | None, outputs: Sequence[IO[bytes]]) -> VolaryErr
     return _CAUSES.get(ended.status, WorkerLost)(said or f"no run was made: {ended}")
 
 
-def _ending(directory: RunDirectory, ended: Ended | None) -> Ending:
+def _ending(directory: RunDirectory, ended: RanksEnded | None) -> Ending:
     """How the run ended by its own account. ended: how its ranks did; None if the user ended them."""
     with RunReader(directory) as reader:
         info = reader.info()

@@ -7,15 +7,18 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from volary.errors import RunError
+from volary.monitor.curves import Curve, measured
 from volary.monitor.digest import Digest, Follower
 from volary.monitor.wording import MEMBERSHIP, membership, trouble
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.journal import StepRow
+from volary.run.database.reader import PHASES, Event, RunReader
+from volary.run.database.tallies import Tally
 from volary.run.directory import RunDirectory
-from volary.run.journal import StepRow
-from volary.run.reader import PHASES, Event, RunReader
-from volary.run.tallies import Tally
+from volary.run.tags import Tags, read_tags
 
 RECENT_STEPS = 200
+CURVE_POINTS = 120
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class WorkerTimes:
 
 
 @dataclass(frozen=True)
-class Kept:
+class CheckpointStatus:
     """A checkpoint. condition: `there` (its files exist), `whole` (verified), or what is wrong with it."""
 
     step: int
@@ -43,21 +46,26 @@ class Kept:
 class Account:
     """A run: its newest digest and what only a closer look tells.
 
-    metrics: rows of (step, values), oldest first. ways: the newest choice of how layers travel, if there was one.
+    metrics: rows of (step, values), oldest first. curves: the loss and what evaluations measured, from the first step
+    on. ways: the newest choice of how layers travel, if there was one.
     tallies: what was counted. members: events of workers and servers that came or went on the way. corrupt: by split,
-    why each sample that was skipped could not be read.
+    why each sample that was skipped could not be read. said: its tags and the note.
+    changes: of settings, when it was resumed.
     """
 
     digest: Digest
     started_at: float | None
     metrics: list[tuple[int, dict[str, float]]]
     workers: list[WorkerTimes]
-    checkpoints: list[Kept]
+    checkpoints: list[CheckpointStatus]
     logs: list[str]
     ways: Event | None = None
     tallies: list[Tally] = field(default_factory=list)
     members: list[Event] = field(default_factory=list)
     corrupt: dict[str, list[str]] = field(default_factory=dict)
+    curves: list[Curve] = field(default_factory=list)
+    said: Tags = field(default_factory=Tags)
+    changes: list[Event] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything in plain values, for `--json`."""
@@ -65,6 +73,7 @@ class Account:
         return {
             "run": str(digest.directory.path),
             "name": digest.directory.name,
+            **asdict(self.said),
             "state": digest.state,
             "session": asdict(digest.session),
             "step": digest.step,
@@ -77,6 +86,7 @@ class Account:
             "metric": digest.metric,
             "best": asdict(digest.best) if digest.best else None,
             "metrics": [{"step": step, "values": values} for step, values in self.metrics],
+            "curves": [curve.as_dict() for curve in self.curves],
             "workers": [asdict(worker) for worker in self.workers],
             "checkpoints": [asdict(kept) for kept in self.checkpoints],
             "warnings": [{"at": event.at, "text": trouble(event)} for event in digest.warnings],
@@ -84,28 +94,35 @@ class Account:
             "tallies": [asdict(tally) for tally in self.tallies],
             "members": [{"at": event.at, "text": membership(event)} for event in self.members],
             "corrupt": self.corrupt,
+            "changes": [{"step": event.step, **event.data} for event in self.changes],
             "message": digest.message,
             "logs": self.logs,
         }
 
 
-def account(directory: RunDirectory, verify: bool = False) -> Account:
-    """Read the run. verify: compare checkpoints with their checksums, which reads them whole. Raises RunError."""
+def account(directory: RunDirectory, verify: bool = False, *, courses: bool = True) -> Account:
+    """Read the run. Raises RunError.
+
+    verify: compare checkpoints with their checksums, which reads them whole. courses: also read how metrics and steps
+    went, which takes as long as there are many.
+    """
     try:
-        return _account(directory, verify)
+        return _account(directory, verify, courses)
     except (ValueError, TypeError) as error:
         raise RunError(f"{directory.database}: damaged or of another version: {error}") from None
 
 
-def _account(directory: RunDirectory, verify: bool) -> Account:
+def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
     follower = Follower(directory)
     with RunReader(directory) as reader:
         digest = follower.look()
         recent = list(reader.steps(after=reader.last_step() - RECENT_STEPS))
-        metrics, started = reader.metrics(), reader.info().get("started_at")
+        metrics, started = reader.metrics() if courses else {}, reader.info().get("started_at")
         ways, tallies = list(reader.events(kind="ways")), reader.tallies()
         members = [event for event in reader.events() if event.kind in MEMBERSHIP]
         corrupt = _corrupt(reader.events(kind="corrupt_sample"))
+        changes = _changes(reader)
+        curves = measured(reader, CURVE_POINTS, own_loop=bool(digest.session.function)) if courses else []
     follower.close()
     return Account(
         digest=digest,
@@ -118,6 +135,9 @@ def _account(directory: RunDirectory, verify: bool) -> Account:
         tallies=tallies,
         members=members,
         corrupt=corrupt,
+        curves=curves,
+        said=read_tags(directory),
+        changes=changes,
     )
 
 
@@ -129,6 +149,12 @@ def _corrupt(events: Iterable[Event]) -> dict[str, list[str]]:
     return {split: sorted(reasons) for split, reasons in found.items()}
 
 
+def _changes(reader: RunReader) -> list[Event]:
+    """Those that were made: a life whose workers refused them took them back."""
+    taken_back = {event.life for event in reader.events(kind="unchanged")}
+    return [event for event in reader.events(kind="changed") if event.life not in taken_back]
+
+
 def worker_times(rows: Iterable[StepRow]) -> list[WorkerTimes]:
     """The times of each worker, by rank."""
     by_rank: dict[int, list[StepRow]] = {}
@@ -137,20 +163,20 @@ def worker_times(rows: Iterable[StepRow]) -> list[WorkerTimes]:
     return [_times(rank, by_rank[rank]) for rank in sorted(by_rank)]
 
 
-def kept(checkpoints: Checkpoints, verify: bool) -> list[Kept]:
+def kept(checkpoints: Checkpoints, verify: bool) -> list[CheckpointStatus]:
     """The checkpoints there are, oldest first."""
     return [_kept(checkpoints, step, verify) for step in checkpoints.steps()]
 
 
-def _kept(checkpoints: Checkpoints, step: int, verify: bool) -> Kept:
+def _kept(checkpoints: Checkpoints, step: int, verify: bool) -> CheckpointStatus:
     try:
         manifest = checkpoints.verify(step) if verify else checkpoints.manifest(step)
     except RunError as error:
-        return Kept(step, None, f"damaged: {error}")
+        return CheckpointStatus(step, None, f"damaged: {error}")
     missing = [name for name in manifest.files if not (checkpoints.path(step) / name).is_file()]
     if missing:
-        return Kept(step, manifest.metric, f"damaged: {', '.join(missing)} missing")
-    return Kept(step, manifest.metric, "whole" if verify else "there")
+        return CheckpointStatus(step, manifest.metric, f"damaged: {', '.join(missing)} missing")
+    return CheckpointStatus(step, manifest.metric, "whole" if verify else "there")
 
 
 def _times(rank: int, rows: list[StepRow]) -> WorkerTimes:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from volary.monitor.wording import number
-from volary.run.tallies import Tally
+from volary.run.database.tallies import Tally
 
 HISTOGRAMS = {
     "staleness": "staleness: updates between the parameters a contribution was computed with and its own",
@@ -18,7 +18,7 @@ _HISTOGRAM_HEADER = ("", "count", "mean", "most", "value: share")
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """Rows under a title. header: names of the columns."""
 
     title: str
@@ -26,7 +26,7 @@ class Table:
     rows: Sequence[Sequence[str]]
 
 
-def tables(tallies: Iterable[Tally]) -> list[Table]:
+def tables(tallies: Iterable[Tally]) -> list[TextTable]:
     """All that there is to tell: a table for each histogram, by worker and by server, and one of the plain counts."""
     found = list(tallies)
     made = [_histogram(kind, [tally for tally in found if tally.kind == kind]) for kind in HISTOGRAMS]
@@ -34,12 +34,12 @@ def tables(tallies: Iterable[Tally]) -> list[Table]:
     return [table for table in made if table.rows]
 
 
-def _histogram(kind: str, tallies: Sequence[Tally]) -> Table:
+def _histogram(kind: str, tallies: Sequence[Tally]) -> TextTable:
     by_worker = _grouped([(tally.rank, tally) for tally in tallies if tally.rank >= 0])
     by_server = _grouped([(tally.server, tally) for tally in tallies if tally.server >= 0])
     rows = [_bars(f"rank {rank}", group) for rank, group in by_worker]
     rows += [_bars(f"server {server}", group) for server, group in by_server]
-    return Table(HISTOGRAMS[kind], _HISTOGRAM_HEADER, rows)
+    return TextTable(HISTOGRAMS[kind], _HISTOGRAM_HEADER, rows)
 
 
 def _bars(name: str, tallies: Sequence[Tally]) -> tuple[str, ...]:
@@ -53,13 +53,13 @@ def _bars(name: str, tallies: Sequence[Tally]) -> tuple[str, ...]:
     return name, str(total), number(mean), str(max(counts)), bars + ("  ..." if len(counts) > _SHOWN else "")
 
 
-def _counts(tallies: Sequence[Tally]) -> Table:
+def _counts(tallies: Sequence[Tally]) -> TextTable:
     rows = []
     for rank, group in _grouped([(tally.rank, tally) for tally in tallies if tally.rank >= 0]):
         rows.append((f"rank {rank}", *(str(_total(group, kind)) for kind in COUNTS)))
     for server, group in _grouped([(tally.server, tally) for tally in tallies if tally.rank < 0]):
         rows.append((f"server {server}", *(str(_total(group, kind)) for kind in COUNTS)))
-    return Table("contributions that went another way", ("", *COUNTS), rows)
+    return TextTable("contributions that went another way", ("", *COUNTS), rows)
 
 
 def _total(tallies: Sequence[Tally], kind: str) -> int:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from volary.monitor.outline import Outline, outline
 from volary.monitor.wording import TROUBLE, trouble
+from volary.run.database.reader import Event, RunReader, Window
 from volary.run.directory import RunDirectory
-from volary.run.reader import Event, RunReader, Window
 
 _WARNINGS_KEPT = 3
 # of a worker's start, in order; it says where it is
@@ -93,6 +93,16 @@ def steps_done(info: dict[str, str], state: str, recorded: int) -> int:
     return max(int(noted or 0), recorded)
 
 
+def elapsed(info: dict[str, str], state: str, now: float) -> float | None:
+    """Seconds since the newest start, until the end or `now`; None if nobody saw the end."""
+    started, ended = known_number(info, "started_at"), known_number(info, "ended_at")
+    ended = ended if ended is not None and started is not None and ended >= started else None
+    # nobody saw the end of a lost run
+    if started is None or (ended is None and state == "lost"):
+        return None
+    return max(0.0, (ended if ended is not None else now) - started)
+
+
 def waits_for(info: dict[str, str]) -> str:
     """What the start of a run waits for, by what its workers say of themselves."""
     workers = int(known_number(info, "workers") or 1)
@@ -150,7 +160,7 @@ class Follower:
             window=window,
             recorded_loss=self._reader.newest("loss") if self._session.function else None,
             left_s=self._left(step, planned, info),
-            elapsed_s=self._elapsed(info, state),
+            elapsed_s=elapsed(info, state, self._clock()),
             metric=info.get("metric", ""),
             evaluated=self._evaluated,
             best=best if best and best.step <= step else None,
@@ -202,12 +212,3 @@ class Follower:
         if planned is None or first is None or since is None or step <= first:
             return None
         return max(0.0, planned - step) * (self._clock() - since) / (step - first)
-
-    def _elapsed(self, info: dict[str, str], state: str) -> float | None:
-        started, ended = known_number(info, "started_at"), known_number(info, "ended_at")
-        ended = ended if ended is not None and started is not None and ended >= started else None
-        # nobody saw the end of a lost run
-        if started is None or (ended is None and state == "lost"):
-            return None
-        until = ended if ended is not None else self._clock()
-        return max(0.0, until - started)

@@ -43,13 +43,17 @@ class Outline:
 def outline(path: Path) -> Outline:
     """The outline of the resolved session at `path`; an empty one if it cannot be read."""
     try:
-        return _outline(_settings(path.read_text(encoding="utf-8")))
+        return _outline(settings_in(path))
     except (OSError, ValueError):
         return Outline()
 
 
-def _settings(text: str) -> dict[str, str]:
-    """Value by dotted name of what stands on lines of its own."""
+def settings_in(path: Path) -> dict[str, str]:
+    """Value by dotted name in the resolved session at `path`, as written; a plug-in's name stands for it whole.
+
+    Raises OSError and ValueError.
+    """
+    text = path.read_text(encoding="utf-8")
     found: dict[str, str] = {}
     above: list[tuple[int, str]] = []
     for line in text.splitlines():
@@ -61,12 +65,15 @@ def _settings(text: str) -> dict[str, str]:
             above.pop()
         above.append((depth, name))
         found[".".join(part for _, part in above)] = value.strip().strip("\"'")
-    return found
+    plugins = {name.removesuffix(".name"): value for name, value in found.items() if name.endswith(".name")}
+    plugins.pop("run", None)
+    values = {name: value for name, value in found.items() if value and name.removesuffix(".name") not in plugins}
+    return plugins | values
 
 
 def _outline(settings: Mapping[str, str]) -> Outline:
     def name(setting: str) -> str:
-        return settings.get(f"{setting}.name", "") or settings.get(setting, "")
+        return settings.get(setting, "")
 
     axes = [name(f"strategy.{axis}") for axis in AXES]
     rate = settings.get("optimizer.lr")

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from volary.run.spans import Span
+from volary.run.database.spans import Span
 
 TRACKS = {
     "step": "steps",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from volary.monitor.wording import clean, number, size
 
 if TYPE_CHECKING:
-    from volary.run.reader import Event
+    from volary.run.database.reader import Event
 
 HEADER = ("layer", "way", "bytes", "expected ms", "why")
 

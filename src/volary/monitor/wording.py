@@ -9,7 +9,7 @@ from pathlib import Path
 
 from volary.errors.raised import shown
 from volary.monitor.outline import Outline
-from volary.run.reader import PHASES, Event, Window
+from volary.run.database.reader import PHASES, Event, Window
 
 STOPPING = "stopping after this step; Ctrl-C again stops now"
 MEMBERSHIP = ("joined", "left", "lost", "server_lost")
@@ -107,6 +107,12 @@ def trouble(event: Event) -> str:
     if event.kind == "skipped":
         return f"{at}update skipped, it was not finite{_on_ranks(event.data.get('ranks'))}"
     return f"{at}{reason}"
+
+
+def changed(event: Event) -> str:
+    """The sentence for an event of the kind `changed`: a setting of a resumed run."""
+    was, now = (clean(event.data.get(key)) for key in ("was", "now"))
+    return f"step {event.step}: {clean(event.data.get('setting'))} is {now} from here on; it was {was}"
 
 
 def membership(event: Event) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from volary.errors import BadInput
-from volary.placement._base import Place, Placement, text
+from volary.placement._base import Place, Placement, text, whole
 from volary.plugins import Room
 
 ROOM = Room(__name__, "PLACEMENT", protocol="volary.placement._base:Placement")
@@ -16,12 +17,18 @@ __all__ = ["ROOM", "Place", "find", "text"]
 def find(environment: os._Environ[str] | dict[str, str] = os.environ) -> Place:
     """This process's place. Raises BadInput if no launcher is recognised, or two at once."""
     rules: list[Placement] = [ROOM.load(name)() for name in ROOM.names()]
-    places = [place for rule in rules if (place := rule.find(environment)) is not None]
+    found = [(rule.allocates, place) for rule in rules if (place := rule.find(environment)) is not None]
+    places = [place for allocates, place in found if not allocates] or [place for _, place in found]
     if not places:
         raise BadInput(
             f"no launcher started this process (looked for {', '.join(ROOM.names())}); "
-            "start a run with `volary train session.yaml`, or torchrun with `-m volary.worker session.yaml`"
+            "start a run with `volary train session.yaml`, or `python -m volary.worker session.yaml` by a launcher"
         )
     if len(places) > 1:
         raise BadInput(f"started by {places[0].launcher} and by {places[1].launcher} at once; use one launcher")
-    return places[0]
+    place = places[0]
+    if "VOLARY_FIRST" not in environment:
+        return place
+    # launchers count from 0, also those that join a run
+    first = whole(environment, "VOLARY_FIRST", "volary")
+    return replace(place, rank=place.rank + first, world_size=place.world_size + first)

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from volary.errors import BadInput
 
@@ -16,9 +16,11 @@ class Place:
     """Who am I, and where do we meet?
 
     launcher: what started this process. life: how often it was restarted before. node: this machine's number.
-    meet: the meeting point that the launcher names: host:port, or the path of a file that all ranks have. address: this
-    machine's address, which the run's sockets listen on. launch: what all lives of one launch have in common, where the
-    launcher restarts its processes. writes_log: whether the worker has to write its own log into the run directory, as
+    beside: how many processes of the launch share this machine, itself included; None: it is not known.
+    meet: the meeting point that the launcher names: host:port, or the path of a file that all ranks have; empty: it
+    names none, and they find the run by its launch. address: this machine's address, which the run's sockets listen on.
+    launch: what all processes of one launch have in common. restarts: whether the launcher may start them again, in the
+    same launch. writes_log: whether the worker has to write its own log into the run directory, as
     nobody else does. Raises BadInput if they make no sense.
     """
 
@@ -28,10 +30,12 @@ class Place:
     local_rank: int
     node: int
     life: int
-    meet: str
+    meet: str = ""
     address: str = "127.0.0.1"
     launch: str = ""
+    restarts: bool = False
     writes_log: bool = False
+    beside: int | None = None
 
     def __post_init__(self) -> None:
         if self.rank >= self.world_size:
@@ -39,7 +43,7 @@ class Place:
                 f"{self.launcher} gave this process rank {self.rank} of {self.world_size}; accepted: 0 to "
                 f"{self.world_size - 1}"
             )
-        if not re.fullmatch(r".+:[0-9]+|/.+", self.meet):
+        if self.meet and not re.fullmatch(r".+:[0-9]+|/.+", self.meet):
             raise BadInput(f"{self.launcher} says that workers meet at {self.meet!r}; accepted: host:port")
 
     @property
@@ -55,7 +59,12 @@ class Place:
 
 
 class Placement(Protocol):
-    """Recognises one launcher by the environment that it gives to its processes."""
+    """Recognises one launcher by the environment that it gives to its processes.
+
+    allocates: other launchers may run inside of it; the place is theirs then.
+    """
+
+    allocates: ClassVar[bool]
 
     def find(self, environment: os._Environ[str] | dict[str, str]) -> Place | None:
         """The place that this launcher gave, or None if it did not start this process.

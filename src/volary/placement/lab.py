@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import ClassVar
 
 from volary.placement._base import Place, text, whole
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lab:
+class LabPlacement:
     """Reads what `volary.lab.training` sets beside torchrun's variables."""
+
+    allocates: ClassVar[bool] = False
 
     def find(self, environment: os._Environ[str] | dict[str, str]) -> Place | None:
         """The place, if a lab started this process as a worker. Raises BadInput if a variable is wrong."""
@@ -32,4 +35,4 @@ class Lab:
         )
 
 
-PLACEMENT = Lab
+PLACEMENT = LabPlacement

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import ClassVar
 
 from volary.placement._base import Place, text, whole
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local:
+class LocalPlacement:
     """Reads the variables that `volary.engine.local` sets."""
+
+    allocates: ClassVar[bool] = False
 
     def find(self, environment: os._Environ[str] | dict[str, str]) -> Place | None:
         """The place, if Volary's driver started this process. Raises BadInput if a variable is wrong."""
@@ -30,4 +33,4 @@ class Local:
         )
 
 
-PLACEMENT = Local
+PLACEMENT = LocalPlacement

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from volary.placement._base import Place, text, whole
 
 
 @dataclass(frozen=True, kw_only=True)
-class Torchrun:
+class TorchrunPlacement:
     """Reads what the agent exports; the meeting point is the agent's own store."""
+
+    allocates: ClassVar[bool] = False
 
     def find(self, environment: os._Environ[str] | dict[str, str]) -> Place | None:
         """The place, if a torchrun agent started this process. Raises BadInput if a variable is wrong."""
@@ -33,6 +34,8 @@ class Torchrun:
             node=node,
             life=life,
             meet=f"{host}:{port}",
+            beside=whole(environment, "LOCAL_WORLD_SIZE", "torchrun") if "LOCAL_WORLD_SIZE" in environment else None,
+            restarts=True,
             launch=f"{text(environment, 'TORCHELASTIC_RUN_ID', 'torchrun')} {_agent()}",
         )
 
@@ -45,9 +48,11 @@ def _agent() -> str:
 
     try:
         agent = psutil.Process(psutil.Process(os.getsid(0)).ppid())
-        return f"{socket.gethostname()} {agent.pid} {_began(agent)}"
-    except (psutil.Error, OSError):  # it has gone: nobody restarts this process
-        return f"{socket.gethostname()} {os.getpid()} {time.time()}"
+        began = _began(agent)
+    except (psutil.Error, OSError):  # it has gone, or is outside of this container: nobody restarts this process
+        agent = psutil.Process()
+        began = _began(agent)
+    return f"{socket.gethostname()} {agent.pid} {began}"
 
 
 def _began(agent: Any) -> str:
@@ -56,4 +61,4 @@ def _began(agent: Any) -> str:
     return stat.read_text().rpartition(")")[2].split()[19] if stat.exists() else str(agent.create_time())
 
 
-PLACEMENT = Torchrun
+PLACEMENT = TorchrunPlacement

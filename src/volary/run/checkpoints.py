@@ -12,11 +12,14 @@ from typing import Any
 
 import msgspec
 
+import volary
 from volary.errors import RunError
 from volary.run.disk import Disk, open_regular, refusal
 
 MANIFEST = "checkpoint.json"
-ROSTER = "roster.json"  # how far the run is, in the words of volary.server.roster
+ROSTER = "roster.json"  # how far the run is, in the words of volary.server.roster.roster
+FORMAT = 2  # of what a checkpoint's files hold
+_WRITTEN_BY = {1: "a volary 0.1.0 from before 22 November 2026"}  # formats that a manifest does not say the version of
 _CHUNK_BYTES = 1 << 20
 _NAME = re.compile(r"step-(\d{8,})|\.step-(\d{8,})-old")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # a file of a checkpoint: never a path
@@ -29,12 +32,17 @@ def digest(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What makes a checkpoint complete. files: checksum by name. metric: what `best` compares, if it was measured."""
+    """What makes a checkpoint complete. files: checksum by name. metric: what `best` compares, if it was measured.
+
+    format, volary: in which form it was written, and by which version.
+    """
 
     step: int
     world_size: int
     files: dict[str, str]
     metric: float | None = None
+    format: int = 1
+    volary: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,8 @@ class Checkpoints:
         """Make the draft a checkpoint: manifest last, then one rename. Raises OSError; then no older one is lost."""
         draft, final = self.draft(step), self.folder / f"step-{step:08d}"
         old = self.folder / f".step-{step:08d}-old"
-        self.write(step, MANIFEST, _seal(Manifest(step, world_size, dict(files), metric)))
+        manifest = Manifest(step, world_size, dict(files), metric, FORMAT, volary.__version__)
+        self.write(step, MANIFEST, _seal(manifest))
         self.disk.sync(draft)
         if final.exists():
             # a resumed run came by this step again, and the one that is there may be damaged
@@ -154,7 +163,8 @@ class Checkpoints:
     def take_up(self) -> tuple[Manifest | None, list[str]]:
         """What a run goes on from: as `newest_whole`, and damaged ones that are newer are set aside.
 
-        Raises RunError if there are checkpoints and none is whole: nobody's work begins anew without being asked.
+        Raises RunError if there are checkpoints and none is whole: nobody's work begins anew without being asked. So it
+        does if that one is of another format.
         """
         manifest, warnings = self.newest_whole()
         newer = [step for step in self._without_manifest() if manifest is None or step > manifest.step]
@@ -165,6 +175,7 @@ class Checkpoints:
                 f"place, or begin at step 0 with `volary resume {self.folder.parent} --anew`, which keeps them aside"
             )
         if manifest is not None:
+            require_format(self.path(manifest.step), manifest)
             self.set_aside_after(manifest.step)
             warnings = [f"{text}; the checkpoint of step {manifest.step} is used" for text in warnings]
         return manifest, warnings
@@ -225,6 +236,16 @@ def _digest_of(path: Path) -> str:
         while chunk := file.read(_CHUNK_BYTES):
             found.update(chunk)
     return found.hexdigest()
+
+
+def require_format(path: Path, manifest: Manifest) -> None:
+    """Raise RunError for a checkpoint of another format, and say which version reads it."""
+    if manifest.format != FORMAT:
+        writer = _WRITTEN_BY.get(manifest.format) or f"volary {manifest.volary}"
+        raise RunError(
+            f"{path}: was written by {writer}, in format {manifest.format}; this volary {volary.__version__} reads "
+            f"format {FORMAT}: go on with {writer}"
+        )
 
 
 def read(path: Path, manifest: Manifest, name: str) -> bytes:

@@ -14,8 +14,8 @@ import msgspec
 
 from volary.errors import RunError, VolaryError
 from volary.errors.raised import shown
+from volary.run.database.journal import Journal
 from volary.run.disk import Disk
-from volary.run.journal import Journal
 from volary.run.lock import RunLock, is_held
 
 KEY_BYTES = 32
@@ -77,7 +77,7 @@ class RunDirectory:
     def existing(cls, path: Path | str, folder: Path | str = "runs") -> RunDirectory:
         """The run at `path`, or the one of that name in `folder`. Raises RunError, naming what was looked for."""
         for candidate in (Path(path), Path(folder) / path):
-            if _is_run(candidate):
+            if is_run(candidate):
                 return cls(candidate)
         raise RunError(
             f"no run at {path} and none called {str(path)!r} in {folder}/; `volary runs` lists what there is"
@@ -86,7 +86,13 @@ class RunDirectory:
     @classmethod
     def all_in(cls, folder: Path) -> list[RunDirectory]:
         """The runs in `folder`, by name; those that are still being made are left out."""
-        return [cls(path) for path in sorted(folder.glob("[!.]*")) if _is_run(path)]
+        return [cls(path) for path in sorted(folder.glob("[!.]*")) if is_run(path)]
+
+    @classmethod
+    def all_below(cls, folder: Path) -> list[RunDirectory]:
+        """The runs in `folder`, and those in its folders that are no runs themselves, such as those of a sweep."""
+        folders = [path for path in sorted(folder.glob("[!.]*")) if path.is_dir() and not is_run(path)]
+        return [*cls.all_in(folder), *(run for inner in folders for run in cls.all_in(inner))]
 
     @classmethod
     def create(
@@ -97,10 +103,8 @@ class RunDirectory:
         name: taken as it is, and refused (RunError) if it exists; None: `stem` with the first free number.
         """
         disk = disk or Disk()
-        if name is not None and not _NAME.fullmatch(name):
-            raise RunError(
-                f"run.name is {name!r}; accepted: letters, digits, '.', '_' and '-', at most 100, no leading mark"
-            )
+        if name is not None:
+            check_name("run.name", name)
         draft = folder / f".new-{os.getpid()}-{secrets.token_hex(4)}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -118,21 +122,29 @@ class RunDirectory:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def _is_run(path: Path) -> bool:
-    """By its database, or, of a run that has lost it, by its folders."""
+def check_name(setting: str, name: str) -> None:
+    """Raise RunError if a folder of runs must not have something of that name."""
+    if not _NAME.fullmatch(name):
+        raise RunError(
+            f"{setting} is {name!r}; accepted: letters, digits, '.', '_' and '-', at most 100, no leading mark"
+        )
+
+
+def is_run(path: Path) -> bool:
+    """Whether `path` is a run: by its database, or, of a run that has lost it, by its folders."""
     return (path / "run.sqlite").is_file() or all((path / part).is_dir() for part in _FOLDERS)
 
 
 def _clear(disk: Disk, folder: Path) -> None:
-    # what a process left that was killed while it made a run; making one takes seconds
-    for draft in folder.glob(".new-*"):
+    # what a process left that was killed while it made or removed a run, which takes seconds
+    for draft in (*folder.glob(".new-*"), *folder.glob(".gone-*")):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - draft.stat().st_mtime > _LEFT_AFTER_S:
                 disk.remove(draft)
 
 
 def _fill(disk: Disk, draft: Path, session_yaml: str) -> None:
-    from volary.run.environment import environment  # asks the package records, which takes its time
+    from volary.run.machine.environment import environment  # asks the package records, which takes its time
 
     draft.mkdir(mode=0o700)  # all else in it has the usual modes: who may pass here is said once
     for part in _FOLDERS:

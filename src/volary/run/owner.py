@@ -22,8 +22,8 @@ def refuse_foreign(*paths: Path, trust: bool = False) -> None:
         if trust or not path.exists() or (owner := _stranger(path.stat())) is None:
             continue
         raise RunError(
-            f"{path} belongs to {_name(owner)}, and you are {_name(os.geteuid())}: it names code that would be run as "
-            "you. If you trust whoever wrote it, say so with --trust"
+            f"{path} belongs to {user_name(owner)}, and you are {user_name(os.geteuid())}: it names code that would be "
+            "run as you. If you trust whoever wrote it, say so with --trust"
         )
 
 
@@ -31,7 +31,7 @@ def require_private(path: Path, *, secret: bool = False) -> None:
     """Raise RunError unless `path` is this user's own, and nobody else may write to it, or, if `secret`, read it."""
     found = path.stat()
     if (owner := _stranger(found)) is not None:
-        raise RunError(f"{path} belongs to {_name(owner)}, and not to {_name(os.geteuid())}, who trains")
+        raise RunError(f"{path} belongs to {user_name(owner)}, and not to {user_name(os.geteuid())}, who trains")
     if not found.st_nlink:  # a file without a name is reached by those who inherit it
         return
     if found.st_mode & _WRITE_BY_OTHERS:
@@ -44,7 +44,8 @@ def _stranger(found: os.stat_result) -> int | None:
     return None if os.name != "posix" or found.st_uid in (os.geteuid(), _ROOT) else found.st_uid
 
 
-def _name(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """A user in words: `ada (user 1000)`."""
     import pwd
 
     try:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from volary.errors import SettingError
-from volary.session.fields import defaults_of, required_of, settings_of
-from volary.session.node import Node, join
-from volary.session.words import choice_in
+from volary.session.reading.fields import defaults_of, required_of, settings_of
+from volary.session.reading.node import Node, join
+from volary.session.reading.words import choice_in
+
+if TYPE_CHECKING:
+    from volary.session.reading.choice import Choice
 
 COMMAND_LINE = "command line"
 
@@ -50,12 +54,28 @@ def elsewhere(name: str, child: Node, whole: Whole | None) -> str | None:
     """What to write if `name`, given the value `child`, is a setting of other sections or plug-ins."""
     homes = whole.homes(name) if whole else []
     if not homes:
-        return None
+        return _plugin(name, child, whole) if whole else None
     if child.place == COMMAND_LINE:
         return f"unknown; did you mean {' or '.join(f'{home}={_flow(child.plain())}' for home in homes)}?"
     return (
         f"unknown here; did you mean {' or '.join(homes)}? Write {' or '.join(_below(home, child) for home in homes)}"
     )
+
+
+def moved(name: str, settings: Node, path: str, room: str, default: str) -> str:
+    """What to write for the plug-in `name`, which is in another room now; see `Reader.moved`."""
+    prefix, _, here = path.rpartition(".")
+    there, known = room.rpartition(".")[2], settings_of(import_module(room).ROOM.load(name))
+    given = {key: child.plain() for key, child in settings.value.items()}
+    theirs, ours = ({key: one for key, one in given.items() if (key in known) is taken} for taken in (True, False))
+    written: dict[str, Any] = {there: {"name": name, **theirs} if theirs else name}
+    if ours:
+        written[here] = {"name": default, **ours}
+    if settings.place == COMMAND_LINE:
+        lines = [f"{join(prefix, setting)}={_flow(value)}" for setting, value in written.items()]
+    else:
+        lines = [f"{setting}: {_flow(value)}" for setting, value in written.items()]
+    return f"{name!r} is a {there} now; write {' and '.join(lines)}"
 
 
 def _all(cls: type, node: Node, path: str) -> Iterator[str]:
@@ -65,6 +85,25 @@ def _all(cls: type, node: Node, path: str) -> Iterator[str]:
             yield from _all(hint, _child(node, name), join(path, name))
     for choice, plugin in _chosen(cls, node):
         yield from (f"{join(path, choice)}.{name}" for name in settings_of(plugin))
+
+
+def _plugin(name: str, child: Node, whole: Whole) -> str | None:
+    """What to write if `name` is a plug-in, given as if it were a setting that is on or off."""
+    for path, choice in _choices(whole.cls, ""):
+        if name in choice.open().names() and child.plain() in (True, False):
+            setting = path.rpartition(".")[2]
+            instead = f"write {path}={name}" if child.place == COMMAND_LINE else f"write {setting}: {name}"
+            return f"unknown here; {name!r} is a {setting}: {instead if child.plain() else 'leave this out'}"
+    return None
+
+
+def _choices(cls: type, path: str) -> Iterator[tuple[str, Choice]]:
+    """All settings of a section, and of those in it, that name a plug-in."""
+    for name, hint in settings_of(cls).items():
+        if choice := choice_in(hint):
+            yield join(path, name), choice
+        elif isinstance(hint, type) and is_dataclass(hint) and not hasattr(hint, "parse"):
+            yield from _choices(hint, join(path, name))
 
 
 def _child(node: Node, name: str) -> Node:

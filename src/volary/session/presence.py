@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from volary.errors import BadInput
-from volary.session.problems import Problems
+from volary.session.reading.problems import Problems
 from volary.session.reference import UserObject
 
 

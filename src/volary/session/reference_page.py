@@ -8,13 +8,13 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
-from volary.session.choice import Choice
 from volary.session.comments import comments_of
-from volary.session.fields import defaults_of, settings_of
+from volary.session.reading.choice import Choice
+from volary.session.reading.fields import defaults_of, settings_of
+from volary.session.reading.words import choice_in, in_words
 from volary.session.resolved import flow, plain
 from volary.session.spec import Session
 from volary.session.starter import starter
-from volary.session.words import choice_in, in_words
 
 HEAD = """# Session reference
 
@@ -99,7 +99,8 @@ def _table(cls: type) -> str:
 
 def _type(hint: Any) -> str:
     if choice := choice_in(hint):
-        return f"a name of `{choice.room}`" + (", or your own" if choice.user else "")
+        patterned = ", or several by pattern" if choice.open().by_pattern else ""
+        return f"a name of `{choice.room}`" + (", or your own" if choice.user else "") + patterned
     if hasattr(hint, "parse"):
         return "a period"
     return "a section, see below" if _is_section(hint) else _cell(in_words(hint))

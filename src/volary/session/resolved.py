@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from math import isfinite
-from typing import Any
+from typing import Any, get_args
 
-from volary.session.choice import Choice
-from volary.session.fields import settings_of
-from volary.session.node import join
+from volary.session.reading.choice import Choice
+from volary.session.reading.fields import settings_of
+from volary.session.reading.node import join
+from volary.session.reading.words import choice_in
 from volary.session.reference import UserObject
-from volary.session.words import choice_in
 
 BARE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*|[0-9]+ (?:step|epoch)s?", re.ASCII)
 WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
@@ -26,7 +26,8 @@ def plain(value: Any, hint: Any = Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): plain(child) for name, child in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(child) for child in value]
+        each = get_args(hint)[0] if get_args(hint)[1:] == (Ellipsis,) else Any
+        return [plain(child, each) for child in value]
     if isinstance(value, (bool, int, float, str, type(None))):
         return value
     if is_dataclass(value) and not hasattr(value, "parse"):
@@ -40,6 +41,8 @@ def plain_settings(value: Any) -> dict[str, Any]:
 
 
 def _plain_choice(value: Any, choice: Choice) -> Any:
+    if (parts := choice.open().parts_of(value)) is not None:
+        return {pattern: _plain_choice(part, choice) for pattern, part in parts.items()}
     if isinstance(value, UserObject):
         name, settings = value.reference, plain(value.arguments)
     else:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from volary.errors import SettingError
-from volary.session.choice import Choice
-from volary.session.read import read
+from volary.session import fitting
+from volary.session.reading.choice import Choice
+from volary.session.reading.read import read
+from volary.session.reading.settle import settle
 from volary.session.reference import UserObject
 from volary.session.resolved import to_yaml
-from volary.session.settle import settle
 from volary.session.spec import RunSettings, Strategy
 
 
@@ -30,11 +31,7 @@ class Script:
         settle(self)
         if not 0 <= self.seed < 2**63:
             raise SettingError(f"seed is {self.seed}; accepted: a whole number from 0 to 2**63 - 1")
-        if self.strategy.exchange.served:
-            raise SettingError(
-                "strategy.exchange is server, which hands out the samples, and a loop of your own takes its own; "
-                "accepted: allreduce, auto, factors; or volary.store in your loop"
-            )
+        fitting.fit(self.strategy, fitting.of_own_loop(self.strategy))
 
     @classmethod
     def read(cls, path: Path) -> Script:

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from volary.errors import SettingError
+from volary.session import fitting
 from volary.session.checks import require
-from volary.session.choice import Choice
 from volary.session.period import Period
-from volary.session.settle import settle
+from volary.session.reading.choice import Choice
+from volary.session.reading.settle import settle
 
 POSITIVE = "above 0"
 WHOLE = "a whole number, 1 or more"
 MOST_STEPS = 10**12  # of a run: 30 years at a thousand a second
-LONGEST_WAIT_S = 86_400.0  # the data path itself waits for two days (comm/group.py)
+LONGEST_WAIT_S = 86_400.0  # the data path itself waits for two days (comm/groups/group.py)
 EVERY_EPOCH = Period(1, "epochs")
 EVERY_100_STEPS = Period(100, "steps")
 
@@ -108,16 +109,23 @@ class Checkpoint:
         require(self.keep_last >= 1, "keep_last", self.keep_last, WHOLE)
 
 
+class _Unsaid(str):
+    """A default, told apart from the same word in a session."""
+
+    __slots__ = ()
+
+
+ALL_REDUCE = _Unsaid("allreduce")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
     """How many workers, and how replicas stay one model."""
 
     workers: int = 1  # training processes
     consistency: Annotated[Any, Choice("volary.consistency")] = "bsp"  # when workers wait for each other
-    exchange: Annotated[Any, Choice("volary.exchange")] = (
-        "allreduce"  # how gradients and parameters travel: all-reduce, or servers
-    )
-    codec: Annotated[Any, Choice("volary.codec")] = "none"  # how gradients are compressed
+    exchange: Annotated[Any, Choice("volary.exchange")] = ALL_REDUCE  # who keeps the parameters
+    codec: Annotated[Any, Choice("volary.codec")] = "none"  # in how many bytes gradients travel
     partition: Annotated[Any, Choice("volary.partition")] = "data"  # which part of the network each worker holds
     backend: Literal["auto", "gloo", "nccl", "mpi"] = "auto"  # auto: gloo on CPU, NCCL on CUDA; mpi: if torch has it
     security: Literal["encrypted", "always", "authenticated"] = "encrypted"  # see docs/security.md
@@ -128,6 +136,7 @@ class Strategy:
     startup_timeout_s: float = 120.0  # seconds that workers may take to start and meet
 
     def __post_init__(self) -> None:
+        unsaid = isinstance(self.exchange, _Unsaid)
         settle(self)
         require(self.workers >= 1, "workers", self.workers, WHOLE)
         require(self.bucket_mb > 0, "bucket_mb", self.bucket_mb, POSITIVE)
@@ -135,26 +144,35 @@ class Strategy:
         in_a_day = f"above 0, up to {LONGEST_WAIT_S:g} (a day)"
         require(0 < self.stuck_after_s <= LONGEST_WAIT_S, "stuck_after_s", self.stuck_after_s, in_a_day)
         require(self.startup_timeout_s > 0, "startup_timeout_s", self.startup_timeout_s, POSITIVE)
-        if reason := self.exchange.why_not(self.codec):
-            raise SettingError(f"exchange and codec do not go together: {reason}")
         longer = f"at least suspect_after_s, {self.suspect_after_s:g}"
         require(self.give_up_after_s >= self.suspect_after_s, "give_up_after_s", self.give_up_after_s, longer)
+        if unsaid and self.consistency.needs_server:
+            object.__setattr__(self, "exchange", fitting.exchange_for(self.consistency))
+            object.__setattr__(self, "_unasked", True)
+        fitting.fit(self, fitting.of_strategy(self))
         if self.exchange.served:
-            self._check_served()
-        elif self.consistency.needs_server:
-            name = Choice("volary.consistency").name_of(type(self.consistency))
-            raise SettingError(
-                f"consistency {name!r} needs a parameter server: "
-                "set strategy.exchange=server, or strategy.consistency=bsp"
-            )
+            self._check_counts()
 
-    def _check_served(self) -> None:
-        """What goes with parameter servers."""
+    @property
+    def replicas_equal(self) -> bool:
+        """Whether all workers have the same parameters after each step."""
+        return bool(self.exchange.equal and self.codec.equal)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What it takes without having been asked for it, in sentences."""
+        from volary.session.resolved import flow, plain_settings
+
+        if not vars(self).get("_unasked"):
+            return []
+        exchange = plain_settings(self)["exchange"]
+        return [f"strategy.consistency needs versions of the parameters: strategy.exchange is {flow(exchange)}"]
+
+    def _check_counts(self) -> None:
+        """Whether there are enough servers and workers."""
         servers, replicas = self.exchange.count(self.workers), self.exchange.replicas
         accepted = f"up to {servers}, as there are so many servers"
         require(replicas <= servers, "exchange.replicas", replicas, accepted)
-        accepted = "auto, as servers and workers speak over connections of their own (exchange.transport)"
-        require(self.backend == "auto", "backend", self.backend, accepted)
         try:
             self.consistency.closer(self.workers)
         except SettingError as error:
@@ -198,8 +216,7 @@ class Session:
 
     def __post_init__(self) -> None:
         settle(self)
-        if self.strategy.exchange.served:
-            self._check_served()
+        fitting.fit(self.strategy, fitting.of_session(self))
         fewest = self.strategy.workers * self.train.accumulate
         accepted = f"{fewest} or more, a sample for each part (strategy.workers times train.accumulate)"
         require(self.data.batch_size >= fewest, "data.batch_size", self.data.batch_size, accepted)
@@ -207,21 +224,10 @@ class Session:
         object.__setattr__(mine, "_session", self)
         object.__setattr__(self, "train", mine)
 
-    def _check_served(self) -> None:
-        """What goes with parameter servers, which update slice by slice, as contributions come."""
-        train = self.train
-        slices = "not with exchange=server, which updates slice by slice; nearest: train.clip_value"
-        require(train.clip_norm is None, "train.clip_norm", train.clip_norm, slices)
-        scaled = "fp32 or bf16 with exchange=server, as fp16 leaves an update out if any gradient overflowed"
-        require(train.precision != "fp16", "train.precision", train.precision, scaled)
-        fixed = "fixed with exchange=server, where portions of a batch are handed out"
-        most = self.data.batch.largest(self.data.batch_size)
-        require(most == self.data.batch_size, "data.batch", "one that grows", fixed)
-
     @classmethod
     def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> Session:
         """The session in a YAML file, with `a.b.c=value` overrides on top. Raises SessionError with all problems."""
-        from volary.session.read import read
+        from volary.session.reading.read import read
 
         return read(cls, Path(path), overrides)
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from volary.comm.sealing import Security
+    from volary.comm.control.sealing import Security
     from volary.store._base import Store
-    from volary.store.served import Served
+    from volary.store.served import ServedStore
 
 __all__ = ["connect", "local", "serve"]
 
@@ -43,7 +43,7 @@ def serve(
     whole: bool = False,
     host: str = "127.0.0.1",
     security: Security = "encrypted",
-) -> Served:
+) -> ServedStore:
     """Start a store for `workers` workers in `servers` processes, for as long as the `with` lasts.
 
     mode: sync: an update is the sum of one push of every worker, and a pull waits for what its worker has pushed;
@@ -53,10 +53,10 @@ def serve(
     are never cut, and updaters see them in their shape. host: the address that workers reach this machine by.
     Raises SettingError before anything starts; entering it raises ServerLost.
     """
-    from volary.store.served import Served
+    from volary.store.served import ServedStore
     from volary.store.settings import Settings
 
-    return Served(Settings.checked(workers, servers, mode, updater, whole, security), host)
+    return ServedStore(Settings.checked(workers, servers, mode, updater, whole, security), host)
 
 
 def connect(address: str, key_file: str | Path, worker: int) -> Store:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import msgspec
 
-from volary.comm.wire import Connection
+from volary.comm.control.wire import Connection
 from volary.errors import VolaryError
-from volary.store.messages import ServerHello
+from volary.store.messages import StoreServerHello
 from volary.store.settings import Settings
 
 START_TIMEOUT_S = 30.0
 
 
-class Order(msgspec.Struct, frozen=True):
+class ServerStart(msgspec.Struct, frozen=True):
     """Where the register is, what proves us to it, and what to be."""
 
     host: str
@@ -31,9 +31,9 @@ def main(order: str) -> int:
 
     try:
         die_with_parent()
-        told = msgspec.json.decode(order, type=Order)
+        told = msgspec.json.decode(order, type=ServerStart)
         key = bytes.fromhex(Path(told.key_file).read_text())
-        hello = msgspec.to_builtins(ServerHello(told.number))
+        hello = msgspec.to_builtins(StoreServerHello(told.number))
         with Connection.open(told.host, told.port, key, "store", hello, timeout_s=START_TIMEOUT_S) as connection:
             from volary.comm.transports._base import Credentials
             from volary.store.process import run  # imports torch: the register knows of us by now

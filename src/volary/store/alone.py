@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.store._base import Key
-    from volary.store.kinds import Kind
+    from volary.store.kinds import TensorKind
 
 
 class LocalStore:
@@ -21,7 +21,7 @@ class LocalStore:
 
     def __init__(self, updater: Updater, whole: bool) -> None:
         self._updater, self._whole = updater, whole or updater.whole
-        self._kept: dict[Key, tuple[Kind, Tensor, SliceRule]] = {}
+        self._kept: dict[Key, tuple[TensorKind, Tensor, SliceRule]] = {}
 
     def init(self, key: Key, tensor: Tensor) -> None:
         """See `Store`."""
@@ -57,7 +57,7 @@ class LocalStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _find(self, key: Key, tensor: Tensor | None) -> tuple[Kind, Tensor, SliceRule]:
+    def _find(self, key: Key, tensor: Tensor | None) -> tuple[TensorKind, Tensor, SliceRule]:
         if key not in self._kept:
             raise SettingError(unknown(key))
         if tensor is not None:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from volary.comm.errors import BadFrame, BadMessage, ConnectionLost
-from volary.comm.wire import Connection
+from volary.comm.control.errors import BadFrame, BadMessage, ConnectionLost
+from volary.comm.control.wire import Connection
 from volary.errors import ServerLost, SettingError
-from volary.server.link import Link
+from volary.server.client.link import Link
 from volary.store._base import Key
 from volary.store.messages import (
     Declare,
@@ -23,9 +23,9 @@ from volary.store.messages import (
     Left,
     Lost,
     Refused,
+    StoreWelcome,
+    StoreWorkerHello,
     ToWorker,
-    Welcome,
-    WorkerHello,
     heard,
 )
 
@@ -37,7 +37,7 @@ class Admission(NamedTuple):
     """host: of the register and of all servers."""
 
     connection: Connection
-    welcome: Welcome
+    welcome: StoreWelcome
     host: str
     key: bytes
 
@@ -55,14 +55,14 @@ def admitted(address: str, key_file: Path, worker: int) -> Admission:
         raise SettingError(f"key_file {key_file} cannot be read: {problem.strerror}") from None
     except ValueError:
         raise SettingError(f"key_file {key_file} holds no key; accepted: what the store wrote") from None
-    hello = msgspec.to_builtins(WorkerHello(worker))
+    hello = msgspec.to_builtins(StoreWorkerHello(worker))
     connection = Connection.open(host, int(port), key, "store", hello, timeout_s=CONNECT_TIMEOUT_S)
     try:
         welcome = heard(connection.receive(CONNECT_TIMEOUT_S), ToWorker)
     except TimeoutError:
         connection.close()
         raise ConnectionLost(f"the store at {address} does not answer") from None
-    if not isinstance(welcome, Welcome):
+    if not isinstance(welcome, StoreWelcome):
         connection.close()
         raise SettingError(welcome.why if isinstance(welcome, Refused) else f"the store says {welcome}")
     return Admission(connection, welcome, host, key)

@@ -16,7 +16,7 @@ VALUE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32":
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
 
 
-class Kind(Struct, frozen=True, array_like=True):
+class TensorKind(Struct, frozen=True, array_like=True):
     """A tensor's type and shape."""
 
     dtype: Annotated[str, Meta(max_length=64)]
@@ -36,14 +36,14 @@ class Kind(Struct, frozen=True, array_like=True):
         return f"{self.dtype} of shape {tuple(self.shape)}"
 
 
-def why_not_kept(key: Key, kind: Kind) -> str:
+def why_not_kept(key: Key, kind: TensorKind) -> str:
     """Why no store keeps such a tensor; empty if it does."""
     if kind.dtype not in VALUE_BYTES:
         return f"key {key!r}: a tensor is of {kind.dtype}; accepted: {', '.join(VALUE_BYTES)}"
     return "" if kind.size else f"key {key!r}: a tensor is {kind}; accepted: at least one value"
 
 
-def why_not_again(key: Key, known: Kind, kind: Kind) -> str:
+def why_not_again(key: Key, known: TensorKind, kind: TensorKind) -> str:
     """Why a key of one kind is not given a tensor of another; empty if they are the same."""
     return "" if known == kind else f"key {key!r}: is {known}; accepted: the same, not {kind}"
 

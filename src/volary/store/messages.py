@@ -1,6 +1,6 @@
 """What a store's register hears and says: small plain messages over the keyed server. Tensors travel elsewhere.
 
-The first message of a connection is its hello: a `WorkerHello` or `ServerHello`.
+The first message of a connection is its hello: a `StoreWorkerHello` or `StoreServerHello`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from volary.comm.errors import BadMessage
-from volary.comm.sealing import Security
-from volary.store.kinds import Count, Kind
+from volary.comm.control.errors import BadMessage
+from volary.comm.control.sealing import Security
+from volary.store.kinds import Count, TensorKind
 from volary.store.settings import Mode
 
 KEY_LETTERS = 512
@@ -24,7 +24,7 @@ class _Said(Struct, frozen=True, forbid_unknown_fields=True, tag_field="say", ta
     pass
 
 
-class Cut(Struct, frozen=True, array_like=True):
+class StoredSlice(Struct, frozen=True, array_like=True):
     """Values `start` to `end` of a tensor, in its order: slice `number` of the store, kept by `server`."""
 
     number: int
@@ -36,13 +36,13 @@ class Cut(Struct, frozen=True, array_like=True):
 # How one introduces itself
 
 
-class WorkerHello(Struct, frozen=True, tag_field="is", tag="worker"):
+class StoreWorkerHello(Struct, frozen=True, tag_field="is", tag="worker"):
     """worker: which of the store's workers."""
 
     worker: int
 
 
-class ServerHello(Struct, frozen=True, tag_field="is", tag="server"):
+class StoreServerHello(Struct, frozen=True, tag_field="is", tag="server"):
     """number: of the store's servers."""
 
     number: int
@@ -55,7 +55,7 @@ class Declare(_Said, frozen=True):
     """I have first values for `key`. Answered by Known, once others' are there if they came first, or Refused."""
 
     key: Name
-    kind: Kind
+    kind: TensorKind
 
 
 class Filled(_Said, frozen=True):
@@ -79,7 +79,7 @@ class Goodbye(_Said, frozen=True):
 # The register to a worker
 
 
-class Welcome(_Said, frozen=True):
+class StoreWelcome(_Said, frozen=True, tag="welcome"):
     """number: of this worker in messages with tensors; never used twice. ports: of the servers, in their order."""
 
     number: int
@@ -93,8 +93,8 @@ class Known(_Said, frozen=True):
     """Where `key` is. fill: send its first values."""
 
     key: Name
-    kind: Kind
-    cuts: list[Cut]
+    kind: TensorKind
+    cuts: list[StoredSlice]
     fill: bool
 
 
@@ -121,13 +121,13 @@ class Lost(_Said, frozen=True):
 # The register to a server
 
 
-class Add(_Said, frozen=True):
+class AddSlices(_Said, frozen=True, tag="add"):
     """Expect the first values of these slices of `key`. Answered by Added. serial: of the key."""
 
     serial: int
     key: Name
-    kind: Kind
-    cuts: list[Cut]
+    kind: TensorKind
+    cuts: list[StoredSlice]
 
 
 class Drop(_Said, frozen=True):
@@ -160,8 +160,8 @@ class Failed(_Said, frozen=True):
 
 
 FromWorker: TypeAlias = Declare | Filled | Find | Goodbye
-ToWorker: TypeAlias = Welcome | Known | Refused | Left | Lost
-ToServer: TypeAlias = Add | Drop
+ToWorker: TypeAlias = StoreWelcome | Known | Refused | Left | Lost
+ToServer: TypeAlias = AddSlices | Drop
 FromServer: TypeAlias = Ready | Added | Failed
 
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import torch
 
-from volary.comm.errors import ConnectionLost
-from volary.comm.shared_memory import available_bytes
+from volary.comm.control.errors import ConnectionLost
+from volary.comm.control.wire import Connection
+from volary.comm.memory.shared_memory import available_bytes
 from volary.comm.transports._base import Credentials
-from volary.comm.transports.auto import Auto
-from volary.comm.wire import Connection
+from volary.comm.transports.auto import AutoTransport
 from volary.errors import BadInput
-from volary.server._forms import Forms, Shape
-from volary.server.host import Host
 from volary.server.local import AllOf, EachAlone
-from volary.server.shard import Shard
-from volary.server.vault import Vault
-from volary.store.messages import Add, Added, Drop, Failed, Ready, ToServer, heard
+from volary.server.shards.forms import Forms, SliceShape
+from volary.server.shards.host import Host
+from volary.server.shards.shard import Shard
+from volary.server.shards.vault import SliceStore
+from volary.store.messages import Added, AddSlices, Drop, Failed, Ready, ToServer, heard
 from volary.store.settings import Settings
 from volary.store.updater import SliceRule, named
 
@@ -34,7 +34,7 @@ def run(settings: Settings, connection: Connection, host: str, own: Credentials)
     torch.set_num_threads(1)  # as many threads as there are connections work at once
     try:
         with closing(_Keeper(settings)) as keeper:
-            listener = Auto().listen(host, own, keeper.host.accepted)
+            listener = AutoTransport().listen(host, own, keeper.host.accepted)
             with closing(listener):
                 connection.send(Ready(listener.address[1]))
                 _follow(connection, keeper)
@@ -52,7 +52,7 @@ def _follow(connection: Connection, keeper: _Keeper) -> None:
         except TimeoutError:
             keeper.host.check()
             continue
-        if isinstance(message, Add):
+        if isinstance(message, AddSlices):
             connection.send(Added(message.serial, keeper.add(message)))
         elif isinstance(message, Drop):
             keeper.drop(message.numbers)
@@ -64,13 +64,13 @@ class _Keeper:
     def __init__(self, settings: Settings) -> None:
         self._updater = named({"name": settings.updater} | settings.arguments)
         self._whole = settings.whole
-        self._shapes: dict[int, Shape] = {}
+        self._shapes: dict[int, SliceShape] = {}
         self._rules: dict[int, SliceRule] = {}
         shard = Shard({}, local=EachAlone() if settings.mode == "async" else AllOf(settings.workers))
-        vault = Vault(Forms(self._shapes), {}, self._rules.__getitem__, memory=Auto().memory)
+        vault = SliceStore(Forms(self._shapes), {}, self._rules.__getitem__, memory=AutoTransport().memory)
         self.host = Host(shard, vault, most_bytes=MOST_BYTES)
 
-    def add(self, order: Add) -> str:
+    def add(self, order: AddSlices) -> str:
         """Expect first values; returns why not, if so."""
         dtype = getattr(torch, order.kind.dtype)
         needed, available = sum(one.end - one.start for one in order.cuts) * dtype.itemsize, available_bytes()
@@ -82,7 +82,7 @@ class _Keeper:
             return str(problem)
         for one in order.cuts:
             size = one.end - one.start
-            self._shapes[one.number] = Shape((size,), (size,), dtype)
+            self._shapes[one.number] = SliceShape((size,), (size,), dtype)
             shape = tuple(order.kind.shape) if self._whole else (size,)
             self._rules[one.number] = SliceRule(self._updater, order.key, shape)
         return ""

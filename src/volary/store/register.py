@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, assert_never
 
-from volary.comm.errors import BadMessage
-from volary.comm.service import CLOSE, Replies
-from volary.server.slices import Part, cut
+from volary.comm.control.errors import BadMessage
+from volary.comm.control.service import CLOSE, Replies
+from volary.server.protocol.slices import Part, cut
 from volary.store._base import Key
-from volary.store.kinds import Kind, unknown, why_not_again, why_not_kept
+from volary.store.kinds import TensorKind, unknown, why_not_again, why_not_kept
 from volary.store.messages import (
-    Add,
     Added,
-    Cut,
+    AddSlices,
     Declare,
     Drop,
     Failed,
@@ -29,9 +28,10 @@ from volary.store.messages import (
     Lost,
     Ready,
     Refused,
-    ServerHello,
-    Welcome,
-    WorkerHello,
+    StoredSlice,
+    StoreServerHello,
+    StoreWelcome,
+    StoreWorkerHello,
     heard,
 )
 from volary.store.settings import Settings
@@ -50,9 +50,9 @@ class _Entry:
     """
 
     key: Key
-    kind: Kind
+    kind: TensorKind
     serial: int = -1
-    cuts: list[Cut] = field(default_factory=list)
+    cuts: list[StoredSlice] = field(default_factory=list)
     missing: set[int] = field(default_factory=set)
     setter: int | None = None
     filled: bool = False
@@ -61,7 +61,7 @@ class _Entry:
 
 
 class Register:
-    """A `volary.comm.service.Service`. changed: told when a server is ready, or lost; see `ready` and `lost`.
+    """A `volary.comm.control.service.Service`. changed: told when a server is ready, or lost; see `ready` and `lost`.
 
     A key whose first values stop half way, because their worker has gone, is placed anew for the next who has some.
     """
@@ -87,10 +87,10 @@ class Register:
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Replies:
         """See `Service`."""
-        match heard(hello, WorkerHello | ServerHello):
-            case WorkerHello(worker):
+        match heard(hello, StoreWorkerHello | StoreServerHello):
+            case StoreWorkerHello(worker):
                 return self._admit(peer, worker)
-            case ServerHello(number):
+            case StoreServerHello(number):
                 if number in self._servers or not 0 <= number < self._settings.servers:
                     raise BadMessage(f"server {number} is here already, or was never started")
                 self._servers[number] = peer
@@ -126,7 +126,7 @@ class Register:
         self._lives[worker] = self._lives.get(worker, 0) + 1
         self._workers[peer] = worker
         ports = [self._ports[one] for one in range(settings.servers)]
-        welcome = Welcome(number, ports, settings.mode, settings.workers, settings.security)
+        welcome = StoreWelcome(number, ports, settings.mode, settings.workers, settings.security)
         return [(peer, message) for message in (welcome, *self._left)]
 
     def _why_not(self, worker: int) -> str:
@@ -170,7 +170,7 @@ class Register:
 
     # Keys
 
-    def _declare(self, peer: int, key: Key, kind: Kind) -> SENT:
+    def _declare(self, peer: int, key: Key, kind: TensorKind) -> SENT:
         entry = self._entries.get(key)
         if entry is None:
             if why := why_not_kept(key, kind) or self._why_full(key):
@@ -210,7 +210,7 @@ class Register:
     def _place(self, entry: _Entry) -> SENT:
         """Ask servers to keep it."""
         entry.serial = next(self._next_serial)
-        entry.cuts = [Cut(next(self._next_slice), *one) for one in self._cut(entry.kind)]
+        entry.cuts = [StoredSlice(next(self._next_slice), *one) for one in self._cut(entry.kind)]
         entry.missing = {one.server for one in entry.cuts}
         self._serials[entry.serial] = entry
         self._weigh(entry, 1)
@@ -218,10 +218,10 @@ class Register:
         for number in entry.missing:
             own = [one for one in entry.cuts if one.server == number]
             if (peer := self._servers.get(number)) is not None:  # else all workers have been told
-                sent.append((peer, Add(entry.serial, entry.key, entry.kind, own)))
+                sent.append((peer, AddSlices(entry.serial, entry.key, entry.kind, own)))
         return sent
 
-    def _cut(self, kind: Kind) -> Iterable[tuple[int, int, int]]:
+    def _cut(self, kind: TensorKind) -> Iterable[tuple[int, int, int]]:
         """Server, start and end of each slice."""
         servers = self._settings.servers
         if self._settings.whole or kind.size * kind.value_bytes < CUT_BYTES:

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from volary.comm.transports._base import Credentials
-from volary.comm.transports.auto import Auto
+from volary.comm.transports.auto import AutoTransport
 from volary.errors import PeerLost, ServerLost, VolaryError
-from volary.server.client import Client
-from volary.server.header import Form
-from volary.server.link import Link
-from volary.server.messages import View
-from volary.server.slices import Part, Slice
+from volary.server.client.client import Client
+from volary.server.client.link import Link
+from volary.server.protocol.header import Form
+from volary.server.protocol.messages import View
+from volary.server.protocol.slices import Part, Slice
 from volary.store.control import CONNECT_TIMEOUT_S, Admission, Control, admitted
 from volary.store.messages import Declare, Filled, Find, Goodbye, Known, Left, Lost
-from volary.store.shelves import Entry, Shelves
+from volary.store.shelves import Entry, StoreBuffers
 from volary.store.tensors import check_key, empty, kind_of, lies_plain, require_same
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ class RemoteStore:
         self._left: dict[int, dict[int, int] | None] = {}
         self._clocks = itertools.count()
         self._finding = threading.Lock()
-        transport = Auto()
+        transport = AutoTransport()
 
         def connect(server: int, address: tuple[str, int]) -> Channel:
             wanted = Credentials(admission.key, admission.connection.life, server, welcome.security)
             return transport.connect(address, wanted, {"worker": welcome.number}, CONNECT_TIMEOUT_S)
 
-        self._shelves = Shelves(transport.memory)
+        self._shelves = StoreBuffers(transport.memory)
         self._client = Client([], welcome.number)
         self._link = Link(self._client, connect, self._unreachable)
         self._link.start(self._shelves, defaultdict(int))
@@ -111,6 +111,7 @@ class RemoteStore:
         """See `Store`."""
         try:
             self._link.wait_for(lambda: all(map(self._held, self._shelves.entries.values())), lambda: "word of pushes")
+            self._link.check()  # what has arrived may be gone again
             self._control.say(Goodbye({entry.name: entry.pushed for entry in self._shelves.entries.values()}))
         finally:
             self._end()

@@ -14,10 +14,10 @@ from typing import Self
 
 import msgspec
 
-from volary.comm.sealing import Security
-from volary.comm.server import KeyedServer
+from volary.comm.control.sealing import Security
+from volary.comm.control.server import KeyedServer
 from volary.errors import BadInput, ServerLost, SettingError
-from volary.store.__main__ import Order
+from volary.store.__main__ import ServerStart
 from volary.store.register import Register, has_ended
 from volary.store.settings import Settings
 
@@ -28,7 +28,7 @@ LOOK_S = 0.1
 SAID_BYTES = 2000  # of what a server printed last
 
 
-class Served:
+class ServedStore:
     """Use it in a `with`: servers run from its begin to its end.
 
     address: what workers connect to. key_file: what proves them to the store; readable by its owner alone.
@@ -82,7 +82,7 @@ class Served:
             raise BadInput(f"host is {self._host!r}: {problem}; accepted: an address of this machine") from None
         self.address = f"{host}:{port}"
         for number in range(self._settings.servers):
-            order = Order(host, port, str(self.key_file), number, self._settings)
+            order = ServerStart(host, port, str(self.key_file), number, self._settings)
             with self._log(number).open("ab") as output:
                 self._processes.append(
                     subprocess.Popen(

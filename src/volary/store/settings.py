@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import Struct
 
-from volary.comm.sealing import Security
+from volary.comm.control.sealing import Security
 from volary.errors import SettingError
 from volary.session.checks import require
 from volary.session.reference import UserObject

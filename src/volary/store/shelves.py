@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.errors import BadFrame
-from volary.server._memory import Pool, Room
+from volary.comm.control.errors import BadFrame
+from volary.server.shards.memory import BufferPool, PooledBuffer
 from volary.store.tensors import as_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.transports._base import Payload
-    from volary.server._memory import Take
-    from volary.server.client import HeldAll, Installed, Refused
-    from volary.server.header import Header
+    from volary.server.client.client import HeldAll, Installed, RequestRefused
+    from volary.server.protocol.header import Header
+    from volary.server.shards.memory import Take
     from volary.store._base import Key
     from volary.store.messages import Known
 
@@ -36,7 +36,7 @@ class Entry:
     lock: threading.Lock = field(default_factory=threading.Lock)
     pushed: int = 0
     seen: int = 0
-    rooms: dict[int, Room] = field(default_factory=dict)
+    rooms: dict[int, PooledBuffer] = field(default_factory=dict)
 
     @property
     def name(self) -> int:
@@ -55,14 +55,14 @@ class Entry:
             yield one.number, slice(one.start * width, one.end * width)
 
 
-class Shelves:
-    """See `volary.server.link.Desk`. memory: of the transport, for what is pushed."""
+class StoreBuffers:
+    """See `volary.server.client.link.BufferProvider`. memory: of the transport, for what is pushed."""
 
     def __init__(self, memory: Take) -> None:
         self.entries: dict[Key, Entry] = {}
-        self._pool = Pool(memory)
+        self._pool = BufferPool(memory)
         self._spans: dict[int, slice] = {}
-        self._rooms: dict[int, Room] = {}  # by clock
+        self._rooms: dict[int, PooledBuffer] = {}  # by clock
         self._awaited: dict[int, Payload] = {}
 
     def enter(self, place: Known) -> Entry:
@@ -93,21 +93,21 @@ class Shelves:
             del self._awaited[number]
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
-        """See `Desk`."""
+        """See `BufferProvider`."""
         return header, self._rooms[header.clock].payload[self._spans[header.slice]]
 
     def place(self, header: Header) -> Payload | None:
-        """See `Desk`; nothing of another length ever lies in a tensor of the user's."""
+        """See `BufferProvider`; nothing of another length ever lies in a tensor of the user's."""
         awaited = self._awaited.get(header.slice)
         if awaited is not None and len(awaited) != header.length:
             raise BadFrame(f"{header.length} bytes came for slice {header.slice} of {len(awaited)}")
         return awaited
 
     def landed(self, header: Header, payload: Payload) -> None:
-        """See `Desk`."""
+        """See `BufferProvider`."""
         awaited = self.place(header)
         if awaited is not None and awaited is not payload:
             torch.frombuffer(awaited, dtype=torch.uint8).copy_(torch.frombuffer(payload, dtype=torch.uint8))
 
-    def happened(self, event: HeldAll | Installed | Refused) -> None:
-        """See `Desk`; whoever waits asks the client."""
+    def happened(self, event: HeldAll | Installed | RequestRefused) -> None:
+        """See `BufferProvider`; whoever waits asks the client."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.errors import SettingError
-from volary.store.kinds import MOST_NUMBER, Kind, why_not_again, why_not_kept
+from volary.store.kinds import MOST_NUMBER, TensorKind, why_not_again, why_not_kept
 from volary.store.messages import KEY_LETTERS
 
 if TYPE_CHECKING:
@@ -25,24 +25,24 @@ def check_key(key: Key) -> None:
         raise SettingError(f"key is {str(key)[:40]!r}; accepted: up to {KEY_LETTERS} letters, or 0 to {MOST_NUMBER}")
 
 
-def kind_of(key: Key, tensor: Tensor) -> Kind:
+def kind_of(key: Key, tensor: Tensor) -> TensorKind:
     """The kind of a tensor that `key` is to have. Raises SettingError for what no store keeps."""
     check_key(key)
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         raise SettingError(f"key {key!r}: a {type(tensor).__name__} was given; accepted: a dense torch tensor")
-    kind = Kind(str(tensor.dtype).removeprefix("torch."), list(tensor.shape))
+    kind = TensorKind(str(tensor.dtype).removeprefix("torch."), list(tensor.shape))
     if why := why_not_kept(key, kind):
         raise SettingError(why)
     return kind
 
 
-def require_same(key: Key, known: Kind, tensor: Tensor) -> None:
+def require_same(key: Key, known: TensorKind, tensor: Tensor) -> None:
     """Raise SettingError unless `tensor` is of the kind that the key has."""
     if why := why_not_again(key, known, kind_of(key, tensor)):
         raise SettingError(why)
 
 
-def empty(kind: Kind) -> Tensor:
+def empty(kind: TensorKind) -> Tensor:
     """A tensor of this kind, of any content."""
     return torch.empty(kind.shape, dtype=getattr(torch, kind.dtype))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from volary.server.vault import Update
+    from volary.server.shards.vault import SliceUpdate
     from volary.store._base import Key
 
 Change: TypeAlias = Callable[["Tensor", "Tensor"], None]  # of what was pushed and what is stored, in place
@@ -43,7 +43,7 @@ class Updater:
 
 
 class SliceRule:
-    """An updater's change of one slice; see `volary.server.vault.Rule`. Stores keep no cuts, so it has no state."""
+    """An updater's change of one slice; see `volary.server.shards.vault.Rule`. It has no state: stores keep no cuts."""
 
     def __init__(self, updater: Updater, key: Key, shape: tuple[int, ...]) -> None:
         self.changes_total = updater.changes_pushed
@@ -60,7 +60,7 @@ class SliceRule:
                 f"updater {self._name!r} failed for key {self._key!r}: {type(error).__name__}: {error}"
             ) from error
 
-    def apply(self, number: int, values: Tensor, update: Update) -> None:
+    def apply(self, number: int, values: Tensor, update: SliceUpdate) -> None:
         """The sum of what was pushed."""
         self.change(update.total, values)
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.group import check_backend
+from volary.comm.groups.group import check_backend
 from volary.data.feed import Feed
 from volary.data.idle import refuse_idle_workers
 from volary.errors import DataError
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.assemble import HeldBack, Model, build_model, choose_device
-from volary.train.evaluation import measure
-from volary.train.precision import check_precision
-from volary.train.recorder import Recorder
-from volary.train.seeds import kept_generators
+from volary.train.evaluation import totals
+from volary.train.recording.recorder import Recorder
+from volary.train.state.seeds import kept_generators
+from volary.train.state.weights import SavedWeights, load_weights
 from volary.train.trial import try_session
-from volary.train.weights import load_weights, saved_weights
+from volary.train.update.precision import check_precision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ def load_model(directory: RunDirectory, step: int) -> Model:
     checkpoints = Checkpoints(directory.checkpoints)
     manifest = checkpoints.verify(step)
     model = build_model(Session.read(directory.session), torch.device("cpu"))
-    load_weights(model.module, saved_weights(checkpoints.path(step), manifest))
+    load_weights(model.module, SavedWeights(checkpoints.path(step), manifest))
     model.module.eval()
     return model
 
@@ -82,11 +82,10 @@ def evaluate_run(directory: RunDirectory, step: int, say: Callable[[str], None] 
     model = load_model(directory, step)
     share = model.session.data.skip_corrupt
 
-    def unread(lost: int, samples: int) -> None:
-        if lost > share * samples:
-            raise DataError(f"{lost} of {samples} samples could not be read; data.skip_corrupt allows fewer")
-        if lost:
-            say(f"{lost} of {samples} samples could not be read; figures are of the others")
-
     batches = HeldBack(model, told=lambda _, reason: say(reason))()
-    return measure(model.flow("evaluate"), batches, torch.device("cpu"), unread=unread)
+    found, lost, samples = totals(model.flow("evaluate"), batches, torch.device("cpu"))
+    if lost > share * samples:
+        raise DataError(f"{lost} of {samples} samples could not be read; data.skip_corrupt allows fewer")
+    if lost:
+        say(f"{lost} of {samples} samples could not be read; figures are of the others")
+    return model.criterion.figures(found)

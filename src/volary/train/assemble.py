@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from volary.consistency.bsp import Bsp
 from volary.data.feed import Feed, one_pass
 from volary.data.own import OwnSource
 from volary.data.skipping import Skipping
@@ -21,26 +22,28 @@ from volary.network import build, build_loss
 from volary.network.flow import Flow
 from volary.run.best import Best
 from volary.session.reference import UserObject
-from volary.train.carried import Carried
-from volary.train.checkpoint import Saver, Stateful
 from volary.train.corrupt import Corrupt, teller
-from volary.train.crossing import shared_of
+from volary.train.lockstep import Lockstep
 from volary.train.loop import Training
-from volary.train.precision import Precision
+from volary.train.optimizers._uncompiled import spare_the_compiler
 from volary.train.schedules._paced import Paced
-from volary.train.strategy import build_strategy
-from volary.train.update import Update
+from volary.train.state.checkpoint import RankState, Saver, Stateful
+from volary.train.state.progress import Progress
+from volary.train.state.rank_state import OPTIMIZER, RESIDUALS
+from volary.train.strategies.carried import StrategyState
+from volary.train.strategies.local_steps import LocalOptimizer
+from volary.train.strategies.strategy import build_strategy
+from volary.train.update.precision import Precision
+from volary.train.update.update import Update
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from volary.comm.groups.group import Group
     from volary.data._base import Samples, Split
     from volary.data.batch import Batch
     from volary.network._criterion import Criterion
-    from volary.run.checkpoints import Checkpoints, Manifest
+    from volary.run.checkpoints import Checkpoints
     from volary.session.spec import Session
-    from volary.train.bulletin import Bulletin
-    from volary.train.recorder import Recorder
+    from volary.train.recording.recorder import Recorder
 
 
 @dataclass(frozen=True)
@@ -125,22 +128,20 @@ def build_model(session: Session, device: torch.device) -> Model:
 def assemble(
     session: Session,
     *,
-    rank: int,
-    world_size: int,
+    group: Group,
     device: torch.device,
     recorder: Recorder,
-    bulletin: Bulletin,
     checkpoints: Checkpoints,
     model: Model,
     asked_to_end: Callable[[], bool],
-) -> Training:
-    """Everything that rank `rank` of `world_size` trains with; nothing of it has been restored yet."""
+) -> Training[Lockstep]:
+    """Everything that one rank of `group` trains with; nothing of it has been restored yet."""
     data = session.data
     length = None if isinstance(model.samples, Stream) else len(model.samples)
-    corrupt = Corrupt(length, data.skip_corrupt, recorder, bulletin)
+    corrupt = Corrupt(length, data.skip_corrupt, recorder, group.bulletin)
     samples = readable(session, model.samples, corrupt.tell)
     feed = Feed(
-        samples, data.batch_size, rank=rank, world_size=world_size, seed=session.train.seed, shuffle=data.shuffle
+        samples, data.batch_size, rank=group.rank, world_size=group.size, seed=session.train.seed, shuffle=data.shuffle
     )
     steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
     feed.limit(steps)
@@ -149,51 +150,64 @@ def assemble(
     update = _update(session, model.module, precision, feed, steps)
     best = Best()
     growth = data.batch.build(feed, recorder)
-    carried = Carried()
-    parts: dict[str, Stateful] = {"update": update, "feed": feed, "best": best, "ways": carried, "corrupt": corrupt}
+    carried = StrategyState()
+    parts: dict[str, Stateful] = {"precision": precision, "feed": feed, "best": best, "ways": carried}
+    consistency = session.strategy.consistency if group.size > 1 else Bsp()
+    own: dict[str, RankState] = {RESIDUALS: carried}
+    optimizer: Stateful = update
+    if consistency.at(0, 0.0).updates:
+        optimizer = own[OPTIMIZER] = LocalOptimizer(update)
     saver = Saver(
         checkpoints,
-        bulletin,
+        group,
         recorder,
         model.module,
-        parts | ({"growth": growth} if growth else {}),
-        carried,
+        optimizer,
+        parts | {"corrupt": corrupt} | ({"growth": growth} if growth else {}),
+        own,
+        Progress(feed, best, lambda text: recorder.event("warning", text=text)),
         session.checkpoint,
-        _from_servers(session, model.module, update, feed, recorder),
     )
-    strategy = build_strategy(
+    replica = build_strategy(
         session.strategy,
         model.module,
         recorder,
-        bulletin,
+        group,
         update,
         carried=carried,
         samples=lambda: feed.given,
         on_nonfinite=session.train.on_nonfinite,
         passes=session.train.accumulate,
     )
-    return Training(
+    lockstep = Lockstep(
         session=session,
-        rank=rank,
-        world_size=world_size,
+        group=group,
         device=device,
         flow=model.flow("train"),
-        evaluating=model.flow("evaluate"),
         feed=feed,
         growth=growth,
-        held_back=HeldBack(model, rank, world_size, teller(recorder, "test")),
+        held_back=HeldBack(model, group.rank, group.size, teller(recorder, "test")),
         precision=precision,
         update=update,
-        strategy=strategy,
+        replica=replica,
         recorder=recorder,
         saver=saver,
         owing=carried,
-        bulletin=bulletin,
+        consistency=consistency,
         corrupt=corrupt,
         best=best,
         steps=steps,
         steps_per_epoch=feed.steps_per_epoch or steps,
         asked_to_end=asked_to_end,
+    )
+    return Training(
+        flow=lockstep.flow,
+        evaluating=model.flow("evaluate"),
+        device=device,
+        precision=precision,
+        recorder=recorder,
+        replica=replica,
+        coordinator=lockstep,
     )
 
 
@@ -215,32 +229,17 @@ class HeldBack:
 
 
 def _update(session: Session, module: nn.Module, precision: Precision, feed: Feed, steps: int) -> Update:
-    trainable: list[torch.Tensor] = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    if not trainable:
+    trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    if not trained:
         raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
     build, elementwise = update_rule(session)
     schedule = Paced(session.schedule, feed)
-    return Update(build(trainable), schedule, session.train, precision, steps, build, elementwise)
-
-
-def _from_servers(
-    session: Session, module: nn.Module, update: Update, feed: Feed, recorder: Recorder
-) -> Callable[[Path, Manifest], dict[str, Any]]:
-    """Reads what all ranks hold alike from a checkpoint that servers wrote, and says what is not in it."""
-
-    def told(text: str) -> None:
-        recorder.event("warning", text=text)
-
-    def state(path: Path, manifest: Manifest) -> dict[str, Any]:
-        if session.strategy.codec.feedback:
-            told("what the codec left out of gradients so far is lost: servers' checkpoints do not hold it")
-        return shared_of(path, manifest, module, update, feed, told)
-
-    return state
+    return Update(trained, schedule, session.train, precision, steps, build, elementwise)
 
 
 def update_rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.optim.Optimizer], bool]:
     """What makes the session's optimiser of given tensors, and whether its rule is elementwise."""
+    spare_the_compiler()
     settings = session.optimizer
     if not isinstance(settings, UserObject):
         return settings.build, settings.elementwise

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from volary.errors import DataError
 
 if TYPE_CHECKING:
+    from volary.comm.groups.group import Bulletin
     from volary.data.batch import Batch
-    from volary.train.bulletin import Bulletin
-    from volary.train.recorder import Recorder
-    from volary.train.votes import Agreed
+    from volary.train.recording.recorder import Recorder
+    from volary.train.strategies.votes import Agreed
 
 NAMED = 10  # of the list, in a message
 

@@ -1,4 +1,4 @@
-"""Evaluation on a second flow: shared among the ranks, the same figures on each, and what follows from them."""
+"""Evaluation on a second flow: this worker's share, what all shares add up to, and what follows from the figures."""
 
 from __future__ import annotations
 
@@ -8,55 +8,49 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.exchange._collectives import add_up, take_all_from_first
+from volary.comm.groups.blocking import add_up, take_all_from_first
 from volary.run.best import Best, not_numbers
-from volary.train.first_state import messages
+from volary.train.strategies.first_state import messages
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
+    from volary.comm.groups.group import Group
     from volary.data.batch import Batch
     from volary.network._criterion import Criterion
     from volary.network.flow import Flow
-    from volary.train.recorder import Recorder
+    from volary.train.recording.recorder import Recorder
 
 
-def measure(
-    flow: Flow,
-    batches: Iterable[Batch],
-    device: torch.device,
-    world_size: int = 1,
-    progress: Callable[[str], None] = lambda _: None,
-    unread: Callable[[int, int], None] = lambda *_: None,
-) -> dict[str, float]:
-    """The figures of `flow` over this rank's batches and those of all others. A collective call. Raises PeerLost.
-
-    unread: told how many samples could not be read, of how many; the figures are of the others.
-    """
-    totals, counts = flow.no_totals(device), torch.zeros(2, dtype=torch.float64, device=device)
-    if world_size > 1:
-        progress("exchange")
-    with buffers_of_first(flow.module, world_size):
+def totals(
+    flow: Flow, batches: Iterable[Batch], device: torch.device, progress: Callable[[str], None] = lambda _: None
+) -> tuple[Tensor, int, int]:
+    """The totals of `flow` over these batches, float64 (measured, 2); samples that could not be read; of how many."""
+    found, lost, count = flow.no_totals(device), 0, 0
+    progress("evaluate")
+    for batch in batches:
         progress("evaluate")
-        for batch in batches:
-            progress("evaluate")
-            held = batch.to(device)
-            totals += flow.measure(held.inputs, held.targets)
-            counts += torch.tensor([held.lost, held.lost + held.count], dtype=torch.float64)
-    if world_size > 1:
-        progress("exchange")
-        add_up(totals)
-        add_up(counts)
-    unread(*map(round, counts.tolist()))
-    return flow.figures(totals)
+        held = batch.to(device)
+        found += flow.measure(held.inputs, held.targets)
+        lost, count = lost + held.lost, count + held.lost + held.count
+    return found, lost, count
+
+
+def over_all(found: Tensor, lost: int, count: int, group: Group) -> tuple[Tensor, int, int]:
+    """What `totals` found, added up over all ranks of `group`. A collective call. Raises PeerLost."""
+    counts = torch.tensor([lost, count], dtype=torch.float64, device=found.device)
+    if group.size > 1:
+        add_up(found, group)
+        add_up(counts, group)
+    return found, *map(round, counts.tolist())
 
 
 @contextmanager
-def buffers_of_first(module: nn.Module, world_size: int) -> Iterator[None]:
-    """Lend every rank rank 0's buffers (batch norm's statistics, ...), with which the network is saved."""
-    own = [(buffer, buffer.clone()) for buffer in module.buffers()] if world_size > 1 else []
-    for group in messages([buffer for buffer, _ in own]):
-        take_all_from_first(group)
+def buffers_of_first(module: nn.Module, group: Group) -> Iterator[None]:
+    """Lend every rank of `group` rank 0's buffers (batch norm's statistics, ...), with which the network is saved."""
+    own = [(buffer, buffer.clone()) for buffer in module.buffers()] if group.size > 1 else []
+    for together in messages([buffer for buffer, _ in own]):
+        take_all_from_first(together, group)
     try:
         yield
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,8 @@ from volary.data.feed import even
 if TYPE_CHECKING:
     from volary.data.batch import Batch
     from volary.data.feed import Feed
-    from volary.train.recorder import Recorder
-    from volary.train.votes import Agreed
+    from volary.train.recording.recorder import Recorder
+    from volary.train.strategies.votes import Agreed
 
 RUNGS_TO_DOUBLE = 2  # sizes grow by sqrt(2) from one to the next, as CNTK's
 
@@ -40,20 +40,20 @@ class Growth:
         """Whether it is time to search, before the next batch."""
         return self._feed.step >= self._due_at
 
-    def search(self, attempt: Callable[[Batch], Agreed], come_back: Callable[[], None]) -> bool:
-        """Choose the size of the next batches. False: somebody asked to end, so nothing was chosen, and it is due.
+    def search(self, agreed: Callable[[], Agreed], come_back: Callable[[], None]) -> Iterator[Batch]:
+        """Choose the size of the next batches: gives those to train with meanwhile. It stays due if it is ended early.
 
-        attempt: trains with a batch. come_back: makes everything as it is now. The feed itself stays where it is, and
-        with it schedules and the warm-up of codecs.
+        agreed: on the batch that was given last; if somebody asked to end, nothing is chosen. come_back: makes
+        everything as it is now. The feed itself stays where it is, and with it schedules and the warm-up of codecs.
         """
         self._feed.begun = self._feed.step
         was, chosen, losses = self._rung, self._rung, dict[str, float]()
         for rung in self._rungs():
-            loss = self._mean_loss(self._size(rung), attempt)
+            loss = yield from self._mean_loss(self._size(rung), agreed)
             come_back()
             if loss is None:
                 self._take(was)
-                return False
+                return
             losses[str(self._size(rung))] = loss
             if not self._is_as_good(loss, next(iter(losses.values()))):
                 break
@@ -61,7 +61,6 @@ class Growth:
         self._take(chosen)
         self._due_at = (self._feed.step // self._period_steps + 1) * self._period_steps
         self._tell(self._size(was), losses)
-        return True
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -80,17 +79,17 @@ class Growth:
             if self._size(rung) <= self._most:
                 yield rung
 
-    def _mean_loss(self, size: int, attempt: Callable[[Batch], Agreed]) -> float | None:
+    def _mean_loss(self, size: int, agreed: Callable[[], Agreed]) -> Generator[Batch, None, float | None]:
         """The training loss with batches of that size; None if somebody asked to end."""
         self._feed.size = size
         ahead = copy(self._feed)
         left, loss = self._trial_samples, 0.0
         while left > 0:
             batch = ahead.read(even(size, left))
-            agreed = attempt(batch)
-            if agreed.ending:
+            yield batch
+            if agreed().ending:
                 return None
-            loss += agreed.loss * batch.total
+            loss += agreed().loss * batch.total
             left -= batch.total
         return loss / self._trial_samples
 

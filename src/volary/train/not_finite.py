@@ -12,9 +12,10 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from volary.data.batch import Batch
     from volary.network.flow import Flow
+    from volary.train.coordinator import MicroBatch
 
 
-def origin(flow: Flow, parts: Iterable[Batch], casting: Callable[[], AbstractContextManager[Any]]) -> str:
+def origin(flow: Flow, parts: Iterable[Batch | MicroBatch], casting: Callable[[], AbstractContextManager[Any]]) -> str:
     """Where it comes from, in words, or nothing if another forward pass of the same samples does not show it.
 
     parts: samples whose loss was not finite. Costs a forward pass and no collective; batch norm's statistics see the
@@ -37,7 +38,7 @@ def _parameter(module: nn.Module) -> str:
     return next((f"first in the parameter {name}, since an earlier step" for name in bad), "")
 
 
-def _layer(flow: Flow, part: Batch, casting: Callable[[], AbstractContextManager[Any]]) -> str:
+def _layer(flow: Flow, part: Batch | MicroBatch, casting: Callable[[], AbstractContextManager[Any]]) -> str:
     """The first module to finish with such an output: of nested ones the innermost."""
     found: list[str] = []
     hooks = [

@@ -8,30 +8,32 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.gloo import cut
-from volary.comm.group import join, leave
-from volary.comm.last_resort import LAST_RESORT_S
-from volary.comm.store import KeyedStore
+from volary.comm.control.store import KeyedStore
+from volary.comm.groups.blocking import take_all_from_first
+from volary.comm.groups.gloo import cut
+from volary.comm.groups.group import join, leave
+from volary.comm.groups.last_resort import LAST_RESORT_S
 from volary.errors import PeerLost, VolaryError
-from volary.exchange._collectives import take_all_from_first
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.assemble import assemble, build_model, choose_device
-from volary.train.bulletin import Bulletin
-from volary.train.compare import code_facts, compare, setting_facts, shape_facts, user_objects
-from volary.train.first_state import messages
-from volary.train.loop import Outcome, train
-from volary.train.precision import check_precision
-from volary.train.seeds import seed_all
+from volary.train.coordinator import Outcome
+from volary.train.loop import train
+from volary.train.member.bulletin import BoardBulletin
+from volary.train.member.compare import code_facts, compare, setting_facts, shape_facts, user_objects
 from volary.train.served.run import run_served
+from volary.train.state.seeds import seed_all
+from volary.train.strategies.first_state import messages
 from volary.train.trial import try_first
+from volary.train.update.precision import check_precision
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from volary.train.process import Membership
-    from volary.train.pulse import Pulse
-    from volary.train.recorder import Recorder
+    from volary.comm.groups.group import Group
+    from volary.train.member.process import Membership
+    from volary.train.member.pulse import Pulse
+    from volary.train.recording.recorder import Recorder
 
 
 def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
@@ -42,37 +44,35 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         return run_served(session, member, recorder, pulse)
     device = choose_device(session.train.device, place.local_rank, place.world_size)
     check_precision(session.train.precision, device)
-    with joined(member, recorder, device, session.strategy.backend) as bulletin:
-        compare(
-            bulletin, "code", code_facts(user_objects(session)) | setting_facts((member.session or session).settings())
-        )
+    with joined(member, recorder, device, session.strategy.backend) as group:
+        settings = setting_facts((member.session or session).settings())
+        compare(group.bulletin, "code", code_facts(user_objects(session)) | settings)
         recorder.enter("starting")
         recorder.starting("building the network")
         seed_all(session.train.seed)
         model = build_model(session, device)
         try_first(session, model, device, place, recorder)
         recorder.enter("exchange")
-        compare(bulletin, "shapes", shape_facts(model.module))
-        share_buffers(model.module, place.world_size)
+        compare(group.bulletin, "shapes", shape_facts(model.module))
+        share_buffers(model.module, group)
         recorder.enter("starting")
         seed_all(session.train.seed + 1 + place.rank)
         training = assemble(
             session,
-            rank=place.rank,
-            world_size=place.world_size,
+            group=group,
             device=device,
             recorder=recorder,
-            bulletin=bulletin,
             checkpoints=Checkpoints(member.directory.checkpoints),
             model=model,
             asked_to_end=lambda: pulse.asked_to_end,
         )
         recorder.starting("looking for a checkpoint")
-        resumed = training.saver.resume()
+        lockstep = training.coordinator
+        resumed = lockstep.saver.resume()
         if place.rank == 0:
             recorder.note(
-                steps_planned=recorder.step + training.feed.batches_ahead,
-                steps_per_epoch=training.steps_per_epoch,
+                steps_planned=recorder.step + lockstep.feed.batches_ahead,
+                steps_per_epoch=lockstep.steps_per_epoch,
                 device=device,
                 **model.facts(),
             )
@@ -80,19 +80,19 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
                 recorder.event("resumed", from_step=resumed.step)
         recorder.starting("doing the first step")
         try:
-            training.strategy.start(training.saver.late)
+            lockstep.replica.start(lockstep.saver.late)
             pulse.can_finish(saves=True)
             return train(training)
         except BaseException:
             cut()  # the exchange's thread may wait for ranks that will never come
             raise
         finally:
-            training.strategy.close()
+            training.replica.close()
 
 
 @contextmanager
-def joined(member: Membership, recorder: Recorder, device: torch.device, backend: str = "auto") -> Iterator[Bulletin]:
-    """Be in the run's group for a while: torch's default group, and a bulletin beside it.
+def joined(member: Membership, recorder: Recorder, device: torch.device, backend: str = "auto") -> Iterator[Group]:
+    """Be in the run's group, of all its workers, for a while.
 
     The recorder's phase is `exchange` from here on, as what comes first waits for the other ranks.
     """
@@ -101,22 +101,24 @@ def joined(member: Membership, recorder: Recorder, device: torch.device, backend
     try:
         recorder.starting("meeting the other workers")
         recorder.enter("exchange")
-        join(store, place.rank, place.world_size, device, LAST_RESORT_S, place.address, backend)
-        yield Bulletin(store, place.rank, place.world_size, place.life, waiting=recorder.waiting)
-    except VolaryError:
-        raise
-    except RuntimeError as error:
-        # torch names no peer; a rank whose own code failed says so itself
-        if torch.distributed.is_initialized() and "gloo" in str(error).lower():
-            raise PeerLost(f"the exchange broke: {str(error).splitlines()[0]}") from error
-        raise
+        bulletin = BoardBulletin(store, place.rank, place.world_size, place.life, waiting=recorder.waiting)
+        group = join(store, bulletin, device, LAST_RESORT_S, place.address, backend)
+        try:
+            yield group
+        except VolaryError:
+            raise
+        except RuntimeError as error:
+            # torch names no peer; a rank whose own code failed says so itself
+            if "gloo" in str(error).lower():
+                raise PeerLost(f"the exchange broke: {str(error).splitlines()[0]}") from error
+            raise
     finally:
         leave()
         store.close()
 
 
-def share_buffers(module: nn.Module, world_size: int) -> None:
-    """Give every rank the buffers of rank 0, which are small; parameters follow later. A collective call."""
-    if world_size > 1:
-        for group in messages(list(module.buffers())):
-            take_all_from_first(group)
+def share_buffers(module: nn.Module, group: Group) -> None:
+    """Give every rank of `group` the buffers of rank 0, which are small; parameters follow later. A collective call."""
+    if group.size > 1:
+        for together in messages(list(module.buffers())):
+            take_all_from_first(together, group)

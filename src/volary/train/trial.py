@@ -13,13 +13,14 @@ from volary.data.feed import Feed
 from volary.data.stream import Stream
 from volary.errors import BadInput, CorruptSample, DataError, SettingError, TargetError
 from volary.errors.raised import raised
+from volary.exchange.choice.choices import refuse_strangers
 from volary.network._dry_run import unchanged
-from volary.run.memory import WORKER_BYTES, available_bytes, judge
+from volary.run.machine.memory import WORKER_BYTES, available_bytes, judge
 from volary.session.reference import UserObject
 from volary.session.spec import MOST_STEPS
 from volary.train.assemble import name_of, update_rule
-from volary.train.precision import Precision
-from volary.train.seeds import kept_generators
+from volary.train.state.seeds import kept_generators
+from volary.train.update.precision import Precision
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from volary.placement import Place
     from volary.session.spec import Session
     from volary.train.assemble import Model
-    from volary.train.recorder import Recorder
+    from volary.train.recording.recorder import Recorder
 
 _GIB = 1 << 30
 
@@ -42,6 +43,7 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
     with kept_generators():
         warnings = _length(session, model)
         trained = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
+        refuse_strangers(session.strategy.codec, model.module)
         # before its gradients are there: they may be what does not fit
         warnings += _memory(session, model.module, device, workers_here, started)
         if reason := _too_large(trained, device):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
+from _workers import joined
 from volary.comm.collectives import all_gather, broadcast, reduce, reduce_scatter, share
 from volary.comm.collectives.all_gather import ALGORITHMS as GATHERING
 from volary.comm.collectives.broadcast import ALGORITHMS as BROADCASTING
 from volary.comm.collectives.reduce import ALGORITHMS as REDUCING
 from volary.comm.collectives.reduce_scatter import ALGORITHMS as SCATTERING
-from volary.comm.links import Links
-from volary.comm.topology import Topology
+from volary.comm.topology.links import Links
+from volary.comm.topology.topology import Topology
 from volary.errors import PeerLost, SettingError
 
 NUMELS = [0, 1, 5, 100_003]  # none, fewer than ranks, uneven, several pieces of a line
@@ -42,7 +43,7 @@ def added(world_size: int, numel: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def broadcast_everything(rank: int, world_size: int) -> None:
-    links = Links(rank, world_size)
+    links = Links(joined())
     for layout in LAYOUTS:
         for algorithm in [*BROADCASTING, None]:
             for numel in NUMELS:
@@ -62,7 +63,7 @@ def test_all_ranks_get_what_the_root_has(workers, n):
 
 
 def reduce_everything(rank: int, world_size: int) -> None:
-    links = Links(rank, world_size)
+    links = Links(joined())
     for layout in LAYOUTS:
         for algorithm in [*REDUCING, None]:
             for numel in NUMELS:
@@ -83,7 +84,7 @@ def test_the_root_gets_the_sum_of_all(workers, n):
 
 
 def scatter_and_gather_everything(rank: int, world_size: int) -> None:
-    links = Links(rank, world_size)
+    links = Links(joined())
     for layout in LAYOUTS:
         for scattering, gathering in [*zip(SCATTERING, GATHERING, strict=True), (None, None)]:
             for numel in NUMELS:
@@ -107,7 +108,7 @@ def test_ranks_get_the_sum_of_their_shares_and_all_shares(workers, n):
 
 
 def many_pieces(rank: int, world_size: int) -> None:
-    links, numel = Links(rank, world_size), 3_000_000
+    links, numel = Links(joined()), 3_000_000
     for layout in ("one rank a node", "one node", "two nodes"):
         values, expected = mine(rank, numel, torch.float32), added(world_size, numel, torch.float32)
         reduce_scatter(links, values, topology(layout, world_size), "ring")
@@ -125,7 +126,7 @@ def test_more_pieces_than_are_asked_for_ahead_arrive_in_their_places(workers):
 
 def ill_conditioned_sum(rank: int, world_size: int) -> list[bytes]:
     torch.manual_seed(rank)
-    links, seen = Links(rank, world_size), []
+    links, seen = Links(joined()), []
     start = torch.randn(300_000) * 10.0 ** torch.randint(-6, 6, (300_000,))
     for _ in range(2):
         values = start.clone()
@@ -148,7 +149,7 @@ def bytes_sent(rank: int, world_size: int, layout: str) -> dict[str, int]:
         "all_gather": lambda links, values: all_gather(links, values, where, "ring"),
         "direct": lambda links, values: all_gather(links, values, where, "direct"),
     }.items():
-        links = Links(rank, world_size)
+        links = Links(joined())
         call(links, torch.ones(400_000))
         found[name] = links.sent_bytes
     return found
@@ -165,8 +166,8 @@ def test_no_rank_sends_a_byte_more_than_it_must(workers):
 class Watched(Links):
     """Counts what goes to another node."""
 
-    def __init__(self, rank: int, world_size: int, where: Topology) -> None:
-        super().__init__(rank, world_size)
+    def __init__(self, where: Topology) -> None:
+        super().__init__(joined())
         self.where, self.between_nodes = where, 0
 
     def send(self, values, to, tag=0):
@@ -184,7 +185,7 @@ def bytes_between_nodes(rank: int, world_size: int) -> dict[str, int]:
         "reduce_scatter": lambda links, values: reduce_scatter(links, values, where, "ring"),
         "all_gather": lambda links, values: all_gather(links, values, where, "ring"),
     }.items():
-        links = Watched(rank, world_size, where)
+        links = Watched(where)
         call(links, torch.ones(400_000))
         found[name] = links.between_nodes
     return found
@@ -204,7 +205,7 @@ def test_what_passes_between_nodes_passes_once(workers):
 
 
 def refusals(rank: int, world_size: int) -> list[str]:
-    links, where, said = Links(rank, world_size), topology("one rank a node", world_size), []
+    links, where, said = Links(joined()), topology("one rank a node", world_size), []
     for call in (
         lambda: broadcast(links, torch.ones(4), 2, where),
         lambda: broadcast(links, torch.ones(4, 4).t(), 0, where),
@@ -232,7 +233,7 @@ def lose_a_peer(rank: int, world_size: int) -> str:
     if rank == 1:
         return "left"
     with pytest.raises(PeerLost, match="the exchange broke"):
-        broadcast(Links(rank, world_size), torch.ones(100_000), 1, topology("one rank a node", world_size))
+        broadcast(Links(joined()), torch.ones(100_000), 1, topology("one rank a node", world_size))
     return "lost"
 
 

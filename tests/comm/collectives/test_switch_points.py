@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from volary.comm import switch_points
-from volary.comm.switch_points import COLLECTIVES, SwitchPoints, keep, key, load
-from volary.comm.topology import Topology
+from volary.comm.topology import switch_points
+from volary.comm.topology.switch_points import COLLECTIVES, SwitchPoints, keep, key, load
+from volary.comm.topology.topology import Topology
 
 HERE, THERE = Topology.of([0, 1], [2, 3]), Topology.of([0], [1], [2], [3])
 LARGEST = dict.fromkeys(COLLECTIVES, 2**20)

@@ -7,19 +7,23 @@ import sys
 
 import torch
 from torch import distributed
+from torch.distributed.distributed_c10d import _get_default_store
 
-from comm.routes._ranks import bulletin, route, shape
-from volary.comm.links import Links
-from volary.comm.topology import find
+from comm.routes._ranks import route, shape
+from volary.comm.groups.group import Group
+from volary.comm.topology.links import Links
+from volary.comm.topology.topology import find
+from volary.train.member.bulletin import BoardBulletin
 
 
 def main(name: str, numel: int) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
     rank, world_size = distributed.get_rank(), distributed.get_world_size()
-    links = Links(rank, world_size)
-    topology = find(bulletin(rank, world_size), links)
-    taken = route(name, rank, world_size, [shape(numel)], topology)
+    group = Group(BoardBulletin(_get_default_store(), rank, world_size, 0), distributed.group.WORLD)
+    links = Links(group)
+    topology = find(links)
+    taken = route(name, group, [shape(numel)], topology)
     taken.memory[0].contribution.fill_(rank + 1)
     taken.sum_up(0, 0, numel).wait()
     exact = bool((taken.memory[0].agreed == world_size * (world_size + 1) // 2).all())

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from _workers import joined
 from comm.routes._ranks import route, shape
-from volary.comm import futex
-from volary.comm.routes._node import Turnstile
-from volary.comm.shared_memory import Segment
-from volary.comm.topology import Topology
+from volary.comm.memory import futex
+from volary.comm.memory.shared_memory import Segment
+from volary.comm.routes._node import NodeBarrier
+from volary.comm.topology.topology import Topology
 from volary.errors import PeerLost
 
 
 def sum_alone(rank: int, world_size: int, name: str) -> None:
-    taken = route(name, rank, world_size, [shape(1000)], Topology.of([0], [1]))
+    taken = route(name, joined(), [shape(1000)], Topology.of([0], [1]))
     if rank == 0:
         with pytest.raises(PeerLost, match="the exchange broke"):
             taken.sum_up(0, 0, 1000).wait()
@@ -29,7 +30,7 @@ def test_a_rank_that_goes_away_breaks_the_sum(workers, name):
 def test_a_rank_of_the_node_that_does_not_come_is_named_within_the_bound():
     segment = Segment.create(4096)
     segment.close_address()
-    first, second = (Turnstile(segment.memory, 0, [3, 5], rank, timeout_s=0.2) for rank in (3, 5))
+    first, second = (NodeBarrier(segment.memory, 0, [3, 5], rank, timeout_s=0.2) for rank in (3, 5))
     turn = first.come()
     assert not first.open(turn)
     with pytest.raises(PeerLost, match="rank 5 did not come"):

@@ -7,11 +7,14 @@ import hashlib
 import pytest
 import torch
 
+from _workers import joined
 from comm.routes._ranks import route, shape
-from volary.comm import futex
-from volary.comm.topology import Topology
+from volary.comm.memory import futex
+from volary.comm.routes import ROOM
+from volary.comm.topology.topology import Topology
 
-FLAT = ["ring", "tree", "linear"]
+PLUGINS = {name: ROOM.load(name)() for name in ROOM.names()}
+FLAT = [name for name, one in PLUGINS.items() if not one.levels]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 NUMEL = 400_003  # several segments, and no number of ranks divides it
 RANGES = [(0, NUMEL), (7, 7), (5, 6), (100, 103), (NUMEL - 50_000, NUMEL)]
@@ -26,7 +29,7 @@ def filled(rank: int, turn: int, start: int, end: int) -> torch.Tensor:
 
 def sums(rank: int, world_size: int, names: list[str], topology: Topology, dtypes: list[torch.dtype]) -> None:
     for life, name in enumerate(names):
-        taken = route(name, rank, world_size, [shape(NUMEL, dtype) for dtype in dtypes], topology, life)
+        taken = route(name, joined(life), [shape(NUMEL, dtype) for dtype in dtypes], topology)
         for buffer, dtype in enumerate(dtypes):
             own, agreed = taken.memory[buffer].contribution, taken.memory[buffer].agreed
             for turn, (start, end) in enumerate(RANGES):
@@ -41,26 +44,41 @@ def test_every_flat_route_sums_every_range_of_every_type(workers, n):
     workers(n, sums, FLAT, Topology.of(*([rank] for rank in range(n))), DTYPES)
 
 
+NODES, SUBNETWORKS = Topology.of([0, 1], [2]), Topology.of([0, 3], [1, 2], subnetworks=[[0], [1]])
+SPREAD = Topology.of([0], [1], [2], [3], subnetworks=[[0, 2], [1, 3]])
+
+
+def possible(topology: Topology) -> list[str]:
+    return [name for name, one in PLUGINS.items() if not one.refusal(topology)]
+
+
 @needs_futex
-@pytest.mark.parametrize(
-    ("names", "topology"),
-    [
-        (["two_level"], Topology.of([0, 1], [2])),
-        (["linear", "two_level", "three_level"], Topology.of([0, 3], [1, 2], subnetworks=[[0], [1]])),
-        (["linear", "three_level"], Topology.of([0], [1], [2], [3], subnetworks=[[0, 2], [1, 3]])),
-        pytest.param(["two_level"], Topology.of([0, 1, 2]), marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_routes_sum_over_nodes_and_sub_networks_of_any_size(workers, names, topology):
+@pytest.mark.parametrize("topology", [NODES, SUBNETWORKS, SPREAD], ids=str)
+def test_routes_sum_over_nodes_and_sub_networks_of_any_size(workers, topology):
+    names = possible(topology)
+    assert any(PLUGINS[name].levels for name in names)
     workers(len(topology.order), sums, names, topology, DTYPES[1:3])
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_every_route_can_be_taken_somewhere_and_says_where_not_in_a_sentence(name):
+    topologies = [Topology.of([0], [1]), Topology.of([0, 1]), NODES, SUBNETWORKS, SPREAD]
+    refusals = [PLUGINS[name].refusal(topology) for topology in topologies]
+    assert "" in refusals
+    assert all(len(said.split()) > 4 and not said.endswith(".") for said in refusals if said)
+    assert not PLUGINS[name].preference or any(refusals), "what auto prefers has a condition"
+
+
+def test_one_route_can_be_taken_anywhere():
+    anywhere = [one for one in PLUGINS.values() if one.anywhere]
+    assert len(anywhere) == 1 and not any(anywhere[0].refusal(one) for one in (NODES, SPREAD, Topology.of([0])))
 
 
 def digests(rank: int, world_size: int, names: list[str], topology: Topology) -> list[str]:
     """Of each route's sum of what only rounding to some order can give."""
     found = []
     for life, name in enumerate(names):
-        taken = route(name, rank, world_size, [shape(NUMEL)], topology, life)
+        taken = route(name, joined(life), [shape(NUMEL)], topology)
         for _ in range(2):
             values = torch.randn(NUMEL, generator=torch.Generator().manual_seed(rank))
             taken.memory[0].contribution.copy_(values)
@@ -72,14 +90,14 @@ def digests(rank: int, world_size: int, names: list[str], topology: Topology) ->
 @needs_futex
 def test_a_sum_has_the_same_bits_on_all_ranks_and_each_time(workers):
     topology = Topology.of([0, 1], [2, 3], subnetworks=[[0], [1]])
-    everybody = workers(4, digests, [*FLAT, "two_level", "three_level"], topology)
+    everybody = workers(4, digests, possible(topology), topology)
     assert all(found == everybody[0] for found in everybody)
     assert everybody[0][0::2] == everybody[0][1::2]
 
 
 def two_at_once(rank: int, world_size: int, names: list[str], topology: Topology) -> None:
     for life, name in enumerate(names):
-        taken = route(name, rank, world_size, [shape(NUMEL), shape(NUMEL)], topology, life)
+        taken = route(name, joined(life), [shape(NUMEL), shape(NUMEL)], topology)
         assert taken.in_flight == 2
         under_way = []
         for turn in range(6):
@@ -102,13 +120,13 @@ def check(taken, world_size, turn, arrival):
 @needs_futex
 def test_two_sums_may_be_under_way(workers):
     topology = Topology.of([0, 1], [2, 3], subnetworks=[[0], [1]])
-    workers(4, two_at_once, [*FLAT, "two_level", "three_level"], topology)
+    workers(4, two_at_once, possible(topology), topology)
 
 
 def bytes_sent(rank: int, world_size: int, names: list[str], topology: Topology) -> dict[str, tuple[int, int]]:
     sent = {}
     for life, name in enumerate(names):
-        taken = route(name, rank, world_size, [shape(NUMEL)], topology, life)
+        taken = route(name, joined(life), [shape(NUMEL)], topology)
         taken.sum_up(0, 0, NUMEL).wait()
         sent[name] = (taken.sent_bytes, taken.received_bytes)
     return sent

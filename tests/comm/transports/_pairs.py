@@ -7,12 +7,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from volary.comm.sealing import Seal
+from volary.comm.control.sealing import Seal
 from volary.comm.transports import ROOM
 from volary.comm.transports._base import HEADER_BYTES, Channel, Credentials, Payload, payload_bytes
-from volary.comm.transports._greeting import Acquaintance, Introduction
-from volary.comm.transports._plug import Plug
+from volary.comm.transports._greeting import Introduction, ProvenPeer
+from volary.comm.transports._plug import BufferSocket
 from volary.comm.transports._tcp import TcpChannel
+from volary.errors import SettingError
 
 KEY = b"the key of this test run, 32 b.."
 OWN = Credentials(KEY, "now", 3)
@@ -35,9 +36,12 @@ def joined(name: str, host: str = "127.0.0.1", other: str | None = None) -> Iter
     here: queue.SimpleQueue[Channel] = queue.SimpleQueue()
     with ExitStack() as ending:
         door = ROOM.load(other or name)().listen(host, OWN, here.put)
-        ending.callback(lambda: here.empty() or here.get().close())
         ending.callback(door.close)
-        client = ROOM.load(name)().connect(door.address, OWN, {"worker": 5}, WITHIN_S)
+        try:
+            client = ROOM.load(name)().connect(door.address, OWN, {"worker": 5}, WITHIN_S)
+        except SettingError:  # it found out whom it had reached: the other side has a channel, too, or is about to
+            here.get(timeout=WITHIN_S).close()
+            raise
         ending.callback(client.close)
         server = here.get(timeout=WITHIN_S)
         ending.callback(server.close)
@@ -51,7 +55,7 @@ class Cut:
         out, self._tap = socket.socketpair()
         self._feed, into = socket.socketpair()
         self.sender, self.receiver = (
-            TcpChannel(Plug(plug, "127.0.0.1"), Acquaintance(Seal(bytes(32)), Seal(bytes(32)), sealed, _HELLO))
+            TcpChannel(BufferSocket(plug, "127.0.0.1"), ProvenPeer(Seal(bytes(32)), Seal(bytes(32)), sealed, _HELLO))
             for plug in (out, into)
         )
 

@@ -15,7 +15,7 @@ import pytest
 
 import volary
 from comm.transports._pairs import OWN, WITHIN_S, anywhere, header
-from volary.comm.errors import ConnectionLost
+from volary.comm.control.errors import ConnectionLost
 from volary.comm.transports import ROOM
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limit on threads is Linux's")

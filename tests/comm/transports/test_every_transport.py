@@ -14,13 +14,13 @@ import pytest
 
 from comm._wiretap import Wiretap, beyond_loopback
 from comm.transports._pairs import OWN, WITHIN_S, anywhere, header, joined
-from volary.comm.errors import BadFrame, ConnectionLost, KeyRefused, OtherLife
-from volary.comm.sealing import Security
-from volary.comm.server import Limits
+from volary.comm.control.errors import BadFrame, ConnectionLost, KeyRefused, OtherLife
+from volary.comm.control.sealing import Security
+from volary.comm.control.server import Limits
 from volary.comm.transports import ROOM
 from volary.comm.transports._base import HEADER_BYTES, Payload
 from volary.errors import BadInput
-from volary.server import header as headers
+from volary.server.protocol import header as headers
 
 pytestmark = pytest.mark.parametrize("name", ROOM.names())
 LARGE = 3_000_001

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from comm.transports._pairs import OWN, WITHIN_S
-from volary.comm.errors import ConnectionLost
+from volary.comm.control.errors import ConnectionLost
 from volary.comm.transports._greeting import Introduction, ask
 
 

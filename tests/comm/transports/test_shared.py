@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from comm.transports._pairs import OWN, WITHIN_S, anywhere, header, joined
-from volary.comm.errors import BadFrame, ConnectionLost
+from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.transports import ROOM, _connections, _lending, _segments
 from volary.comm.transports._base import Channel, Payload
 from volary.errors import SettingError

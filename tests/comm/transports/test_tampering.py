@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comm.transports._pairs import WITHIN_S, Cut, anywhere, header
-from volary.comm.errors import BadFrame, ConnectionLost
-from volary.comm.sealing import TAG_BYTES
+from volary.comm.control.errors import BadFrame, ConnectionLost
+from volary.comm.control.sealing import TAG_BYTES
 from volary.comm.transports import _plug
 from volary.comm.transports._base import HEADER_BYTES, payload_bytes
 from volary.comm.transports._stream import PIECE_BYTES

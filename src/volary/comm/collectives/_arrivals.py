@@ -11,7 +11,7 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.links import Links, Transfer
+    from volary.comm.topology.links import Links, Transfer
 
 AHEAD = 8  # the word that a place is free travels behind what is under way: with fewer the sender would wait for it
 

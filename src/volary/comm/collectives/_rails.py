@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from volary.comm.topology import Topology
+    from volary.comm.topology.topology import Topology
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from volary.comm.collectives._shares import pieces, share
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.links import Links
-    from volary.comm.topology import Topology
+    from volary.comm.topology.links import Links
+    from volary.comm.topology.topology import Topology
 
 RING_FROM_BYTES = 256 * 2**10
 PIECE_BYTES = 2**20
@@ -42,7 +42,7 @@ def _ring(links: Links, data: Tensor, topology: Topology) -> None:
 
 
 def _spread(links: Links, data: Tensor, rails: Rails) -> None:
-    shares = [data[share(data.numel(), rank, links.world_size)] for rank in range(links.world_size)]
+    shares = [data[share(data.numel(), rank, links.size)] for rank in range(links.size)]
     cut = [pieces(one.view(torch.uint8), PIECE_BYTES) for one in shares]
     around = [(rank, piece) for rank in reversed(rails.ring[1:]) for piece in cut[rank]]
     arriving = [links.receive(piece, rails.ring[-1]) for _, piece in around]

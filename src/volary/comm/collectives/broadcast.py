@@ -12,8 +12,8 @@ from volary.comm.collectives._shares import pieces
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.links import Links
-    from volary.comm.topology import Topology
+    from volary.comm.topology.links import Links
+    from volary.comm.topology.topology import Topology
 
 CHAIN_FROM_BYTES = 128 * 2**10
 # a line's last rank begins one piece a hop later, so pieces are small; each wakes a process, so they are not too small
@@ -26,7 +26,7 @@ def broadcast(links: Links, values: Tensor, root: int, topology: Topology, algor
     values: of any dtype and shape, contiguous, on the cpu; of the same size everywhere. algorithm: one of `ALGORITHMS`;
     None: by size. Raises SettingError, and PeerLost.
     """
-    _checks.root_of(root, links.world_size)
+    _checks.root_of(root, links.size)
     data = _checks.flat(values).view(torch.uint8)
     name = algorithm or ("chain" if data.numel() >= CHAIN_FROM_BYTES else "tree")
     _checks.way(name, ALGORITHMS)(links, data, root, topology)
@@ -47,7 +47,7 @@ def _chain(links: Links, data: Tensor, root: int, topology: Topology) -> None:
     _down(links, data, _trees.line(links.rank, root, topology), piece_bytes(data.numel()))
 
 
-def _down(links: Links, data: Tensor, place: _trees.Place, size_bytes: int) -> None:
+def _down(links: Links, data: Tensor, place: _trees.TreePlace, size_bytes: int) -> None:
     cut = pieces(data, size_bytes)
     arriving = [links.receive(piece, place.parent) for piece in cut] if place.parent is not None else []
     leaving = []

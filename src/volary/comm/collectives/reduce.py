@@ -12,8 +12,8 @@ from volary.comm.collectives.broadcast import CHAIN_FROM_BYTES, piece_bytes
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.links import Links
-    from volary.comm.topology import Topology
+    from volary.comm.topology.links import Links
+    from volary.comm.topology.topology import Topology
 
 
 def reduce(links: Links, values: Tensor, root: int, topology: Topology, algorithm: str | None = None) -> None:
@@ -23,7 +23,7 @@ def reduce(links: Links, values: Tensor, root: int, topology: Topology, algorith
     in them, so the other ranks' hold something else afterwards; the order depends on the ranks alone. algorithm: one of
     `ALGORITHMS`; None: by size. Raises SettingError, and PeerLost.
     """
-    _checks.root_of(root, links.world_size)
+    _checks.root_of(root, links.size)
     data = _checks.summable(values)
     name = algorithm or ("chain" if data.nbytes >= CHAIN_FROM_BYTES else "tree")
     _checks.way(name, ALGORITHMS)(links, data, root, topology)
@@ -39,7 +39,7 @@ def _chain(links: Links, data: Tensor, root: int, topology: Topology) -> None:
     _up(links, data, _trees.line(links.rank, root, topology), piece_bytes(data.nbytes))
 
 
-def _up(links: Links, data: Tensor, place: _trees.Place, size_bytes: int) -> None:
+def _up(links: Links, data: Tensor, place: _trees.TreePlace, size_bytes: int) -> None:
     cut = pieces(data, size_bytes)
     numels = [piece.numel() for piece in cut]
     arrivals = [Arrivals(links, child, numels, data.dtype) for child in reversed(place.children)]  # the nearest first

@@ -14,8 +14,8 @@ from volary.comm.collectives.all_gather import PIECE_BYTES, RING_FROM_BYTES
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.links import Links
-    from volary.comm.topology import Topology
+    from volary.comm.topology.links import Links
+    from volary.comm.topology.topology import Topology
 
 
 def reduce_scatter(links: Links, values: Tensor, topology: Topology, algorithm: str | None = None) -> None:
@@ -41,7 +41,7 @@ def _ring(links: Links, data: Tensor, topology: Topology) -> None:
 
 
 def _collect(links: Links, data: Tensor, rails: Rails) -> None:
-    shares = [data[share(data.numel(), rank, links.world_size)] for rank in range(links.world_size)]
+    shares = [data[share(data.numel(), rank, links.size)] for rank in range(links.size)]
     cut = [pieces(one, PIECE_BYTES) for one in shares]
     first, *others = order = _order(rails.ring)
     around = [piece.numel() for rank in others for piece in cut[rank]]

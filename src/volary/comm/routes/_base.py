@@ -4,38 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-
-class Bulletin(Protocol):
-    """How ranks tell each other small values before the first step."""
-
-    rank: int
-    world_size: int
-
-    def post(self, topic: str, value: Any) -> None:
-        """Post this rank's value under `topic`."""
-        ...
-
-    def read(self, topic: str, rank: int) -> Any:
-        """What `rank` posts under `topic`; waits for it."""
-        ...
-
-    def share(self, topic: str, value: Any) -> list[Any]:
-        """Post a value and read everybody's, by rank."""
-        ...
-
-    def within(self, part: str) -> Bulletin:
-        """A part of it, whose topics are its own."""
-        ...
+    from volary.comm.groups.group import Group
+    from volary.comm.topology.topology import Topology
 
 
 @dataclass(frozen=True)
-class Shape:
+class BufferShape:
     """What a buffer needs memory for: `numel` values of `dtype` on `device`."""
 
     numel: int
@@ -52,6 +32,31 @@ class Memory:
 
     contribution: Tensor
     agreed: Tensor
+
+
+class RoutePlugin:
+    """A file of the room: where a route can be taken, and how it is made. Defaults: anywhere, if it is asked for.
+
+    levels: it sums inside nodes, in their memory, before it sums between them. anywhere: values may be on an
+    accelerator, and it asks for no topology; others add in the machine's memory. preference: of those with one, `auto`
+    takes the highest that can be taken; without one it is taken if it is asked for, or was measured to be fastest.
+    """
+
+    levels: ClassVar[bool] = False
+    anywhere: ClassVar[bool] = False
+    preference: ClassVar[int] = 0
+
+    def refusal(self, topology: Topology) -> str:
+        """Why it cannot be taken among these ranks; empty if it can."""
+        return ""
+
+    def build(self, group: Group, shapes: Sequence[BufferShape], topology: Topology) -> Route:
+        """The route for buffers of `shapes` among the ranks of `group`. A collective call.
+
+        Raises SettingError for values that it cannot sum, OSError, on all ranks of a node, if there is not so much
+        shared memory there.
+        """
+        raise NotImplementedError
 
 
 class Arrival(Protocol):

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from volary.comm.routes import ROOM
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
-    from volary.comm.routes._base import Shape
-    from volary.comm.topology import Topology
+    from volary.comm.routes._base import BufferShape, RoutePlugin
+    from volary.comm.topology.topology import Topology
+
+SHARED = "shared"  # no route: the ranks of one machine add up in place, and nothing travels
 
 
-def choose(wanted: str, topology: Topology, shapes: Sequence[Shape], preferred: str | None = None) -> tuple[str, str]:
+def choose(
+    wanted: str, topology: Topology, shapes: Sequence[BufferShape], preferred: str | None = None
+) -> tuple[str, str]:
     """The name of the route and the reason, in half a sentence.
 
-    wanted: a route's name, or "auto". preferred: the flat route that was measured to be fastest for such sums here.
-    Raises SettingError, with the nearest route that can be taken, if the wanted one cannot.
+    wanted: a route's name, SHARED, or "auto". preferred: the flat route that was measured to be fastest for such sums
+    here. Raises SettingError, with the nearest route that can be taken, if the wanted one cannot.
     """
     found, reason = _found(topology, shapes, preferred)
     if wanted == "auto":
@@ -26,39 +31,43 @@ def choose(wanted: str, topology: Topology, shapes: Sequence[Shape], preferred: 
     return wanted, "it is the route that was set"
 
 
-def _found(topology: Topology, shapes: Sequence[Shape], preferred: str | None) -> tuple[str, str]:
+def plugins() -> dict[str, RoutePlugin]:
+    """All routes there are, by name."""
+    return {name: ROOM.load(name)() for name in ROOM.names()}
+
+
+def fallback() -> str:
+    """The route that can be taken anywhere."""
+    return next(name for name, route in plugins().items() if route.anywhere)
+
+
+def _found(topology: Topology, shapes: Sequence[BufferShape], preferred: str | None) -> tuple[str, str]:
     ranks = len(topology.order)
     if ranks == 1:
-        return "torch", "there is one worker, which has nobody to sum with"
+        return fallback(), "there is one worker, which has nobody to sum with"
     if reason := _elsewhere(shapes):
-        return "torch", reason
+        return fallback(), reason
     if len(topology.nodes) == 1:
-        return "shared", f"all {ranks} workers are on one machine"
-    if topology.equal_subnetworks:
-        return "three_level", f"these were found: {topology}"
-    if topology.shares_nodes:
-        return "two_level", f"these were found: {topology}"
+        return SHARED, f"all {ranks} workers are on one machine"
+    for name, route in sorted(plugins().items(), key=lambda one: -one[1].preference):
+        if route.preference and not route.refusal(topology):
+            return name, f"these were found: {topology}"
     if preferred is not None:
         return preferred, "it was measured to be the fastest for sums of this size on these links"
-    return "torch", topology.unshared or "each worker has a machine of its own"
+    return fallback(), topology.unshared or "each worker has a machine of its own"
 
 
-def _refusal(wanted: str, topology: Topology, shapes: Sequence[Shape]) -> str:
+def _refusal(wanted: str, topology: Topology, shapes: Sequence[BufferShape]) -> str:
     """Why a route cannot be taken; empty if it can."""
-    if wanted == "torch":
-        return ""
-    if reason := _elsewhere(shapes):
-        return reason
-    if wanted == "shared" and len(topology.nodes) > 1:
-        return topology.unshared or f"the workers are not all on one machine; found: {topology}"
-    if wanted == "two_level" and (len(topology.nodes) == 1 or not topology.shares_nodes):
-        return topology.unshared or f"it needs several nodes and several workers on one of them; found: {topology}"
-    if wanted == "three_level" and not topology.equal_subnetworks:
-        return f"it needs two or more sub-networks of as many nodes each; found: {topology}"
-    return ""
+    if wanted == SHARED:
+        one = len(topology.nodes) == 1
+        elsewhere = "" if one else f"the workers are not all on one machine; found: {topology}"
+        return _elsewhere(shapes) or (elsewhere and (topology.unshared or elsewhere))
+    route = plugins()[wanted]
+    return ("" if route.anywhere else _elsewhere(shapes)) or route.refusal(topology)
 
 
-def _elsewhere(shapes: Sequence[Shape]) -> str:
+def _elsewhere(shapes: Sequence[BufferShape]) -> str:
     """Why values cannot be added in the machine's memory; empty if they are there."""
     devices = {shape.device.type for shape in shapes} - {"cpu"}
     return f"the parameters are on {', '.join(sorted(devices))}" if devices else ""

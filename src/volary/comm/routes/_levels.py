@@ -11,31 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from volary.comm.last_resort import LAST_RESORT_S
+from volary.comm.groups.last_resort import LAST_RESORT_S
 from volary.comm.routes._hops import Hop, share
-from volary.comm.routes._node import Node
+from volary.comm.routes._node import NodeBuffers
 from volary.comm.routes._sums import Sums, needs_cpu
 
 if TYPE_CHECKING:
-    from volary.comm.routes._base import Bulletin, Shape
-    from volary.comm.topology import Topology
+    from volary.comm.groups.group import Group
+    from volary.comm.routes._base import BufferShape
+    from volary.comm.topology.topology import Topology
 
 
 Lane = Callable[[int, int, int, int], Sequence[Hop]]  # number of a lane, its values from start to end, bytes of a value
 
 
-def levels(name: str, bulletin: Bulletin, shapes: Sequence[Shape], topology: Topology, lane: Lane) -> Sums:
+def levels(name: str, group: Group, shapes: Sequence[BufferShape], topology: Topology, lane: Lane) -> Sums:
     """The sums of a route called `name`: inside nodes in shared memory, between them along the hops of `lane`.
 
     A collective call. Raises SettingError for values that are not in this machine's memory, OSError on all ranks of a
     node that has not so much memory.
     """
     needs_cpu(name, shapes)
-    ranks = topology.nodes[topology.node_of(bulletin.rank)]
-    number, lanes = ranks.index(bulletin.rank), min(len(node) for node in topology.nodes)
+    ranks = topology.nodes[topology.node_of(group.rank)]
+    number, lanes = ranks.index(group.rank), min(len(node) for node in topology.nodes)
 
     def plan(numel: int, value_bytes: int) -> Sequence[Hop]:
         return lane(number, *share(0, numel, lanes, number), value_bytes) if number < lanes else []
 
-    node = Node(bulletin, ranks, shapes, LAST_RESORT_S) if len(ranks) > 1 else None
-    return Sums(bulletin, shapes, plan, node)
+    node = NodeBuffers(group.bulletin, ranks, shapes, LAST_RESORT_S) if len(ranks) > 1 else None
+    return Sums(group, shapes, plan, node)

@@ -6,24 +6,25 @@ import ctypes
 import mmap
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from volary.comm.futex import wait_while, wake_all
+from volary.comm.memory.futex import wait_while, wake_all
+from volary.comm.memory.shared_memory import LINE_BYTES
 from volary.comm.routes._base import Memory
 from volary.comm.routes._segments import boards
-from volary.comm.shared_memory import LINE_BYTES
 from volary.errors import PeerLost
 
 if TYPE_CHECKING:
-    from volary.comm.routes._base import Bulletin, Shape
+    from volary.comm.groups.group import Bulletin
+    from volary.comm.routes._base import BufferShape
 
 _LOOK_AGAIN_S = 1.0
 
 
-class Turnstile:
+class NodeBarrier:
     """Counts in shared memory how often each of `ranks` has come; to come and to wait for the others are two calls.
 
-    Each rank writes its own counter alone. memory: zeroed, from `offset` at least `Turnstile.size_bytes(ranks)` bytes.
+    Each rank writes its own counter alone. memory: zeroed, from `offset` at least `NodeBarrier.size_bytes(ranks)`.
     """
 
     def __init__(self, memory: mmap.mmap, offset: int, ranks: Sequence[int], rank: int, timeout_s: float) -> None:
@@ -58,39 +59,20 @@ class Turnstile:
                 wait_while(counter, seen, _LOOK_AGAIN_S)
 
 
-class Node:
+class NodeBuffers:
     """Buffers of the ranks of one node, in one segment. A collective call of these ranks.
 
     come: each rank passes it when its contribution to a sum is written, done: when its part of the sum is. Raises
     OSError, on all of them, if there is not so much memory.
     """
 
-    def __init__(self, bulletin: Bulletin, ranks: Sequence[int], shapes: Sequence[Shape], timeout_s: float) -> None:
-        rank, counters_bytes = bulletin.rank, Turnstile.size_bytes(ranks)
-        segment, self.boards = boards(_Within(bulletin, ranks), shapes, 2 * counters_bytes)
-        self.come = Turnstile(segment.memory, 0, ranks, rank, timeout_s)
-        self.done = Turnstile(segment.memory, counters_bytes, ranks, rank, timeout_s)
+    def __init__(
+        self, bulletin: Bulletin, ranks: Sequence[int], shapes: Sequence[BufferShape], timeout_s: float
+    ) -> None:
+        rank, counters_bytes = bulletin.rank, NodeBarrier.size_bytes(ranks)
+        segment, self.boards = boards(bulletin.among(ranks), shapes, 2 * counters_bytes)
+        self.come = NodeBarrier(segment.memory, 0, ranks, rank, timeout_s)
+        self.done = NodeBarrier(segment.memory, counters_bytes, ranks, rank, timeout_s)
         self.memory = [Memory(board.contributions[ranks.index(rank)], board.agreed) for board in self.boards]
         self.done.wait(self.done.come())
         segment.close_address()
-
-
-class _Within:
-    """A bulletin of the ranks of one node, who are counted from 0 there."""
-
-    def __init__(self, bulletin: Bulletin, ranks: Sequence[int]) -> None:
-        self._bulletin, self._ranks = bulletin, ranks
-        self.rank, self.world_size = ranks.index(bulletin.rank), len(ranks)
-
-    def post(self, topic: str, value: Any) -> None:
-        self._bulletin.post(f"{topic} of a node", value)
-
-    def read(self, topic: str, rank: int) -> Any:
-        return self._bulletin.read(f"{topic} of a node", self._ranks[rank])
-
-    def within(self, part: str) -> _Within:
-        return _Within(self._bulletin.within(part), self._ranks)
-
-    def share(self, topic: str, value: Any) -> list[Any]:
-        self.post(topic, value)
-        return [self.read(topic, rank) for rank in range(self.world_size)]

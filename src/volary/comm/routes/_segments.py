@@ -13,20 +13,21 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm import futex
-from volary.comm.shared_memory import Rounds, Segment, machine
+from volary.comm.memory import futex
+from volary.comm.memory.shared_memory import Rounds, Segment, machine
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.routes._base import Bulletin, Shape
+    from volary.comm.groups.group import Bulletin
+    from volary.comm.routes._base import BufferShape
 
 ALIGN_BYTES = 4096
 BLOCK = 1 << 15  # values that are added at a time where more than two are added: they stay in the cache meanwhile
 
 
 @dataclass(frozen=True)
-class Board:
+class SharedBuffer:
     """One buffer in shared memory. contributions: by rank, each (numel,); agreed: their sum, (numel,)."""
 
     contributions: list[Tensor]
@@ -49,7 +50,7 @@ class Board:
                 agreed.add_(other)
 
 
-def why_not(bulletin: Bulletin, shapes: Sequence[Shape]) -> str:
+def why_not(bulletin: Bulletin, shapes: Sequence[BufferShape]) -> str:
     """Empty where all ranks can share memory, else why they cannot; the same on all ranks. A collective call."""
     own = futex.why_not()
     if any(shape.device.type != "cpu" for shape in shapes):
@@ -68,8 +69,8 @@ class SharedSum:
     there is not so much memory.
     """
 
-    def __init__(self, bulletin: Bulletin, shapes: Sequence[Shape], timeout_s: float) -> None:
-        self._rank, self._world_size = bulletin.rank, bulletin.world_size
+    def __init__(self, bulletin: Bulletin, shapes: Sequence[BufferShape], timeout_s: float) -> None:
+        self._rank, self._world_size = bulletin.rank, bulletin.size
         segment, self.boards = boards(bulletin, shapes, Rounds.size_bytes(self._world_size))
         self._rounds = Rounds(segment.memory, self._rank, self._world_size, timeout_s)
         self._rounds.meet()
@@ -87,13 +88,15 @@ class SharedSum:
         self._rounds.meet()
 
 
-def boards(bulletin: Bulletin, shapes: Sequence[Shape], counters_bytes: int) -> tuple[Segment, list[Board]]:
+def boards(
+    bulletin: Bulletin, shapes: Sequence[BufferShape], counters_bytes: int
+) -> tuple[Segment, list[SharedBuffer]]:
     """A segment that all ranks of `bulletin` hold, and a board in it for each of `shapes`. A collective call.
 
     Its first `counters_bytes` are free. Its address may be closed when all have come back from here. Raises OSError, on
     all ranks, if there is not so much memory.
     """
-    places, size_bytes = _layout(_aligned(counters_bytes), shapes, bulletin.world_size + 1)
+    places, size_bytes = _layout(_aligned(counters_bytes), shapes, bulletin.size + 1)
     segment = _met(bulletin, size_bytes)
     return segment, [_board(segment, shape, place) for shape, place in zip(shapes, places, strict=True)]
 
@@ -117,7 +120,7 @@ def _aligned(count: int) -> int:
     return -(-count // ALIGN_BYTES) * ALIGN_BYTES
 
 
-def _layout(start: int, shapes: Sequence[Shape], copies: int) -> tuple[list[list[int]], int]:
+def _layout(start: int, shapes: Sequence[BufferShape], copies: int) -> tuple[list[list[int]], int]:
     """Offsets in bytes of each buffer's copies, and the size of all."""
     places, at = [], start
     for shape in shapes:
@@ -127,8 +130,8 @@ def _layout(start: int, shapes: Sequence[Shape], copies: int) -> tuple[list[list
     return places, at
 
 
-def _board(segment: Segment, shape: Shape, offsets: Sequence[int]) -> Board:
+def _board(segment: Segment, shape: BufferShape, offsets: Sequence[int]) -> SharedBuffer:
     *contributions, agreed = (
         torch.frombuffer(segment.memory, dtype=shape.dtype, count=shape.numel, offset=offset) for offset in offsets
     )
-    return Board(contributions, agreed)
+    return SharedBuffer(contributions, agreed)

@@ -10,32 +10,35 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.links import Links
 from volary.comm.routes._base import Memory
 from volary.comm.routes._travel import Travel, scratch
+from volary.comm.topology.links import Links
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
-    from volary.comm.routes._base import Arrival, Bulletin, Shape
+    from volary.comm.groups.group import Group
+    from volary.comm.routes._base import Arrival, BufferShape
     from volary.comm.routes._hops import Plan
-    from volary.comm.routes._node import Node
-    from volary.comm.routes._segments import Board
+    from volary.comm.routes._node import NodeBuffers
+    from volary.comm.routes._segments import SharedBuffer
 
 IN_FLIGHT = 2
 PLANS = 64  # timetables that are kept: ranges come in few lengths
 
 
 class Sums:
-    """Sums ranges of buffers of `shapes` along the hops of `plan`.
+    """Sums ranges of buffers of `shapes` over the ranks of `group`, along the hops of `plan`.
 
     node: the ranks with whom this one shares memory; where there is none, what it contributes becomes the sum in place.
     """
 
-    def __init__(self, bulletin: Bulletin, shapes: Sequence[Shape], plan: Plan, node: Node | None = None) -> None:
+    def __init__(
+        self, group: Group, shapes: Sequence[BufferShape], plan: Plan, node: NodeBuffers | None = None
+    ) -> None:
         self.memory = [_alone(shape) for shape in shapes] if node is None else node.memory
         self.in_flight = IN_FLIGHT
         self._node = node
-        self._links = Links(bulletin.rank, bulletin.world_size)
+        self._links = Links(group)
         self._plan = lru_cache(PLANS)(plan)
         self._scratch = [scratch() for _ in range(IN_FLIGHT)]
         self._count = 0
@@ -92,7 +95,7 @@ class _Underway:
         self.sums.finish(self)
 
 
-def needs_cpu(name: str, shapes: Sequence[Shape]) -> None:
+def needs_cpu(name: str, shapes: Sequence[BufferShape]) -> None:
     """Raise SettingError unless all values are in this machine's own memory."""
     for shape in shapes:
         if shape.device.type != "cpu":
@@ -101,10 +104,10 @@ def needs_cpu(name: str, shapes: Sequence[Shape]) -> None:
             )
 
 
-def _gather(board: Board, offset: int, start: int, end: int) -> None:
+def _gather(board: SharedBuffer, offset: int, start: int, end: int) -> None:
     board.add_between(offset + start, offset + end)
 
 
-def _alone(shape: Shape) -> Memory:
+def _alone(shape: BufferShape) -> Memory:
     one = torch.zeros(shape.numel, dtype=shape.dtype)
     return Memory(one, one)

@@ -13,8 +13,8 @@ from volary.comm.routes._hops import SEGMENT_BYTES
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.links import Links, Transfer
     from volary.comm.routes._hops import Hop
+    from volary.comm.topology.links import Links, Transfer
 
 AHEAD = 8  # receives that are posted before their data comes, and hops that a sum begins with
 TAGS = 1024  # sums that tags tell apart: more than are ever under way

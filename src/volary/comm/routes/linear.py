@@ -18,11 +18,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from volary.comm.routes._base import RoutePlugin
 from volary.comm.routes._hops import Hop, pieces, share
 
 if TYPE_CHECKING:
-    from volary.comm.routes._base import Bulletin, Route, Shape
-    from volary.comm.topology import Topology
+    from volary.comm.groups.group import Group
+    from volary.comm.routes._base import BufferShape, Route
+    from volary.comm.topology.topology import Topology
 
 T = TypeVar("T")
 
@@ -30,11 +32,11 @@ FILLED = 4  # segments for each rank of a line, where there are values enough: a
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear:
+class Linear(RoutePlugin):
     """Sums each part along a line of its own, and sends it back along the line."""
 
-    def build(self, bulletin: Bulletin, shapes: Sequence[Shape], topology: Topology) -> Route:
-        """The route for buffers of `shapes` among the ranks of the default group, which must have been joined."""
+    def build(self, group: Group, shapes: Sequence[BufferShape], topology: Topology) -> Route:
+        """The route for buffers of `shapes` among the ranks of `group`."""
         from volary.comm.routes._sums import Sums, needs_cpu
 
         needs_cpu("linear", shapes)
@@ -42,9 +44,9 @@ class Linear:
         places = lines(topology)
 
         def plan(numel: int, value_bytes: int) -> Sequence[Hop]:
-            return hops(places, bulletin.rank, numel, value_bytes)
+            return hops(places, group.rank, numel, value_bytes)
 
-        return Sums(bulletin, shapes, plan)
+        return Sums(group, shapes, plan)
 
 
 def zigzag(items: Sequence[T], turn: int) -> list[T]:

@@ -6,30 +6,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from volary.comm.routes._base import RoutePlugin
 from volary.comm.routes._hops import Hop, around
 
 if TYPE_CHECKING:
-    from volary.comm.routes._base import Bulletin, Route, Shape
-    from volary.comm.topology import Topology
+    from volary.comm.groups.group import Group
+    from volary.comm.routes._base import BufferShape, Route
+    from volary.comm.topology.topology import Topology
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ring:
+class Ring(RoutePlugin):
     """Every rank sends 2 (n - 1) / n of the values, to one neighbour; neighbours are near each other."""
 
-    def build(self, bulletin: Bulletin, shapes: Sequence[Shape], topology: Topology) -> Route:
-        """The route for buffers of `shapes` among the ranks of the default group, which must have been joined."""
+    def build(self, group: Group, shapes: Sequence[BufferShape], topology: Topology) -> Route:
+        """The route for buffers of `shapes` among the ranks of `group`."""
         from volary.comm.routes._sums import Sums, needs_cpu
 
         needs_cpu("ring", shapes)
 
         order = topology.order
-        place = order.index(bulletin.rank)
+        place = order.index(group.rank)
 
         def plan(numel: int, value_bytes: int) -> Sequence[Hop]:
             return list(around(order, place, 0, numel, value_bytes, first=True))
 
-        return Sums(bulletin, shapes, plan)
+        return Sums(group, shapes, plan)
 
 
 ROUTE = Ring

@@ -12,42 +12,46 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from volary.comm.routes._base import RoutePlugin
 from volary.comm.routes._hops import Hop, around, gather, scatter, share
-from volary.errors import SettingError
 
 if TYPE_CHECKING:
-    from volary.comm.routes._base import Bulletin, Route, Shape
-    from volary.comm.topology import Topology
+    from volary.comm.groups.group import Group
+    from volary.comm.routes._base import BufferShape, Route
+    from volary.comm.topology.topology import Topology
 
 BLOCK_BYTES = 2 * 1024 * 1024  # the trunk carries one while the links inside carry the next
 MOST_BLOCKS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThreeLevel:
+class ThreeLevel(RoutePlugin):
     """Sums inside each node in shared memory, inside each sub-network, and across sub-networks in slices."""
 
-    def build(self, bulletin: Bulletin, shapes: Sequence[Shape], topology: Topology) -> Route:
-        """The route for buffers of `shapes` among the ranks of the default group, which must have been joined.
+    levels = True
+    preference = 2
 
-        Raises SettingError where there are not several sub-networks of as many nodes each, OSError, on all ranks of a
-        node, if there is not so much shared memory there.
+    def refusal(self, topology: Topology) -> str:
+        """See `RoutePlugin`."""
+        if topology.equal_subnetworks:
+            return ""
+        return f"it needs two or more sub-networks of as many nodes each; found: {topology}"
+
+    def build(self, group: Group, shapes: Sequence[BufferShape], topology: Topology) -> Route:
+        """The route for buffers of `shapes` among the ranks of `group`.
+
+        Raises OSError, on all ranks of a node, if there is not so much shared memory there.
         """
         from volary.comm.routes._levels import levels
 
-        if not topology.equal_subnetworks:
-            raise SettingError(
-                f"route 'three_level' needs two or more sub-networks of as many nodes each; here: {topology}; "
-                "nearest: two_level"
-            )
-        group, place = topology.place_of(topology.node_of(bulletin.rank))
+        near, place = topology.place_of(topology.node_of(group.rank))
 
         def lane(number: int, start: int, end: int, value_bytes: int) -> Sequence[Hop]:
             carriers = [[topology.nodes[node][number] for node in nodes] for nodes in topology.subnetworks]
             across = [members[place] for members in carriers]
-            return list(hops(carriers[group], place, across, group, start, end, value_bytes))
+            return list(hops(carriers[near], place, across, near, start, end, value_bytes))
 
-        return levels("three_level", bulletin, shapes, topology, lane)
+        return levels("three_level", group, shapes, topology, lane)
 
 
 def hops(

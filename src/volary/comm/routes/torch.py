@@ -6,48 +6,54 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from volary.comm.routes._base import RoutePlugin
+
 if TYPE_CHECKING:
     from torch.distributed import Work
 
-    from volary.comm.routes._base import Arrival, Bulletin, Route, Shape
-    from volary.comm.topology import Topology
+    from volary.comm.groups.group import Group
+    from volary.comm.routes._base import Arrival, BufferShape, Route
+    from volary.comm.topology.topology import Topology
 
 IN_FLIGHT = 2  # the next fills the wire while the last of one is waited for
 
 
 @dataclass(frozen=True, kw_only=True)
-class Torch:
-    """Sums by the collective of the default group's backend."""
+class TorchRoute(RoutePlugin):
+    """Sums by the collective of the group's backend."""
 
-    def build(self, bulletin: Bulletin, shapes: Sequence[Shape], topology: Topology) -> Route:
-        """The route for buffers of `shapes` among the ranks of the default group, which must have been joined."""
-        return _Flat(bulletin.world_size, shapes)
+    anywhere = True
+
+    def build(self, group: Group, shapes: Sequence[BufferShape], topology: Topology) -> Route:
+        """The route for buffers of `shapes` among the ranks of `group`."""
+        return _Flat(group, shapes)
 
 
 class _Flat:
-    def __init__(self, world_size: int, shapes: Sequence[Shape]) -> None:
+    def __init__(self, group: Group, shapes: Sequence[BufferShape]) -> None:
         import torch
 
         from volary.comm.routes._base import Memory
 
+        self._group = group
         flat = [torch.zeros(shape.numel, dtype=shape.dtype, device=shape.device) for shape in shapes]
         self.memory = [Memory(one, one) for one in flat]
         self.in_flight = IN_FLIGHT
         # a ring sends each of its two phases' slices once: Patarasuk & Yuan 2009
-        self._share = 2 * (world_size - 1) / world_size
+        self._share = 2 * (group.size - 1) / group.size
         self.sent_bytes = self.received_bytes = 0
 
     def sum_up(self, buffer: int, start: int, end: int) -> Arrival:
         from torch import distributed
 
-        from volary.comm.peers import peers_needed
+        from volary.comm.groups.peers import peers_needed
 
         values = self.memory[buffer].contribution[start:end]
         count = int(self._share * values.numel() * values.element_size())
         self.sent_bytes += count
         self.received_bytes += count
         with peers_needed():
-            return _Underway(distributed.all_reduce(values, async_op=True))
+            return _Underway(distributed.all_reduce(values, group=self._group.process_group, async_op=True))
 
 
 class _Underway:
@@ -55,10 +61,10 @@ class _Underway:
         self._work = work
 
     def wait(self) -> None:
-        from volary.comm.peers import peers_needed
+        from volary.comm.groups.peers import peers_needed
 
         with peers_needed():
             self._work.wait()
 
 
-ROUTE = Torch
+ROUTE = TorchRoute

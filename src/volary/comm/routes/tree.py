@@ -10,30 +10,32 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from volary.comm.routes._base import RoutePlugin
 from volary.comm.routes._hops import Hop, pieces
 
 if TYPE_CHECKING:
-    from volary.comm.routes._base import Bulletin, Route, Shape
-    from volary.comm.topology import Topology
+    from volary.comm.groups.group import Group
+    from volary.comm.routes._base import BufferShape, Route
+    from volary.comm.topology.topology import Topology
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tree:
+class Tree(RoutePlugin):
     """Sums up a binomial tree and down again; subtrees are ranks that are near each other."""
 
-    def build(self, bulletin: Bulletin, shapes: Sequence[Shape], topology: Topology) -> Route:
-        """The route for buffers of `shapes` among the ranks of the default group, which must have been joined."""
+    def build(self, group: Group, shapes: Sequence[BufferShape], topology: Topology) -> Route:
+        """The route for buffers of `shapes` among the ranks of `group`."""
         from volary.comm.routes._sums import Sums, needs_cpu
 
         needs_cpu("tree", shapes)
 
         order = topology.order
-        place = order.index(bulletin.rank)
+        place = order.index(group.rank)
 
         def plan(numel: int, value_bytes: int) -> Sequence[Hop]:
             return list(hops(order, place, numel, value_bytes))
 
-        return Sums(bulletin, shapes, plan)
+        return Sums(group, shapes, plan)
 
 
 def family(places: int, place: int) -> tuple[int | None, list[int]]:

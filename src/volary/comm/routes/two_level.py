@@ -12,31 +12,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from volary.comm.routes._base import RoutePlugin
 from volary.comm.routes._hops import Hop, around
 
 if TYPE_CHECKING:
-    from volary.comm.routes._base import Bulletin, Route, Shape
-    from volary.comm.topology import Topology
+    from volary.comm.groups.group import Group
+    from volary.comm.routes._base import BufferShape, Route
+    from volary.comm.topology.topology import Topology
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoLevel:
+class TwoLevel(RoutePlugin):
     """Sums inside each node in shared memory, between nodes around a ring."""
 
-    def build(self, bulletin: Bulletin, shapes: Sequence[Shape], topology: Topology) -> Route:
-        """The route for buffers of `shapes` among the ranks of the default group, which must have been joined.
+    levels = True
+    preference = 1
+
+    def refusal(self, topology: Topology) -> str:
+        """See `RoutePlugin`."""
+        if len(topology.nodes) > 1 and topology.shares_nodes:
+            return ""
+        return topology.unshared or f"it needs several nodes and several workers on one of them; found: {topology}"
+
+    def build(self, group: Group, shapes: Sequence[BufferShape], topology: Topology) -> Route:
+        """The route for buffers of `shapes` among the ranks of `group`.
 
         Raises OSError, on all ranks of a node, if there is not so much shared memory there.
         """
         from volary.comm.routes._levels import levels
 
         nodes = [topology.nodes[node] for group in topology.subnetworks for node in group]
-        place = nodes.index(topology.nodes[topology.node_of(bulletin.rank)])
+        place = nodes.index(topology.nodes[topology.node_of(group.rank)])
 
         def lane(number: int, start: int, end: int, value_bytes: int) -> Sequence[Hop]:
             return list(around([node[number] for node in nodes], place, start, end, value_bytes, first=True))
 
-        return levels("two_level", bulletin, shapes, topology, lane)
+        return levels("two_level", group, shapes, topology, lane)
 
 
 ROUTE = TwoLevel

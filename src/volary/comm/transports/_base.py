@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from volary.comm.sealing import Security
+from volary.comm.control.sealing import Security
 
 HEADER_BYTES = 48  # of every message; its last eight say how many bytes follow, little-endian
 

@@ -7,27 +7,27 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from volary.comm.errors import ConnectionLost
-from volary.comm.shared_memory import machine
+from volary.comm.control.errors import ConnectionLost
+from volary.comm.memory.shared_memory import machine
 from volary.comm.transports._base import Channel, Credentials
-from volary.comm.transports._door import Door
-from volary.comm.transports._greeting import Acquaintance, Introduction, ask
+from volary.comm.transports._door import Acceptor
+from volary.comm.transports._greeting import Introduction, ProvenPeer, ask
 from volary.comm.transports._lending import LendingChannel
-from volary.comm.transports._plug import Plug
+from volary.comm.transports._plug import BufferSocket
 from volary.comm.transports._segments import why_not
 from volary.comm.transports._tcp import TcpChannel
 
 _RETRY_S = 0.05  # between attempts while the other side is too busy with strangers to keep us
 
 
-def listen(host: str, own: Credentials, accepted: Callable[[Channel], None], shares: bool) -> Door:
+def listen(host: str, own: Credentials, accepted: Callable[[Channel], None], shares: bool) -> Acceptor:
     """See `Transport.listen`. shares: offer shared memory to those of this machine. Raises OSError, BadInput."""
     introduction = _introduction({"server": own.server}, shares)
 
-    def welcome(plug: socket.socket, address: str, known: Acquaintance) -> None:
+    def welcome(plug: socket.socket, address: str, known: ProvenPeer) -> None:
         accepted(_channel(plug, address, introduction, known))
 
-    return Door(host, own, introduction, welcome)
+    return Acceptor(host, own, introduction, welcome)
 
 
 def connect(
@@ -56,11 +56,11 @@ def _introduction(hello: dict[str, Any], shares: bool) -> Introduction:
     return Introduction(hello, machine() if shares and not why_not() else "")
 
 
-def _channel(plug: socket.socket, address: str, own: Introduction, known: Acquaintance) -> Channel:
+def _channel(plug: socket.socket, address: str, own: Introduction, known: ProvenPeer) -> Channel:
     plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if own.machine and own.machine == known.other.machine:
-        return LendingChannel(Plug(plug, address), known)
-    return TcpChannel(Plug(plug, address), known)
+        return LendingChannel(BufferSocket(plug, address), known)
+    return TcpChannel(BufferSocket(plug, address), known)
 
 
 def _plug(address: tuple[str, int], deadline: float) -> socket.socket:

@@ -10,22 +10,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from volary.comm.errors import BadMessage, ConnectionLost
-from volary.comm.frames import decode_as
-from volary.comm.server import KeyedServer, Limits
-from volary.comm.service import Guest, Reception
+from volary.comm.control.errors import BadMessage, ConnectionLost
+from volary.comm.control.frames import decode_as
+from volary.comm.control.server import KeyedServer, Limits
+from volary.comm.control.service import Guest, Reception
 from volary.comm.transports._base import Credentials
-from volary.comm.transports._greeting import HANDSHAKE_S, Acquaintance, Introduction, introduced, service
+from volary.comm.transports._greeting import HANDSHAKE_S, Introduction, ProvenPeer, introduced, service
 
 _LIMITS = Limits(handshake_s=HANDSHAKE_S, tick_s=0.5)
 
 _log = logging.getLogger(__name__)
 
 
-Welcome: TypeAlias = Callable[[socket.socket, str, Acquaintance], None]
+Welcome: TypeAlias = Callable[[socket.socket, str, ProvenPeer], None]
 
 
-class Door:
+class Acceptor:
     """Listens on a free port of `host`. Raises OSError, and BadInput if the key is none.
 
     introduction: said to whoever has proved the key. welcome: called with each connection whose other side is known,

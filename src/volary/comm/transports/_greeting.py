@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from volary.comm.errors import BadFrame, ConnectionLost, KeyRefused
-from volary.comm.frames import HEADER_BYTES, STRANGER_FRAME_BYTES, decode_as, encode
-from volary.comm.handshake import ClientSide
-from volary.comm.sealing import Seal, encrypts
-from volary.comm.service import Guest
+from volary.comm.control.errors import BadFrame, ConnectionLost, KeyRefused
+from volary.comm.control.frames import HEADER_BYTES, STRANGER_FRAME_BYTES, decode_as, encode
+from volary.comm.control.handshake import ClientSide
+from volary.comm.control.sealing import Seal, encrypts
+from volary.comm.control.service import Guest
 from volary.comm.transports._base import Credentials
 
 HANDSHAKE_S = 5.0  # from accepting a connection until its hello
@@ -34,7 +34,7 @@ class Introduction(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Acquaintance:
+class ProvenPeer:
     """Whom a handshake has made known. outgoing, incoming: go on where it ended. sealed: encrypt payloads too."""
 
     outgoing: Seal
@@ -43,7 +43,7 @@ class Acquaintance:
     other: Introduction
 
 
-def ask(plug: socket.socket, wanted: Credentials, own: Introduction, deadline: float) -> Acquaintance:
+def ask(plug: socket.socket, wanted: Credentials, own: Introduction, deadline: float) -> ProvenPeer:
     """The handshake of the side that connects, until `deadline` of the monotonic clock.
 
     Raises KeyRefused, OtherLife, ConnectionLost.
@@ -58,16 +58,16 @@ def ask(plug: socket.socket, wanted: Credentials, own: Introduction, deadline: f
         keys = side.keys()
         outgoing, incoming = Seal(keys.outgoing), Seal(keys.incoming)
         line.say(outgoing.seal_frame(encode(own)))
-        return Acquaintance(outgoing, incoming, side.sealed, decode_as(incoming.open_body(line.hear()), Introduction))
+        return ProvenPeer(outgoing, incoming, side.sealed, decode_as(incoming.open_body(line.hear()), Introduction))
     except BadFrame as problem:
         raise KeyRefused(f"what listens at {address} is not of this run: {problem}") from None
 
 
-def introduced(guest: Guest, own: Introduction, said: Introduction) -> Acquaintance:
+def introduced(guest: Guest, own: Introduction, said: Introduction) -> ProvenPeer:
     """The last word of the handshake of the side that listens. Raises ConnectionLost."""
     line = _Line(guest.plug, time.monotonic() + HANDSHAKE_S)
     line.say(guest.outgoing.seal_frame(encode(own)))
-    return Acquaintance(guest.outgoing, guest.incoming, guest.sealed, said)
+    return ProvenPeer(guest.outgoing, guest.incoming, guest.sealed, said)
 
 
 class _Line:

@@ -13,12 +13,12 @@ from enum import IntEnum
 from itertools import count
 from typing import Any
 
-from volary.comm.errors import BadFrame, ConnectionLost
+from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.transports._base import HEADER_BYTES, Message, Payload, Place, payload_bytes
-from volary.comm.transports._greeting import Acquaintance
-from volary.comm.transports._plug import Plug
-from volary.comm.transports._segments import Segment, attach, find, memory
-from volary.comm.transports._stream import Stream
+from volary.comm.transports._greeting import ProvenPeer
+from volary.comm.transports._plug import BufferSocket
+from volary.comm.transports._segments import SegmentHandle, attach, find, memory
+from volary.comm.transports._stream import HeadStream
 from volary.comm.transports._tcp import Received
 
 _LAYOUT = struct.Struct(f"<B{HEADER_BYTES}sQQQQ")
@@ -57,10 +57,10 @@ class _Lent:
 class LendingChannel:
     """See `volary.comm.transports._base.Channel`."""
 
-    def __init__(self, plug: Plug, known: Acquaintance) -> None:
+    def __init__(self, plug: BufferSocket, known: ProvenPeer) -> None:
         self.peer: dict[str, Any] = known.other.hello
         self._plug = plug
-        self._stream = Stream(plug, known, _LAYOUT.size)
+        self._stream = HeadStream(plug, known, _LAYOUT.size)
         self._sending = threading.Lock()
         self._announced: set[int] = set()
         self._theirs: dict[int, memoryview] = {}
@@ -123,7 +123,7 @@ class LendingChannel:
                 sent()
 
     def _lend(
-        self, header: bytes, payload: Payload, sent: Callable[[], None] | None, segment: Segment, offset: int
+        self, header: bytes, payload: Payload, sent: Callable[[], None] | None, segment: SegmentHandle, offset: int
     ) -> None:
         if segment.number not in self._announced:
             where = (segment.number, os.getpid(), segment.descriptor, segment.size_bytes)

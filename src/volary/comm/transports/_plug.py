@@ -8,8 +8,8 @@ import socket
 import struct
 import threading
 
-from volary.comm.errors import ConnectionLost
-from volary.comm.sealing import stays_here
+from volary.comm.control.errors import ConnectionLost
+from volary.comm.control.sealing import stays_here
 
 STALL_S = 60.0  # within a message: how long nothing may be taken, or given
 LOOPBACK_CONTROL = b"reno"  # that paces nothing, as others do even where there is no network; every Linux has it
@@ -18,7 +18,7 @@ AHEAD_BYTES = 1024  # are taken with what begins a message, if they are here: of
 _TIMEVAL = struct.Struct("@ll")
 
 
-class Plug:
+class BufferSocket:
     """Sends and receives whole buffers. One thread may send while another receives; any may close.
 
     sent_bytes, received_bytes: so far. address: who is at the other end. Its calls raise ConnectionLost.

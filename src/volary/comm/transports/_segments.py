@@ -17,8 +17,8 @@ import weakref
 from collections import deque
 from typing import NamedTuple
 
-from volary.comm.errors import ConnectionLost
-from volary.comm.shared_memory import available_bytes
+from volary.comm.control.errors import ConnectionLost
+from volary.comm.memory.shared_memory import available_bytes
 
 _SEALS = getattr(fcntl, "F_SEAL_SHRINK", 0) | getattr(fcntl, "F_SEAL_GROW", 0)
 
@@ -28,7 +28,7 @@ def why_not() -> str:
     return "" if sys.platform == "linux" and _SEALS else f"memory without a name is Linux's; this is {sys.platform}"
 
 
-class Segment(NamedTuple):
+class SegmentHandle(NamedTuple):
     """number: of this process's segments, never used twice. descriptor: by which others of this user can open it."""
 
     number: int
@@ -42,8 +42,8 @@ class _Segments:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: list[Segment] = []
-        self._gone: deque[Segment] = deque()
+        self._known: list[SegmentHandle] = []
+        self._gone: deque[SegmentHandle] = deque()
         self._last = 0
 
     def create(self, size_bytes: int) -> memoryview:
@@ -57,12 +57,12 @@ class _Segments:
         with self._lock:
             self._forget_gone()
             self._last += 1
-            segment = Segment(self._last, _address(memoryview(mapped)), len(mapped), descriptor)
+            segment = SegmentHandle(self._last, _address(memoryview(mapped)), len(mapped), descriptor)
             bisect.insort(self._known, segment, key=lambda one: one.start)
         weakref.finalize(mapped, self._let_go, segment)
         return memoryview(mapped)[:size_bytes]
 
-    def find(self, payload: memoryview) -> tuple[Segment, int] | None:
+    def find(self, payload: memoryview) -> tuple[SegmentHandle, int] | None:
         if payload.readonly:
             return None
         address = _address(payload)
@@ -74,7 +74,7 @@ class _Segments:
             return None
         return segment, address - segment.start
 
-    def _let_go(self, segment: Segment) -> None:
+    def _let_go(self, segment: SegmentHandle) -> None:
         self._gone.append(segment)  # without the lock: memory may be collected in a thread that holds it
         os.close(segment.descriptor)
 
@@ -94,7 +94,7 @@ def memory(size_bytes: int) -> memoryview:
     return memoryview(bytearray(size_bytes)) if why_not() else _ours.create(size_bytes)
 
 
-def find(payload: memoryview) -> tuple[Segment, int] | None:
+def find(payload: memoryview) -> tuple[SegmentHandle, int] | None:
     """The segment in which all of `payload` lies, and its offset there; None if there is none."""
     return _ours.find(payload)
 

@@ -6,20 +6,20 @@ proved before anybody acts on what it says.
 
 from __future__ import annotations
 
-from volary.comm.sealing import TAG_BYTES
-from volary.comm.transports._greeting import Acquaintance
-from volary.comm.transports._plug import Plug
+from volary.comm.control.sealing import TAG_BYTES
+from volary.comm.transports._greeting import ProvenPeer
+from volary.comm.transports._plug import BufferSocket
 
 PIECE_BYTES = 256 * 2**10  # sealed at once: it is still in the cache when the kernel takes it, or it is opened
 
 
-class Stream:
+class HeadStream:
     """Sends heads of `head_bytes` bytes; one thread may send while another receives. Raises ConnectionLost, BadFrame.
 
     known.sealed: payloads are encrypted; otherwise they travel as they are, and only heads are.
     """
 
-    def __init__(self, plug: Plug, known: Acquaintance, head_bytes: int) -> None:
+    def __init__(self, plug: BufferSocket, known: ProvenPeer, head_bytes: int) -> None:
         self.plug = plug
         self._outgoing, self._incoming, self._sealed = known.outgoing, known.incoming, known.sealed
         self._head = memoryview(bytearray(head_bytes + TAG_BYTES))

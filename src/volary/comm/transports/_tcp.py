@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from volary.comm.transports._base import HEADER_BYTES, Message, Payload, Place, payload_bytes
-from volary.comm.transports._greeting import Acquaintance
-from volary.comm.transports._plug import Plug
-from volary.comm.transports._stream import Stream
+from volary.comm.transports._greeting import ProvenPeer
+from volary.comm.transports._plug import BufferSocket
+from volary.comm.transports._stream import HeadStream
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Received:
 class TcpChannel:
     """See `volary.comm.transports._base.Channel`."""
 
-    def __init__(self, plug: Plug, known: Acquaintance) -> None:
+    def __init__(self, plug: BufferSocket, known: ProvenPeer) -> None:
         self.peer: dict[str, Any] = known.other.hello
         self._plug = plug
-        self._stream = Stream(plug, known, HEADER_BYTES)
+        self._stream = HeadStream(plug, known, HEADER_BYTES)
 
     @property
     def sent_bytes(self) -> int:

@@ -10,7 +10,7 @@ from volary.comm.transports._base import Channel, Credentials, Listener, Payload
 
 
 @dataclass(frozen=True, kw_only=True)
-class Auto:
+class AutoTransport:
     """What `shared` does on one machine, and `tcp` elsewhere; see `_base.Transport`. Any of the three may connect."""
 
     def memory(self, size_bytes: int) -> Payload:
@@ -34,4 +34,4 @@ class Auto:
         return connect(address, wanted, hello, timeout_s, shares=True)
 
 
-TRANSPORT = Auto
+TRANSPORT = AutoTransport

@@ -1,4 +1,4 @@
-"""Plain text for language models: each character is a symbol, the next one is its target."""
+"""Plain text for language models: each character, or pair-encoded symbol, has the next one as its target."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from volary.data.bpe import ACCEPTED, Bpe
 from volary.data.files import existing_file
 from volary.errors import DataError, SettingError
 
@@ -21,9 +22,10 @@ _ACCEPTED = "a text file in UTF-8"
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """Sequences of `length` characters, one after the other; the vocabulary is that of the whole file, sorted."""
+    """Sequences of `length` symbols, one after the other; of characters the vocabulary is the whole file's, sorted."""
 
     path: Path  # a text file in UTF-8
+    merges: Path | None = None  # byte pair encoding: GPT-2's merges.txt, or one like it; none: characters
     length: int = 64  # time steps of a sample
     held_back: float = 0.1  # share of the text, at its end, that is the test part
 
@@ -44,7 +46,9 @@ class Text:
             codecs.getincrementaldecoder("utf-8")().decode(start)
         except UnicodeDecodeError as problem:
             raise _not_utf8(path, problem) from problem
-        self._bounds("train", path.stat().st_size)  # a character has at least one byte
+        if self.merges is not None:
+            existing_file(Path(self.merges), ACCEPTED)
+        self._bounds("train", path.stat().st_size)  # a symbol has at least one byte
         self._bounds("test", path.stat().st_size)
 
     def count(self, split: Split) -> None:
@@ -61,21 +65,30 @@ class Text:
             text = path.read_bytes().decode("utf-8")
         except UnicodeDecodeError as problem:
             raise _not_utf8(path, problem) from problem
+        if self.merges is not None:
+            coder = Bpe(existing_file(Path(self.merges), ACCEPTED))
+            cut = round(len(text) * (1 - self.held_back))
+            symbols = coder.encode(text[:cut] if split == "train" else text[cut:])
+            self._refuse_short(split, len(symbols), "symbols of the file")
+            return Sequences(torch.tensor(symbols, dtype=torch.int32), self.length, len(coder))
         letters, numbers = np.unique(np.frombuffer(text.encode("utf-32-le"), dtype="<u4"), return_inverse=True)
         start, end = self._bounds(split, len(text))
-        symbols = torch.from_numpy(numbers[start:end].astype(np.int32))
-        return Sequences(symbols, self.length, "".join(map(chr, letters)))
+        characters = torch.from_numpy(numbers[start:end].astype(np.int32))
+        return Sequences(characters, self.length, len(letters), "".join(map(chr, letters)))
 
     def _bounds(self, split: Split, characters: int) -> tuple[int, int]:
         """First character of the split and the one after its last. Raises DataError if it has no whole sample."""
         cut = round(characters * (1 - self.held_back))
         start, end = (0, cut) if split == "train" else (cut, characters)
-        if end - start < self.length + 1:
+        self._refuse_short(split, end - start, f"{characters} characters")
+        return start, end
+
+    def _refuse_short(self, split: Split, left: int, whole: str) -> None:
+        if left < self.length + 1:
             raise DataError(
-                f"{self.path}: {characters} characters leave {end - start} to the {split} part; accepted: at least "
+                f"{self.path}: {whole} leave {left} to the {split} part; accepted: at least "
                 f"length + 1 = {self.length + 1} in each part (held_back is {self.held_back})"
             )
-        return start, end
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +97,8 @@ class Sequences:
 
     symbols: Tensor
     length: int
-    vocabulary: str  # symbol i stands for vocabulary[i]
+    classes: int  # different symbols that there may be
+    vocabulary: str = ""  # of characters: symbol i stands for vocabulary[i]
 
     def __len__(self) -> int:
         return (self.symbols.shape[0] - 1) // self.length
@@ -100,11 +114,6 @@ class Sequences:
         import torch
 
         return torch.int64
-
-    @property
-    def classes(self) -> int:
-        """The size of the vocabulary."""
-        return len(self.vocabulary)
 
     def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs (n, length) and, one character on, targets (n, length); both int64."""

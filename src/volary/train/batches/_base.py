@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from volary.data.feed import Feed
     from volary.train.growth import Growth
-    from volary.train.recorder import Recorder
+    from volary.train.recording.recorder import Recorder
 
 
 class Batches(Protocol):

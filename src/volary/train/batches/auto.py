@@ -12,7 +12,7 @@ from volary.session.period import Period
 if TYPE_CHECKING:
     from volary.data.feed import Feed
     from volary.train.growth import Growth
-    from volary.train.recorder import Recorder
+    from volary.train.recording.recorder import Recorder
 
 EVERY_EPOCH = Period(1, "epochs")
 GROWS_TO = 16  # times the first
@@ -20,7 +20,7 @@ FEWEST = 4  # batches of a trial: the loss of fewer says little of what their up
 
 
 @dataclass(frozen=True, kw_only=True)
-class Auto:
+class AutoBatch:
     """Now and then several sizes are tried on the same samples; the largest that learns as well is taken."""
 
     every: Period = EVERY_EPOCH  # how often a size is searched for
@@ -65,4 +65,4 @@ class Auto:
         )
 
 
-BATCH = Auto
+BATCH = AutoBatch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from volary.data.feed import Feed
-    from volary.train.recorder import Recorder
+    from volary.train.recording.recorder import Recorder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from volary.train.schedules._base import require_warmup, warmed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class StepDecay:
     """gamma ^ floor(step / every)."""
 
     every: int  # steps between two drops
@@ -26,4 +26,4 @@ class Step:
         return warmed(step, self.warmup, self.gamma ** (step // self.every))
 
 
-SCHEDULE = Step
+SCHEDULE = StepDecay

@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from volary.run.launch.assignment import Assignment
+from volary.run.launch.meeting import Meeting
+
 if TYPE_CHECKING:
-    from volary.train.process import Membership
+    from volary.train.member.process import Membership
 
 END_WITHIN_S = 10.0  # after the run: servers write and say goodbye themselves
 
@@ -19,18 +22,14 @@ END_WITHIN_S = 10.0  # after the run: servers write and say goodbye themselves
 def server_beside(member: Membership) -> Iterator[None]:
     """Start server number `rank`, and see it end. From the main thread: the child dies with the thread it came from."""
     place = member.place
-    settings = {
-        "VOLARY_SERVER": place.rank,
-        "VOLARY_ADDRESS": place.address,
-        "VOLARY_RUN": member.directory.path,
-        "VOLARY_MEET": f"{member.host}:{member.port}",
-        "VOLARY_LIFE": place.life,
-        "VOLARY_SERVER_LIFE": member.server_life,
-        "VOLARY_DRIVER": os.getpid(),
+    meeting = Meeting(member.host, member.port, place.life, member.server_life)
+    settings = Assignment(directory=member.directory.path, meeting=meeting).variables() | {
+        "VOLARY_SERVER": str(place.rank),
+        "VOLARY_DRIVER": str(os.getpid()),
     }
     child = subprocess.Popen(
         [sys.executable, "-m", "volary.serving"],
-        env=os.environ | {name: str(value) for name, value in settings.items()},
+        env=os.environ | settings,
         stdin=subprocess.DEVNULL,
     )
     try:

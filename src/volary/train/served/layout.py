@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from volary.consistency._base import Push
 from volary.errors import SettingError
-from volary.exchange._plan import Plan, in_memory_order, plan, row_values
-from volary.exchange._way import EXACT, Encoded, Factors, Way
-from volary.server.slices import Part, Slice, cut
+from volary.exchange.choice.choices import pushed
+from volary.exchange.gradients.plan import BucketPlan, in_memory_order, plan, row_values
+from volary.exchange.representations.exact import EXACT
+from volary.server.protocol.slices import Part, Slice, cut
 from volary.train.assemble import update_rule
+from volary.train.update.rule import SlicePart
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from volary.exchange.representations._base import Representation
     from volary.session.spec import Session
 
 WHOLE_MB = 2.0**40  # more than any parameter: none is cut
@@ -32,12 +36,12 @@ class Layout:
     all buckets, one after the other, then of buffers. ways: in which each chunk is pushed.
     """
 
-    plans: list[Plan]
+    plans: list[BucketPlan]
     chunk_mb: float
     tensors: list[tuple[str, Tensor]]
     first_buffer: int
     chunks: list[tuple[Part, ...]]
-    ways: list[Way]
+    ways: list[Representation]
     slices: list[Slice]
 
     def columns(self, part: Part) -> int:
@@ -47,6 +51,13 @@ class Layout:
     def values(self, part: Part) -> Tensor:
         """The network's own values of a part, (end - start,); a view."""
         return in_memory_order(self.tensors[part.parameter][1].detach())[part.start : part.end]
+
+    def part(self, part: Part, *, whole: bool) -> SlicePart:
+        """The network's own values of a part, by name. whole: it is all of a parameter, and keeps its shape."""
+        name, tensor = self.tensors[part.parameter]
+        if whole:
+            return SlicePart(name, part.start, part.end, tensor.detach())
+        return SlicePart.of(name, tensor, part.start, part.end)
 
     @property
     def buffer_chunks(self) -> list[int]:
@@ -69,7 +80,9 @@ def lay_out(session: Session, module: nn.Module, servers: int) -> Layout:
     if isinstance(build([torch.zeros(1)]), torch.optim.LBFGS):
         raise SettingError("optimizer LBFGS evaluates the loss several times a step; accepted with servers: any other")
     chunk_mb = strategy.bucket_mb if elementwise else WHOLE_MB
-    plans = plan(trained, strategy.bucket_mb, _ways(session, module, dict(trained), servers))
+    samples = -(-session.data.batch_size // strategy.workers) * strategy.consistency.steps()
+    gradients = samples if strategy.consistency.pushes is Push.GRADIENT else 0
+    plans = plan(trained, strategy.bucket_mb, pushed(strategy.codec, module, gradients, servers))
     buffers = kept_buffers(module)
     tensors = [*((name, parameter) for one in plans for name, parameter in one.parameters), *buffers]
     _require_dense(tensors)
@@ -79,14 +92,6 @@ def lay_out(session: Session, module: nn.Module, servers: int) -> Layout:
     rows = _rows(chunks, ways, [tensor for _, tensor in tensors])
     slices = cut(chunks, rows, servers, whole=not elementwise)
     return Layout(plans, chunk_mb, tensors, first_buffer, chunks, ways, slices)
-
-
-def _ways(session: Session, module: nn.Module, trained: Mapping[str, nn.Parameter], servers: int) -> Mapping[str, Way]:
-    strategy = session.strategy
-    samples = -(-session.data.batch_size // strategy.workers) * strategy.consistency.push_every
-    factored = strategy.exchange.factored(module, samples, servers)
-    ways: dict[str, Way] = strategy.exchange.ways(strategy.codec, trained) | factored
-    return ways
 
 
 def kept_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
@@ -99,7 +104,7 @@ def kept_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [(name, one) for name, one in named if one.is_floating_point() or _is_dense(one)]
 
 
-def _chunks(plans: Sequence[Plan], chunk_mb: float) -> Iterator[tuple[tuple[Part, ...], Way]]:
+def _chunks(plans: Sequence[BucketPlan], chunk_mb: float) -> Iterator[tuple[tuple[Part, ...], Representation]]:
     first = 0
     for one in plans:
         for piece in one.cuts(chunk_mb):
@@ -113,13 +118,15 @@ def _buffer_chunks(buffers: Sequence[tuple[str, Tensor]], first: int) -> Iterato
         yield tuple(Part(number, 0, one.numel()) for number, one in group)
 
 
-def _rows(chunks: Sequence[Sequence[Part]], ways: Sequence[Way], tensors: Sequence[Tensor]) -> Mapping[int, int]:
+def _rows(
+    chunks: Sequence[Sequence[Part]], ways: Sequence[Representation], tensors: Sequence[Tensor]
+) -> Mapping[int, int]:
     """Values of a row of what must not be cut inside one."""
     return {
         part.parameter: row_values(tensors[part.parameter])
         for chunk, way in zip(chunks, ways, strict=True)
         for part in chunk
-        if isinstance(way, Factors) or (isinstance(way, Encoded) and way.codec.by_rows)
+        if way.whole_rows
     }
 
 

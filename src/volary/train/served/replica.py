@@ -11,34 +11,34 @@ import torch
 
 from volary.codec import ROOM as CODECS
 from volary.comm.routes._base import Memory
-from volary.exchange._buckets import Buckets
-from volary.exchange._encoding import Encoding
-from volary.exchange._factors import factor_memory
-from volary.exchange._just_in_time import JustInTime
-from volary.exchange._outer import send_factors
-from volary.exchange._pushed import as_bytes
-from volary.exchange._row_blocks import write_as_usual, write_in_place
-from volary.exchange._served import Served
-from volary.exchange._way import Factors
-from volary.train.served.shelves import Shelves, Statistics
+from volary.consistency._base import Push
+from volary.exchange.gradients.just_in_time import JustInTime
+from volary.exchange.servers.pushed import as_bytes
+from volary.exchange.servers.served import ServedSlices
+from volary.train.served.contributions import Contributions, PushedDifferences, PushedGradients
+from volary.train.served.shelves import Statistics, WorkerSlices
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from volary.comm.transports._base import Transport
-    from volary.exchange._bucket import Chunk, Gate, Slot
-    from volary.exchange._plan import Plan
-    from volary.server.link import Link
-    from volary.server.messages import Learn
+    from volary.exchange.compression.push_encoding import PushEncoding
+    from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
+    from volary.exchange.gradients.plan import BucketPlan
+    from volary.server.client.link import Link
     from volary.session.spec import Session
-    from volary.train.recorder import Recorder
+    from volary.train.coordinator import LearnTask
+    from volary.train.recording.recorder import Recorder
     from volary.train.served.layout import Layout
+    from volary.train.served.residuals import Residuals
+    from volary.train.update.update import Update
 
 
-class Replica:
-    """Of `module`, cut as `layout` says. transport: whose memory gradients are written to.
+class ServedReplica:
+    """See `volary.train.replica.Replica`. Of `module`, cut as `layout` says. transport: whose memory gradients fill.
 
-    held: told of each contribution that all servers hold, and of the seconds that it waited for parameters.
+    encoding: of what is pushed; residuals: what that leaves out. update: of this worker's own parameters. held: told of
+    each contribution that all servers hold, and of the seconds that it waited for parameters.
     """
 
     def __init__(
@@ -49,43 +49,44 @@ class Replica:
         recorder: Recorder,
         link: Link,
         transport: Transport,
+        encoding: PushEncoding,
+        residuals: Residuals,
+        update: Update,
         held: Callable[[int, float], None],
     ) -> None:
         strategy, self._recorder = session.strategy, recorder
         self._fetch_every = strategy.consistency.fetch_every
         self._asks_ahead = strategy.consistency.asks_ahead
         memory = [_memory(plan, transport) for plan in layout.plans]
-        self._buckets = Buckets(
-            layout.plans,
-            memory,
-            [(name, parameter) for name, parameter in module.named_parameters() if not parameter.requires_grad],
-            chunk_mb=layout.chunk_mb,
-            private=False,
-            passes=session.train.accumulate * strategy.consistency.push_every,
-            ready=self._ready,
-            weight=lambda: 1.0,
-        )
-        warn = self._warn if session.train.on_nonfinite == "skip" else None
-        self._encoding = Encoding(strategy.codec, layout.plans, warn)
+        if strategy.consistency.pushes is Push.DIFFERENCE:
+            self._contributions: Contributions = PushedDifferences(
+                session, layout, memory, self._leave, update, recorder
+            )
+        else:
+            self._contributions = PushedGradients(session, module, layout, memory, self._leave)
+        buckets = self._contributions.buckets
+        self._encoding, self._residuals = encoding, residuals
         self._statistics = [Statistics(layout, number) for number in layout.buffer_chunks]
         pulls = strategy.exchange.pulls
         codec = None if pulls == "none" else CODECS.load(pulls)()
-        self._shelves = Shelves(layout, module, self._buckets, self._statistics, self._encoding, codec)
-        behind, slots = self._shelves.behind(), self._buckets.slots
+        self._shelves = WorkerSlices(layout, module, buckets, self._statistics, self._encoding, codec)
+        behind, slots = self._shelves.behind(), buckets.slots
         gates = {id(slot.gate): (slot.gate, behind[id(slot.parameter)]) for slot in slots}
-        self._exchange = Served(
+        self._exchange = ServedSlices(
             link,
             self._shelves.all,
             gates,
-            lambda clock: held(clock, self._waited_s.pop(clock, 0.0)),
+            self._is_held,
             recorder.moved,
         )
+        self._held = held
         self._just_in_time = JustInTime(module, {id(slot.parameter): slot.gate for slot in slots}, self._wait_for)
-        self._changed = [*write_in_place(module, self._buckets), *send_factors(module, self._buckets)]
-        self._scripted = any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
-        self._clock, self._learnt = 0, 0
+        scripted = any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
+        # TorchScript reads its parameters where nobody can wait for them
+        self._awaited = [slot.gate for slot in slots] if scripted or not self._contributions.lazy else []
+        self._clock, self._learnt, self._samples = 0, 0, 0
         self._waited_s: dict[int, float] = {}  # by clock
-        self._pushing, self._aside = True, False
+        self._aside = False
         self._cut: tuple[int, dict[int, Tensor]] = (0, {})
         self._named: set[str] = set()
 
@@ -99,32 +100,41 @@ class Replica:
         """Bytes that this worker took off the wire since it started."""
         return self._exchange.received_bytes
 
-    def begin(self, task: Learn) -> None:
+    def begin(self, task: LearnTask) -> None:
         """A contribution begins: from now on parameters are read that are as new as the model wants."""
-        self._clock, self._cut = task.clock, (0, {})
-        self._encoding.at(task.samples)
+        self._clock, self._cut, self._samples = task.clock, (0, {}), task.samples
         self._exchange.need(task.oldest)
         self._wait(lambda: self._exchange.pull_rest(self._shelves.buffers))
-        if self._scripted:  # it reads its parameters where nobody can wait for them
-            for slot in self._buckets.slots:
-                self._wait_for(slot.gate)
+        for gate in self._awaited:
+            self._wait_for(gate)
+        if not self._contributions.lazy:  # it is about to change more than its gradients
+            self._wait(self._exchange.await_memory)
+            self._residuals.begin(self._clock)
+        self._contributions.begin(task.samples)
 
     def before_backward(self, *, last: bool) -> None:
         """Wait until buckets may change. last: of the contribution's passes, in which its gradients leave."""
         self._wait(self._exchange.await_memory)
-        self._buckets.in_backward = last
+        self._encoding.at(self._samples)  # now: nothing of the contribution before is on its way
+        if last and self._contributions.lazy:
+            self._residuals.begin(self._clock)
+        self._contributions.in_backward(last=last)
         if last and self._asks_ahead:
             self._exchange.ask_ahead()
         for one in self._statistics if last else ():
             one.take()
             self._exchange.push(one.chunk, self._clock)
 
-    def step(self, oldest: int) -> None:
+    def update(self) -> None:
+        """Update this worker's own parameters, if contributions are what it has changed by itself."""
+        self._contributions.update()
+
+    def step(self, oldest: int, samples: int) -> None:
         """Backward is over: the contribution is complete, and what the next is computed with is on its way.
 
-        oldest: the least update that it will need, as far as that is known.
+        oldest: the least update that it will need, as far as that is known. samples: that the contribution is of.
         """
-        self._name_missing(self._buckets.close())
+        self._name_missing(self._contributions.complete(samples))
         self._learnt += 1
         if self._learnt % self._fetch_every == 0:
             self._exchange.refresh(oldest)
@@ -132,9 +142,8 @@ class Replica:
     def leave_out(self, oldest: int) -> None:
         """There is no contribution: what was computed of it is forgotten."""
         self._wait(self._exchange.await_memory)
-        self._pushing = False
-        self._buckets.close()
-        self._pushing = True
+        self._contributions.forget()
+        self._residuals.held(self._clock)  # there is nothing to wait for
         self._exchange.refresh(oldest)
 
     def settle(self) -> None:
@@ -159,11 +168,10 @@ class Replica:
 
     def close(self) -> None:
         """Let go of the network."""
-        self._buckets.remove()
+        self._contributions.close()
         self._just_in_time.remove()
-        write_as_usual(self._changed)
 
-    def _name_missing(self, missing: Sequence[Slot]) -> None:
+    def _name_missing(self, missing: Sequence[ParameterSlot]) -> None:
         """Say once of each parameter that it got no gradient: servers leave it as it is, unless others have one."""
         for slot in missing:
             if slot.name not in self._named:
@@ -180,15 +188,18 @@ class Replica:
         self._cut = cut, values
         return True
 
-    def _ready(self, chunk: Chunk) -> None:
+    def _is_held(self, clock: int) -> None:
+        self._residuals.held(clock)
+        self._held(clock, self._waited_s.pop(clock, 0.0))
+
+    def _leave(self, chunk: Chunk) -> None:
         factors = self._shelves.factors.get(chunk.bucket.index)
         if factors is not None:
             factors.take()
         for one in [chunk] if factors is None else chunk.bucket.chunks:
-            if self._pushing:
-                self._exchange.push(one.index, self._clock)
+            self._exchange.push(one.index, self._clock)
 
-    def _wait_for(self, gate: Gate) -> None:
+    def _wait_for(self, gate: ParameterGate) -> None:
         if self._aside:
             return
         started_s = time.perf_counter()
@@ -205,10 +216,10 @@ class Replica:
         self._recorder.event("warning", text=text)
 
 
-def _memory(plan: Plan, transport: Transport) -> Memory:
+def _memory(plan: BucketPlan, transport: Transport) -> Memory:
     """For a bucket, from where it leaves without a copy if that can be."""
-    if isinstance(plan.way, Factors):
-        return factor_memory(plan)
+    if (own := plan.way.memory(plan)) is not None:
+        return own
     if plan.device.type != "cpu":
         values = torch.zeros(plan.shape.numel, dtype=plan.dtype, device=plan.device)
     else:

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from volary.data.feed import Feed
-from volary.exchange._plan import laid_out_as
+from volary.exchange.gradients.plan import laid_out_as
 from volary.train.assemble import update_rule
+from volary.train.update.rule import SliceOptimizer
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.optim import Optimizer
 
     from volary.data._base import Samples
-    from volary.server.slices import Slice
-    from volary.server.vault import Update
+    from volary.server.protocol.slices import Slice
+    from volary.server.shards.vault import SliceUpdate
     from volary.session.spec import Session
     from volary.train.schedules._base import Schedule
     from volary.train.served.layout import Layout
-
-State = list[dict[str, Any]]  # of each part
+    from volary.train.state.optimizer_state import OptimizerState
+    from volary.train.update.rule import PartState
 
 
 @dataclass(frozen=True)
@@ -53,62 +53,64 @@ class Clock:
         return self.schedule.factor(step, self.steps)
 
 
-class _Piece:
-    """The optimiser of one slice. tensors: its parts, as the optimiser is given them."""
-
-    def __init__(self, one: Slice, tensors: Sequence[Tensor], optimizer: Optimizer) -> None:
-        self.tensors, self.optimizer = tensors, optimizer
-        self.bounds = list(pairwise(accumulate((part.end - part.start for part in one.parts), initial=0)))
-        self.rates = [float(group["lr"]) for group in optimizer.param_groups]
-
-
 class OptimizerRule:
-    """See `volary.server.vault.Rule`. Slices of whole parameters are given to the optimiser in their shape."""
+    """See `volary.server.shards.vault.Rule`. Slices of whole parameters are given to the optimiser in their shape."""
 
     changes_total = True
 
     def __init__(self, session: Session, layout: Layout, slices: Sequence[Slice], clock: Clock) -> None:
-        self._clock, self._clip_value = clock, session.train.clip_value
+        self._clock = clock
         build, elementwise = update_rule(session)
-        self._pieces = dict[int, _Piece]()
-        for one in slices:
-            if elementwise:
-                tensors = [layout.values(part) for part in one.parts]
-            else:
-                tensors = [layout.tensors[part.parameter][1].detach() for part in one.parts]
-            self._pieces[one.number] = _Piece(one, tensors, build(tensors))
+        self._bounds = _bounds(slices)
+        self._slices = {
+            one.number: SliceOptimizer(
+                [layout.part(part, whole=not elementwise) for part in one.parts],
+                build,
+                elementwise,
+                session.train.clip_value,
+            )
+            for one in slices
+        }
 
-    def apply(self, number: int, values: Tensor, update: Update) -> None:
+    def apply(self, number: int, values: Tensor, update: SliceUpdate) -> None:
         """Let the slice's optimiser take a step; parts that nobody used stay as they are."""
-        piece, total = self._pieces[number], update.total
-        if update.scale != 1:
-            total.mul_(update.scale)
-        if self._clip_value is not None:
-            total.clamp_(-self._clip_value, self._clip_value)
-        for place, (tensor, (start, end)) in enumerate(zip(piece.tensors, piece.bounds, strict=True)):
-            tensor.data = laid_out_as(tensor, values[start:end])
-            tensor.grad = laid_out_as(tensor, total[start:end]) if update.used >> place & 1 else None
-        factor = self._clock.factor(update.samples)
-        for group, rate in zip(piece.optimizer.param_groups, piece.rates, strict=True):
-            group["lr"] = rate * factor
-        piece.optimizer.step()
-        for tensor in piece.tensors:
-            tensor.grad = None
+        one, bounds = self._slices[number], self._bounds[number]
+        like = [part.values for part in one.parts]
+        one.move([laid_out_as(part, values[start:end]) for part, (start, end) in zip(like, bounds, strict=True)])
+        sums = [laid_out_as(part, update.total[start:end]) for part, (start, end) in zip(like, bounds, strict=True)]
+        used = [one if update.used >> place & 1 else None for place, one in enumerate(sums)]
+        one.take(used, update.scale, in_place=True)
+        one.step(self._clock.factor(update.samples))
 
-    def state(self, number: int) -> State:
+    def state(self, number: int) -> list[PartState]:
         """Copies of what the optimiser remembers of each part."""
-        piece = self._pieces[number]
-        return [
-            {key: _copy(entry) for key, entry in piece.optimizer.state.get(tensor, {}).items()}
-            for tensor in piece.tensors
-        ]
+        return self._slices[number].state()
 
-    def restore(self, number: int, state: State) -> None:
-        """Go on from there."""
-        piece = self._pieces[number]
-        for tensor, entries in zip(piece.tensors, state, strict=True):
-            if entries:
-                piece.optimizer.state[tensor] = {key: _copy(entry) for key, entry in entries.items()}
+    def restore(self, number: int, state: OptimizerState) -> None:
+        """Go on from there, however it was cut."""
+        self._slices[number].restore(state)
+
+
+class MeanRule:
+    """Of slices that workers update themselves: what they have changed, by their parts of the samples, is added."""
+
+    changes_total = False
+
+    def __init__(self, slices: Sequence[Slice]) -> None:
+        self._bounds = _bounds(slices)
+
+    def apply(self, number: int, values: Tensor, update: SliceUpdate) -> None:
+        """Become the mean of workers' parameters."""
+        for place, (start, end) in enumerate(self._bounds[number]):
+            if update.used >> place & 1:
+                values[start:end].add_(update.total[start:end], alpha=update.scale)
+
+    def state(self, number: int) -> list[PartState]:
+        """Nothing."""
+        return []
+
+    def restore(self, number: int, state: OptimizerState) -> None:
+        """Nothing."""
 
 
 class BufferRule:
@@ -120,12 +122,9 @@ class BufferRule:
     changes_total = False
 
     def __init__(self, slices: Sequence[Slice]) -> None:
-        self._bounds = {
-            one.number: list(pairwise(accumulate((part.end - part.start for part in one.parts), initial=0)))
-            for one in slices
-        }
+        self._bounds = _bounds(slices)
 
-    def apply(self, number: int, values: Tensor, update: Update) -> None:
+    def apply(self, number: int, values: Tensor, update: SliceUpdate) -> None:
         """Take what was carried, of the parts that somebody used."""
         for place, (start, end) in enumerate(self._bounds[number]):
             if update.used >> place & 1 and values.is_floating_point():
@@ -133,13 +132,14 @@ class BufferRule:
             elif update.used >> place & 1:
                 values[start:end] = update.total[start:end]
 
-    def state(self, number: int) -> State:
+    def state(self, number: int) -> list[PartState]:
         """Nothing."""
-        return [{} for _ in self._bounds[number]]
+        return []
 
-    def restore(self, number: int, state: State) -> None:
+    def restore(self, number: int, state: OptimizerState) -> None:
         """Nothing."""
 
 
-def _copy(entry: Any) -> Any:
-    return entry.clone() if isinstance(entry, torch.Tensor) else entry
+def _bounds(slices: Sequence[Slice]) -> dict[int, list[tuple[int, int]]]:
+    """Where the parts of each slice begin and end among its values."""
+    return {one.number: list(pairwise(accumulate((part.size for part in one.parts), initial=0))) for one in slices}

@@ -4,43 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
 
+from volary.comm.control.wire import Connection
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.comm.transports._base import Credentials
-from volary.comm.wire import Connection
 from volary.data.feed import Feed
 from volary.data.stream import Stream
+from volary.exchange.compression.push_encoding import PushEncoding
 from volary.exchange.server import COLOCATED
-from volary.server.client import Client
-from volary.server.link import Link
-from volary.server.messages import WorkerHello
-from volary.train.agreed_plan import describe
+from volary.run.checkpoints import Checkpoints
+from volary.server.client.client import Client
+from volary.server.client.link import Link
+from volary.server.protocol.messages import WorkerHello
 from volary.train.assemble import build_model, choose_device, readable, update_rule
-from volary.train.compare import code_facts, compare_with_first, setting_facts, shape_facts, user_objects
 from volary.train.corrupt import teller
-from volary.train.precision import Precision, check_precision
-from volary.train.seeds import seed_all
+from volary.train.loop import Training, train
+from volary.train.member.compare import code_facts, compare_with_first, setting_facts, shape_facts, user_objects
+from volary.train.served.by_roster import ByRoster
 from volary.train.served.colocated import server_beside
 from volary.train.served.layout import lay_out
-from volary.train.served.loop import Learning, Served, train
-from volary.train.served.replica import Replica
-from volary.train.served.work import Work
+from volary.train.served.replica import ServedReplica
+from volary.train.served.residuals import OwnState, Residuals, Writers
+from volary.train.served.work import RosterClient
+from volary.train.state.rank_state import rank_file, rank_states
+from volary.train.state.seeds import seed_all
+from volary.train.state.state_file import packed
+from volary.train.strategies.agreed_plan import describe
+from volary.train.strategies.local_steps import LocalOptimizer
 from volary.train.trial import try_first
+from volary.train.update.precision import Precision, check_precision
+from volary.train.update.update import Update
 
 if TYPE_CHECKING:
     from volary.comm.transports._base import Channel, Transport
     from volary.data._base import Samples
     from volary.session.spec import Session
     from volary.train.assemble import Model
-    from volary.train.compare import Facts
-    from volary.train.loop import Outcome
-    from volary.train.process import Membership
-    from volary.train.pulse import Pulse
-    from volary.train.recorder import Recorder
+    from volary.train.coordinator import Outcome
+    from volary.train.member.compare import Facts
+    from volary.train.member.process import Membership
+    from volary.train.member.pulse import Pulse
+    from volary.train.recording.recorder import Recorder
     from volary.train.served.layout import Layout
 
 CONNECT_TIMEOUT_S = 10.0
@@ -65,12 +73,15 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
         facts = _facts(member, session, model, layout)
         recorder.starting("waiting for the servers")
         recorder.enter("exchange")
-        with _admitted(member, _hello(member, model, facts, samples, held_back), lambda: pulse.asked_to_end) as work:
+        with _admitted(
+            member, _hello(member, model, layout, facts, samples, held_back), lambda: pulse.asked_to_end
+        ) as work:
             welcome = work.welcome()
             if welcome is None:
                 return work.outcome
             compare_with_first(welcome.facts, facts, place.rank)
-            return _train(session, member, recorder, device, model, layout, samples, held_back, work)
+            restore = welcome.restore
+            return _train(session, member, recorder, device, model, layout, restore, samples, held_back, work)
 
 
 def _train(
@@ -80,9 +91,10 @@ def _train(
     device: torch.device,
     model: Model,
     layout: Layout,
+    restore: int | None,
     samples: Samples,
     held_back: Samples | None,
-    work: Work,
+    work: RosterClient,
 ) -> Outcome:
     rank = member.place.rank
     transport = TRANSPORTS.load(session.strategy.exchange.transport)()
@@ -93,38 +105,88 @@ def _train(
     if rank == 0:
         facts = {"steps_planned": steps, "steps_per_epoch": feed.steps_per_epoch or steps, "device": device}
         recorder.note(**facts, **model.facts())
-    replica = Replica(session, model.module, layout, recorder, link, transport, work.done)
+    precision = Precision(session.train.precision, device)
+    build, elementwise = update_rule(session)
+    named = [(name, one) for name, one in model.module.named_parameters() if one.requires_grad]
+    update = Update(named, session.schedule, session.train, precision, steps, build, elementwise)
+    writers, encoding = Writers(), _encoding(session, recorder, layout)
+    own = OwnState(encoding, LocalOptimizer(update) if session.strategy.consistency.at(0, 0.0).updates else None)
+    _resume(own, session, member, restore)
+    residuals = Residuals(own, _writer(member), work.saved, writers.start, kept=_saves(session))
+    replica = ServedReplica(
+        session, model.module, layout, recorder, link, transport, encoding, residuals, update, work.done
+    )
     recorder.starting("doing the first step")
-    with closing(link), closing(replica):
-        work.start(link.view, link.fail)
+    with closing(writers), closing(link), closing(replica):
+        work.start(link.view, link.fail, residuals)
+        flow = model.flow("train")
+        coordinator = ByRoster(
+            session,
+            work=work,
+            replica=replica,
+            recorder=recorder,
+            flow=flow,
+            precision=precision,
+            device=device,
+            samples=samples,
+            held_back=held_back,
+            steps=steps,
+            base_lr=_base_lr(session),
+        )
         return train(
-            Served(
-                session=session,
-                device=device,
-                flow=model.flow("train"),
+            Training(
+                flow=flow,
                 evaluating=model.flow("evaluate"),
-                samples=Learning(samples, session),
-                held_back=held_back,
-                precision=Precision(session.train.precision, device),
-                replica=replica,
+                device=device,
+                precision=precision,
                 recorder=recorder,
-                work=work,
-                steps=steps,
-                base_lr=_base_lr(session),
+                replica=replica,
+                coordinator=coordinator,
             )
         )
 
 
 @contextmanager
-def _admitted(member: Membership, hello: WorkerHello, leaving: Callable[[], bool]) -> Iterator[Work]:
+def _admitted(member: Membership, hello: WorkerHello, leaving: Callable[[], bool]) -> Iterator[RosterClient]:
     """Be known to the run's roster for a while."""
     key, said = member.directory.key(), msgspec.to_builtins(hello)
     connection = Connection.open(member.host, member.port, key, "roster", said, member.server_life, CONNECT_TIMEOUT_S)
-    with closing(Work(connection, leaving)) as work:
+    with closing(RosterClient(connection, leaving)) as work:
         yield work
 
 
-def _hello(member: Membership, model: Model, facts: Facts, samples: Samples, held_back: Samples | None) -> WorkerHello:
+def _encoding(session: Session, recorder: Recorder, layout: Layout) -> PushEncoding:
+    """What encodes pushes."""
+
+    def warn(text: str) -> None:
+        recorder.event("warning", text=text)
+
+    return PushEncoding(layout.plans, warn if session.train.on_nonfinite == "skip" else None)
+
+
+def _resume(own: OwnState, session: Session, member: Membership, restore: int | None) -> None:
+    """Go on from the checkpoint of the step `restore`; None: the run begins."""
+    checkpoints, rank, workers = Checkpoints(member.directory.checkpoints), member.place.rank, session.strategy.workers
+    if restore is not None and rank < workers:  # whoever joins later has left out nothing yet
+        states = rank_states(checkpoints.path(restore), checkpoints.manifest(restore), rank, workers)
+        own.restore(states)
+
+
+def _writer(member: Membership) -> Callable[[int, dict[str, Any]], dict[str, str]]:
+    """Writes what is a worker's own to the draft of a step's checkpoint."""
+    checkpoints, name = Checkpoints(member.directory.checkpoints), rank_file(member.place.rank)
+    return lambda step, state: {name: checkpoints.write(step, name, packed(state))}
+
+
+def _saves(session: Session) -> bool:
+    """Whether a checkpoint is written before the run's end."""
+    best = session.checkpoint.keep_best and session.evaluate.every.unit != "never"
+    return best or session.checkpoint.every.unit != "never"
+
+
+def _hello(
+    member: Membership, model: Model, layout: Layout, facts: Facts, samples: Samples, held_back: Samples | None
+) -> WorkerHello:
     return WorkerHello(
         rank=member.place.rank,
         facts=facts,
@@ -132,6 +194,8 @@ def _hello(member: Membership, model: Model, facts: Facts, samples: Samples, hel
         held_back=0 if held_back is None else len(held_back),
         metric=model.criterion.metric,
         higher_is_better=model.criterion.higher_is_better,
+        residuals=model.session.strategy.consistency.at(0, 0.0).updates
+        or any(plan.way.frames is not None and plan.way.frames.feedback for plan in layout.plans),
     )
 
 

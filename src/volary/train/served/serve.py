@@ -11,33 +11,34 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.codec import ROOM as CODECS
+from volary.comm.control.wire import Connection
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.comm.transports._base import Credentials
-from volary.comm.wire import Connection
+from volary.consistency._base import Push
 from volary.data.stream import Stream
 from volary.errors import PeerLost
 from volary.run.checkpoints import Checkpoints
-from volary.server._forms import Forms, Shape, try_out
-from volary.server.host import Host
-from volary.server.messages import Kept, ServerHello, ServerWelcome
-from volary.server.orders import Hearing, Orders, Reports, spoken
-from volary.server.shard import Shard
-from volary.server.vault import Rule, Vault
+from volary.server.protocol.messages import Kept, ServerHello, ServerWelcome
+from volary.server.shards.forms import Forms, SliceShape, try_out
+from volary.server.shards.host import Host
+from volary.server.shards.orders import Reports, RosterListener, RosterOrders, spoken
+from volary.server.shards.shard import Shard
+from volary.server.shards.vault import Rule, SliceStore
 from volary.session.spec import Session
-from volary.train.assemble import Model, build_model, update_rule
-from volary.train.crossing import shards_of
-from volary.train.seeds import seed_all
+from volary.train.assemble import Model, build_model
 from volary.train.served.layout import Layout, lay_out
-from volary.train.served.rule import BufferRule, Clock, OptimizerRule
-from volary.train.served.shards import Writer
+from volary.train.served.rule import BufferRule, Clock, MeanRule, OptimizerRule
+from volary.train.served.shards import ShardWriter
+from volary.train.state.optimizer_state import OptimizerState
+from volary.train.state.seeds import seed_all
+from volary.train.state.weights import SavedWeights, weights_of
 
 if TYPE_CHECKING:
-    from volary.codec._base import Codec
+    from volary.codec._base import FrameCodec
     from volary.comm.transports._base import Channel, Listener
     from volary.run.directory import RunDirectory
-    from volary.server._memory import Take
-    from volary.server.slices import Slice
-    from volary.train.served.shards import Shards
+    from volary.server.protocol.slices import Slice
+    from volary.server.shards.memory import Take
 
 CONNECT_TIMEOUT_S = 15.0
 READY_TIMEOUT_S = 600.0  # workers that connect early wait for a checkpoint to be read, however large
@@ -59,14 +60,14 @@ def serve(directory: RunDirectory, number: int, meet: tuple[str, int], life: str
     shards = {number, (number - 1) % servers} if session.strategy.exchange.replicas > 1 else {number}
     slices = [one for one in layout.slices if one.shard in shards]
     pulls = _pulls(session)
-    for codec in (session.strategy.codec, pulls):
+    for codec in dict.fromkeys((*(way.frames for way in layout.ways), pulls)):
         if codec is not None:
             try_out(codec)
     own = Credentials(directory.key(), life, number, session.strategy.security)
     with _Door(session, own, address) as door, _joined(own, meet, door) as connection:
         reports = Reports(connection)
         try:
-            hearing = Hearing(connection, session.strategy.give_up_after_s)
+            hearing = RosterListener(connection, session.strategy.give_up_after_s)
             welcome = hearing.welcome(READY_TIMEOUT_S)
             if not isinstance(welcome, ServerWelcome):
                 raise PeerLost(f"the run's server has no place for server {number}: {welcome}")
@@ -74,10 +75,10 @@ def serve(directory: RunDirectory, number: int, meet: tuple[str, int], life: str
             vault = filled(session, model, layout, slices, checkpoints, welcome, door.transport.memory)
             shard = Shard({one: vault.forms.shapes[one].size_bytes for one in vault.numbers}, welcome.applied)
             host = Host(shard, vault, pulls=pulls, kept=lambda cut: reports.say(Kept(cut)))
-            writer = Writer(number, layout, model.module, checkpoints)
+            writer = ShardWriter(number, layout, model.module, checkpoints)
             door.open(host)
             try:
-                Orders(hearing, reports, host, lambda *what: writer.write(vault, *what)).follow()
+                RosterOrders(hearing, reports, host, lambda *what: writer.write(vault, *what)).follow()
             finally:
                 host.close()
         finally:
@@ -134,39 +135,46 @@ def filled(
     checkpoints: Checkpoints,
     welcome: ServerWelcome,
     memory: Take | None = None,
-) -> Vault:
+) -> SliceStore:
     """The slices as the network begins, or as a checkpoint has them."""
     assert not isinstance(model.samples, Stream)  # open_data refuses it
     own = [one for one in slices if not layout.is_of_buffers(one)]
     buffers = [one for one in slices if layout.is_of_buffers(one)]
-    rule = OptimizerRule(session, layout, own, Clock.of(session, model.samples))
+    rule: Rule = MeanRule(own)
+    if session.strategy.consistency.pushes is not Push.DIFFERENCE:
+        rule = OptimizerRule(session, layout, own, Clock.of(session, model.samples))
     rules = dict[int, Rule](dict.fromkeys((one.number for one in own), rule))
     rules |= dict.fromkeys((one.number for one in buffers), BufferRule(buffers))
     if welcome.restore is not None:
-        build, elementwise = update_rule(session)
-        whole = build([one for one in model.module.parameters() if one.requires_grad])
         path, manifest = checkpoints.path(welcome.restore), checkpoints.manifest(welcome.restore)
-        _restore(shards_of(path, manifest, model.module, layout.tensors, whole, elementwise), layout, slices, rules)
+        weights, kept = SavedWeights(path, manifest), {name for name, _ in layout.tensors}
+        for name, tensor in weights_of(model.module).items():
+            if name not in kept:
+                tensor.copy_(weights.whole(name))
+        _restore(weights, OptimizerState.read(path, manifest), layout, slices, rules)
     values = {one.number: torch.cat([layout.values(part) for part in one.parts]) for one in slices}
-    forms = Forms({one.number: _shape(layout, one) for one in slices}, session.strategy.codec)
-    return Vault(forms, values, rules.__getitem__, welcome.applied, memory)
+    forms = Forms({one.number: _shape(layout, one) for one in slices})
+    return SliceStore(forms, values, rules.__getitem__, welcome.applied, memory)
 
 
-def _restore(shards: Shards, layout: Layout, slices: Sequence[Slice], rules: Mapping[int, Rule]) -> None:
+def _restore(
+    weights: SavedWeights, state: OptimizerState, layout: Layout, slices: Sequence[Slice], rules: Mapping[int, Rule]
+) -> None:
     for one in slices:
-        places = [(layout.tensors[part.parameter][0], part.start, part.end) for part in one.parts]
-        for part, place in zip(one.parts, places, strict=True):
-            layout.values(part).copy_(shards.values(*place))
-        rules[one.number].restore(one.number, [shards.state(*place) for place in places])
+        for part in one.parts:
+            name, tensor = layout.tensors[part.parameter]
+            layout.values(part).copy_(weights.values(name, tensor, part.start, part.end))
+        rules[one.number].restore(one.number, state)
 
 
-def _shape(layout: Layout, one: Slice) -> Shape:
+def _shape(layout: Layout, one: Slice) -> SliceShape:
     lengths, widths = [part.size for part in one.parts], [layout.columns(part) for part in one.parts]
     dtype = layout.values(one.parts[0]).dtype
-    return Shape(tuple(lengths), tuple(widths), dtype, added=dtype.is_floating_point)
+    codec = layout.ways[one.chunk].frames
+    return SliceShape(tuple(lengths), tuple(widths), dtype, added=dtype.is_floating_point, codec=codec)
 
 
-def _pulls(session: Session) -> Codec | None:
+def _pulls(session: Session) -> FrameCodec | None:
     name = session.strategy.exchange.pulls
-    codec: Codec | None = None if name == "none" else CODECS.load(name)()
+    codec: FrameCodec | None = None if name == "none" else CODECS.load(name)()
     return codec

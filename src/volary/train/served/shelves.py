@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.exchange._pulled import Pulled
-from volary.exchange._pushed import Exact
-from volary.exchange._pushed_factors import BiasRows, Rows, WeightRows
-from volary.exchange._served import Shelf
-from volary.exchange._way import Encoded, Factors
+from volary.exchange.gradients.plan import ParameterPart
+from volary.exchange.representations._base import Piece
+from volary.exchange.servers.pulled import Pulled
+from volary.exchange.servers.pushed import PlainValues
+from volary.exchange.servers.pushed_factors import FactorRows
+from volary.exchange.servers.served import WorkerSlice
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
-    from volary.codec._base import Codec
-    from volary.exchange._buckets import Buckets
-    from volary.exchange._encoding import Encoding
-    from volary.exchange._served import Pushed
-    from volary.server.slices import Slice
+    from volary.codec._base import FrameCodec
+    from volary.exchange.compression.push_encoding import PushEncoding
+    from volary.exchange.gradients.buckets import Buckets
+    from volary.exchange.servers.served import Pushed
+    from volary.server.protocol.slices import Slice
     from volary.train.served.layout import Layout
 
 
@@ -38,7 +39,7 @@ class Statistics:
         torch.cat(self._network, out=self.values)
 
 
-class Shelves:
+class WorkerSlices:
     """Of all slices, in the order in which forward uses them; the buffers' first.
 
     factors: of the buckets that travel so, by number. statistics: of each chunk of buffers. codec: of differences in
@@ -51,14 +52,14 @@ class Shelves:
         module: nn.Module,
         buckets: Buckets,
         statistics: Sequence[Statistics],
-        encoding: Encoding,
-        codec: Codec | None,
+        encoding: PushEncoding,
+        codec: FrameCodec | None,
     ) -> None:
         self._layout, self._buckets, self._encoding, self._codec = layout, buckets, encoding, codec
         self._statistics = {one.chunk: one for one in statistics}
         counts = [len(plan.parameters) for plan in layout.plans]
         payloads = [bucket.payload for bucket in buckets.all]
-        self.factors = {number: Rows(payload) for number, payload in enumerate(payloads) if payload is not None}
+        self.factors = {number: FactorRows(payload) for number, payload in enumerate(payloads) if payload is not None}
         self._places = [(bucket, number) for bucket, count in enumerate(counts) for number in range(count)]
         order = {id(one): place for place, one in enumerate(module.parameters())}
         self.all = [self._shelf(one) for one in sorted(layout.slices, key=lambda one: self._use(one, order))]
@@ -75,33 +76,21 @@ class Shelves:
     def _use(self, one: Slice, order: dict[int, int]) -> int:
         return min(order.get(id(self._layout.tensors[part.parameter][1]), -1) for part in one.parts)
 
-    def _shelf(self, one: Slice) -> Shelf:
+    def _shelf(self, one: Slice) -> WorkerSlice:
         network = [self._layout.values(part) for part in one.parts]
         codec = self._codec if network[0].dtype == torch.float32 else None
-        return Shelf(one, self._pushed(one), Pulled(network, codec))
+        return WorkerSlice(one, self._pushed(one), Pulled(network, codec))
 
     def _pushed(self, one: Slice) -> Pushed:
         if self._layout.is_of_buffers(one):
-            return Exact(self._statistics[one.chunk].values[self._run(one)])
+            return PlainValues(self._statistics[one.chunk].values[self._run(one)])
         bucket_number, first = self._places[one.parts[0].parameter]
         bucket, plan = self._buckets.all[bucket_number], self._layout.plans[bucket_number]
         start = plan.head + sum(p.numel() for _, p in plan.parameters[:first]) + one.parts[0].start
         values, users = bucket.contribution[start : start + one.size], bucket.used[first : first + len(one.parts)]
-        way = self._layout.ways[one.chunk]
-        if isinstance(way, Factors):
-            return self._factored(one, bucket_number, values)
-        if not isinstance(way, Encoded):
-            return Exact(values, users)
-        parts = [(self._places[part.parameter][1], part.end - part.start) for part in one.parts]
-        return self._encoding.slice(bucket_number, start, parts, values, users)
-
-    def _factored(self, one: Slice, bucket: int, values: Tensor) -> Pushed:
-        (part,) = one.parts
-        rows = self.factors[bucket]
-        width = self._layout.columns(part)
-        if self._layout.tensors[part.parameter][1].dim() == 1:
-            return BiasRows(rows, part.start, part.end, values)
-        return WeightRows(rows, part.start // width, part.end // width, values)
+        parts = [ParameterPart(self._places[part.parameter][1], part.start, part.end) for part in one.parts]
+        piece = Piece(bucket_number, plan, start, parts, values, users, self.factors.get(bucket_number))
+        return plan.way.pushed(piece, self._encoding)
 
     def _run(self, one: Slice) -> slice:
         """Where a slice lies among the values of its chunk."""

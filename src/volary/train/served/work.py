@@ -9,20 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from volary.comm.errors import ConnectionLost
+from volary.comm.control.errors import ConnectionLost
 from volary.errors import NotSaved, PeerLost, VolaryError
-from volary.server.messages import (
+from volary.server.protocol.messages import (
     Ask,
     Computed,
     Done,
     Dropped,
     End,
-    Evaluate,
     Evaluated,
+    EvaluatePiece,
     Figure,
     Figures,
+    Keep,
     Learn,
     Leave,
+    Release,
+    Save,
+    Saved,
     ToMember,
     Unreachable,
     View,
@@ -30,17 +34,18 @@ from volary.server.messages import (
 )
 
 if TYPE_CHECKING:
-    from volary.comm.wire import Connection
-    from volary.server.messages import FromMember
-    from volary.train.loop import Outcome
+    from volary.comm.control.wire import Connection
+    from volary.server.protocol.messages import FromMember
+    from volary.train.coordinator import Outcome
+    from volary.train.served.residuals import Residuals
 
-Task = Learn | Evaluate | Figure | Leave
+Task = Learn | EvaluatePiece | Figure | Leave
 WELCOME_WITHIN_S = 60.0
 LEAVE_S = 10.0  # for the thread to end
 LOOK_S = 0.25  # how often it is looked whether this worker is to end
 
 
-class Work:
+class RosterClient:
     """Over `connection`, whose hello has been said. leaving: whether this worker was asked to go.
 
     Iterating gives tasks until the run is over for this worker; one is asked for ahead. Leave among them: it was asked
@@ -57,6 +62,7 @@ class Work:
         self._ended = threading.Event()
         self._view: Callable[[View], None] = lambda _: None
         self._failed: Callable[[Exception], None] = lambda _: None
+        self._residuals: Residuals | None = None
         self._thread = threading.Thread(target=self._listen, name="roster", daemon=True)
 
     def welcome(self) -> Welcome | None:
@@ -75,9 +81,12 @@ class Work:
             raise PeerLost(f"the run's roster began with {type(said).__name__}")
         return said
 
-    def start(self, view: Callable[[View], None], failed: Callable[[Exception], None]) -> None:
-        """Listen, and ask for the first task. view: told who serves. failed: told what ends this worker."""
-        self._view, self._failed = view, failed
+    def start(self, view: Callable[[View], None], failed: Callable[[Exception], None], residuals: Residuals) -> None:
+        """Listen, and ask for the first task. view: told who serves. failed: told what ends this worker.
+
+        residuals: asked for what checkpoints need of them.
+        """
+        self._view, self._failed, self._residuals = view, failed, residuals
         self._thread.start()
         self._say(Ask())
 
@@ -130,13 +139,17 @@ class Work:
         """A contribution is held, or there is none. waited_s: for parameters, before it. From any thread."""
         self._say(Done(clock, round(1000 * waited_s)))
 
-    def evaluated(self, task: Evaluate, totals: list[float], lost: int) -> None:
+    def evaluated(self, task: EvaluatePiece, totals: list[float], lost: int) -> None:
         """A piece of an evaluation. lost: samples of it that could not be read."""
         self._say(Evaluated(task.cut, task.piece, totals, lost))
 
     def figures(self, cut: int, figures: dict[str, float], value: float) -> None:
         """What an evaluation's totals mean."""
         self._say(Figures(cut, figures, value))
+
+    def saved(self, said: Saved) -> None:
+        """What is this worker's own of a checkpoint is written, or why not. From any thread."""
+        self._say(said)
 
     def unreachable(self, server: int) -> None:
         """No connection can be had to a server. From any thread."""
@@ -174,13 +187,27 @@ class Work:
     def _hear(self, said: ToMember) -> None:
         if isinstance(said, View):
             self._view(said)
-        elif isinstance(said, Learn | Evaluate | Figure | End):
+        elif isinstance(said, Keep | Save | Release):
+            self._hear_of_cut(said)
+        elif isinstance(said, Learn | EvaluatePiece | Figure | End):
+            if isinstance(said, Learn) and self._residuals is not None:
+                self._residuals.settle(said.settled)
             self._oldest_ahead = said.oldest if isinstance(said, Learn) else self._oldest_ahead
             self._tasks.put(said)
         elif isinstance(said, Dropped):
             self._dropped = max(self._dropped, said.clock)
         else:
             raise PeerLost(f"the run's roster told a worker {type(said).__name__}")
+
+    def _hear_of_cut(self, said: Keep | Save | Release) -> None:
+        assert self._residuals is not None
+        match said:
+            case Keep():
+                self._residuals.keep(said.cut, said.number)
+            case Save():
+                self._residuals.save(said.cut, said.step)
+            case Release():
+                self._residuals.release(said.cut)
 
     def _fail(self, problem: Exception) -> None:
         if self._ended.is_set():

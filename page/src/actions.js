@@ -1,0 +1,35 @@
+// What a run can be told: to end after its step, to bear tags and a note, to be gone.
+import { useRef, useState } from "preact/hooks";
+import { act, report } from "./ask.js";
+import { html } from "./html.js";
+
+export function Actions({ id, facts, gone }) {
+  const [said, say] = useState("");
+  const [tagging, tag] = useState(false);
+  const asks = useRef(null);
+  if (report) return facts.tags.length || facts.note ? html`<${Tags} facts=${facts} />` : null;
+  const live = facts.state === "running";
+  const tell = (name, body) => { say(""); return act(name, id, body).catch((error) => { say(error.message); throw error; }); };
+  const save = (event) => {
+    event.preventDefault();
+    const { tags, note } = Object.fromEntries(new FormData(event.target));
+    tell("tags", { tags: [...new Set(tags.split(/[\s,]+/).filter(Boolean))], note }).then(() => tag(false), () => {});
+  };
+  return html`<div class="tools actions">
+    ${live && html`<button type="button" disabled=${facts.stopping} onClick=${() => tell("stop").catch(() => {})}>Stop after this step</button>`}
+    ${!tagging && html`<${Tags} facts=${facts} /><button type="button" onClick=${() => tag(true)}>${facts.tags.length || facts.note ? "Edit tags and note" : "Tags and note"}</button>`}
+    ${!live && html`<button type="button" onClick=${() => asks.current.showModal()}>Delete …</button>`}
+    ${tagging && html`<form class="tools" onSubmit=${save}>
+      <label>Tags <input name="tags" defaultValue=${facts.tags.join(" ")} /></label>
+      <label>Note <input name="note" size="40" defaultValue=${facts.note} /></label>
+      <button type="submit">Save</button><button type="button" onClick=${() => tag(false)}>Cancel</button></form>`}
+    ${said && html`<p class="error" role="alert">${said}</p>`}
+    <dialog ref=${asks} aria-labelledby="asked"><h2 id="asked">Delete ${id}?</h2>
+      <p>Its checkpoints, logs and everything else in its folder go with it. This cannot be undone.</p>
+      <form method="dialog" class="tools"><button autofocus>Keep it</button><button type="button" class="grave" onClick=${() => tell("remove").then(gone, () => asks.current.close())}>Delete</button></form></dialog>
+  </div>`;
+}
+
+export function Tags({ facts }) {
+  return html`${facts.tags.map((one) => html`<span class="tag">${one}</span>`)}${facts.note && html`<span class="quiet">${facts.note}</span>`}`;
+}

@@ -1,0 +1,29 @@
+// Of a run with parameter servers: how old parameters were when they were used, and who waited how long.
+import { Card } from "../card.js";
+import { SERIES } from "../colours.js";
+import { html } from "../html.js";
+import { many, percent } from "../words.js";
+
+const TITLES = { staleness: "updates between the parameters a contribution was computed with and its own", wait: "milliseconds that workers waited for parameters, up to" };
+const COUNTS = ["late", "dropped", "stolen", "refused"];
+
+export function Staleness({ facts }) {
+  if (!facts.tallies.length) return null;
+  const totals = COUNTS.map((kind) => [kind, sum(facts.tallies.filter((one) => one.kind === kind))]).filter(([, count]) => count);
+  return html`<${Card} name="staleness" title="Staleness">${() => html`
+    ${Object.keys(TITLES).map((kind) => html`<${Histogram} title=${TITLES[kind]} tallies=${facts.tallies.filter((one) => one.kind === kind)} />`)}
+    ${totals.length > 0 && html`<p>${totals.map(([kind, count]) => html`<span>${kind}: <b>${many(count)}</b> </span>`)}</p>`}`}<//>`;
+}
+
+const sum = (tallies) => tallies.reduce((total, one) => total + one.count, 0);
+
+function Histogram({ title, tallies }) {
+  if (!tallies.length) return null;
+  const all = sum(tallies);
+  const values = [...new Set(tallies.map((one) => one.value))].sort((a, b) => a - b);
+  const counts = values.map((value) => sum(tallies.filter((one) => one.value === value)));
+  const most = Math.max(...counts);
+  const mean = tallies.reduce((total, one) => total + one.value * one.count, 0) / all;
+  return html`<h3>${title}</h3><p class="quiet">${many(all)} counted, mean ${mean.toFixed(2)}, most ${values.at(-1)}</p>
+    <ul class="histogram">${values.map((value, at) => html`<li><span>${value}</span><i style=${{ width: `${(100 * counts[at]) / most}%`, background: SERIES[0] }}></i><span>${percent(counts[at] / all)}</span></li>`)}</ul>`;
+}

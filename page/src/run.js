@@ -1,0 +1,150 @@
+// One run: first what everybody looks for, then all that distributed training needs.
+import { useCallback, useMemo, useState } from "preact/hooks";
+import { Actions } from "./actions.js";
+import { useAnswer, useLive } from "./ask.js";
+import { Card, Waiting } from "./card.js";
+import { Chart, stacked } from "./chart.js";
+import { PHASES, REST, SERIES } from "./colours.js";
+import { html } from "./html.js";
+import { Checkpoints } from "./panels/checkpoints.js";
+import { Communication } from "./panels/communication.js";
+import { Happened } from "./panels/happened.js";
+import { Logs } from "./panels/logs.js";
+import { Metrics } from "./panels/metrics.js";
+import { Ranks } from "./panels/ranks.js";
+import { Session } from "./panels/session.js";
+import { Staleness } from "./panels/staleness.js";
+import { Timeline } from "./panels/timeline.js";
+import { Workers } from "./panels/workers.js";
+import { Range } from "./range.js";
+import { State } from "./runs.js";
+import { brief, duration, hour, many, number, percent } from "./words.js";
+
+export const columns = () => Math.max(200, Math.min(1200, Math.round(window.innerWidth * 0.9)));
+
+export function Run({ id }) {
+  const [tick, there] = useLive(id);
+  const facts = useAnswer("facts", { run: id }, tick);
+  const [range, setRange] = useState(null);
+  const [first, last] = range ?? [null, null];
+  const steps = useAnswer("steps", { run: id, first, last, columns: columns() }, tick);
+  const set = useCallback((next) => setRange(next), []);
+  if (!facts.data) return html`<main><h1>${id}</h1><${Waiting} answer=${facts} empty="" /></main>`;
+  const about = { id, tick, facts: facts.data, steps: steps.data, range, onRange: set, first, last };
+  return html`<main>
+    <${Head} facts=${facts.data} there=${there} id=${id} />
+    <${Wrong} facts=${facts.data} />
+    <${Range} newest=${facts.data.step} range=${range} set=${set} seen=${steps.data} />
+    <div class="cards">
+      <${Loss} ...${about} answer=${steps} />
+      <${Throughput} ...${about} answer=${steps} />
+      <${Phases} ...${about} answer=${steps} />
+      <${Ranks} ...${about} />
+      <${Metrics} ...${about} />
+      <${Rate} ...${about} answer=${steps} />
+      <${Workers} ...${about} />
+      <${Timeline} ...${about} />
+      <${Communication} ...${about} />
+      <${Staleness} ...${about} />
+      <${Checkpoints} ...${about} />
+      <${Happened} ...${about} />
+      <${Logs} ...${about} />
+      <${Session} ...${about} />
+    </div>
+  </main>`;
+}
+
+function Head({ facts, there, id }) {
+  const done = facts.steps_planned ? Math.min(1, facts.step / facts.steps_planned) : null;
+  const window = facts.window;
+  const figures = [
+    ["loss", number(facts.loss)],
+    ...(facts.best ? [[`best ${facts.metric}`, `${number(facts.best.values[facts.metric] ?? Object.values(facts.best.values)[0])} at ${many(facts.best.step)}`]] : []),
+    ["samples/s", window?.samples_per_s ? number(window.samples_per_s) : "–"],
+    ["communication", window ? percent(window.shares.exchange) : "–"],
+    ["workers", String(facts.workers.length || facts.session.workers || "–")],
+    ["time", duration(facts.elapsed_s)],
+    ...(facts.left_s !== null && facts.state === "running" ? [["left", duration(facts.left_s)]] : []),
+  ];
+  return html`<div class="head">
+    <h1>${id} <${State} state=${facts.state} />${facts.stopping && html` <span class="quiet">stopping after this step</span>`}</h1>
+    <p class="quiet">${facts.sentence}</p>
+    ${!there && html`<p class="error" role="alert">The server does not answer: what you see is of ${hour(facts.read_at)}. <code>volary ui</code> starts another one.</p>`}
+    ${facts.starting && html`<p role="status">${facts.starting}</p>`}
+    <div class="progress" role="progressbar" aria-label="steps done" aria-valuemin="0" aria-valuemax=${facts.steps_planned ?? facts.step} aria-valuenow=${facts.step}>
+      <progress max="1" value=${done ?? 0} aria-hidden="true"></progress>
+      <span>step ${many(facts.step)}${facts.steps_planned ? ` of ${many(facts.steps_planned)}` : ""}${facts.epoch ? `, epoch ${facts.epoch.toFixed(1)}` : ""}</span>
+    </div>
+    <${Actions} id=${id} facts=${facts} gone=${() => { location.hash = "#/"; }} />
+    <dl class="figures">${figures.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+  </div>`;
+}
+
+function Wrong({ facts }) {
+  if (!facts.wrong.length) return html`<p class="fine" role="status" data-card="wrong">Nothing is wrong, as far as the run knows.</p>`;
+  return html`<section class="wrong" aria-label="what is wrong" data-card="wrong"><ul>
+    ${facts.wrong.map((one) => html`<li class=${one.grave ? "grave" : ""}>${one.at && html`<time>${hour(one.at)}</time> `}<span class="said">${one.text}</span></li>`)}
+  </ul>${facts.resuming && html`<p>To go on, ${facts.resuming.replace(/: (volary .*)$/, ": ")}<code>${facts.resuming.match(/volary .*$/)?.[0]}</code></p>`}</section>`;
+}
+
+function Loss({ id, tick, facts, answer, range, onRange, first, last }) {
+  const name = facts.own_loop ? "" : "loss";
+  const [log, setLog] = useState(false);
+  return html`<${Card} name="loss" title="Loss" aside=${html`<label class="aside"><input type="checkbox" checked=${log} onChange=${(event) => setLog(event.target.checked)} /> log</label>`}>${(seen) => {
+    const validation = useAnswer("metric", { run: id, name: "loss", first, last, columns: 600 }, tick, seen && facts.metric_names.includes("loss"));
+    const data = answer.data;
+    const [x, series] = useMemo(() => both(data, validation.data, name), [data, validation.data]);
+    if (!x.length) return html`<${Waiting} answer=${answer} empty="No step yet." />`;
+    return html`<${Chart} label="Loss" x=${x} series=${series} range=${range} onRange=${onRange} log=${log} />`;
+  }}<//>`;
+}
+
+// Training and validation on one axis: their steps differ.
+function both(steps, validation, training) {
+  const at = new Map();
+  const trained = training && steps?.points ? steps.x.map((x, index) => [x, index]) : [];
+  for (const [x, index] of trained) at.set(x, [index, null]);
+  for (const [index, x] of (validation?.x ?? []).entries()) at.set(x, [at.get(x)?.[0] ?? null, index]);
+  const x = [...at.keys()].sort((a, b) => a - b);
+  const pick = (values, part) => x.map((step) => { const index = at.get(step)[part]; return index === null || index === undefined ? undefined : values[index]; });
+  const series = [];
+  // undefined: the other curve has a point here; null: there is none
+  if (trained.length) series.push({ label: "training", colour: SERIES[0], values: pick(steps.loss.mean, 0), low: pick(steps.loss.least, 0), high: pick(steps.loss.greatest, 0) });
+  if (validation?.x.length) series.push({ label: training ? "validation" : "recorded", colour: SERIES[1], values: pick(validation.mean, 1), dots: true });
+  return [x, series];
+}
+
+function Throughput({ answer, range, onRange }) {
+  return html`<${Card} name="throughput" title="Throughput">${() => {
+    const data = answer.data;
+    const series = useMemo(() => data && [{ label: "samples/s", colour: SERIES[2], values: data.samples_per_s }], [data]);
+    if (!data?.points) return html`<${Waiting} answer=${answer} empty="No step yet." />`;
+    return html`<${Chart} label="Samples per second of all workers" x=${data.x} series=${series} range=${range} onRange=${onRange} from0 />`;
+  }}<//>`;
+}
+
+function Rate({ answer, range, onRange }) {
+  return html`<${Card} name="rate" title="Learning rate">${() => {
+    const data = answer.data;
+    const series = useMemo(() => data && [{ label: "learning rate", colour: SERIES[3], values: data.lr }], [data]);
+    if (!data?.points) return html`<${Waiting} answer=${answer} empty="No step yet." />`;
+    return html`<${Chart} label="Learning rate" x=${data.x} series=${series} range=${range} onRange=${onRange} from0 />`;
+  }}<//>`;
+}
+
+function Phases({ answer, range, onRange, facts }) {
+  return html`<${Card} name="phases" title="Where a step's time goes">${() => {
+    const data = answer.data;
+    const series = useMemo(() => data && phases(data), [data]);
+    if (!data?.points) return html`<${Waiting} answer=${answer} empty="No step yet." />`;
+    const shares = facts.window?.shares;
+    return html`${shares && html`<p class="shares">newest steps: ${PHASES.map(([name, word, colour]) => html`<span><i class="dot" style=${{ background: colour }}></i>${word} <b>${percent(shares[name])}</b></span>`)}</p>`}
+      <${Chart} label="Time of a step by phase, mean of all workers" x=${data.x} series=${series} range=${range} onRange=${onRange} format=${brief} from0 />`;
+  }}<//>`;
+}
+
+export function phases(data) {
+  const parts = PHASES.map(([name, word, colour]) => ({ label: word, colour, values: data.phases_s[name] }));
+  const rest = data.step_s.map((value, at) => (value === null ? null : Math.max(0, value - PHASES.reduce((sum, [name]) => sum + data.phases_s[name][at], 0))));
+  return stacked([...parts, { label: "rest", colour: REST, values: rest }]);
+}

@@ -1,0 +1,76 @@
+"""torch's elastic agent, as `engine: torchrun` starts it: `python -m volary.agent WORKERS COMMAND...`, on one machine.
+
+Its workers meet at the run's server, so it needs no store for them: its own is in its memory. Nothing listens. It never
+restarts them: that is the driver's to decide, for every engine alike.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch exports it untyped
+from torch.distributed.elastic.agent.server.api import WorkerSpec
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
+
+LOOK_S = 0.1
+
+
+class SoloRendezvous(RendezvousHandler):
+    """One agent that waits for no other. Its workers are told an address that nobody listens at, and do not ask."""
+
+    def __init__(self) -> None:
+        self._store = HashStore()
+
+    def get_backend(self) -> str:
+        """As torch's logs name it."""
+        return "volary"
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """The only one."""
+        return RendezvousInfo(self._store, 0, 1, RendezvousStoreInfo("127.0.0.1", 0))
+
+    def is_closed(self) -> bool:
+        """It is not."""
+        return False
+
+    def set_closed(self) -> None:
+        """Nobody else could come."""
+
+    def num_nodes_waiting(self) -> int:
+        """Nobody."""
+        return 0
+
+    def get_run_id(self) -> str:
+        """For TORCHELASTIC_RUN_ID."""
+        return "volary"
+
+    def shutdown(self) -> bool:
+        """Nothing to end."""
+        return True
+
+
+def main() -> int:
+    """Start the workers and return when all have ended: 0, or 1 if one failed, and the others were ended for it."""
+    workers, entrypoint, *arguments = sys.argv[1:]
+    spec = WorkerSpec(
+        role="worker",
+        local_world_size=int(workers),
+        entrypoint=entrypoint,
+        args=tuple(arguments),
+        rdzv_handler=SoloRendezvous(),
+        max_restarts=0,
+        monitor_interval=LOOK_S,
+    )
+    # no folder for logs: each worker writes its own into the run directory
+    agent = LocalElasticAgent(spec, DefaultLogsSpecs(log_dir=os.devnull))
+    try:
+        return int(agent.run().is_failed())
+    except SignalException as asked:
+        return 128 + asked.sigval.value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

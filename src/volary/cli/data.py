@@ -1,0 +1,172 @@
+"""Pack a session's data into shards, check it, or sum it up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from volary.cli import _arguments
+from volary.cli._output import say, say_json, say_pairs
+from volary.errors import BadInput
+from volary.run.owner import refuse_foreign
+
+if TYPE_CHECKING:
+    from volary.data.pipeline import Pipeline
+    from volary.data.survey import Survey
+
+SPLITS = ("train", "test")
+NAMED = 20  # damaged samples that are printed
+
+_debug = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+
+
+@click.group()
+def data() -> None:
+    """Look after the data that a session reads from storage: its data.source.
+
+    SESSION is a session file, and NAME=VALUE changes a setting of it: data.source.folder=photos.
+    """
+
+
+@data.command(short_help="Small files into shards.")
+@_arguments.session
+@click.argument("folder", type=click.Path(path_type=Path))
+@_arguments.overrides
+@click.option("--shard-mb", default=64.0, show_default=True, help="MiB of a shard.")
+@_arguments.trust
+@_debug
+def pack(session: Path, folder: Path, overrides: tuple[str, ...], shard_mb: float, trust: bool) -> None:
+    """Write the images that SESSION reads into shards in FOLDER, which the source `packed` reads.
+
+    Files are copied as they are. If it is stopped, the same command goes on with the shard that it was at.
+    """
+    if not 0 < shard_mb <= 2**14:
+        raise BadInput(f"--shard-mb is {shard_mb:g}; accepted: above 0, up to {2**14}")
+    opened = _opened(session, overrides, trust)
+    from volary.data.decoding.images import ImageDecoder
+    from volary.data.packing import pack as write
+    from volary.data.transforming import Prepared
+    from volary.monitor.wording import size
+
+    for split, samples in opened.items():
+        decoder = samples.decode.decoder if isinstance(samples.decode, Prepared) else samples.decode
+        if not isinstance(decoder, ImageDecoder):
+            raise BadInput(f"data.source gives {samples.decode.kind} a sample; accepted: a source of image files")
+        with _progress(f"{split}: packed", len(samples)) as told:
+            index = write(samples, folder / split, round(shard_mb * 2**20), told)
+        shards = len(index.shards) - 1
+        say(f"{folder / split}: {len(samples):,} samples, {size(int(index.sizes.sum()))} in {shards} shards")
+    say(f"in the session: data: {{source: {{name: packed, folder: {folder}, ...}}}}")
+
+
+@data.command(short_help="Decode all, and name what is damaged.")
+@_arguments.session
+@_arguments.overrides
+@click.option("--list", "listed", type=click.Path(path_type=Path), help="Write the names of damaged samples there.")
+@_arguments.trust
+@_debug
+def check(session: Path, overrides: tuple[str, ...], listed: Path | None, trust: bool) -> int:
+    """Decode every sample that SESSION reads, and name those that cannot be; of packed ones compare checksums.
+
+    The exit code is 2 if there are some.
+    """
+    if listed is not None and listed.exists():
+        raise BadInput(f"{listed} exists already; give another name")
+    damaged: dict[str, str] = {}
+    for split, samples in _opened(session, overrides, trust).items():
+        found = _surveyed(split, samples, values=False)
+        say(f"{split}: {found.samples:,} samples, {len(found.damaged):,} damaged")
+        damaged |= found.damaged
+    for name, reason in list(damaged.items())[:NAMED]:
+        say(f"{name}: {reason}")
+    if len(damaged) > NAMED:
+        say("..." if listed else "... --list FILE writes them all")
+    if listed is not None:
+        listed.write_text("".join(f"{name}\n" for name in damaged), encoding="utf-8", errors="surrogateescape")
+    return 2 if damaged else 0
+
+
+@data.command(short_help="Counts, sizes, mean and deviation, classes.")
+@_arguments.session
+@_arguments.overrides
+@_arguments.as_json
+@_arguments.trust
+@_debug
+def stats(session: Path, overrides: tuple[str, ...], as_json: bool, trust: bool) -> None:
+    """Sum up the samples that SESSION reads: counts, sizes, mean and standard deviation, classes.
+
+    Of images in their own size, values of 0 to 1, as the settings `mean` and `std` are.
+    """
+    summed = {
+        split: _summed(_surveyed(split, samples, values=True))
+        for split, samples in _opened(session, overrides, trust).items()
+    }
+    if as_json:
+        say_json(summed)
+        return
+    for split, facts in summed.items():
+        say(f"{split}:")
+        say_pairs([(f"  {name}", _in_words(value)) for name, value in facts.items()])
+
+
+def _opened(path: Path, overrides: tuple[str, ...], trust: bool) -> dict[str, Pipeline]:
+    """The parts of the session's data. Raises BadInput for data that is not read from storage."""
+    refuse_foreign(path, trust=trust)
+    from volary.session import Session
+
+    session = Session.read(path, overrides)
+    from volary.data.pipeline import Pipeline
+    from volary.train.assemble import open_data
+
+    opened = {split: open_data(session, split) for split in SPLITS}  # type: ignore[arg-type]
+    for samples in opened.values():
+        if not isinstance(samples, Pipeline):
+            raise BadInput(f"{path}: data.source is kept in memory; accepted: a source of files, shards or records")
+    return opened  # type: ignore[return-value]
+
+
+def _surveyed(split: str, samples: Pipeline, *, values: bool) -> Survey:
+    from volary.data.survey import survey
+
+    with _progress(f"{split}: decoded", len(samples)) as told:
+        return survey(samples, told, values=values)
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal; nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def _summed(found: Survey) -> dict[str, Any]:
+    sizes, shapes = sorted(found.record_bytes), sorted(found.shapes)
+    return {
+        "samples": found.samples,
+        "damaged": len(found.damaged),
+        "bytes": {"all": sum(sizes), "smallest": sizes[0], "median": sizes[len(sizes) // 2], "largest": sizes[-1]},
+        "shapes": {"different": len(shapes), "smallest": shapes[0], "largest": shapes[-1]} if shapes else {},
+        "mean": found.mean,
+        "std": found.std,
+        "classes": dict(sorted(found.classes.items())),
+    }
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_in_words(child)}" for name, child in value.items())
+    if isinstance(value, tuple):
+        return "x".join(map(str, value))
+    if isinstance(value, list):
+        return ", ".join(f"{number:.4f}" for number in value)
+    return f"{value:,}"

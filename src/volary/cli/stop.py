@@ -1,0 +1,32 @@
+"""End a run in order: it saves, and says how to resume."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from volary.cli import _arguments
+from volary.cli._output import remark, say_pairs
+
+if TYPE_CHECKING:
+    from volary.run.directory import RunDirectory
+
+
+@click.command()
+@_arguments.run
+@click.option("--now", is_flag=True, help="Do not wait for the step: what was done since the last checkpoint is lost.")
+def stop(run: RunDirectory, now: bool) -> int:
+    """Let RUN finish its step, write a checkpoint and end, as Ctrl-C does where it was started. Waits for that."""
+    from volary.monitor.closing import closing
+    from volary.monitor.watching import exit_code, wait_until_stopped
+    from volary.run.stopping import ask_to_stop
+
+    ask_to_stop(run, "now" if now else "after this step")
+    ended = wait_until_stopped(run)
+    say_pairs(closing(ended))
+    if ended.state in ("finished", "stopped"):
+        return 0
+    if ended.message:
+        remark(ended.message)
+    return exit_code(ended)

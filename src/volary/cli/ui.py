@@ -1,0 +1,39 @@
+"""Show the runs of a folder in a browser, live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from volary.cli import _arguments
+from volary.cli._output import remark, say
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=_arguments.RUNS_FOLDER, metavar="[DIR]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port; default: any that is free.")
+@click.option("--open", "opened", is_flag=True, help="Open the link in this machine's browser.")
+@click.option("--with-stdin", is_flag=True, hidden=True, help="End when stdin is closed and no tab looks on.")
+def ui(folder: Path, host: str, port: int, opened: bool, with_stdin: bool) -> None:
+    """Serve all runs below DIR (default: runs), or the run DIR, until Ctrl-C. Prints the link to open.
+
+    Guide: docs/page.md.
+    """
+    from volary.page.guard import is_loopback
+    from volary.page.serve import PageServer
+
+    server = PageServer(folder, host, port)
+    say(server.link)
+    if not is_loopback(host):
+        remark(f"{host} is reached from other machines, unencrypted: whoever has the link sees all runs in {folder}/")
+    if opened:
+        import webbrowser
+
+        webbrowser.open(server.link)
+    if with_stdin:
+        from volary.page.beside import when_stdin_closes
+
+        when_stdin_closes(server.leave)
+    server.run()

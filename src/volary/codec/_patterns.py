@@ -1,0 +1,65 @@
+"""Codecs by the names of parameters: `codec: {"fc*": factors, "conv*": onebit}`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import chain
+
+from volary.codec._base import Codec
+from volary.codec.none import FullPrecision
+
+
+@dataclass(frozen=True)
+class Patterns(Codec):
+    """A parameter travels by the first codec whose pattern matches its name; as it is if there is none."""
+
+    parts: Mapping[str, Codec]
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return "several by pattern"
+
+    @property
+    def chooses(self) -> bool:
+        """Any of them."""
+        return any(one.chooses for one in self.parts.values())
+
+    @property
+    def follows(self) -> bool:
+        """Any of them."""
+        return any(one.follows for one in self.parts.values())
+
+    @property
+    def equal(self) -> bool:
+        """Where all are."""
+        return all(one.equal for one in self.parts.values())
+
+    @property
+    def needs_gradients(self) -> bool:
+        """Any of them."""
+        return any(one.needs_gradients for one in self.parts.values())
+
+    @property
+    def feedback(self) -> bool:
+        """Of any."""
+        return any(one.feedback for one in self.parts.values())
+
+    def at(self, samples: int) -> Patterns:
+        """Each of them then."""
+        return Patterns({pattern: one.at(samples) for pattern, one in self.parts.items()})
+
+    def of(self, parameter: str) -> Codec:
+        """The first that matches."""
+        matching = (one for pattern, one in self.parts.items() if fnmatchcase(parameter, pattern))
+        return next(matching, FullPrecision())
+
+    def leaves(self) -> Sequence[Codec]:
+        """Of all of them."""
+        return tuple(dict.fromkeys(chain.from_iterable(one.leaves() for one in self.parts.values())))
+
+    def patterns(self) -> Iterable[str]:
+        """In their order."""
+        return self.parts

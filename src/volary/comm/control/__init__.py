@@ -1,0 +1,1 @@
+"""The run's one keyed server, and whoever speaks with it."""

@@ -1,0 +1,1 @@
+"""Groups of ranks, and what keeps their sockets closed to others."""

@@ -1,0 +1,95 @@
+"""Collectives that are waited for at once, outside a step's exchange. A peer that goes meanwhile is a PeerLost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import torch
+from torch import distributed
+
+from volary.comm.groups.peers import peers_needed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.comm.groups.group import Group
+
+
+def add_up(tensor: Tensor, group: Group) -> None:
+    """Make `tensor` the sum over all ranks of `group`, in place."""
+    with peers_needed():
+        distributed.all_reduce(tensor, group=group.process_group)
+
+
+def gather(tensor: Tensor, group: Group) -> Tensor:
+    """Every rank's `tensor` (...) by rank: (group.size, ...)."""
+    everybody = [torch.empty_like(tensor) for _ in range(group.size)]
+    with peers_needed():
+        distributed.all_gather(everybody, tensor, group=group.process_group)
+    return torch.stack(everybody)
+
+
+def gather_plain(value: Any, group: Group) -> list[Any]:
+    """Every rank's `value`, of what JSON knows, by rank. Nothing but the ranks themselves is needed for it."""
+    if group.size == 1:
+        return [value]
+    own = torch.frombuffer(bytearray(msgspec.json.encode(value)), dtype=torch.uint8)
+    sizes = gather(torch.tensor([own.numel()]), group).flatten().tolist()
+    padded = torch.zeros(max(sizes), dtype=torch.uint8)
+    padded[: own.numel()] = own
+    everybody = gather(padded, group)
+    return [msgspec.json.decode(bytes(row[:size].tolist())) for row, size in zip(everybody, sizes, strict=True)]
+
+
+def by_torch(values: Tensor, group: Group) -> None:
+    """Give all ranks of `group` rank 0's `values`, by the collective of its backend."""
+    with peers_needed():
+        distributed.broadcast(values, group=group.process_group, group_src=0)
+
+
+def take_from_first(tensor: Tensor, group: Group, broadcast: Callable[[Tensor], None] | None = None) -> None:
+    """Give `tensor` rank 0's values, bit for bit, in place; any type and layout.
+
+    broadcast: of bytes, from rank 0 of the group; None: `by_torch`.
+    """
+    values = tensor.detach()
+    whole = values.contiguous()
+    _broadcast(_bytes(whole), group, broadcast)
+    if whole.data_ptr() != values.data_ptr() and group.rank != 0:
+        values.copy_(whole)
+
+
+def take_all_from_first(
+    tensors: Sequence[Tensor], group: Group, broadcast: Callable[[Tensor], None] | None = None
+) -> None:
+    """Give these tensors rank 0's values, bit for bit, in place and in one message; on one device.
+
+    broadcast: as of `take_from_first`.
+    """
+    if len(tensors) == 1:
+        take_from_first(tensors[0], group, broadcast)
+        return
+    if not tensors:
+        return
+    parts = [_bytes(tensor.detach().contiguous()) for tensor in tensors]
+    together = torch.cat(parts)
+    _broadcast(together, group, broadcast)
+    if group.rank == 0:  # a first forward may be reading them already
+        return
+    for tensor, part in zip(tensors, torch.split(together, [part.numel() for part in parts]), strict=True):
+        # cloned: a view as a wider type must begin where such a value may
+        tensor.detach().copy_(part.clone().view(tensor.dtype).view(tensor.shape))
+
+
+def _broadcast(values: Tensor, group: Group, broadcast: Callable[[Tensor], None] | None) -> None:
+    if broadcast is None:
+        by_torch(values, group)
+    else:
+        broadcast(values)
+
+
+def _bytes(values: Tensor) -> Tensor:
+    """As bytes: gloo does not know every type."""
+    return values.view(-1).view(torch.uint8)

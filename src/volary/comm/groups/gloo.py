@@ -1,0 +1,136 @@
+"""gloo as the backend "volary": bound to the chosen address, and closed to newcomers once its mesh stands.
+
+gloo trusts whoever connects, keeps every stranger's descriptor for ever, and ends its process when none is left; its
+port would stay open for the whole run. Here it listens on one address, only until the ranks are connected; they then
+tell each other over the run's keyed board which connections are theirs, and any other is cut off before a value is
+sent. Where the kernel allows filters, only the machines of the group are admitted meanwhile. Its traffic is neither
+encrypted nor authenticated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import torch.distributed as dist
+from msgspec import Struct, json
+from torch.distributed.distributed_c10d import Store
+
+from volary.comm.groups import ears
+
+BACKEND = "volary"
+_End: TypeAlias = tuple[str, int]
+_Pair: TypeAlias = tuple[_End, _End]
+
+_log = logging.getLogger(__name__)
+_making = threading.Lock()  # the new descriptors of a device are found by comparing before and after
+_address = "127.0.0.1"
+_meshes: list[set[int]] = []  # inodes of the connections of each group made here
+
+
+def register(address: str = "127.0.0.1") -> None:
+    """Make the backend BACKEND known to torch; groups made with it from now on listen on `address`."""
+    global _address
+    _address = address
+    dist.Backend.register_backend(BACKEND, _make, devices=["cpu"])
+
+
+def cut() -> int:
+    """Shut down every connection of the groups made here: a collective that hangs on a silent peer raises at once.
+
+    From any thread; the groups are of no use afterwards. Returns how many connections were cut.
+    """
+    return _shut_down(set().union(*_meshes))
+
+
+def forget() -> None:
+    """After all groups are destroyed: their connections are no longer ours to cut."""
+    _meshes.clear()
+
+
+def _make(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
+    """What torch calls for each group: device, filter, mesh, and its ears closed. Eager: all pairs are connected."""
+    kind: Any = dist.ProcessGroupGloo
+    with _making:
+        before = ears.listening()
+        device = kind.create_device(hostname=_address, lazy_init=False)
+        own = [descriptor for inode, descriptor in ears.listening().items() if inode not in before]
+    filtered = [] if ears.why_no_filter() else own
+    for descriptor in filtered:
+        ears.admit_only(descriptor, ())
+    members = _introduce(store, rank, size, own)
+    for descriptor in filtered:
+        ears.admit_only(descriptor, {address for member in members for address in member.addresses})
+    store.set(f"volary/ready/{rank}", "yes")
+    store.wait([f"volary/ready/{other}" for other in range(size)])  # nobody knocks before all ears are filtered
+    options = kind._Options()
+    options._devices = [device]
+    options._timeout = timeout
+    group = kind(store, rank, size, options)
+    _close(own)
+    _meshes.append(_mesh(store, rank, members))
+    return group
+
+
+def _close(own: list[int]) -> None:
+    closed = [ears.close(descriptor) for descriptor in own]
+    if not closed or not all(closed):
+        reason = ears.why_not() or "gloo's listening socket was not found: it stays open to newcomers"
+        _log.warning("%s", reason)
+
+
+def _mesh(store: Store, rank: int, members: Sequence[_Member]) -> set[int]:
+    """The inodes of the connections that members have made; who else has connected to this rank's ears is cut off."""
+    own, known = set(members[rank].ears), {ear for member in members for ear in member.ears}
+    begun = {inode: pair for inode, pair in _connections().items() if pair[1] in known - own}
+    store.set(f"volary/connections/{rank}", json.encode(list(begun.values())).decode())
+    told = [json.decode(store.get(f"volary/connections/{other}"), type=list[_Pair]) for other in range(len(members))]
+    expected = {(there, here) for pairs in told for here, there in pairs if there in own}
+    accepted = {inode: pair for inode, pair in _connections().items() if pair[0] in own}
+    if not expected <= set(accepted.values()):
+        _log.warning("addresses are translated between the machines: who else may have connected to gloo is not known")
+        return {*begun, *accepted}
+    strangers = {inode for inode, pair in accepted.items() if pair not in expected}
+    if strangers:
+        _log.warning("%d connections that no rank has made were cut off from gloo's port", _shut_down(strangers))
+    return {*begun, *accepted} - strangers
+
+
+def _connections() -> dict[int, _Pair]:
+    """This process's connections, by inode: the end here, and the end there."""
+    pairs = ((inode, ears.ends(descriptor)) for inode, descriptor in ears.sockets().items())
+    return {inode: (pair[0], pair[1]) for inode, pair in pairs if len(pair) == 2}
+
+
+def _shut_down(inodes: set[int]) -> int:
+    """How many of these connections there still were."""
+    found = 0
+    for inode, descriptor in ears.sockets().items():
+        if inode in inodes:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as twin:
+                twin.shutdown(socket.SHUT_RDWR)
+                found += 1
+    return found
+
+
+class _Member(Struct):
+    """What a rank tells the others of its ears."""
+
+    ears: list[_End]
+    addresses: list[str]  # all of its machine: a connection may start from another one than its ear is bound to
+
+
+def _introduce(store: Store, rank: int, size: int, listening: list[int]) -> list[_Member]:
+    import psutil  # type: ignore[import-untyped]
+
+    entries = [entry for entries in psutil.net_if_addrs().values() for entry in entries]
+    addresses = {entry.address for entry in entries if entry.family == socket.AF_INET} | {_address}
+    own = json.encode(_Member([ears.ends(descriptor)[0] for descriptor in listening], sorted(addresses)))
+    store.set(f"volary/member/{rank}", own.decode())  # torch declares text here
+    return [json.decode(store.get(f"volary/member/{other}"), type=_Member) for other in range(size)]

@@ -1,0 +1,1 @@
+"""Memory that the processes of one machine share."""

@@ -1,0 +1,1 @@
+"""Which ranks share what, and what links carry."""

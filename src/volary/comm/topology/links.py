@@ -1,0 +1,58 @@
+"""From one rank to another: tensors between two ranks of a group, counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import distributed
+
+from volary.comm.groups.peers import peers_needed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.distributed import Work
+
+    from volary.comm.groups.group import Group
+
+
+class Transfer:
+    """A tensor on its way."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def wait(self) -> None:
+        """Return when it has left, or has come. Raises PeerLost if the peer went away."""
+        with peers_needed():
+            self._work.wait()
+
+
+class Links:
+    """This rank's links to all others of a group, whose ranks all are. Used from one thread.
+
+    A receive that is posted before its data comes is twice as fast: otherwise each message costs a round trip behind
+    what is under way. sent_bytes and received_bytes: payload since the start.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self.group, self.rank, self.size = group, group.rank, group.size
+        self.sent_bytes = self.received_bytes = 0
+
+    def send(self, values: Tensor, to: int, tag: int = 0) -> Transfer:
+        """Begin to send contiguous `values`, which must not change until it is waited for."""
+        self.sent_bytes += values.numel() * values.element_size()
+        with peers_needed():
+            work = distributed.isend(values, group=self.group.process_group, tag=tag, group_dst=to)
+        return Transfer(_underway(work))
+
+    def receive(self, values: Tensor, source: int, tag: int = 0) -> Transfer:
+        """Begin to receive into contiguous `values`; of one source and tag in the order in which they were sent."""
+        self.received_bytes += values.numel() * values.element_size()
+        with peers_needed():
+            work = distributed.irecv(values, group=self.group.process_group, tag=tag, group_src=source)
+        return Transfer(_underway(work))
+
+
+def _underway(work: Work | None) -> Work:
+    assert work is not None, "this rank is not in the group"
+    return work

@@ -1,0 +1,41 @@
+"""Periodic averaging (Zinkevich et al., NIPS 2010; SparkNet, Moritz et al., ICLR 2016): workers agree now and then.
+
+With a period of one step and plain SGD it equals `bsp`, to rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from volary.consistency._base import Action, Consistency, Push
+from volary.errors import SettingError
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSgd(Consistency):
+    """Each worker updates its own copy, and every period all copies become their mean, weighted by samples."""
+
+    period: int | None = field(default=None, metadata={"instead_of": "seconds"})  # steps between means (default 8)
+    seconds: float | None = field(default=None, metadata={"instead_of": "period"})  # about so long, instead of period
+
+    def __post_init__(self) -> None:
+        if self.period is not None and self.seconds is not None:
+            raise SettingError("period and seconds are both given; accepted: one of them")
+        if self.period is None and self.seconds is None:
+            object.__setattr__(self, "period", 8)
+        if self.period is not None and self.period < 1:
+            raise SettingError(f"period is {self.period}; accepted: a whole number of steps, 1 or more")
+        if self.seconds is not None and self.seconds <= 0:
+            raise SettingError(f"seconds is {self.seconds:g}; accepted: above 0")
+
+    def at(self, number: int, step_s: float) -> Action:
+        """An update of its own; after the last step of a period, what it has changed leaves."""
+        return Action(updates=True, push=Push.DIFFERENCE if number + 1 >= self._steps(step_s) else Push.NOTHING)
+
+    def _steps(self, step_s: float) -> float:
+        if self.seconds is None:
+            return self.period or 1
+        return self.seconds / step_s - 0.5 if step_s else 1  # the first period shows how long steps take
+
+
+CONSISTENCY = LocalSgd

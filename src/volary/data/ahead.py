@@ -1,0 +1,44 @@
+"""Batches that are being made, in the order in which they will be fetched: memory, and what became of each sample."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from volary.data.decoding._base import Array
+
+
+@dataclass(eq=False)
+class Made:
+    """A batch. out (n, ...): row i is sample indices[i], unless problems has an i. left: rows that are not done."""
+
+    indices: list[int]
+    epoch: int
+    out: Array
+    left: int
+    problems: dict[int, Exception] = field(default_factory=dict)
+    wanted: bool = True  # nobody will fetch it otherwise
+    lent: bool = False  # whoever fetched it has the memory
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def finish(self, rows: int) -> None:
+        """So many more rows are done."""
+        with self.changed:
+            self.left -= rows
+            if not self.left:
+                self.changed.notify_all()
+
+    def wait(self, at_most_s: float) -> bool:
+        """Wait until another row is done, or all are. False: nothing happened for so long."""
+        with self.changed:
+            return self.changed.wait_for(lambda: not self.left, at_most_s)
+
+    def rows_of(self, indices: Sequence[int], epoch: int) -> list[int] | None:
+        """The rows of these samples, all of which are in the batch; else None."""
+        if epoch != self.epoch:
+            return None
+        if indices == self.indices:
+            return list(range(len(self.indices)))
+        places = {index: row for row, index in enumerate(self.indices)}
+        return [places[index] for index in indices] if all(index in places for index in indices) else None

@@ -1,0 +1,99 @@
+"""Image files to arrays (height, width, channels) of uint8: JPEG by libjpeg-turbo, all else by Pillow."""
+
+from __future__ import annotations
+
+import io
+import threading
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import simplejpeg  # type: ignore[import-untyped]
+from PIL import Image
+
+from volary.data.decoding._base import Array
+from volary.data.records._base import Bytes, refuse_large
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
+PIXELS_LIMIT = 64 * 2**20  # of one image: 8192 x 8192; its header says how many there are
+ACCEPTED = "class folders of image files (" + ", ".join(sorted(SUFFIXES)) + ")"
+
+
+@dataclass(frozen=True, eq=False)
+class ImageDecoder:
+    """channels: 3 colour, 1 grey. side: in pixels, to which images are resized; None keeps the size."""
+
+    channels: int
+    side: int | None
+    _scratch: threading.local = field(default_factory=threading.local)
+    kind: ClassVar[str] = "an image"
+
+    def __call__(self, record: Bytes, out: Array | None = None) -> Array:
+        """Decode one image."""
+        if bytes(record[:2]) != b"\xff\xd8":
+            return self._by_pillow(record)
+        if out is not None and self.side is None:
+            pixels = self._in_place(record, out)
+            if pixels is not None:
+                return pixels
+        try:
+            height, width, colours, _ = simplejpeg.decode_jpeg_header(record)
+        except ValueError:  # damaged, or in a way that libjpeg-turbo's simple interface does not know
+            return self._by_pillow(record)
+        refuse_large(width * height, PIXELS_LIMIT, f"pixels ({width}x{height})")
+        if colours not in ("YCbCr", "RGB", "Gray"):  # for printers
+            return self._by_pillow(record)
+        if self._fits(height, width):
+            return self._jpeg(record, None)
+        # memory that is at hand: fresh memory costs a page fault every 4 kB
+        return self._resized(_image(self._jpeg(record, self._memory(height * width * self.channels))))
+
+    def other(self, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
+        """Sizes in pixels."""
+        return (
+            f"is {shape[1]}x{shape[0]} pixels, the first image {first[1]}x{first[0]}; "
+            "accepted: one size, or the setting `size`"
+        )
+
+    def _fits(self, height: int, width: int) -> bool:
+        return self.side in (None, height) and self.side in (None, width)
+
+    def _jpeg(self, record: Bytes, memory: Array | None) -> Array:
+        pixels: Array = simplejpeg.decode_jpeg(
+            record, colorspace="RGB" if self.channels == 3 else "GRAY", buffer=memory, strict=True
+        )
+        return pixels
+
+    def _in_place(self, record: Bytes, out: Array) -> Array | None:
+        """The image in `out`; None if it may have another size. Saves reading the header twice."""
+        try:
+            pixels = self._jpeg(record, out)
+        except ValueError:
+            return None
+        return out if pixels.shape == out.shape else None
+
+    def _memory(self, size: int) -> Array:
+        memory: Array | None = getattr(self._scratch, "memory", None)
+        if memory is None or len(memory) < size:
+            memory = self._scratch.memory = np.empty(size, dtype=np.uint8)
+        return memory[:size]
+
+    def _by_pillow(self, record: Bytes) -> Array:
+        with Image.open(io.BytesIO(record)) as image:
+            refuse_large(image.width * image.height, PIXELS_LIMIT, f"pixels ({image.width}x{image.height})")
+            return self._resized(image.convert("RGB" if self.channels == 3 else "L"))
+
+    def fitted(self, pixels: Array) -> Array:
+        """Pixels (height, width, 1 or 3) that are decoded already, in our channels and size."""
+        if pixels.shape[2] == self.channels and self._fits(*pixels.shape[:2]):
+            return pixels
+        return self._resized(_image(pixels).convert("RGB" if self.channels == 3 else "L"))
+
+    def _resized(self, image: Image.Image) -> Array:
+        if self.side is not None and image.size != (self.side, self.side):
+            image = image.resize((self.side, self.side), Image.Resampling.BILINEAR)
+        return np.asarray(image).reshape(image.height, image.width, self.channels)
+
+
+def _image(pixels: Array) -> Image.Image:
+    return Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])

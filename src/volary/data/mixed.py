@@ -1,0 +1,97 @@
+"""Samples of several sources as one data set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from volary.data._base import Samples
+from volary.data.order import seeded
+from volary.data.stored import fetch
+from volary.errors import CorruptSample, DataError
+
+
+class MixedSamples:
+    """Of each part so many samples an epoch. One that has more goes on in the next epoch, one that has less repeats.
+
+    In the passes through a part its samples come in an order of their own, so that an epoch which has some of them has
+    no particular ones.
+    """
+
+    block = 1
+
+    def __init__(self, parts: Sequence[Samples], counts: Sequence[int], name: str) -> None:
+        first = parts[0]
+        for number, part in enumerate(parts):
+            if part.input_shape != first.input_shape or part.input_dtype != first.input_dtype:
+                raise DataError(
+                    f"{name}: source {number} has inputs {part.input_shape} {part.input_dtype}, source 0 "
+                    f"{first.input_shape} {first.input_dtype}; accepted: sources of one shape and type"
+                )
+        self._parts, self._counts = parts, counts
+        self._ends = torch.tensor(counts).cumsum(0)
+        known = [part.classes for part in parts if part.classes is not None]
+        self.classes = max(known) if len(known) == len(parts) else None
+        self.input_shape, self.input_dtype = first.input_shape, first.input_dtype
+
+    def __len__(self) -> int:
+        return sum(self._counts)
+
+    @property
+    def scale(self) -> None:
+        """Parts may have their own."""
+
+    def take(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
+        """As `fetch`."""
+        return self.fetch(indices, epoch)
+
+    def prefetch(self, indices: Tensor, epoch: int) -> bool:
+        """Parts that are stored make their share of a batch when it is fetched."""
+        return False
+
+    def fetch(self, indices: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
+        """Each part's share of these samples, put together in their order."""
+        owners = torch.bucketize(indices, self._ends, right=True)
+        rows, pieces = [], []
+        for number in sorted(set(owners.tolist())) or [0]:
+            mine = (owners == number).nonzero().view(-1)
+            rows.append(mine)
+            pieces.append(self._of(number, indices[mine], epoch))
+        place = torch.cat(rows).argsort()
+        inputs, targets = (torch.cat(parts)[place] for parts in zip(*pieces, strict=True))
+        return inputs, targets
+
+    def _of(self, number: int, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
+        part, start = self._parts[number], int(self._ends[number]) - self._counts[number]
+        wanted = self._rows(number, indices - start, epoch)
+        try:
+            return fetch(part, wanted, epoch)
+        except CorruptSample as problem:
+            if problem.index is not None:
+                problem.index = int(indices[wanted == problem.index][0])
+            raise
+
+    def _rows(self, number: int, places: Tensor, epoch: int) -> Tensor:
+        """Which samples of a part are at these places of its share of the epoch."""
+        length, count = len(self._parts[number]), self._counts[number]
+        if count == length:
+            return places
+        at = places + epoch * count
+        found = at.clone()
+        for one in sorted(set((at // length).tolist())):
+            inside = at // length == one
+            found[inside] = torch.randperm(length, generator=seeded("mix", number, one))[at[inside] % length]
+        return found
+
+
+def together(parts: Sequence[Samples], name: str) -> MixedSamples:
+    """All samples of all parts, one part after the other."""
+    return MixedSamples(parts, [len(part) for part in parts], name)
+
+
+def weighted(parts: Sequence[Samples], weights: Sequence[float], name: str) -> MixedSamples:
+    """As many samples as the parts have together, of each its weight's share; at least 1."""
+    total, whole = sum(len(part) for part in parts), sum(weights)
+    return MixedSamples(parts, [max(1, round(total * weight / whole)) for weight in weights], name)

@@ -1,0 +1,265 @@
+"""Samples in storage: read and decoded by threads, ahead of those who fetch them, into batches.
+
+A batch is one array that threads fill piece by piece, so that all cores make the first batch, too. Whoever decoded
+what, a batch has its samples in the order that was asked for. `AHEAD` batches are made ahead, and up to `MEMORY_BYTES`
+of them if batches are sometimes ready in time and sometimes not; while the consumer is slower, nothing grows.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from volary.data.ahead import Made
+from volary.data.decoding._base import Array, Decoder
+from volary.data.readers import Readers
+from volary.data.records._base import Records
+from volary.data.threads import Threads
+from volary.data.transforming import Varied
+from volary.errors import CorruptSample, DataError
+
+AHEAD = 3  # batches, to begin with: the one that is fetched next, and two more
+MEMORY_BYTES = 128 * 2**20  # of the batches that are made ahead, beyond those
+STUCK_S = 300.0  # without a single sample of a batch: storage does not answer
+_PIECES = 4  # of a batch, a thread
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Images (n, height, width, channels) uint8 become (n, channels, height, width) float32, value * scale + shift."""
+
+    scale: float | Tensor
+    shift: float | Tensor
+
+    def shape(self, sample: tuple[int, ...]) -> tuple[int, ...]:
+        """Of a sample afterwards."""
+        height, width, channels = sample
+        return channels, height, width
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        """Always new memory, in the order of its dimensions."""
+        planes = batch.permute(0, 3, 1, 2)
+        # in one go: twice as fast as channels first and values then
+        values = torch.empty(planes.shape).copy_(planes).mul_(self.scale)
+        return values if isinstance(self.shift, float) and self.shift == 0.0 else values.add_(self.shift)
+
+
+class Pipeline:
+    """Samples of `records`, decoded. All have the shape of the first that can be read.
+
+    targets (n, ...): of the samples. scale: what becomes of a batch of images in the end; None leaves it as it was
+    decoded. vary: what becomes of a decoded sample in an epoch. cache_bytes: decoded samples are kept if all of them
+    fit into so much.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        targets: Tensor,
+        classes: int | None,
+        decode: Decoder,
+        scale: Scale | None,
+        *,
+        vary: Varied | None = None,
+        cache_bytes: int = 0,
+    ) -> None:
+        self.classes = classes
+        self.records, self.targets, self.decode, self.scale, self._vary = records, targets, decode, scale, vary
+        self._readers = Readers(records)
+        with self._readers.watching():
+            first = self._first()
+        made = vary(first, 0, 0) if vary else first
+        self._shape, self._dtype = made.shape, made.dtype
+        fits = first.nbytes * len(records) <= cache_bytes
+        # memory that is never written is never taken: a cache costs what was decoded so far
+        self._cache = np.empty((len(records), *first.shape), first.dtype) if fits else None
+        self._cached = np.zeros(len(records), dtype=np.bool_)
+        self._cores = torch.get_num_threads()
+        self._threads = Threads(self._cores, "decode")
+        self._newest: Made | None = None
+        self._ahead: deque[Made] = deque()
+        self._depth, self._was_ready = AHEAD, False
+        self._spare: list[Array] = []
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def block(self) -> int:
+        """Of the records."""
+        return self.records.block
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of the first sample that can be read."""
+        return self.scale.shape(self._shape) if self.scale else self._shape
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """float32 with a scale, else the decoder's."""
+        return torch.float32 if self.scale else torch.from_numpy(np.empty(0, self._dtype)).dtype
+
+    def prefetch(self, indices: Tensor, epoch: int) -> bool:
+        """Begin to decode a batch, unless enough of them are on their way, or all of it is at hand."""
+        numbers = indices.tolist()
+        if self._newest is not None:
+            self._release(self._newest)
+            self._newest = None
+        if len(self._ahead) >= self._depth or (self._vary is None and self._all_cached(numbers)):
+            return False
+        self._ahead.append(self._begin(numbers, epoch))
+        return True
+
+    def fetch(self, indices: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
+        """Inputs and targets (n, ...) of these samples. Raises CorruptSample, and DataError if storage is stuck."""
+        inputs, targets = self.take(indices, epoch)
+        return self.scale(inputs) if self.scale else inputs, targets
+
+    def take(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
+        """The same, as they were decoded."""
+        targets, numbers = self.targets.index_select(0, indices), indices.tolist()
+        if self._cache is not None and self._vary is None and self._all_cached(numbers):
+            return torch.from_numpy(self._cache).index_select(0, indices), targets
+        made, rows = self._made(numbers, epoch)
+        self._wait(made)
+        for row in rows:
+            if row in made.problems:
+                raise made.problems[row]
+        return self._lent(made) if numbers == made.indices else torch.from_numpy(made.out[rows]), targets
+
+    def _lent(self, made: Made) -> Tensor:
+        """The batch itself; its memory is used again once nobody has it any more."""
+        if made.lent:
+            return torch.from_numpy(made.out.copy())
+        made.lent = True
+        view = made.out.view()
+        weakref.finalize(view, _give_back, self._spare, made.out)
+        return torch.from_numpy(view)
+
+    def _first(self) -> Array:
+        """The first sample that can be read, whose shape all have. Raises CorruptSample if there is none."""
+        for index in range(len(self.records)):
+            try:
+                return self._read(index, None)
+            except CorruptSample:
+                if index == len(self.records) - 1:
+                    raise
+        raise AssertionError("there is one")
+
+    def _all_cached(self, numbers: Sequence[int]) -> bool:
+        return self._cache is not None and bool(self._cached[numbers].all())
+
+    def _made(self, numbers: list[int], epoch: int) -> tuple[Made, list[int]]:
+        """The batch that has these samples, and their rows in it: the newest, one that is made ahead, or a new one."""
+        if self._newest is not None:
+            rows = self._newest.rows_of(numbers, epoch)  # again, without those that could not be read
+            if rows is not None:
+                return self._newest, rows
+            self._release(self._newest)
+            self._newest = None
+        while self._ahead:
+            self._newest = self._ahead.popleft()
+            rows = self._newest.rows_of(numbers, epoch)
+            if rows is not None:
+                self._adapt(self._newest)
+                return self._newest, rows
+            self._release(self._newest)
+        self._newest = self._begin(numbers, epoch)
+        return self._newest, list(range(len(numbers)))
+
+    def _adapt(self, made: Made) -> None:
+        """Make more ahead if batches are sometimes ready and sometimes not: then a longer queue evens that out."""
+        ready = not made.left
+        if self._was_ready and not ready and self._depth * made.out.nbytes < MEMORY_BYTES:
+            self._depth += 1
+        self._was_ready = ready
+
+    def _begin(self, numbers: list[int], epoch: int) -> Made:
+        made = Made(numbers, epoch, self._memory(len(numbers)), len(numbers))
+        size = max(1, -(-len(numbers) // (_PIECES * self._cores)))
+        starts = range(0, len(numbers), size)
+        self._readers.expect(numbers if self._cache is None else [n for n in numbers if not self._cached[n]])
+        self._threads.submit(partial(self._fill, made, range(len(numbers))[start : start + size]) for start in starts)
+        return made
+
+    def _fill(self, made: Made, rows: range) -> None:
+        with self._readers.watching():
+            for row in rows:
+                if not made.wanted:
+                    return
+                try:
+                    self._put(made.indices[row], made.epoch, made.out[row])
+                except Exception as problem:  # is raised where the batch is fetched
+                    made.problems[row] = problem
+        made.finish(len(rows))
+
+    def _put(self, index: int, epoch: int, out: Array) -> None:
+        """Make the sample in `out`."""
+        sample = self._decoded(index, None if self._vary else out)
+        if self._vary:
+            try:
+                sample = self._vary(sample, epoch, index)
+            except Exception as problem:  # the user's code may raise anything
+                problem.add_note(f"while {self.records.name(index)} was transformed")
+                raise
+        if sample.shape != out.shape:
+            raise DataError(f"{self.records.name(index)}: {self.decode.other(sample.shape, out.shape)}")
+        if sample is not out:
+            out[...] = sample
+
+    def _decoded(self, index: int, out: Array | None) -> Array:
+        """The sample, from the cache if it is there."""
+        if self._cache is not None and self._cached[index]:
+            kept: Array = self._cache[index]
+            kept.flags.writeable = False  # of this view: a transform of the user's might
+            return kept
+        sample = self._read(index, out)
+        if self._cache is not None and sample.shape == self._cache.shape[1:]:
+            self._cache[index] = sample
+            self._cached[index] = True
+        return sample
+
+    def _read(self, index: int, out: Array | None) -> Array:
+        name = self.records.name
+        try:
+            return self.decode(self.records.read(index), out)
+        except DataError as problem:
+            raise DataError(f"{name(index)}: {problem}") from problem
+        except Exception as problem:  # decoders of foreign bytes raise whatever they like
+            corrupt = CorruptSample(f"{name(index)}: not {self.decode.kind} that can be decoded ({problem})")
+            corrupt.index = index
+            raise corrupt from problem
+
+    def _wait(self, made: Made) -> None:
+        left = made.left
+        while not made.wait(STUCK_S):
+            if made.left == left:
+                name = self.records.name(made.indices[0])
+                raise DataError(f"{name}: storage gave none of the samples of a batch for {STUCK_S:g} s")
+            left = made.left
+
+    def _memory(self, rows: int) -> Array:
+        """Memory of an earlier batch, if there is some: fresh memory costs a page fault every 4 kB."""
+        while self._spare:
+            memory = self._spare.pop()
+            if len(memory) == rows:
+                return memory
+        return np.empty((rows, *self._shape), self._dtype)
+
+    def _release(self, made: Made) -> None:
+        """Its memory may be used again, unless threads still write there."""
+        made.wanted = False
+        if not made.left and not made.lent:
+            _give_back(self._spare, made.out)
+
+
+def _give_back(spare: list[Array], memory: Array) -> None:
+    if len(spare) < AHEAD:
+        spare.append(memory)

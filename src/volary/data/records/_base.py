@@ -1,0 +1,45 @@
+"""What a kind of storage promises: records of bytes, read by index from any thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+Bytes = bytes | bytearray | memoryview
+FILE_LIMIT_BYTES = 256 * 2**20  # of one sample
+
+
+class Records(Protocol):
+    """Records of bytes, one a sample. They are numbered as they are stored: neighbours are read quickest together."""
+
+    @property
+    def block(self) -> int:
+        """How many neighbours should be read together; at least 1."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def name(self, index: int) -> str:
+        """What to call a record in a message: its path."""
+        ...
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """These, in ascending order, are read soon: have the kernel bring them. May wait for the disk, never raises."""
+        ...
+
+    def read(self, index: int) -> Bytes:
+        """The record's bytes. Raises OSError, or ValueError for more than FILE_LIMIT_BYTES."""
+        ...
+
+
+def refuse_large(count: int, most: int, what: str) -> None:
+    """Raise ValueError if something has more than is read at all."""
+    if count > most:
+        raise ValueError(f"it has {count} {what}, and at most {most} are read")
+
+
+def will_need(file: int, start: int, length: int) -> None:
+    """Tell the kernel to read this part of an open file ahead, where it can be told."""
+    if hasattr(os, "posix_fadvise"):  # not on macOS
+        os.posix_fadvise(file, start, length, os.POSIX_FADV_WILLNEED)

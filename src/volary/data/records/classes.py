@@ -1,0 +1,65 @@
+"""Records in class folders, listed from a folder or a tar."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from numpy.typing import NDArray
+
+from volary.data.archive import Archive
+from volary.data.records._base import Records
+from volary.data.records.files import Files
+from volary.data.records.members import TarMembers
+from volary.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class InClasses:
+    """Records by class and name. folders: the classes' names, sorted. labels (n,) int64: the folder of each record."""
+
+    records: Records
+    folders: list[str]
+    labels: NDArray[np.int64]
+
+    def numbered_as(self, training: InClasses, path: Path) -> NDArray[np.int64]:
+        """The labels, by the number that each class has in the training part, which is at `path`."""
+        numbers = {folder: number for number, folder in enumerate(training.folders)}
+        for label, folder in enumerate(self.folders):
+            if folder not in numbers:
+                first = self.records.name(int(np.argmax(self.labels == label)))
+                raise DataError(f"{first}: class {folder!r} is not in {path}")
+        return np.array([numbers[folder] for folder in self.folders], dtype=np.int64)[self.labels]
+
+
+def list_classes(path: Path, suffixes: frozenset[str], accepted: str) -> InClasses:
+    """The files with these endings in the class folders of a folder or a tar. Raises DataError if there are none."""
+    records, folders = _of_folder(path, suffixes) if path.is_dir() else _of_archive(path, suffixes)
+    if not folders:
+        raise DataError(f"{path}: empty: no such file found; accepted: {accepted}")
+    names, labels = np.unique(np.array(folders), return_inverse=True)
+    return InClasses(records, names.tolist(), labels.astype(np.int64))
+
+
+def _of_folder(path: Path, suffixes: frozenset[str]) -> tuple[Records, list[str]]:
+    names: list[str] = []
+    folders: list[str] = []
+    for folder in sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and entry.name[0] != "."):
+        with os.scandir(path / folder) as entries:  # says which are files without asking for each
+            files = sorted(entry.name for entry in entries if _wanted(entry.name, suffixes) and entry.is_file())
+        names += [f"{folder}/{name}" for name in files]
+        folders += [folder] * len(files)
+    return Files(path, names), folders
+
+
+def _of_archive(path: Path, suffixes: frozenset[str]) -> tuple[Records, list[str]]:
+    archive = Archive.open(path)
+    members = [m for m in archive.members if len(m.name.parts) > 1 and _wanted(m.name.name, suffixes)]
+    members.sort(key=lambda member: (member.name.parts[-2], str(member.name)))
+    return TarMembers([archive], [(0, member) for member in members]), [member.name.parts[-2] for member in members]
+
+
+def _wanted(name: str, suffixes: frozenset[str]) -> bool:
+    return not name.startswith(".") and PurePosixPath(name).suffix.lower() in suffixes

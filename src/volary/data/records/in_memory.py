@@ -1,0 +1,31 @@
+"""Records that are at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from volary.data.records._base import Bytes
+
+
+class InHand:
+    """Anything that gives bytes by index. where: what to call it in a message."""
+
+    block = 1
+
+    def __init__(self, records: Sequence[Bytes] | Callable[[int], Bytes], count: int, where: str) -> None:
+        self._read = records if callable(records) else records.__getitem__
+        self._count, self._where = count, where
+
+    def __len__(self) -> int:
+        return self._count
+
+    def name(self, index: int) -> str:
+        """Where it is, and its number."""
+        return f"{self._where}: row {index}"
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """They are there."""
+
+    def read(self, index: int) -> Bytes:
+        """The record."""
+        return self._read(index)

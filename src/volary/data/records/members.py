@@ -1,0 +1,41 @@
+"""Members of tars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from volary.data.archive import Archive, ArchiveMember
+from volary.data.records._base import FILE_LIMIT_BYTES, refuse_large
+from volary.data.records.names import Names
+
+
+class TarMembers:
+    """Files in tars, read in place. members: which of each tar, in the order of the records."""
+
+    block = 64  # they lie one after the other
+
+    def __init__(self, archives: Sequence[Archive], members: Sequence[tuple[int, ArchiveMember]]) -> None:
+        """members: the number of the archive that each is in, and the member."""
+        self._archives = archives
+        self._in = np.array([archive for archive, _ in members], dtype=np.int32)
+        self._names = Names(str(member.name) for _, member in members)
+        self._offsets = np.array([member.offset for _, member in members], dtype=np.int64)
+        self._sizes = np.array([member.size for _, member in members], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def name(self, index: int) -> str:
+        """The tar's path and, behind a colon, the member's."""
+        return f"{self._archives[int(self._in[index])].path}:{self._names[index]}"
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """Nothing: tars are mapped, and the kernel reads on where members follow one another."""
+
+    def read(self, index: int) -> bytes:
+        """The member's bytes."""
+        size = int(self._sizes[index])
+        refuse_large(size, FILE_LIMIT_BYTES, "bytes")
+        return self._archives[int(self._in[index])].read(int(self._offsets[index]), size)

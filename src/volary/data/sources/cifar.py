@@ -1,0 +1,84 @@
+"""CIFAR-10 and CIFAR-100 in their binary version (Krizhevsky 2009): a label byte or two, and 3,072 bytes of pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from volary.data.files import existing_folder
+from volary.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from volary.data._base import Split
+    from volary.data.memory import InMemory
+
+_PIXELS = 3 * 32 * 32
+_FILES = {"train": ("data_batch_*.bin", "train.bin"), "test": ("test_batch.bin", "test.bin")}  # CIFAR-10, CIFAR-100
+_ACCEPTED = "data_batch_1.bin to data_batch_5.bin and test_batch.bin (CIFAR-10), or train.bin and test.bin (CIFAR-100)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cifar:
+    """Images (3, 32, 32) in float32: (value / 255 - mean) / std. Kept in memory as uint8."""
+
+    folder: Path  # holds data_batch_*.bin and test_batch.bin, or train.bin and test.bin
+    coarse: bool = False  # CIFAR-100: the 20 coarse classes instead of the 100 fine ones
+    mean: tuple[float, ...] = (0.0,)  # taken off each value (0 to 1): one number, or one per channel
+    std: tuple[float, ...] = (1.0,)  # divides after that: one number, or one per channel
+
+    def __post_init__(self) -> None:
+        if not self.folder:
+            raise SettingError(f"folder is empty; accepted: a folder with {_ACCEPTED}")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, 3):
+                raise SettingError(f"{name} has {len(values)} numbers; accepted: 1, or one per channel")
+        if min(self.std) <= 0:
+            raise SettingError(f"std is {self.std}; accepted: above 0")
+
+    def check(self) -> None:
+        """Look whether the files exist and have whole records."""
+        self.count("train"), self.count("test")
+
+    def count(self, split: Split) -> int:
+        """As the lengths of the files say."""
+        files, record = self._files(split)
+        for file in files:
+            if not file.stat().st_size or file.stat().st_size % record:
+                raise DataError(
+                    f"{file}: {file.stat().st_size} bytes; accepted: a multiple of {record}, one or more whole records"
+                )
+        return sum(file.stat().st_size for file in files) // record
+
+    def open(self, split: Split) -> InMemory:
+        """Read all files of the part."""
+        import numpy as np
+        import torch
+
+        from volary.data.memory import InMemory
+
+        self.count(split)
+        files, record = self._files(split)
+        rows = np.concatenate([np.fromfile(file, dtype=np.uint8).reshape(-1, record) for file in files])
+        fine = record - _PIXELS - 1
+        labels = rows[:, 0 if self.coarse else fine]
+        classes = 10 if not fine else 20 if self.coarse else 100
+        if int(labels.max()) >= classes:
+            raise DataError(f"{files[0].parent}: has the label {labels.max()}; accepted: 0 to {classes - 1}")
+        mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
+        pixels = torch.from_numpy(np.ascontiguousarray(rows[:, -_PIXELS:])).view(-1, 3, 32, 32)
+        return InMemory(pixels, torch.from_numpy(labels.astype(np.int64)), classes, 1 / (255 * std), -mean / std)
+
+    def _files(self, split: Split) -> tuple[list[Path], int]:
+        """The part's files, and the bytes of a record."""
+        folder = existing_folder(Path(self.folder), f"a folder with {_ACCEPTED}")
+        ten, hundred = (sorted(folder.glob(pattern)) for pattern in _FILES[split])
+        if ten and not self.coarse:
+            return ten, 1 + _PIXELS
+        if hundred:
+            return hundred, 2 + _PIXELS
+        missing = _FILES[split][1] if self.coarse else " nor ".join(_FILES[split])
+        raise DataError(f"{folder}: has no {missing}; accepted: {_ACCEPTED}")
+
+
+SOURCE = Cifar

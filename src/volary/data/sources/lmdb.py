@@ -1,0 +1,75 @@
+"""LMDB databases of Caffe's Datum. Needs the extra `lmdb`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from volary.data.files import existing_file
+from volary.data.picture_settings import PictureSettings
+from volary.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from volary.data._base import Split
+    from volary.data.pipeline import Pipeline
+    from volary.data.records.lmdb import LmdbRecords
+
+_ACCEPTED = "an LMDB database of Caffe's Datum: a folder with data.mdb, or the file"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lmdb(PictureSettings):
+    """Images (channels, height, width) in float32, in the order of the keys."""
+
+    train: Path  # the database of the training part: a folder with data.mdb, or the file itself
+    test: Path  # the database of the validation data, likewise
+    bgr: bool = True  # whether colours that are not encoded are stored as blue, green, red, as Caffe's tools do it
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("train", "test"):
+            if not getattr(self, name):
+                raise SettingError(f"{name} is empty; accepted: {_ACCEPTED}")
+
+    def check(self) -> None:
+        """Look whether the files exist."""
+        for split in ("train", "test"):
+            self._path(split)
+
+    def count(self, split: Split) -> None:
+        """Unknown without LMDB."""
+
+    def open(self, split: Split) -> Pipeline:
+        """Read the keys and labels. Raises DataError for a value that is no Datum."""
+        import torch
+
+        from volary.data.decoding.datum import DatumDecoder
+        from volary.data.decoding.images import ImageDecoder
+
+        values, labels = self._labels(split)
+        training = labels if split == "train" else self._labels("train")[1]
+        classes = max(training) + 1
+        if max(labels) >= classes:
+            raise DataError(f"{getattr(self, split)}: has the label {max(labels)}; accepted: 0 to {classes - 1}")
+        decoder = DatumDecoder(ImageDecoder(self.channels, self.size), self.bgr)
+        return self.decoded(values, torch.tensor(labels), classes, split, decoder)
+
+    def _labels(self, split: Split) -> tuple[LmdbRecords, list[int]]:
+        from volary.data.decoding.datum import parsed
+        from volary.data.records.lmdb import LmdbRecords
+
+        path = self._path(split)
+        values = LmdbRecords(path)
+        labels = values.each(lambda value: parsed(value).label)
+        if not labels:
+            raise DataError(f"{path}: empty: it has no key; accepted: {_ACCEPTED}")
+        return values, labels
+
+    def _path(self, split: Split) -> Path:
+        path = Path(getattr(self, split))
+        existing_file(path / "data.mdb" if path.is_dir() else path, _ACCEPTED)
+        return path
+
+
+SOURCE = Lmdb

@@ -1,0 +1,49 @@
+"""Several sources as one, each with its share of an epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from volary.errors import SettingError
+from volary.session.reading.choice import Choice
+
+if TYPE_CHECKING:
+    from volary.data._base import Split
+    from volary.data.mixed import MixedSamples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix:
+    """What the sources give, which must have one shape. Validation data is all of theirs, one after the other."""
+
+    sources: tuple[Annotated[Any, Choice("volary.data.sources")], ...]  # one or more, each with its settings
+    weights: tuple[float, ...] = ()  # shares of an epoch, one a source; none: by their numbers of samples
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise SettingError("sources is empty; accepted: one or more sources")
+        if self.weights and len(self.weights) != len(self.sources):
+            raise SettingError(f"weights has {len(self.weights)} numbers; accepted: {len(self.sources)}, one a source")
+        if self.weights and min(self.weights) <= 0:
+            raise SettingError(f"weights has {min(self.weights):g}; accepted: above 0")
+
+    def check(self) -> None:
+        """As each of the sources."""
+        for source in self.sources:
+            source.check()
+
+    def count(self, split: Split) -> None:
+        """Unknown before all are opened."""
+
+    def open(self, split: Split) -> MixedSamples:
+        """Open all sources."""
+        from volary.data.mixed import together, weighted
+
+        parts = [source.open(split) for source in self.sources]
+        if split == "test" or not self.weights:
+            return together(parts, "mix")
+        return weighted(parts, self.weights, "mix")
+
+
+SOURCE = Mix

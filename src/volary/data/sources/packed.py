@@ -1,0 +1,53 @@
+"""Images in shards that `volary data pack` wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from volary.data.files import existing_file, existing_folder
+from volary.data.picture_settings import PictureSettings
+from volary.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from volary.data._base import Split
+    from volary.data.pipeline import Pipeline
+
+_ACCEPTED = "what `volary data pack SESSION FOLDER` wrote"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedShards(PictureSettings):
+    """Images (channels, height, width) in float32, in the order in which they were packed."""
+
+    folder: Path  # holds the parts `train` and `test`, as `volary data pack` wrote them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.folder:
+            raise SettingError(f"folder is empty; accepted: {_ACCEPTED}")
+
+    def check(self) -> None:
+        """Look whether both parts have an index."""
+        for split in ("train", "test"):
+            folder = existing_folder(Path(self.folder) / split, _ACCEPTED)
+            existing_file(folder / "index.npz", f"{_ACCEPTED}: if it was stopped, the same command finishes it")
+
+    def count(self, split: Split) -> None:
+        """Unknown before the index is read."""
+
+    def open(self, split: Split) -> Pipeline:
+        """Read the index. Raises DataError for a shard that is missing or has another length."""
+        import torch
+
+        from volary.data.records.packed import Index, Packed
+
+        packed = Packed(Path(self.folder) / split)
+        training = packed.index if split == "train" else Index.read(Path(self.folder) / "train" / "index.npz")
+        if packed.index.classes > training.classes:
+            raise DataError(f"{self.folder}: test has {packed.index.classes} classes, train {training.classes}")
+        return self.decoded(packed, torch.from_numpy(packed.index.labels), training.classes, split)
+
+
+SOURCE = PackedShards

@@ -1,0 +1,118 @@
+"""Parquet and Arrow files: a column of encoded images, or columns of numbers. Needs the extra `parquet`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from volary.data.extras import needed
+from volary.data.files import existing_file
+from volary.data.picture_settings import PictureSettings
+from volary.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from volary.data._base import Samples, Split
+
+_SUFFIXES = (".parquet", ".arrow", ".feather")
+_ACCEPTED = "a file or a folder of files (" + ", ".join(_SUFFIXES) + ")"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetTable(PictureSettings):
+    """Images as `images` gives them, or numbers (columns,) in float32. What is encoded stays so in memory."""
+
+    train: Path  # the training part: a file, or a folder of files in the order of their names
+    test: Path  # the validation data, likewise
+    inputs: tuple[str, ...] = ("image",)  # one column of encoded images (or of {bytes, path}), or columns of numbers
+    target: str = "label"  # the column to predict: classes as numbers or names
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.inputs or not self.target:
+            raise SettingError(f"inputs is {self.inputs} and target {self.target!r}; accepted: names of columns")
+
+    def check(self) -> None:
+        """Look whether the files exist and start as they should."""
+        for split in ("train", "test"):
+            for path in self._files(split):
+                with path.open("rb") as file:
+                    if file.read(4) not in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff"):
+                        raise DataError(f"{path}: is neither Parquet nor Arrow; accepted: {_ACCEPTED}")
+
+    def count(self, split: Split) -> None:
+        """Unknown before the files are opened."""
+
+    def open(self, split: Split) -> Samples:
+        """Read the columns. Raises DataError if one is missing or of a type that cannot be used."""
+        import numpy as np
+        import torch
+
+        from volary.data.labels import Labels
+        from volary.data.memory import InMemory
+        from volary.data.records.in_memory import InHand
+
+        table = self._table(split)
+        said = [str(label) for label in self._table("train", (self.target,)).column(self.target).to_pylist()]
+        texts = [str(label) for label in table.column(self.target).to_pylist()]
+        labels, where = Labels(said, str(self.train)), str(getattr(self, split))
+        targets = torch.from_numpy(labels.numbered(texts, where))
+        first = table.column(self.inputs[0])
+        if (encoded := _encoded(first)) is not None:
+            records = InHand(lambda index: memoryview(encoded[index].as_buffer()), len(table), where)
+            return self.decoded(records, targets, labels.count, split)
+        try:
+            columns = [np.asarray(table.column(name).to_numpy(), dtype=np.float32) for name in self.inputs]
+        except (TypeError, ValueError) as problem:
+            raise DataError(f"{where}: {problem}; accepted: columns of numbers, or one of encoded images") from problem
+        return InMemory(torch.from_numpy(np.stack(columns, axis=1)), targets, labels.count)
+
+    def _table(self, split: Split, columns: tuple[str, ...] = ()) -> Any:
+        arrow = needed("pyarrow", "parquet")
+        wanted = list(dict.fromkeys(columns or (*self.inputs, self.target)))
+        tables = []
+        for path in self._files(split):
+            try:
+                tables.append(_read(path, wanted))
+            except (arrow.ArrowException, OSError) as problem:
+                raise DataError(f"{path}: cannot be read ({problem}); accepted: {_ACCEPTED}") from problem
+            if missing := [name for name in wanted if name not in tables[-1].column_names]:
+                raise DataError(f"{path}: has no column {missing[0]!r}")
+        table = arrow.concat_tables(tables).select(wanted)
+        if not len(table):
+            raise DataError(f"{getattr(self, split)}: empty: no row; accepted: at least one")
+        return table
+
+    def _files(self, split: Split) -> list[Path]:
+        path = Path(getattr(self, split))
+        if not path.is_dir():
+            return [existing_file(path, _ACCEPTED)]
+        if found := sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES):
+            return found
+        raise DataError(f"{path}: has no {', '.join(_SUFFIXES)}; accepted: {_ACCEPTED}")
+
+
+def _read(path: Path, columns: list[str]) -> Any:
+    if path.suffix == ".parquet":
+        parquet = needed("pyarrow.parquet", "parquet")
+        there = parquet.read_schema(path).names
+        return parquet.read_table(path, columns=[name for name in columns if name in there])
+    arrow = needed("pyarrow", "parquet")
+    mapped = arrow.memory_map(str(path))
+    try:
+        return arrow.ipc.open_file(mapped).read_all()
+    except arrow.ArrowInvalid:  # a stream, as Hugging Face's data sets write them
+        mapped.seek(0)
+        return arrow.ipc.open_stream(mapped).read_all()
+
+
+def _encoded(column: Any) -> Any:
+    """The column of bytes, which may be in a column of {bytes, path}; None if it is of something else."""
+    arrow = needed("pyarrow", "parquet")
+    if arrow.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
+        column = needed("pyarrow.compute", "parquet").struct_field(column, "bytes")
+    binary = arrow.types.is_binary(column.type) or arrow.types.is_large_binary(column.type)
+    return column if binary else None
+
+
+SOURCE = ParquetTable

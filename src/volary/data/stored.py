@@ -1,0 +1,43 @@
+"""Samples that are read from storage and decoded: what is wanted next can be told ahead. Others have neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from volary.data._base import Samples
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@runtime_checkable
+class Stored(Samples, Protocol):
+    """Samples that take time to read, with something random in them perhaps."""
+
+    @property
+    def block(self) -> int:
+        """How many neighbours storage reads together; the order of an epoch keeps them near one another."""
+        ...
+
+    @property
+    def scale(self) -> Callable[[Tensor], Tensor] | None:
+        """What makes inputs of what `take` gives, on any device; None: they are inputs already."""
+        ...
+
+    def take(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
+        """As `fetch`, but inputs as they were decoded: bytes of images, a quarter of what their values take."""
+        ...
+
+    def fetch(self, indices: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
+        """As of all samples; the epoch and a sample's index decide what is random in it."""
+        ...
+
+    def prefetch(self, indices: Tensor, epoch: int) -> bool:
+        """Begin to read what will be fetched after all that was told before. False: no room, it was told in vain."""
+        ...
+
+
+def fetch(samples: Samples, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of any samples, as `Samples.fetch` gives them, in this epoch."""
+    return samples.fetch(indices, epoch) if isinstance(samples, Stored) else samples.fetch(indices)

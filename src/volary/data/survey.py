@@ -1,0 +1,107 @@
+"""What is in a data set: every sample is decoded once, those that cannot be are named."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from volary.data.decoding._base import Array, Decoder
+from volary.data.decoding.datum import DatumDecoder
+from volary.data.decoding.images import ImageDecoder
+from volary.data.pipeline import Pipeline
+from volary.data.reading import each
+from volary.data.records.packed import Packed
+from volary.data.transforming import Prepared
+
+
+@dataclass
+class Survey:
+    """Of the samples that can be decoded: counts, sizes, and the values' mean and standard deviation per channel.
+
+    damaged: name to reason. shapes: (height, width) of images, else the whole shape. Values are of 0 to 1 if they are
+    bytes.
+    """
+
+    samples: int = 0
+    record_bytes: list[int] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
+    shapes: Counter[tuple[int, ...]] = field(default_factory=Counter)
+    classes: Counter[int] = field(default_factory=Counter)
+    values: int = 0  # of a channel
+    sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+
+    @property
+    def mean(self) -> list[float]:
+        """Per channel."""
+        return list(map(float, self.sums / max(1, self.values)))
+
+    @property
+    def std(self) -> list[float]:
+        """Per channel, over all values."""
+        mean = self.sums / max(1, self.values)
+        return list(map(float, np.sqrt(np.maximum(0, self.squares / max(1, self.values) - mean**2))))
+
+
+@dataclass(frozen=True)
+class _One:
+    """A sample: its size in bytes, and either why it is damaged, or its shape and sums."""
+
+    size: int
+    reason: str = ""
+    shape: tuple[int, ...] = ()
+    values: int = 0
+    sums: NDArray[np.float64] | float = 0.0
+    squares: NDArray[np.float64] | float = 0.0
+
+
+def survey(samples: Pipeline, told: Callable[[int], None], *, values: bool) -> Survey:
+    """Decode every sample in its own size. told: of each. values: whether to add up the values, too."""
+    found, decode = Survey(samples=len(samples)), _in_own_size(samples.decode)
+
+    def look(index: int) -> _One:
+        record, size = samples.records, 0
+        try:
+            content = record.read(index)
+            size = len(content)
+            if isinstance(record, Packed):
+                record.refuse_changed(index, content)
+            array = decode(content)
+        except Exception as problem:  # decoders of foreign bytes raise whatever they like
+            return _One(size, str(problem) or type(problem).__name__)
+        return _added_up(array, size) if values else _One(size, shape=array.shape)
+
+    for index, one in enumerate(each(look, range(len(samples)), torch.get_num_threads())):
+        found.record_bytes.append(one.size)
+        if one.reason:
+            found.damaged[samples.records.name(index)] = one.reason
+        else:
+            found.shapes[one.shape[:2] if len(one.shape) == 3 and one.shape[2] in (1, 3) else one.shape] += 1
+            found.classes[int(samples.targets[index])] += 1
+            found.values += one.values
+            found.sums, found.squares = found.sums + one.sums, found.squares + one.squares
+        told(1)
+    return found
+
+
+def _in_own_size(decoder: Decoder) -> Decoder:
+    """The same decoder, resizing nothing."""
+    if isinstance(decoder, Prepared):
+        return _in_own_size(decoder.decoder)
+    if isinstance(decoder, ImageDecoder):
+        return ImageDecoder(decoder.channels, None)
+    if isinstance(decoder, DatumDecoder):
+        return DatumDecoder(ImageDecoder(decoder.image.channels, None), decoder.bgr)
+    return decoder
+
+
+def _added_up(array: Array, size: int) -> _One:
+    of_bytes = array.dtype == np.uint8
+    rows = array.reshape(-1, array.shape[-1] if of_bytes else 1)
+    rows = rows.astype(np.float64) / (255 if of_bytes else 1)
+    return _One(size, shape=array.shape, values=len(rows), sums=rows.sum(0), squares=(rows**2).sum(0))

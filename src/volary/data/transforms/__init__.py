@@ -1,0 +1,5 @@
+"""What is done to each image before it is trained with: one file per transform. Guide: docs/data.md"""
+
+from volary.plugins import Room
+
+ROOM = Room(__name__, "TRANSFORM", protocol="volary.data.transforms._base:Transform")

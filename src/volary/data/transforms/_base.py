@@ -1,0 +1,39 @@
+"""What a transform promises: settings that need no NumPy, and one sample in, one out, from any thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+    from PIL.Image import Image
+
+    from volary.data.decoding._base import Array
+
+
+class Transform(Protocol):
+    """Settings of a transform: a frozen dataclass."""
+
+    varies: ClassVar[bool]  # whether it is another one in each epoch; what comes before the first such one is cached
+
+    def __call__(self, image: Array, random: Generator) -> Array:
+        """An image (height, width, channels) of uint8, or another one; the given one stays as it is.
+
+        random: decides what is random, the same for a sample in an epoch whoever makes it. Raises DataError for an
+        image that it cannot be done to.
+        """
+        ...
+
+
+def as_pillow(image: Array) -> Image:
+    """The pixels as Pillow has them."""
+    from PIL import Image
+
+    return Image.fromarray(image if image.shape[2] == 3 else image[:, :, 0])
+
+
+def as_array(image: Image) -> Array:
+    """And back."""
+    import numpy as np
+
+    return np.asarray(image).reshape(image.height, image.width, -1)

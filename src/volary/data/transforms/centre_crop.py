@@ -1,0 +1,36 @@
+"""The square in the middle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from volary.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from volary.data.decoding._base import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentreCrop:
+    """Images that are smaller are refused."""
+
+    size: int = 224  # pixels of a side
+    varies: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise SettingError(f"size is {self.size}; accepted: 1 or more")
+
+    def __call__(self, image: Array, random: Generator) -> Array:
+        """Cut it out."""
+        height, width = image.shape[:2]
+        if min(height, width) < self.size:
+            raise DataError(f"is {width}x{height} pixels; accepted by centre_crop: at least {self.size}x{self.size}")
+        top, left = (height - self.size) // 2, (width - self.size) // 2
+        return image[top : top + self.size, left : left + self.size]
+
+
+TRANSFORM = CentreCrop

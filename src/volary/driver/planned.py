@@ -1,0 +1,34 @@
+"""What a run of a session would start, without starting it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from volary.driver.servers.served import are_colocated, launch_of_servers
+from volary.driver.start import check, launch_of_workers, stem
+from volary.engine._base import Engine
+from volary.run.directory import RunDirectory
+from volary.run.launch.meeting import Meeting
+from volary.session.spec import Session
+
+
+def planned(session: Session) -> list[tuple[str, str]]:
+    """For each launch what it is for, and the command line: the launcher's, or that of each process.
+
+    A run's number and its server's port and life are not known before it begins. Raises BadInput as `start` does.
+    """
+    check(session)
+    engine: Engine = session.engine
+    directory = RunDirectory(Path(session.run.folder) / (session.run.name or stem(session)))
+    meeting, strategy = Meeting(engine.host(), 0, 0, ""), session.strategy
+    launches = [launch_of_workers(directory, session, meeting)]
+    if strategy.exchange.served and not are_colocated(strategy):
+        launches.insert(0, launch_of_servers(directory, strategy, meeting))
+    found = []
+    for launch in launches:
+        command = engine.command(launch)
+        often = f", run {launch.count} times" if launch.count > 1 and command == launch.command else ""
+        many = f"{launch.count} {launch.role}{'s' * (launch.count > 1)}{often}"
+        found.append((f"{many}; the driver listens on {meeting.host}", shlex.join(command)))
+    return found

@@ -1,0 +1,82 @@
+"""A new life of a run that has ended, with its settings or some of them changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+from volary.driver.ending import Ending, Watcher
+from volary.driver.start import check, drive, session_of
+from volary.errors import BadInput, RunError
+from volary.run.checkpoints import Checkpoints
+from volary.run.database.broken import set_broken_aside
+from volary.run.database.journal import Journal
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
+from volary.run.disk import Disk, replace_file
+from volary.session.changing import SettingChange, changes, planned_steps, refuse
+from volary.session.spec import Session
+
+_LENGTH = ("train.epochs", "train.steps", "evaluate.patience")  # one of which makes a finished run longer
+
+
+def resume(directory: RunDirectory, watcher: Watcher, overrides: Sequence[str] = (), *, anew: bool = False) -> Ending:
+    """Resume a run from its newest whole checkpoint. Raises RunError if it is being written, or is finished.
+
+    overrides: `a.b.c=value`; each change is an event of the run, and stays in its session file. Raises SessionError for
+    one that cannot be made. A finished run is resumed if it becomes longer. Input that the workers refuse leaves the
+    run as it was. anew: begin at step 0, as no checkpoint is whole; refused if one is.
+    """
+    before = session_of(directory)
+    session = Session.read(directory.session, overrides) if overrides else before
+    found = changes(before, session)
+    with directory.lock() as lock:
+        set_broken_aside(directory)
+        with RunReader(directory) as reader:
+            info = reader.info()
+        refuse(found, has_checkpoint=bool(Checkpoints(directory.checkpoints).steps()))
+        if info.get("state") == "finished":
+            _refuse_finished(directory, info, session, found)
+        warnings = check(session)
+        if anew:
+            _set_damaged_aside(directory)
+        if not found:
+            return drive(directory, lock, session, watcher, warnings)
+        text = directory.session.read_bytes()
+        _write(directory, session.to_yaml().encode())
+        try:
+            return drive(directory, lock, session, watcher, warnings, found)
+        except BadInput:
+            _write(directory, text)
+            with closing(Journal(directory.database)) as journal:
+                journal.continue_life()
+                journal.note(**{key: info.get(key, "") for key in ("state", "message", "error")})
+                journal.event("unchanged", settings=[change.setting for change in found])
+            raise
+
+
+def _refuse_finished(
+    directory: RunDirectory, info: dict[str, str], session: Session, found: list[SettingChange]
+) -> None:
+    done = int(info.get("steps_done") or info.get("steps_planned") or 0)
+    how = f"to train longer: volary resume {directory.argument} train.epochs=N, or train.steps=N"
+    if not any(change.setting in _LENGTH for change in found):
+        raise RunError(f"{directory.path} is finished, after {done} steps; {how}")
+    per_epoch = int(info.get("steps_per_epoch", 0))
+    if per_epoch and (planned := planned_steps(session, per_epoch)) <= done:
+        raise RunError(f"{directory.path} is finished after {done} steps, and would have {planned}; {how}")
+
+
+def _set_damaged_aside(directory: RunDirectory) -> None:
+    checkpoints = Checkpoints(directory.checkpoints)
+    whole, _ = checkpoints.newest_whole()
+    if whole is not None:
+        raise RunError(f"{directory.path}: its checkpoint of step {whole.step} is whole; resume it without --anew")
+    checkpoints.set_aside_after(0)
+
+
+def _write(directory: RunDirectory, text: bytes) -> None:
+    try:
+        replace_file(Disk(), directory.session, text)
+    except OSError as error:
+        raise RunError(f"{directory.session}: cannot be written: {error.strerror}") from None

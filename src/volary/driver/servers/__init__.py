@@ -1,0 +1,1 @@
+"""Runs with parameter servers, and who may join them."""

@@ -1,0 +1,57 @@
+"""Who may join a run that is under way: `volary join` asks here for places, then starts workers that take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import msgspec
+
+from volary.comm.control.errors import BadMessage
+from volary.comm.control.service import CLOSE
+from volary.driver.watching.watch import FailureDetector
+
+MOST_AT_ONCE = 1024
+
+
+class JoinRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """workers: how many places are asked for."""
+
+    workers: Annotated[int, msgspec.Meta(ge=1, le=MOST_AT_ONCE)]
+
+
+class JoinService:
+    """The service "door" of a run's server (see volary.comm.control.service).
+
+    why_closed: a sentence why nobody can join (any more), or an empty one. expect: told the rank of each who is let in.
+    """
+
+    def __init__(self, watch: FailureDetector, why_closed: Callable[[], str], expect: Callable[[int], None]) -> None:
+        self._watch, self._why_closed, self._expect = watch, why_closed, expect
+
+    def opened(self, peer: int, hello: dict[str, Any], now: float) -> Iterator[tuple[int, Any]]:
+        """Somebody asks for places: it hears their ranks, or why there are none."""
+        try:
+            wish = msgspec.convert(hello, JoinRequest)
+        except msgspec.ValidationError as error:
+            raise BadMessage(str(error)) from None
+        if reason := self._why_closed():
+            yield peer, {"refused": reason}
+        else:
+            ranks = [self._watch.expect() for _ in range(wish.workers)]
+            for rank in ranks:
+                self._expect(rank)
+            yield peer, {"ranks": ranks}
+        yield peer, CLOSE
+
+    def received(self, peer: int, message: Any, now: float) -> Iterator[tuple[int, Any]]:
+        """All has been said with the hello."""
+        raise BadMessage("the door takes no messages")
+
+    def closed(self, peer: int, now: float) -> Iterator[tuple[int, Any]]:
+        """Places that were given wait for their workers as long as the first ones do."""
+        yield from ()
+
+    def tick(self, now: float) -> Iterator[tuple[int, Any]]:
+        """Nothing is due."""
+        yield from ()

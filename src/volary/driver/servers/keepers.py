@@ -1,0 +1,144 @@
+"""Who keeps the parameters of a run beside its workers, as the driver sees them: nobody, or servers (served.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from volary.comm.control.service import Replies, Service
+
+if TYPE_CHECKING:
+    from volary.run.launch.meeting import Meeting
+
+
+@dataclass(frozen=True)
+class ServerFailure:
+    """What became of a server for which the run cannot go on. lines: for the user, what it was first. log: its own."""
+
+    lines: list[str]
+    log: Path
+
+
+class ServerGroup(Protocol):
+    """Starts with the run, is looked at while it goes on, ends with it.
+
+    elastic: the run goes on without a worker that is lost, and others may join it. services: what the run's server
+    carries for them.
+    """
+
+    elastic: bool
+
+    @property
+    def services(self) -> Mapping[str, Service]:
+        """By name."""
+        ...
+
+    def start(self, meeting: Meeting) -> None:
+        """The run's server listens; the workers are started next."""
+        ...
+
+    def expect(self, rank: int) -> None:
+        """A worker is let into the run, and starts. In the thread of the run's server."""
+        ...
+
+    def without(self, rank: int, reason: str, now: float) -> Replies:
+        """A worker is given up, and the run goes on. In the thread of the run's server."""
+        ...
+
+    def left(self, rank: int, now: float) -> Replies:
+        """A worker has left by itself, perhaps before it had begun. In that thread."""
+        ...
+
+    def finish(self, now: float) -> Replies | None:
+        """Bring the run to an end after the current work; None: the workers are asked themselves. In that thread."""
+        ...
+
+    def look(self) -> None:
+        """See what has become of them; called about ten times a second."""
+        ...
+
+    @property
+    def failure(self) -> str:
+        """Why the run cannot go on; empty while it can."""
+        ...
+
+    @property
+    def refusal(self) -> str:
+        """What one of them said that would not begin, as the user can mend it; empty if none did."""
+        ...
+
+    @property
+    def outcome(self) -> Literal["finished", "stopped"] | None:
+        """How the run has ended, where it is theirs to say; None: it has not, or the workers say it."""
+        ...
+
+    @property
+    def corrupt(self) -> str:
+        """Why the run's data cannot be gone on with, where they count what could not be read; empty if it can."""
+        ...
+
+    @property
+    def unsaved(self) -> str:
+        """Why the last checkpoint of a run that has ended is not there, where they write it; empty if it is."""
+        ...
+
+    def account(self) -> ServerFailure | None:
+        """What to tell of the one for which the run cannot go on; None if there is none."""
+        ...
+
+    @property
+    def ending(self) -> bool:
+        """Whether some of them still have something to write, or have not left."""
+        ...
+
+    def steps(self, told: int) -> int:
+        """Updates done. told: as the workers say that have left a verdict."""
+        ...
+
+    def stop(self) -> None:
+        """End them; returns when nothing is left."""
+        ...
+
+
+class NoServers:
+    """Each worker keeps the parameters itself."""
+
+    elastic = False
+    ending = False
+    failure = refusal = corrupt = unsaved = ""
+    outcome = None
+    services: Mapping[str, Service] = {}
+
+    def start(self, meeting: Meeting) -> None:
+        """Nobody to start."""
+
+    def expect(self, rank: int) -> None:
+        """Never: nobody is let in."""
+
+    def without(self, rank: int, reason: str, now: float) -> Replies:
+        """Never: the run ends with the first worker that is lost."""
+        return ()
+
+    def left(self, rank: int, now: float) -> Replies:
+        """Its goodbye has said it all."""
+        return ()
+
+    def finish(self, now: float) -> Replies | None:
+        """The workers agree on it."""
+        return None
+
+    def look(self) -> None:
+        """Nobody to look at."""
+
+    def account(self) -> ServerFailure | None:
+        """Nobody to tell of."""
+        return None
+
+    def steps(self, told: int) -> int:
+        """As the workers say."""
+        return told
+
+    def stop(self) -> None:
+        """Nobody to end."""

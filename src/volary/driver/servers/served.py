@@ -1,0 +1,233 @@
+"""A run with parameter servers, as its driver sees it: hosts the roster, starts the servers, watches them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from volary.comm.control.service import Replies, Service
+from volary.driver.servers.keepers import ServerFailure
+from volary.driver.servers.keeping import CheckpointDrafts, restored
+from volary.driver.watching.judge import exit_words, indented, tail
+from volary.engine._base import Engine, Exited, Handle, Launch
+from volary.errors import BadInput
+from volary.run.best import not_numbers
+from volary.run.checkpoints import Checkpoints
+from volary.run.database.journal import Journal
+from volary.run.database.tallies import Tally
+from volary.run.directory import RunDirectory
+from volary.run.disk import Disk
+from volary.run.launch.meeting import Meeting, announce
+from volary.server.roster.roster import Roster, RosterSettings
+from volary.session.spec import Session, Strategy
+
+SERVER = [sys.executable, "-m", "volary.serving"]
+NOTE_EVERY_S = 0.25
+TOLD_ELSEWHERE = ("joined", "lost")  # by the watch, which knows more of them
+
+
+class RosterAndServers:
+    """ServerGroup (see `volary.driver.servers.keepers`): the roster and its servers, which `engine` starts."""
+
+    def __init__(self, directory: RunDirectory, session: Session, journal: Journal, engine: Engine) -> None:
+        strategy, checkpoints = session.strategy, Checkpoints(directory.checkpoints)
+        self.elastic = is_elastic(strategy)
+        self._directory, self._strategy, self._journal, self._engine = directory, strategy, journal, engine
+        self._count = strategy.exchange.count(strategy.workers)
+        self._keeping = CheckpointDrafts(checkpoints, session.checkpoint, self._count)
+        found = restored(checkpoints, journal)
+        if found is not None and strategy.codec.feedback:
+            journal.event(
+                "warning", text="what the codec left out of gradients so far is lost: workers begin without it"
+            )
+        self._roster = Roster(terms_of(session), strategy.consistency, self._keeping, self._said, found)
+        self._servers: Handle | None = None  # those beside workers are theirs
+        self._exits: dict[int, Exited] = {}
+        self._reasons: dict[int, str] = {}  # by server, why the roster takes it for lost
+        self._started_at = self._noted_at = 0.0
+        self._noted = self._first = self._roster.steps
+
+    @property
+    def services(self) -> Mapping[str, Service]:
+        """The roster."""
+        return {"roster": self._roster}
+
+    def start(self, meeting: Meeting) -> None:
+        """Start the server processes that do not live beside workers, and let joiners find the run."""
+        self._started_at = time.monotonic()
+        self._journal.note(steps_now=self._roster.steps)
+        if self.elastic:
+            announce(self._directory, meeting)
+        if not are_colocated(self._strategy):
+            self._servers = self._engine.launch(launch_of_servers(self._directory, self._strategy, meeting))
+            self._journal.note(server_pids=json.dumps(list(self._pids.values())))
+
+    def expect(self, rank: int) -> None:
+        """The run goes on for a worker that is starting, too."""
+        self._roster.expect(rank)
+
+    def without(self, rank: int, reason: str, now: float) -> Replies:
+        """What a lost worker had to do goes to others."""
+        return self._roster.lost(rank, reason, now)
+
+    def left(self, rank: int, now: float) -> Replies:
+        """Nobody is to come any more for a place that was given."""
+        return self._roster.left(rank, now)
+
+    def finish(self, now: float) -> Replies:
+        """What is begun is finished, and saved."""
+        return self._roster.finish(now)
+
+    def look(self) -> None:
+        """See whose process has ended, and note how far the run is."""
+        self._exits |= {gone.rank: gone for gone in (self._servers.events() if self._servers else ())}
+        now, steps = time.monotonic(), self._roster.steps
+        if steps != self._noted and now - self._noted_at >= NOTE_EVERY_S:
+            if self._noted == self._first:
+                self._journal.note(counted_from=time.time(), counted_from_step=steps)
+            self._noted, self._noted_at = steps, now
+            self._journal.note(steps_now=steps)
+
+    @property
+    def failure(self) -> str:
+        """Why the run cannot go on; empty while it can."""
+        account = self.account()
+        return self._roster.failure or (account.lines[0] if account else "")
+
+    @property
+    def refusal(self) -> str:
+        """The words of a server that has ended with BadInput, before it came."""
+        for number, gone in self._exits.items():
+            if gone.code == BadInput.exit_code and f"server {number}" in self._roster.awaited:
+                return "\n".join(tail(self._directory.server_log(number)))
+        return ""
+
+    @property
+    def outcome(self) -> Literal["finished", "stopped"] | None:
+        """By the roster."""
+        return self._roster.outcome
+
+    @property
+    def corrupt(self) -> str:
+        """By the roster."""
+        return self._roster.corrupt
+
+    @property
+    def unsaved(self) -> str:
+        """By the roster."""
+        return self._roster.unsaved
+
+    def account(self) -> ServerFailure | None:
+        """What to tell of the server for which the run cannot go on; None if there is none."""
+        number = self._roster.lost_server
+        if number is not None:
+            return self._told(number, f"{self._what_happened(number)}, and nobody else keeps what it kept")
+        missing = [number for number in range(self._count) if f"server {number}" in self._roster.awaited]
+        for number in missing:
+            if number in self._exits:
+                return self._told(number, f"{exit_words(self._exits[number])} before it came")
+        if missing and self._servers and (gone := self._servers.ended()):
+            words = f"{gone.launcher} (process {gone.pid}) {exit_words(gone)} before server {missing[0]} came"
+            return ServerFailure([words, *indented(tail(gone.log))], gone.log)
+        limit_s = self._strategy.startup_timeout_s
+        if missing and time.monotonic() - self._started_at > limit_s:
+            return self._told(missing[0], f"did not come within {limit_s:.0f} s")
+        return None
+
+    @property
+    def ending(self) -> bool:
+        """Whether a server has not left yet."""
+        return not self._roster.failure and bool(self._servers and self._servers.running())
+
+    def steps(self, told: int) -> int:
+        """By the roster: workers count only what they do themselves."""
+        return self._roster.steps
+
+    def stop(self) -> None:
+        """End the processes."""
+        if self._servers:
+            self._servers.stop(0.0)
+        self._journal.note(steps_now=self._roster.steps)
+        Disk().remove(self._directory.meeting)
+
+    @property
+    def _pids(self) -> dict[int, int]:
+        return self._servers.pids() if self._servers else {}
+
+    def _what_happened(self, number: int) -> str:
+        if number in self._exits:
+            return exit_words(self._exits[number])
+        return self._reasons.get(number, "has gone")
+
+    def _told(self, number: int, words: str) -> ServerFailure:
+        log, pid = self._directory.server_log(number), self._pids.get(number)
+        if are_colocated(self._strategy):
+            who = f"beside rank {number}"
+        else:
+            who = f"host {socket.gethostname()}, process {pid}" if pid else "started by the engine's launcher"
+        return ServerFailure(
+            [f"server {number} ({who}) {words}; last step {self._roster.steps}", *indented(tail(log))], log
+        )
+
+    def _said(self, kind: str, rank: int | None, data: dict[str, Any]) -> None:
+        """What the roster tells, into the journal."""
+        if kind == "tallies":
+            self._journal.tally([Tally(*row) for row in data["rows"]])
+            return
+        if kind in TOLD_ELSEWHERE:
+            return
+        step = data.pop("step", None)
+        match kind:
+            case "server_lost":
+                self._reasons[data["server"]] = data["reason"]
+            case "checkpoint":
+                data |= {"step": step} | self._keeping.newest
+            case "evaluated":
+                data = self._evaluated(step, **data)
+        self._journal.event(kind, rank, step, **data)
+
+    def _evaluated(self, step: int, figures: dict[str, float], metric: str, best: bool) -> dict[str, float]:
+        self._journal.metrics(step, figures)
+        if warning := not_numbers(figures):
+            self._journal.event("warning", None, step, text=warning)
+        if best:
+            self._journal.note(best=figures[metric], best_step=step)
+            self._journal.event("best", None, step, metric=metric, value=figures[metric])
+        return figures
+
+
+def are_colocated(strategy: Strategy) -> bool:
+    """Whether workers start the servers, each one beside itself."""
+    return isinstance(strategy.exchange.servers, str)
+
+
+def launch_of_servers(directory: RunDirectory, strategy: Strategy, meeting: Meeting) -> Launch:
+    """All servers of a run, for its engine."""
+    count, workers = strategy.exchange.count(strategy.workers), strategy.workers
+    return Launch(role="server", directory=directory, command=SERVER, count=count, meeting=meeting, beside=workers)
+
+
+def is_elastic(strategy: Strategy) -> bool:
+    """Whether workers may come and go in a run of this strategy."""
+    return bool(strategy.exchange.served and strategy.consistency.elastic)
+
+
+def terms_of(session: Session) -> RosterSettings:
+    """What the roster has to know of a session."""
+    strategy, train = session.strategy, session.train
+    return RosterSettings(
+        workers=strategy.workers,
+        servers=strategy.exchange.count(strategy.workers),
+        replicas=strategy.exchange.replicas,
+        batch_size=session.data.batch_size,
+        steps=lambda per_epoch: train.steps or max(1, round((train.epochs or 0) * per_epoch)),
+        evaluate_every=session.evaluate.every.in_steps,
+        checkpoint_every=session.checkpoint.every.in_steps,
+        patience=session.evaluate.patience,
+        skip_corrupt=session.data.skip_corrupt,
+        keep_best=session.checkpoint.keep_best,
+    )

@@ -1,0 +1,306 @@
+"""From verdicts, exits and silences to one message: who failed first, and why.
+
+The message is stored in the run, so no path is in it. What depends on where the user is (the log, the command that
+resumes) is a note of the error, which is printed below it.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from volary.driver.ending import Ending
+from volary.driver.servers.keepers import NoServers, ServerGroup
+from volary.driver.watching import diverged
+from volary.driver.watching.waiting import left_early, ranks
+from volary.driver.watching.watch import FailureDetector, LostWorker
+from volary.engine._base import Ended, Exited
+from volary.errors import (
+    BadInput,
+    NotFinite,
+    NotSaved,
+    RanksDiffer,
+    ServerLost,
+    VolaryError,
+    WorkerFailed,
+    WorkerLost,
+)
+from volary.errors.raised import shown
+from volary.run.directory import RunDirectory
+from volary.run.resuming import resuming
+from volary.run.verdict import Verdict, read_verdict
+
+_Error = TypeVar("_Error", bound=VolaryError)
+
+TAIL_LINES = 28
+_BY_CODE: dict[int, type[VolaryError]] = {
+    kind.exit_code: kind for kind in (BadInput, RanksDiffer, NotFinite, NotSaved, WorkerFailed, WorkerLost)
+}
+
+
+def read_verdicts(directory: RunDirectory, watch: FailureDetector, life: int) -> dict[int, Verdict]:
+    """What each worker said of its own end; those that said nothing are absent.
+
+    The file is the truth, and the goodbye stands in for one that a full disk did not take.
+    """
+    found = {rank: read_verdict(directory.verdicts, rank, life) or seen.goodbye for rank, seen in watch.workers.items()}
+    return {rank: verdict for rank, verdict in found.items() if verdict is not None}
+
+
+def judge(
+    directory: RunDirectory,
+    watch: FailureDetector,
+    exits: Sequence[Exited],
+    verdicts: Mapping[int, Verdict],
+    keepers: ServerGroup | None = None,
+    *,
+    launcher: Ended | None = None,
+    worker_first: bool = False,
+) -> Ending:
+    """How the run ended. Raises the error that the command should end with, its message to be printed last.
+
+    exits: of workers that ended before the driver stopped any. The verdict decides, not the exit code: none means lost.
+    launcher: how that of the workers ended, if it did by itself. worker_first: a worker was given up while all servers
+    were there: what became of them is a consequence.
+    """
+    keepers = keepers or NoServers()
+    own = [verdict for verdict in verdicts.values() if watch.is_cause(verdict)]
+    step = keepers.steps(max((verdict.step for verdict in verdicts.values()), default=0))
+    if own:
+        raise _own_error(directory, watch, own, verdicts, step)
+    if keepers.corrupt:
+        raise noted(WorkerFailed(keepers.corrupt), directory, fixed_first=True)
+    if keepers.refusal:
+        raise BadInput(keepers.refusal)
+    if not worker_first and (account := keepers.account()):
+        also = [lost for lost in watch.lost if lost.rank not in verdicts]
+        words = [f"  rank {lost.rank} {_what_happened(lost, exits, verdicts)}" for lost in also]
+        raise noted(ServerLost("\n".join([*account.lines, *words])), directory, account.log)
+    if keepers.unsaved:
+        raise noted(NotSaved(keepers.unsaved), directory)
+    if keepers.elastic:
+        return _of_elastic(directory, watch, exits, verdicts, keepers)
+    if launcher is not None and (told := _with_launcher(watch, launcher, verdicts)):
+        raise noted(WorkerLost(told), directory, launcher.log)
+    if alone := [verdict for verdict in verdicts.values() if verdict.outcome == "stopped" and verdict.reason]:
+        raise noted(WorkerLost(_without_driver(alone[0])), directory)
+    if (left := _left_early(watch, exits, verdicts)) is not None:
+        raise noted(RanksDiffer(_who_left(watch, left)), directory, directory.log(left.rank))
+    lost = _lost(watch, exits, verdicts)
+    if lost is not None:
+        message = _lost_message(directory, watch, lost, exits, verdicts)
+        raise noted(WorkerLost(message), directory, directory.log(lost.rank))
+    broken = [v for v in verdicts.values() if v.outcome == "peer_lost"]
+    if broken or len(verdicts) < watch.world_size:
+        reason = broken[0].reason if broken else "not every worker left a verdict"
+        raise noted(WorkerLost(reason), directory)
+    if all(verdict.outcome == "finished" for verdict in verdicts.values()):
+        return Ending(directory, "finished", step)
+    return _stopped(directory, step)
+
+
+def _with_launcher(watch: FailureDetector, launcher: Ended, verdicts: Mapping[int, Verdict]) -> str:
+    """What to tell if it is the launcher that ended the run: it was killed, or it started nobody."""
+    who = f"{launcher.launcher} (host {socket.gethostname()}, process {launcher.pid}) {exit_words(launcher)}"
+    unfinished = [rank for rank in watch.workers if rank not in verdicts or verdicts[rank].outcome != "finished"]
+    if launcher.signal is not None and unfinished:
+        step = max(worker.step for worker in watch.workers.values())
+        return f"{who}, and its workers ended with it; last step {step}"
+    absent = [worker for worker in watch.workers.values() if not worker.pid and worker.rank not in verdicts]
+    if not absent:
+        return ""
+    return "\n".join([f"{who} before {ranks(absent)} joined the run", *indented(tail(launcher.log, TAIL_LINES))])
+
+
+def _of_elastic(
+    directory: RunDirectory,
+    watch: FailureDetector,
+    exits: Sequence[Exited],
+    verdicts: Mapping[int, Verdict],
+    keepers: ServerGroup,
+) -> Ending:
+    """How an elastic run ended, whoever of its workers saw that. Raises WorkerLost if it ended for the lack of them."""
+    step = keepers.steps(max((verdict.step for verdict in verdicts.values()), default=0))
+    if keepers.outcome == "finished":
+        return Ending(directory, "finished", step)
+    if keepers.outcome == "stopped":
+        return _stopped(directory, step)
+    if not watch.lost:
+        raise noted(WorkerLost("all workers have left the run"), directory)
+    last = watch.lost[-1]
+    message = f"no worker is left\n{_lost_message(directory, watch, last, exits, verdicts)}"
+    raise noted(WorkerLost(message), directory, directory.log(last.rank))
+
+
+def _stopped(directory: RunDirectory, step: int) -> Ending:
+    return Ending(directory, "stopped", step, f"stopped after step {step}")
+
+
+def _without_driver(first: Verdict) -> str:
+    """What became of workers that did without this process, as it was stopped or could not be reached."""
+    who = f"rank {first.rank} (host {first.host}, process {first.pid})"
+    return f"{who} ended after step {first.step}: {first.reason}\n  the others ended with it"
+
+
+def _own_error(
+    directory: RunDirectory, watch: FailureDetector, own: list[Verdict], verdicts: Mapping[int, Verdict], steps: int
+) -> VolaryError:
+    """The error of the first rank whose own code failed; equal ones are counted, others are named."""
+    first = min(own, key=lambda verdict: (verdict.step, not verdict.place, verdict.rank))
+    kind = _BY_CODE.get(first.exit_code, WorkerFailed)
+    if not first.frames:
+        # an error of ours is a whole sentence, and the same on every rank that found it
+        # a sample in the middle of the data may be the first that cannot be used: something was begun
+        if kind is BadInput and steps:
+            return noted(WorkerFailed(f"{first.reason}\n{_where(first)}"), directory, fixed_first=True)
+        if kind is NotFinite and first.step and "at step" not in first.reason:  # a gradient that no codec can encode
+            return noted(kind(f"{first.reason}\n{_where(first)}"), directory)
+        # one that was found before the first step leaves nothing to resume
+        return noted(kind(first.reason), directory) if first.step or kind is NotFinite else kind(first.reason)
+    same = [v for v in own if v is not first and v.reason == first.reason]
+    lines = [
+        str(error_of(first)),
+        *([f"  {len(same)} other rank{'s' * (len(same) > 1)} ended with the same error"] if same else []),
+        *(f"  rank {v.rank} failed too: {v.reason}" for v in own if v is not first and v not in same),
+        *_consequences(watch, verdicts, {first.rank}),
+    ]
+    log = directory.log(first.rank)
+    return noted(kind("\n".join(lines)), directory, log, "whole traceback" if first.place else "log", fixed_first=True)
+
+
+def error_of(verdict: Verdict) -> VolaryError:
+    """A worker's own error, with the user's frames if it came out of their code; nothing of the others."""
+    kind = _BY_CODE.get(verdict.exit_code, WorkerFailed)
+    return kind("\n".join([verdict.reason, _where(verdict), *indented(verdict.frames[-TAIL_LINES:])]))
+
+
+def _where(verdict: Verdict) -> str:
+    return f"  rank {verdict.rank} (host {verdict.host}) at step {verdict.step + 1}, in {verdict.phase}"
+
+
+def _lost(watch: FailureDetector, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]) -> LostWorker | None:
+    """The first worker that went without a word."""
+    for lost in watch.lost:
+        if lost.rank not in verdicts or verdicts[lost.rank].outcome == "peer_lost":
+            return lost
+    for gone in exits:
+        if gone.rank not in verdicts:
+            return LostWorker(gone.rank, "died", "died")
+    return None
+
+
+def _left_early(watch: FailureDetector, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]) -> LostWorker | None:
+    """The first worker that has left the user's loop while others waited for it there, if nobody was lost before."""
+    if watch.lost and watch.lost[0].kind == "left":
+        return watch.lost[0]
+    finished = [verdict for verdict in verdicts.values() if verdict.outcome == "finished"]
+    broken = [watch.workers[v.rank] for v in verdicts.values() if v.outcome == "peer_lost"]
+    if not watch.rules.own_loop or not finished or _lost(watch, exits, verdicts) is not None:
+        return None
+    first = min(finished, key=lambda verdict: verdict.step)
+    waiting = [worker for worker in broken if verdicts[worker.rank].step >= first.step]
+    return LostWorker(first.rank, "left", left_early(first.step, waiting)) if waiting else None
+
+
+def _who_left(watch: FailureDetector, lost: LostWorker) -> str:
+    worker = watch.workers[lost.rank]
+    return f"rank {lost.rank} (host {worker.host}, process {worker.pid}) {lost.sentence}"
+
+
+def _lost_message(
+    directory: RunDirectory,
+    watch: FailureDetector,
+    lost: LostWorker,
+    exits: Sequence[Exited],
+    verdicts: Mapping[int, Verdict],
+) -> str:
+    worker = watch.workers[lost.rank]
+    who = f"host {worker.host}, process {worker.pid}" if worker.pid else f"host {socket.gethostname()}"
+    where = f"last step {worker.step}, in {worker.phase} by its last beat" if worker.pid else "before it joined the run"
+    others = [more for more in watch.lost if more.rank != lost.rank]
+    # one that died with the first is a consequence, unless the run went on without it
+    also = [more for more in others if more.kind != "died" or watch.workers[more.rank].dismissed]
+    # the stack of a standstill that ended well, or of the start, is no evidence of anything else
+    stack = worker.stack if lost.kind == "stuck" else ""
+    told = stack.splitlines()[-TAIL_LINES:] or tail(directory.log(lost.rank))
+    lines = [
+        f"rank {lost.rank} ({who}) {_what_happened(lost, exits, verdicts)}; {where}",
+        *indented(told),
+        *(f"  rank {more.rank} {more.sentence}" for more in also),
+        *_consequences(watch, verdicts, {lost.rank, *(more.rank for more in also)}),
+    ]
+    return "\n".join(lines)
+
+
+def _what_happened(lost: LostWorker, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]) -> str:
+    if lost.kind != "died":
+        return lost.sentence
+    if lost.rank in verdicts:
+        return f"ended: {verdicts[lost.rank].reason}"
+    gone = next((gone for gone in exits if gone.rank == lost.rank), None)
+    if gone is None:
+        return lost.sentence
+    return exit_words(gone) + (" and left no verdict" if gone.signal is None else "")
+
+
+def exit_words(gone: Exited | Ended) -> str:
+    """What a process ended by, without its name."""
+    if gone.signal is None:
+        return f"exited with status {gone.code}"
+    starved = isinstance(gone, Exited) and gone.out_of_memory
+    return f"was killed by {_signal_name(gone.signal)}{', out of memory' if starved else ''}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name here
+        return f"signal {number}"
+
+
+def _consequences(watch: FailureDetector, verdicts: Mapping[int, Verdict], causes: set[int]) -> list[str]:
+    """One line for the ranks that went down with the first: they lost their peer, or were ended before they saw it."""
+    own = {rank for rank, verdict in verdicts.items() if verdict.outcome != "peer_lost"}
+    ranks = [str(rank) for rank in watch.workers if rank not in causes | own]
+    return [f"  rank {', '.join(ranks)} ended because of it"] if ranks else []
+
+
+def indented(lines: Sequence[str]) -> list[str]:
+    """What others said, inside a message."""
+    return [f"  | {line}" for line in lines]
+
+
+def tail(log: Path, most: int = 8) -> list[str]:
+    """The last lines that a process printed."""
+    try:
+        return log.read_text(errors="replace").splitlines()[-most:]
+    except OSError:
+        return []
+
+
+def with_log(error: _Error, log: Path, called: str = "log") -> _Error:
+    """The error, and below it where to read more, if that is here."""
+    if log.exists():
+        error.add_note(f"{called}: {shown(str(log))}")
+    return error
+
+
+def noted(
+    error: _Error, directory: RunDirectory, log: Path | None = None, called: str = "log", *, fixed_first: bool = False
+) -> _Error:
+    """The error, and below it where to read more and how to resume.
+
+    log: of whom the message is about; a launcher keeps the output of workers that it started. fixed_first: what
+    happened will happen again, until the user has changed something.
+    """
+    if log is not None:
+        with_log(error, log, called)
+    if isinstance(error, NotFinite):
+        for line in diverged.advice(directory, str(error)):
+            error.add_note(line)
+    elif how := resuming(directory):
+        error.add_note(f"once that is fixed, {how}" if fixed_first else how)
+    return error

@@ -1,0 +1,162 @@
+"""What the watch knows of each worker, the bounds that it judges by, and what it concludes: plain data."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from volary.run.verdict import Verdict
+
+WAITING = ("exchange", "idle")  # phases in which a worker waits for others: for their values, for something to do
+STARTING = "starting"
+RARE = (STARTING, "checkpoint", "evaluate")  # phases that no step contains, so that recent steps say nothing of them
+FIRST_STEPS = 3  # of a life, which compile, allocate and connect: what they take is not usual
+KEPT_STEPS = 40  # of which what is usual is told
+FEW_STEPS = 5  # with fewer nobody knows what is usual
+QUANTILE = 0.9
+
+Kind = Literal["died", "missing", "silent", "stuck", "cut", "left"]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Bounds, in seconds, and what is known of the run.
+
+    suspect_after_s, give_up_after_s: of silence. startup_timeout_s: of the start. stuck_after_s: of a standstill that
+    others wait for. own_loop: the loop is the user's. keeper_host: where servers keep the parameters, if they do.
+    """
+
+    suspect_after_s: float
+    give_up_after_s: float
+    startup_timeout_s: float
+    stuck_after_s: float = 600.0
+    own_loop: bool = False
+    keeper_host: str = ""
+
+
+@dataclass(frozen=True)
+class LostWorker:
+    """Why a worker is suspected or given up. sentence: what happened to it, without its name."""
+
+    rank: int
+    kind: Kind
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A worker beyond the bound of suspicion. over: beyond that of giving up. almost: it will be in a moment."""
+
+    lost: LostWorker
+    over: bool = False
+    almost: bool = False
+
+
+class WorkerBeat(msgspec.Struct):
+    """What a worker says four times a second: where it is, and what is new since its last beat.
+
+    progress: grows with every change of phase. rows: steps it has done (`run.journal.STEP_FIELDS`). said: its events.
+    bye: its own account of its end, with the last beat. stack: what its threads are in, if it was asked. number: from 1
+    on; a beat that may not have come is said again.
+    """
+
+    step: int
+    phase: str
+    progress: int
+    rows: list[list[float | None]] = []
+    said: list[dict[str, Any]] = []
+    bye: Verdict | None = None
+    stack: str = ""
+    number: int = 0
+
+
+class Usual:
+    """The longest standstill of each recent step; `seconds` is the quantile of them, so that a few change nothing."""
+
+    def __init__(self) -> None:
+        self._longest: deque[float] = deque(maxlen=KEPT_STEPS)
+        self._step = -1
+
+    def add(self, step: int, seconds: float) -> None:
+        """A standstill of this step, so far."""
+        if self._longest and step <= self._step:
+            self._longest[-1] = max(self._longest[-1], seconds)
+        else:
+            self._step = step
+            self._longest.append(seconds)
+
+    @property
+    def seconds(self) -> float | None:
+        """What a step's longest may be and still be usual; None if too few are known."""
+        if len(self._longest) < FEW_STEPS:
+            return None
+        return sorted(self._longest)[int(QUANTILE * (len(self._longest) - 1))]
+
+
+@dataclass
+class WorkerStatus:
+    """What is known of one worker. peer: its connection; None before it came, after it went, and while it is away.
+
+    expected_at: from when on it is waited for. heard_at, moved_at: when it last beat, and when its progress last grew.
+    away_at: when its connection ended. beats: the number of its newest beat.
+    done: steps in this life. usual: its recent standstills, by phase. stack: what its threads are in, and asked_at:
+    when that was asked, both of the present standstill alone. process_here: the engine sees its process on this
+    machine. worked_at: when that was last seen to use the processor. dismissed: the run goes on without it.
+    """
+
+    rank: int
+    expected_at: float = 0.0
+    peer: int | None = None
+    pid: int = 0
+    host: str = "?"
+    step: int = 0
+    phase: str = STARTING
+    progress: int = -1
+    done: int = 0
+    heard_at: float = 0.0
+    away_at: float = 0.0
+    beats: int = 0
+    moved_at: float = 0.0
+    usual: dict[str, Usual] = field(default_factory=dict)
+    goodbye: Verdict | None = None
+    stack: str = ""
+    asked_at: float | None = None
+    process_here: bool = False
+    worked_at: float | None = None
+    dismissed: bool = False
+
+    @property
+    def here(self) -> bool:
+        """Whether it has come and not gone."""
+        return self.peer is not None and self.goodbye is None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is here, and the run reckons with it."""
+        return self.here and not self.dismissed
+
+    @property
+    def away(self) -> bool:
+        """Whether its connection ended without a goodbye, so that it may come back."""
+        return self.pid != 0 and self.peer is None and self.goodbye is None and not self.dismissed
+
+    @property
+    def stepped(self) -> bool:
+        """Whether it has done a step in this life."""
+        return self.done > 0
+
+    def hear(self, beat: WorkerBeat, now_s: float) -> None:
+        """A beat has come."""
+        self.heard_at, self.worked_at, self.beats = now_s, None, beat.number
+        if beat.progress != self.progress:
+            if self.done >= FIRST_STEPS:
+                self.usual.setdefault(self.phase, Usual()).add(self.step, now_s - self.moved_at)
+            self.moved_at = now_s
+            self.stack, self.asked_at = "", None  # of a standstill that is over
+        self.step, self.phase, self.progress = beat.step, beat.phase, beat.progress
+        self.done += len(beat.rows)
+        self.goodbye = beat.bye
+        self.stack = beat.stack or self.stack

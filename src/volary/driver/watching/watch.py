@@ -1,0 +1,218 @@
+"""Who is alive, and who is lost: a plain state machine over heartbeats and a clock that is handed in.
+
+What happens to a worker, told apart by what it says of itself, and by what the engine sees of its process:
+- died: its connection has ended without a goodbye, and it has not come back.
+- missing: it has not come.
+- silent: no beat comes, and its process does not work. It is stopped, or its host or link is gone. Seconds decide.
+- stuck: it makes no progress, and others wait for it. It is slow or hangs: minutes decide; see `waiting`.
+- cut, left: all wait for each other, since a link is cut, or a rank has left the user's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from volary.driver.watching.seen import (
+    FIRST_STEPS,
+    STARTING,
+    WAITING,
+    Kind,
+    LostWorker,
+    Rules,
+    Trouble,
+    Usual,
+    WorkerBeat,
+    WorkerStatus,
+)
+from volary.driver.watching.waiting import STACK_WITHIN_S, is_mute, standing_still
+from volary.run.verdict import Verdict
+
+AWAY_S = 3.0  # a worker whose connection broke has so long to come back; one whose process ended is known before
+LOOK_S = 0.5  # at most this much time is seen to pass between two ticks: a watch that slept blames nobody for it
+
+__all__ = ["FailureDetector", "Kind", "LostWorker", "Rules", "WorkerBeat", "WorkerStatus"]
+
+
+class FailureDetector:
+    """Watches `world_size` workers by `rules`. lost: those given up, first cause first. suspects: new since cleared."""
+
+    def __init__(self, world_size: int, rules: Rules, now: float) -> None:
+        self.world_size, self.rules = world_size, rules
+        self.lost: list[LostWorker] = []
+        self.suspects: list[LostWorker] = []
+        self.workers = {rank: WorkerStatus(rank) for rank in range(world_size)}
+        self._rank_of: dict[int, int] = {}
+        self._suspected: set[int] = set()
+        self._usual_wait = Usual()  # for how long all wait for each other, in a step
+        self._clock = now
+        self._watched_s = 0.0
+
+    @property
+    def everyone_left(self) -> bool:
+        """Whether every worker has said goodbye or is given up."""
+        return self.all_left_but(())
+
+    @property
+    def late(self) -> set[int]:
+        """Ranks of those that were let in later and have not begun: they are starting, or have not come."""
+        late = (one for one in self.workers.values() if one.rank >= self.world_size and not one.goodbye)
+        return {worker.rank for worker in late if worker.phase == STARTING and not worker.stepped}
+
+    def all_left_but(self, ranks: Collection[int]) -> bool:
+        """Whether all others have said goodbye or are given up."""
+        gone = {lost.rank for lost in self.lost}.union(ranks)
+        return all(worker.goodbye or rank in gone for rank, worker in self.workers.items())
+
+    @property
+    def quiet(self) -> set[int]:
+        """Ranks that have not beaten for a moment: what their processes do is worth a look."""
+        quiet_s, workers = self.rules.suspect_after_s / 3, self.workers.values()
+        return {worker.rank for worker in workers if worker.counts and self._watched_s - worker.heard_at > quiet_s}
+
+    def expect(self) -> int:
+        """One more worker is to come; its rank, above all there were."""
+        rank = max(self.workers, default=-1) + 1
+        # a new dictionary: another thread may be looking through the old one
+        self.workers = self.workers | {rank: WorkerStatus(rank, expected_at=self._watched_s)}
+        return rank
+
+    def dismiss(self, rank: int) -> None:
+        """Go on without a worker that is given up: nobody waits for it any more."""
+        self.workers[rank].dismissed = True
+
+    def fell(self, rank: int, sentence: str) -> None:
+        """A worker has gone and not finished its work, by what others know of it or itself says."""
+        self._give_up(LostWorker(rank, "died", sentence))
+
+    def joined(self, peer: int, rank: int, pid: int, host: str) -> bool:
+        """A worker has connected, or come back; False if there is no such rank, or it is somebody else's."""
+        worker = self.workers.get(rank)
+        if worker is None or worker.dismissed or worker.goodbye or any(lost.rank == rank for lost in self.lost):
+            return False
+        if worker.pid and (worker.pid, worker.host) != (pid, host):
+            return False
+        if not worker.pid:
+            worker.moved_at = self._watched_s
+        worker.peer, worker.pid, worker.host = peer, pid, host
+        worker.heard_at = self._watched_s
+        self._rank_of[peer] = rank
+        return True
+
+    def is_cause(self, verdict: Verdict) -> bool:
+        """Whether a worker's own account is reason enough to end any run: an error of its own, or a refusal.
+
+        One that came later and is refused before it took part ends nothing but itself.
+        """
+        return verdict.outcome == "failed" or (verdict.outcome == "refused" and verdict.rank < self.world_size)
+
+    def worker_at(self, peer: int) -> WorkerStatus | None:
+        """The worker behind a connection."""
+        rank = self._rank_of.get(peer)
+        return None if rank is None else self.workers[rank]
+
+    def heard(self, peer: int, beat: WorkerBeat) -> None:
+        """A beat has come."""
+        worker = self.worker_at(peer)
+        if worker is None or worker.goodbye or worker.dismissed:
+            return
+        worker.hear(beat, self._watched_s)
+
+    def left(self, peer: int) -> None:
+        """A connection has ended; whoever is behind it may come back with another one."""
+        worker = self.worker_at(peer)
+        if worker is not None and worker.peer == peer:
+            worker.peer, worker.away_at = None, self._watched_s
+
+    def conclude(self) -> None:
+        """The run is over: who is away does not come back."""
+        # whose connection ended first: a launcher ends the others for it
+        for worker in sorted(self.workers.values(), key=lambda one: one.away_at):
+            if worker.away:
+                self._give_up(LostWorker(worker.rank, "died", "died"))
+
+    def observed(self, here: Collection[int], working: Collection[int]) -> None:
+        """What the engine sees: whose processes are on this machine, and which of them have just used a processor."""
+        for rank, worker in self.workers.items():
+            worker.process_here = rank in here
+            if rank in working:
+                worker.worked_at = self._watched_s
+
+    def tick(self, now: float) -> list[int]:
+        """Judge everybody; returns the connections of workers whose stack should be asked for."""
+        self._watched_s += min(now - self._clock, LOOK_S)
+        self._clock = now
+        self._measure_wait()
+        troubles = list(self._absent()) or list(self._standing_still())
+        ask = []
+        for trouble in troubles:
+            worker = self.workers[trouble.lost.rank]
+            if self._wants_stack(worker, trouble):
+                worker.asked_at = self._watched_s
+                ask.append(worker.peer or 0)
+            if trouble.over:
+                self._give_up(trouble.lost)
+            elif worker.rank not in self._suspected and self._is_told(worker, trouble):
+                self._suspected.add(worker.rank)
+                self.suspects.append(trouble.lost)
+        self._suspected &= {trouble.lost.rank for trouble in troubles}
+        return ask
+
+    def _absent(self) -> Iterator[Trouble]:
+        """Those who do not beat. While there are any, nobody counts as stuck: the others may wait for them."""
+        for worker in self.workers.values():
+            if worker.counts:
+                yield from self._silent(worker)
+            elif worker.away and self._watched_s - worker.away_at > AWAY_S:
+                yield Trouble(LostWorker(worker.rank, "died", "died"), over=True)
+            elif not worker.pid and not worker.dismissed and self._is_late(worker):
+                sentence = f"did not come within {self.rules.startup_timeout_s:.0f} s"
+                yield Trouble(LostWorker(worker.rank, "missing", sentence), over=True)
+
+    def _silent(self, worker: WorkerStatus) -> Iterator[Trouble]:
+        rules, silent_s = self.rules, self._watched_s - worker.heard_at
+        suspect_s, limit_s = rules.suspect_after_s, rules.give_up_after_s
+        if worker.phase == STARTING:  # torch is imported, which may hold the interpreter's lock
+            suspect_s, limit_s = max(suspect_s, rules.startup_timeout_s / 2), max(limit_s, rules.startup_timeout_s)
+        if silent_s <= suspect_s or is_mute(worker, rules, self._watched_s):
+            return
+        sentence = f"has been silent for {silent_s:.0f} s: it is stopped, or its host is gone"
+        if worker.process_here and self._is_alone(worker):
+            sentence, limit_s = f"has been silent for {silent_s:.0f} s: its process is stopped", float("inf")
+        yield Trouble(LostWorker(worker.rank, "silent", sentence), over=silent_s > limit_s)
+
+    def _is_late(self, worker: WorkerStatus) -> bool:
+        return self._watched_s - worker.expected_at > self.rules.startup_timeout_s
+
+    def _is_alone(self, worker: WorkerStatus) -> bool:
+        """Whether no other worker takes part, or is to come, that could wait for it."""
+        return all(one is worker or one.goodbye or one.dismissed for one in self.workers.values())
+
+    def _standing_still(self) -> Iterator[Trouble]:
+        return standing_still(self.workers.values(), self.rules, self._usual_wait.seconds, self._watched_s)
+
+    def _wants_stack(self, worker: WorkerStatus, trouble: Trouble) -> bool:
+        """Once when a standstill is first seen, and again before it is judged: what is shown must be of that moment."""
+        if worker.peer is None or trouble.lost.kind != "stuck" or is_mute(worker, self.rules, self._watched_s):
+            return False
+        if worker.asked_at is None:
+            return True
+        return trouble.almost and self._watched_s - worker.asked_at > STACK_WITHIN_S
+
+    def _is_told(self, worker: WorkerStatus, trouble: Trouble) -> bool:
+        """Whether it is time to warn: a worker that was asked for its stack is given a moment to say it."""
+        if trouble.lost.kind != "stuck" or worker.asked_at is None or worker.stack:
+            return True
+        return self._watched_s - worker.asked_at > STACK_WITHIN_S
+
+    def _measure_wait(self) -> None:
+        """For how long all have been waiting for each other, if they do: of this step so far."""
+        here = [worker for worker in self.workers.values() if worker.counts]
+        if not here or any(worker.done < FIRST_STEPS for worker in here):
+            return
+        waited = all(worker.phase in WAITING for worker in here)
+        wait_s = self._watched_s - max(worker.moved_at for worker in here)
+        self._usual_wait.add(max(worker.step for worker in here), wait_s if waited else 0.0)
+
+    def _give_up(self, lost: LostWorker) -> None:
+        if all(known.rank != lost.rank for known in self.lost):
+            self.lost.append(lost)

@@ -1,0 +1,109 @@
+"""Processes that a launcher has started: it is our child, and what becomes of them is seen by their connections."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from volary.comm.groups.confined import Confined
+from volary.engine._base import Ended, Exited, Launch
+from volary.engine._processes import KILLED_WITHIN_S, Processes
+
+_ONLY = 0
+CLEAN_UP_S = 2.0  # for the launcher to end its processes, here and on other machines, and what it keeps on disks
+
+
+def told(launch: Launch, *, pin: bool) -> dict[str, str]:
+    """What processes are told that a launcher numbers, from 0, and that take their share of the cores themselves.
+
+    pin: they stay on it.
+    """
+    return launch.variables() | {"VOLARY_FIRST": str(launch.first), "VOLARY_PIN": str(int(pin))}
+
+
+class Launched:
+    """The processes of a launch, and their launcher.
+
+    name: of the launcher, for messages. command: the launcher's. variables: what the processes find in their
+    environment, which the launcher hands on. leaves: what is on the disk if a launcher of this number is killed.
+    ask: tells the processes to end, if the launcher cannot. confined: nobody on another machine has to reach it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        launch: Launch,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        *,
+        leaves: Callable[[int], Sequence[Path]] = lambda _: (),
+        ask: Callable[[], None] | None = None,
+        confined: bool = False,
+    ) -> None:
+        self._name, self._launch, self._leaves = name, launch, leaves
+        self._ask = ask
+        self._log = launch.directory.logs / f"{name}-{launch.role}s.log"
+        self._launcher = Processes()
+        self._stopping = False
+        self._ended: Ended | None = None
+        self._launcher.start(_ONLY, command, variables, self._log)
+        self._pid = self._launcher.pids()[_ONLY]
+        self._sockets = Confined(self._pid) if confined else None
+
+    def pids(self) -> dict[int, int]:
+        """None: only the launcher knows them."""
+        return {}
+
+    def children(self) -> list[int]:
+        """The launcher: its processes end with it."""
+        return [self._pid]
+
+    def running(self) -> set[int]:
+        """All of them, until the launcher has ended."""
+        return set() if self.ended() else set(self._launch.numbers)
+
+    def events(self) -> list[Exited]:
+        """None: what becomes of each is seen by its connection."""
+        if self._sockets is not None:
+            self._sockets.look()
+        return []
+
+    def ended(self) -> Ended | None:
+        """How the launcher has ended, if it has, and not because it was stopped."""
+        if self._ended is None and not self._stopping:
+            for gone in self._launcher.events():
+                self._ended = Ended(self._name, self._pid, gone.code, gone.signal, self._log)
+        return self._ended
+
+    def ask_to_end(self) -> None:
+        """Tell the launcher, which tells them, or them."""
+        (self._ask or self._launcher.ask_to_end)()
+
+    def stop(self, grace_s: float) -> None:
+        """End the launcher, and what it has left."""
+        self.ended()
+        self._stopping = True
+        below = _below(self._pid)
+        self._launcher.stop(grace_s or CLEAN_UP_S)
+        _end(below)
+        for path in self._leaves(self._pid):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _below(pid: int) -> list[object]:
+    import psutil  # type: ignore[import-untyped]  # not needed by `volary --help`
+
+    with suppress(psutil.Error):
+        return list(psutil.Process(pid).children(recursive=True))
+    return []
+
+
+def _end(processes: Sequence[object]) -> None:
+    import psutil
+
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()  # type: ignore[attr-defined]  # psutil has no types
+    psutil.wait_procs(processes, KILLED_WITHIN_S)

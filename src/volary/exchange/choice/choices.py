@@ -1,0 +1,79 @@
+"""Which codec each layer's gradient travels by: as the settings say, or as is expected to cost least."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from volary.codec._base import Option
+from volary.codec.none import FullPrecision
+from volary.errors import SettingError
+from volary.exchange.choice.layers import layers
+from volary.exchange.choice.measurements import Decision
+from volary.exchange.gradients.factor_hooks import outer_layers
+from volary.exchange.representations import representation_of
+from volary.exchange.representations.exact import EXACT
+
+if TYPE_CHECKING:
+    from volary.codec._base import Codec, Layer
+    from volary.exchange.choice.measurements import Measurements
+    from volary.exchange.representations._base import Representation
+
+
+def fitting(codec: Codec, layer: Layer) -> Sequence[Codec]:
+    """What the layer may travel by: of what `codec` offers all that fits, else as it is."""
+    return [one for one in codec.leaves() if one.fits(layer)] or [FullPrecision()]
+
+
+def decided(codec: Codec, seen: Measurements) -> list[Decision]:
+    """Among workers, of each layer: what its codec picks by the expected costs."""
+    work = seen.work({one.name: one for one in codec.leaves() if one.representation == "frames"})
+    decisions = []
+    for layer in seen.layers:
+        one = codec.of(layer.names[0])
+        options = []
+        for leaf in fitting(one, layer):
+            way = representation_of(leaf)
+            link_bytes = way.link_bytes(layer, seen.links)
+            seconds = link_bytes / seen.links.bytes_per_s + way.work_s(layer, seen.links, work)
+            options.append(Option(leaf, way.name, link_bytes, seconds))
+        best, why = one.pick(layer, options)
+        decisions.append(Decision(layer.names, best.name, best.link_bytes, best.seconds, why))
+    return decisions
+
+
+def pushed(codec: Codec, module: nn.Module, samples: int, servers: int) -> dict[str, Representation]:
+    """To servers, of each parameter that does not travel as it is: its representation from the first step to the last.
+
+    Workers and servers find the same, each for itself: it goes by shapes, by the `samples` whose gradients are pushed
+    at once (0: something else is pushed, which is no sum of products), and by the bytes that a worker sends to all
+    servers.
+    """
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    connected = [names[id(weight)] for layer, weight in outer_layers(module) if type(layer) is nn.Linear]
+    products = {name: float(samples) for name in connected if samples and codec.of(name).chooses}
+    found: dict[str, Representation] = {}
+    for layer in layers(module, products):
+        one = codec.of(layer.names[0])
+        options = []
+        for leaf in fitting(one, layer):
+            way = representation_of(leaf)
+            sent_bytes = way.pushed_bytes(layer, servers)
+            options.append(Option(leaf, way.name, sent_bytes, sent_bytes))
+        best, _ = one.pick(layer, options)
+        found |= dict.fromkeys(layer.names, representation_of(best.codec))
+    return {name: way for name, way in found.items() if way != EXACT}
+
+
+def refuse_strangers(codec: Codec, module: nn.Module) -> None:
+    """Raise SettingError for a pattern that matches no trained parameter of `module`."""
+    known = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+    for pattern in codec.patterns():
+        if not any(fnmatchcase(name, pattern) for name in known):
+            examples = ", ".join(known[:4]) + ", ..." * (len(known) > 4)
+            raise SettingError(
+                f"strategy.codec: no trained parameter matches {pattern!r}; accepted: patterns of {examples}"
+            )

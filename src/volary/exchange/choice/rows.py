@@ -1,0 +1,65 @@
+"""How many rows a step of each layer that could send factors would send: what the choice of its way depends on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from volary.exchange.gradients import row_blocks
+from volary.exchange.gradients.factor_hooks import outer_layers
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.utils.hooks import RemovableHandle
+
+
+class RowCounter:
+    """Counts the rows that the candidates in `module` work on in forward passes that are trained on.
+
+    Candidates: large fully connected layers, embeddings, 1 x 1 convolutions, each with a weight of its own.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        names = {id(parameter): name for name, parameter in module.named_parameters()}
+        self._counters: dict[str, _Counter] = {}
+        self._hooks: list[RemovableHandle] = []
+        for layer, weight in outer_layers(module):
+            if type(layer) is nn.Linear and weight.numel() * weight.element_size() < row_blocks.LARGE_BYTES:
+                continue
+            counter = _Counter(weight.shape[1] if type(layer) is nn.Embedding else weight.shape[0])
+            self._counters[names[id(weight)]] = counter
+            self._hooks.append(layer.register_forward_hook(counter))
+
+    @property
+    def names(self) -> list[str]:
+        """The weights of the candidates."""
+        return list(self._counters)
+
+    def seen(self) -> dict[str, int]:
+        """Rows since it was last asked, by the weight's name; ask once a step."""
+        seen = {name: counter.rows for name, counter in self._counters.items()}
+        for counter in self._counters.values():
+            counter.rows = 0
+        return seen
+
+    def remove(self) -> None:
+        """Count no more."""
+        for hook in self._hooks:
+            hook.remove()
+
+
+class _Counter:
+    """width: values of one row of the layer's output."""
+
+    def __init__(self, width: int) -> None:
+        self._width, self.rows = width, 0
+
+    def __call__(self, _layer: nn.Module, _inputs: Any, output: Tensor) -> None:
+        if torch.is_grad_enabled():
+            self.rows += output.numel() // self._width
+
+    def __reduce__(self) -> Any:
+        """A copy of the network counts for nobody."""
+        return _Counter, (self._width,)

@@ -1,0 +1,1 @@
+"""Encoded gradients: how frames are summed, and error feedback (residuals)."""

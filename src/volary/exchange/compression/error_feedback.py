@@ -1,0 +1,85 @@
+"""Error memory: what codecs have not sent yet, by parameter, whatever bucket it lies in and whoever sums it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from volary.exchange.compression.residual import BucketResidual
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.exchange.gradients.plan import BucketPlan
+
+RESIDUAL, VELOCITY = "residual", "velocity"
+
+State = dict[str, dict[str, "Tensor"]]  # by parameter and kind; values in the parameter's order in memory
+
+
+class ErrorFeedback:
+    """Of the buckets of `plans` that are encoded; what is owed to other parameters is kept until they are, too."""
+
+    def __init__(self, plans: Sequence[BucketPlan]) -> None:
+        self._aside: State = {}
+        self._memory: State = {}
+        encoded = [(plan, plan.way.frames) for plan in plans if plan.way.frames is not None]
+        self._owed = {_key(plan): BucketResidual(plan, codec, self._memory) for plan, codec in encoded}
+        self._kept = {place: kept for plan, _ in encoded for place, kept in _places(plan, self.of(plan))}
+
+    def of(self, plan: BucketPlan) -> BucketResidual:
+        """What is owed to the bucket with this plan."""
+        return self._owed[_key(plan)]
+
+    def state(self) -> State:
+        """Copies of all that decides how this goes on."""
+        found: State = {}
+        for (name, kind), kept in self._kept.items():
+            if bool(kept.any()):
+                found.setdefault(name, {})[kind] = kept.clone()
+        for more in (self._aside, self._memory):
+            for name, kinds in more.items():
+                found.setdefault(name, {}).update({kind: tensor.clone() for kind, tensor in kinds.items()})
+        return found
+
+    def restore(self, states: Sequence[State]) -> None:
+        """Take over, between two steps, what several ranks owed. Codecs go on from the first one's memory."""
+        for number, state in enumerate(states):
+            for name, kinds in state.items():
+                for kind, tensor in kinds.items():
+                    if kind in (RESIDUAL, VELOCITY):
+                        self._add(name, kind, tensor)
+                    elif number == 0:
+                        self._memory.setdefault(name, {})[kind] = tensor.clone()
+        for owed in self._owed.values():
+            owed.forget()
+
+    def clear(self) -> None:
+        """Owe nothing, between two steps."""
+        self._aside.clear()
+        self._memory.clear()
+        for kept in self._kept.values():
+            kept.zero_()
+        for owed in self._owed.values():
+            owed.forget()
+
+    def _add(self, name: str, kind: str, tensor: Tensor) -> None:
+        kept = self._kept.get((name, kind))
+        if kept is None:
+            kept = self._aside.setdefault(name, {}).get(kind)
+        if kept is None:
+            self._aside[name][kind] = tensor.clone()
+        else:
+            kept += tensor.to(kept.device)
+
+
+def _key(plan: BucketPlan) -> str:
+    return plan.parameters[0][0]
+
+
+def _places(plan: BucketPlan, owed: BucketResidual) -> Iterator[tuple[tuple[str, str], Tensor]]:
+    """Each parameter's part of what is kept, by its name and kind."""
+    for kind, kept in ((RESIDUAL, owed.residual), (VELOCITY, owed.velocity)):
+        if kept is not None:
+            for (name, _), part in zip(plan.parameters, plan.pieces(kept)[1], strict=True):
+                yield (name, kind), part

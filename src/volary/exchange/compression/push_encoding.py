@@ -1,0 +1,71 @@
+"""The codecs of a worker's pushes over a run: what they are now, and the residuals of the slices that they encode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from volary.exchange.compression.error_feedback import ErrorFeedback
+from volary.exchange.compression.sections import BucketSection
+from volary.exchange.gradients.plan import row_values
+from volary.exchange.servers.pushed import EncodedValues
+from volary.server.protocol.sections import sections
+
+if TYPE_CHECKING:
+    from volary.exchange.compression.error_feedback import State
+    from volary.exchange.gradients.plan import BucketPlan
+    from volary.exchange.representations._base import Piece
+
+
+class PushEncoding:
+    """Of the buckets of `plans` that travel as frames. told: see `volary.exchange.servers.pushed.EncodedValues`."""
+
+    def __init__(self, plans: Sequence[BucketPlan], told: Callable[[str], None] | None) -> None:
+        self._plans, self._told = plans, told
+        self._now = _at(plans, 0)
+        self._errors = ErrorFeedback(self._now)
+        self._encoded: list[tuple[Piece, EncodedValues]] = []
+
+    def slice(self, piece: Piece) -> EncodedValues:
+        """What is pushed of a slice."""
+        name, _ = piece.plan.parameters[piece.parts[0].parameter]
+        made = EncodedValues(piece.values, piece.users, self._told, name)
+        self._encoded.append((piece, made))
+        self._use(piece, made)
+        return made
+
+    def at(self, samples: int) -> None:
+        """The run has learnt from so many samples; nothing is under way."""
+        now = _at(self._plans, samples)
+        if [plan.way for plan in now] == [plan.way for plan in self._now]:
+            return
+        self._now, residuals = now, self._errors.state()
+        errors = ErrorFeedback(now)
+        errors.restore([residuals])
+        self._errors = errors  # as a whole: another thread may copy what there is
+        for piece, made in self._encoded:
+            self._use(piece, made)
+
+    def state(self) -> State:
+        """Copies of the residuals; nothing is under way."""
+        return self._errors.state()
+
+    def restore(self, states: Sequence[State]) -> None:
+        """Go on, before the first contribution, from what several workers had left out."""
+        self._errors.restore(states)
+
+    def _use(self, piece: Piece, made: EncodedValues) -> None:
+        plan = self._now[piece.bucket]
+        assert plan.way.frames is not None
+        lengths = [part.end - part.start for part in piece.parts]
+        widths = [row_values(plan.parameters[part.parameter][1]) for part in piece.parts]
+        found = [
+            BucketSection(piece.start + one.start, one.rows, one.columns, one.offset, one.frame_bytes, exact=False)
+            for one in sections(lengths, widths, plan.way.frames)
+        ]
+        made.use(self._errors.of(plan), found)
+
+
+def _at(plans: Sequence[BucketPlan], samples: int) -> list[BucketPlan]:
+    return [replace(plan, way=plan.way.at(samples)) for plan in plans]

@@ -1,0 +1,85 @@
+"""Where sections of one bucket are encoded, added up and decoded; what is not finite is refused or left out here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from volary.errors import NotFinite
+from volary.exchange.compression.sections import BucketSection, parts_in
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.comm.routes._segments import SharedBuffer
+    from volary.exchange.compression.residual import BucketResidual
+    from volary.exchange.gradients.plan import BucketPlan
+
+
+class Workspace:
+    """Of the bucket with `plan`. board: what `ranks` of this node contribute, added up here if they are several.
+
+    left_out: told, in a sentence and once a parameter, of values that are not finite and count as zero; None: NotFinite
+    is raised instead.
+    """
+
+    def __init__(
+        self,
+        plan: BucketPlan,
+        owed: BucketResidual,
+        board: SharedBuffer,
+        ranks: Sequence[int],
+        left_out: Callable[[str], None] | None,
+    ) -> None:
+        self._plan, self._owed, self._board, self._ranks, self._left_out = plan, owed, board, ranks, left_out
+        self._told: set[str] = set()
+
+    def contribute(self, section: BucketSection, frame: Tensor) -> None:
+        """Write the frame of what this node contributes. Raises NotFinite."""
+        self._encode(section, lambda values: self._owed.contribute(section, values, frame))
+
+    def agree(self, section: BucketSection, others: Sequence[Tensor], frame: Tensor) -> None:
+        """Write the frame of the sum of what this node contributes and `others`, and store it. Raises NotFinite."""
+        self._encode(section, lambda values: self._owed.agree(section, values, others, frame))
+
+    def store(self, section: BucketSection, frame: Tensor) -> None:
+        """Store what the frame of a sum says."""
+        self._owed.decode(section, frame, self._board.agreed[section.start : section.end])
+
+    def _encode(self, section: BucketSection, encode: Callable[[Tensor], bool]) -> None:
+        if len(self._ranks) > 1:
+            self._board.add_between(section.start, section.end)
+        values = self._board.agreed[section.start : section.end]
+        if not section.exact and not _finite(values):
+            self._leave_out(section)
+            values.zero_()
+        if not encode(values):
+            raise self._too_large(section)
+
+    def _leave_out(self, section: BucketSection) -> None:
+        """Tell whose fault it is that what this node contributes to a section is left out."""
+        name, rank = self._not_finite(section)
+        why = f"the gradient of {name} on rank {rank} is NaN or infinite"
+        if self._left_out is None:
+            raise NotFinite(f"{why}, which cannot be encoded")
+        if name not in self._told:
+            self._told.add(name)
+            self._left_out(f"{why}: what cannot be encoded counts as zero there, with what lies beside it")
+
+    def _not_finite(self, section: BucketSection) -> tuple[str, int]:
+        """The first parameter and rank whose values are not."""
+        for part in parts_in(self._plan, section.start, section.end):
+            for rank, contribution in zip(self._ranks, self._board.contributions, strict=True):
+                if not bool(contribution[part.start : part.end].isfinite().all()):
+                    return part.name, rank
+        raise self._too_large(section)
+
+    def _too_large(self, section: BucketSection) -> NotFinite:
+        name = next(parts_in(self._plan, section.start, section.end)).name
+        return NotFinite(f"the sum of the gradients of {name} is too large for 32 bits")
+
+
+def _finite(values: Tensor) -> bool:
+    # the sum is not finite if one of them is not, and quicker: only where they are large it may deceive
+    return math.isfinite(values.sum().item()) or bool(values.isfinite().all())

@@ -1,0 +1,1 @@
+"""Gradients on their way out of backward: buckets, what is written in place, factors instead of gradients."""

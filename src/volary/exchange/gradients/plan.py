@@ -1,0 +1,161 @@
+"""Which parameters travel together: small ones in one bucket, a large one in a bucket of its own, cut into chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.comm.routes._base import BufferShape
+from volary.exchange.representations.exact import EXACT
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Parameter
+
+    from volary.exchange.representations._base import Representation
+
+BYTES_PER_MIB = 2**20
+FIRST_BYTES = BYTES_PER_MIB  # the network's first layers are needed first: their bucket is no larger
+LINE_VALUES = 16  # gradients begin on a cache line
+FORMED_MB = 8.0  # of a product of factors, what is formed and updated at once: it stays in a shared cache, in few calls
+
+
+@dataclass(frozen=True)
+class ParameterPart:
+    """Values `start` to `end`, in the order in memory, of the bucket's parameter number `parameter`."""
+
+    parameter: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class ChunkPlan:
+    """What travels at once: values `start` to `end` of a bucket, and the parameters' parts in it."""
+
+    start: int
+    end: int
+    parts: tuple[ParameterPart, ...]
+
+
+@dataclass(frozen=True)
+class BucketPlan:
+    """A bucket: named parameters, one after the other, behind one value for each that tells how many ranks used it.
+
+    way: how all of it travels.
+    """
+
+    parameters: list[tuple[str, Parameter]]
+    dtype: torch.dtype
+    device: torch.device
+    way: Representation = EXACT
+
+    @property
+    def head(self) -> int:
+        """Values before the first gradient."""
+        return -(-len(self.parameters) // LINE_VALUES) * LINE_VALUES
+
+    @property
+    def shape(self) -> BufferShape:
+        """What memory it needs."""
+        return BufferShape(self.head + sum(p.numel() for _, p in self.parameters), self.dtype, self.device)
+
+    def pieces(self, flat: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """`flat` (numel,) cut up: the values that tell who used what, and each parameter's, flat."""
+        head, *own = torch.split(flat, [self.head, *(p.numel() for _, p in self.parameters)])
+        return head[: len(self.parameters)], own
+
+    def cuts(self, at_most_mb: float) -> list[ChunkPlan]:
+        """What is updated at once: all of it, or of large parameters blocks of whole rows of about that size.
+
+        It is also what travels at once, but for what travels by layer and is formed block by block.
+        """
+        if self.way.by_layer:
+            at_most_mb = FORMED_MB
+        values = max(1, int(at_most_mb * BYTES_PER_MIB) // self.dtype.itemsize)
+        if len(self.parameters) > 1 and not self.way.by_layer:
+            parts = tuple(
+                ParameterPart(number, 0, parameter.numel()) for number, (_, parameter) in enumerate(self.parameters)
+            )
+            return [ChunkPlan(0, self.shape.numel, parts)]
+        cuts, at = list[ChunkPlan](), self.head
+        for number, (_, parameter) in enumerate(self.parameters):
+            for start, end in _blocks(parameter, values):
+                cuts.append(ChunkPlan(at + start if cuts else 0, at + end, (ParameterPart(number, start, end),)))
+            at += parameter.numel()
+        return cuts
+
+
+def _blocks(parameter: Parameter, values: int) -> list[tuple[int, int]]:
+    """Whole rows, of about so many values."""
+    row = row_values(parameter)
+    rows = parameter.numel() // row
+    count = max(1, min(rows, -(-parameter.numel() // values)))
+    return list(pairwise(rows * number // count * row for number in range(count + 1)))
+
+
+def row_values(parameter: Tensor) -> int:
+    """Values of one row: what lies together in memory for one index of the first dimension."""
+    if parameter.dim() > 1 and parameter.stride(0) * parameter.shape[0] == parameter.numel():
+        return parameter.stride(0)
+    return 1
+
+
+def in_memory_order(tensor: Tensor) -> Tensor:
+    """The values of a dense tensor as (numel,), in the order in which they lie in memory; a view."""
+    return tensor.as_strided((tensor.numel(),), (1,))
+
+
+def laid_out_as(parameter: Tensor, piece: Tensor) -> Tensor:
+    """`piece` (numel,) in the parameter's shape and order in memory: fused updates read both as one flat run."""
+    return piece.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())
+
+
+def plan(
+    named: list[tuple[str, Parameter]], bucket_mb: float, ways: Mapping[str, Representation] | None = None
+) -> list[BucketPlan]:
+    """Cut parameters, given in the network's order, into buckets in the order in which backward reaches them.
+
+    bucket_mb: size in MiB at which a bucket is closed; a parameter of that size has a bucket to itself. ways: of each
+    parameter that does not travel as it is; what travels by layer has a bucket to itself.
+    """
+    bucket_bytes = bucket_mb * BYTES_PER_MIB
+    groups: list[tuple[Representation, list[tuple[str, Parameter]]]] = []
+    filled = 0.0
+    for name, parameter in reversed(named):
+        way = (ways or {}).get(name, EXACT)
+        own_bytes = 0 if way.by_layer else _bytes(parameter)
+        if not groups or not _alike(groups[-1], way, name, parameter) or filled + own_bytes > bucket_bytes:
+            groups.append((way, []))
+            filled = 0
+        groups[-1][1].append((name, parameter))
+        filled += own_bytes
+    if len(groups) > 1 and not groups[-1][0].by_layer:
+        way, group = groups.pop()
+        groups += [(way, part) for part in _split_first_layers(group)]
+    return [BucketPlan(group, group[0][1].dtype, group[0][1].device, way) for way, group in groups]
+
+
+def _alike(
+    group: tuple[Representation, list[tuple[str, Parameter]]], way: Representation, name: str, parameter: Parameter
+) -> bool:
+    """Whether a parameter may join a bucket."""
+    other_name, other = group[1][-1]
+    if way != group[0] or parameter.dtype != other.dtype or parameter.device != other.device:
+        return False
+    return not way.by_layer or name.rpartition(".")[0] == other_name.rpartition(".")[0]
+
+
+def _split_first_layers(group: list[tuple[str, Parameter]]) -> list[list[tuple[str, Parameter]]]:
+    left, cut = FIRST_BYTES, len(group)
+    while cut and (left := left - _bytes(group[cut - 1][1])) >= 0:
+        cut -= 1
+    return [part for part in (group[:cut], group[cut:]) if part]
+
+
+def _bytes(parameter: Parameter) -> int:
+    return parameter.numel() * parameter.element_size()

@@ -1,0 +1,1 @@
+"""What runs beside compute: the thread that communicates, the one that updates, and their order."""

@@ -1,0 +1,86 @@
+"""The exchange in one go, inside one machine: all chunks are summed when the step wants them.
+
+A meeting of all ranks costs more than adding a small bucket, and the cores that would add meanwhile are those that
+compute: nothing is gained by adding earlier.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from volary.comm.groups.blocking import by_torch
+from volary.comm.routes._base import Memory
+from volary.exchange.overlap.comm_thread import ParcelTimes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.comm.groups.group import Group
+    from volary.comm.routes._segments import SharedSum
+    from volary.exchange._base import ExchangeCallbacks
+    from volary.exchange.gradients.bucket import ParameterGate
+
+
+class BlockingExchange:
+    """Sums in the memory that all ranks share; see `volary.exchange._base.Exchange`."""
+
+    overlaps = behind = False
+    sent_bytes = received_bytes = 0  # nothing goes over a wire
+
+    def __init__(self, shared: SharedSum, group: Group, reason: str) -> None:
+        self.route = reason
+        self._sum, self._group = shared, group
+        self.memory = [Memory(shared.mine(index), board.agreed) for index, board in enumerate(shared.boards)]
+        self._ready_s: dict[int, float] = {}
+
+    def start(self, use: ExchangeCallbacks) -> None:
+        """Do what is to be done first."""
+        self._use = use
+        for task in use.first:
+            task()
+
+    def broadcast(self, values: Tensor) -> None:
+        """Give all ranks rank 0's values."""
+        by_torch(values, self._group)
+
+    def push(self, number: int) -> None:
+        """It is where all can read it already."""
+        self._ready_s[number] = time.perf_counter()
+
+    def release(self) -> None:
+        """Everything was pushed: sum it. Raises PeerLost."""
+        assert len(self._ready_s) == len(self._use.chunks) + 1, "released before all were pushed"
+        sent_s = time.perf_counter()
+        self._sum.sum_up()
+        received_s = time.perf_counter()
+        for chunk in self._use.chunks:
+            if chunk.start == 0:
+                chunk.bucket.arrived()
+            self._use.travelled(chunk, ParcelTimes(self._ready_s[chunk.index], sent_s, received_s))
+        self._ready_s.clear()
+        self._use.heard()
+
+    def wait_for(self, done: Callable[[], bool]) -> None:
+        """All is there."""
+        assert done(), "what was waited for did not come with the step"
+
+    def tell(self, change: Callable[[], None]) -> None:
+        """Nobody else waits."""
+        change()
+
+    def pull(self, gate: ParameterGate) -> None:
+        """It is there."""
+
+    def settle(self) -> None:
+        """All is there."""
+
+    def drain(self) -> None:
+        """All is there."""
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """All go at once."""
+
+    def close(self) -> None:
+        """Nothing runs beside."""

@@ -1,0 +1,116 @@
+"""The one thread of a process that owns the exchange: it sums parcels over all ranks, in an agreed order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from volary.comm.routes._base import Arrival, Route
+
+JOIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What travels at once: values `start` to `end` of a buffer of the route."""
+
+    buffer: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class ParcelTimes:
+    """How a parcel fared, in seconds of time.perf_counter: when it was there, on the wire, and summed."""
+
+    ready_s: float
+    sent_s: float
+    received_s: float
+
+
+class CommThread:
+    """Sums each parcel once a step, when this rank's `depart` said that it is whole.
+
+    order: of the parcels in a step; it may be replaced between two steps. prompt: parcels that are waited for before
+    any other leaves: those may depend on them. first: tasks done on the thread before the first step. arrived: called
+    on the thread with each parcel's number and how it fared, in order. failed: called on the thread, once, with what
+    went wrong; nothing follows it.
+    """
+
+    def __init__(
+        self,
+        route: Route,
+        parcels: Sequence[Parcel],
+        arrived: Callable[[int, ParcelTimes], None],
+        failed: Callable[[BaseException], None],
+        first: Sequence[Callable[[], None]] = (),
+        prompt: Container[int] = (),
+    ) -> None:
+        self.order = list(range(len(parcels)))
+        self._route, self._parcels, self._arrived, self._failed, self._first = route, parcels, arrived, failed, first
+        self._prompt = prompt
+        self._ready_s: list[float | None] = [None] * len(parcels)
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
+        self._thread.start()
+
+    def depart(self, number: int) -> None:
+        """Parcel `number` of this step is whole; from any thread."""
+        with self._changed:
+            self._ready_s[number] = time.perf_counter()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End the thread, after what is on the wire; the group must still stand, or its connections be cut."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(JOIN_S)
+
+    def _run(self) -> None:
+        try:
+            for task in self._first:
+                task()
+            while not self._closing:
+                self._step()
+        except BaseException as error:  # whoever waits must hear of it, whatever it is
+            self._failed(error)
+
+    def _step(self) -> None:
+        under_way: deque[tuple[int, float, float, Arrival]] = deque()
+        for number in self._order_of_step():
+            ready_s = self._taken(number)
+            if ready_s is None:
+                break
+            if len(under_way) == self._route.in_flight:
+                self._land(*under_way.popleft())
+            parcel, sent_s = self._parcels[number], time.perf_counter()
+            arrival = self._route.sum_up(parcel.buffer, parcel.start, parcel.end)
+            under_way.append((number, ready_s, sent_s, arrival))
+            while under_way and number in self._prompt:
+                self._land(*under_way.popleft())
+        while under_way:
+            self._land(*under_way.popleft())
+
+    def _order_of_step(self) -> Sequence[int]:
+        """What is agreed by the time the step's first parcel is here: between two steps the order may change."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing or any(ready_s is not None for ready_s in self._ready_s))
+            return self.order
+
+    def _taken(self, number: int) -> float | None:
+        """When parcel `number` was whole, waiting for that; None if the line closes first."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing or self._ready_s[number] is not None)
+            ready_s, self._ready_s[number] = self._ready_s[number], None
+        return ready_s
+
+    def _land(self, number: int, ready_s: float, sent_s: float, arrival: Arrival) -> None:
+        arrival.wait()
+        self._arrived(number, ParcelTimes(ready_s, sent_s, time.perf_counter()))

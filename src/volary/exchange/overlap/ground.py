@@ -1,0 +1,110 @@
+"""Where an exchange takes place: the ranks' links, what is known of them, and the way that sums take there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from volary.comm.groups.last_resort import LAST_RESORT_S
+from volary.comm.routes import ROOM as ROUTES
+from volary.comm.routes._choose import SHARED, choose, fallback
+from volary.comm.routes._segments import SharedSum
+from volary.comm.topology.links import Links
+from volary.comm.topology.switch_points import SwitchPoints, load
+from volary.comm.topology.topology import find
+from volary.errors import SettingError
+from volary.exchange.overlap.blocking import BlockingExchange
+from volary.exchange.overlap.broadcasts import Broadcasts
+from volary.exchange.overlap.mixed_routes import MixedRoutes
+from volary.exchange.overlap.overlapped import OverlappedExchange
+from volary.exchange.representations._base import Site
+from volary.exchange.representations.exact import EXACT
+
+if TYPE_CHECKING:
+    from volary.comm.groups.group import Bulletin, Group
+    from volary.comm.routes._base import BufferShape, Route, RoutePlugin
+    from volary.comm.topology.topology import Topology
+    from volary.exchange._base import Exchange
+    from volary.exchange.compression.error_feedback import ErrorFeedback
+    from volary.exchange.gradients.plan import BucketPlan
+
+
+class CommSetup:
+    """Found once for all exchanges of a group; finding it is a collective call, and so is `build`.
+
+    route: as set, or "auto". topology: a file that describes it. levels: sums inside nodes come before those between
+    them. behind: what is contributed is to travel while others compute, so not in shared memory. Raises SettingError,
+    on all ranks, if the file does not fit.
+    """
+
+    def __init__(self, group: Group, route: str, topology: str | None, *, behind: bool) -> None:
+        self._wanted, self.behind, self.levels = route, behind, False
+        self._links = Links(group)
+        self.topology = find(self._links, Path(topology) if topology is not None else None)
+        self._measured = _measured(group.bulletin, self.topology)
+
+    def build(
+        self,
+        group: Group,
+        plans: Sequence[BucketPlan],
+        box: BufferShape,
+        errors: ErrorFeedback,
+        left_out: Callable[[str], None] | None = None,
+    ) -> Exchange:
+        """The exchange of buckets with these plans, and after them of a buffer like `box`.
+
+        group: with a bulletin of this exchange alone. errors: residuals of encoded buckets. left_out: told of values
+        that are not finite and so cannot be encoded; None: NotFinite is raised.
+
+        Raises SettingError, on all ranks, if the route cannot be taken.
+        """
+        shapes = [*(plan.shape for plan in plans), box]
+        exact = [*(number for number, plan in enumerate(plans) if plan.way == EXACT), len(plans)]
+        odd = self.behind or len(exact) < len(shapes)
+        name, reason = self._chosen([shapes[number] for number in exact], odd=odd)
+        if name == SHARED:
+            try:
+                shared = SharedSum(group.bulletin, shapes, LAST_RESORT_S)
+                return BlockingExchange(shared, group, f"shared memory, since {reason}")
+            except OSError as error:
+                reason = f"shared memory cannot be used: {error}"
+                if self._wanted == SHARED:
+                    accepted = f"auto, {fallback()}"
+                    raise SettingError(f"exchange.route is {name!r}, but {reason}; accepted: {accepted}") from None
+                name = fallback()
+        taken: RoutePlugin = ROUTES.load(name)()
+        self.levels = taken.levels
+        dense = taken.build(group, [shapes[number] for number in exact], self.topology)
+        parts: list[tuple[Route, Sequence[int]]] = [(dense, exact)]
+        # between nodes: in memory that ranks share nothing is gained by fewer bytes
+        within = self.topology if self.levels else None
+        for kind in dict.fromkeys(type(plan.way) for plan in plans if plan.way != EXACT):
+            numbers = [number for number, plan in enumerate(plans) if type(plan.way) is kind]
+            own = [plans[number] for number in numbers]
+            site = Site(group.within(kind.__name__), within, errors, left_out)
+            parts.append((own[0].way.sums(own, site), numbers))
+        route = MixedRoutes(parts) if len(parts) > 1 else dense
+        on_cpu = all(shape.device.type == "cpu" for shape in shapes)
+        broadcasts = Broadcasts(self._links, self.topology, self._measured)
+        return OverlappedExchange(route, broadcasts, f"{name}, since {reason}", overlaps=on_cpu)
+
+    def _chosen(self, shapes: Sequence[BufferShape], *, odd: bool) -> tuple[str, str]:
+        """The route of what travels as it is, and why. odd: not all of that is summed at once."""
+        largest_bytes = max(shape.numel * shape.dtype.itemsize for shape in shapes)
+        preferred = self._measured.best("all_reduce", largest_bytes) if self._measured is not None else None
+        name, reason = choose(self._wanted, self.topology, shapes, preferred)
+        if name == SHARED and odd:
+            return fallback(), "in shared memory nothing would travel that could be made fewer bytes or hidden"
+        return name, reason
+
+
+def _measured(bulletin: Bulletin, topology: Topology) -> SwitchPoints | None:
+    """What `volary bench collectives` found fastest here, by what rank 0 has kept; None if nothing was measured."""
+    if len(topology.nodes) == 1:
+        return None
+    if bulletin.rank == 0:
+        known = load(topology, "gloo")
+        bulletin.post("switch-points", None if known is None else {"ways": known.ways, "largest": known.largest})
+    posted = bulletin.read("switch-points", 0)
+    return SwitchPoints(**posted) if posted is not None else None

@@ -1,0 +1,116 @@
+"""The exchange beside compute: one thread carries chunks, one applies what was agreed, under backward and forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from volary.exchange.overlap.comm_thread import CommThread, Parcel, ParcelTimes
+from volary.exchange.overlap.update_thread import UpdateThread
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.comm.routes._base import Memory, Route
+    from volary.exchange._base import ExchangeCallbacks
+    from volary.exchange.gradients.bucket import Chunk, ParameterGate
+    from volary.exchange.overlap.broadcasts import Broadcasts
+
+
+class OverlappedExchange:
+    """Chunks travel over `route` the moment they are whole; see `volary.exchange._base.Exchange`."""
+
+    behind = False
+
+    def __init__(self, route: Route, broadcasts: Broadcasts, reason: str, overlaps: bool) -> None:
+        self.route, self.overlaps = reason, overlaps
+        self._route, self._broadcasts = route, broadcasts
+        self._started = False
+
+    @property
+    def sent_bytes(self) -> int:
+        """Since the start."""
+        return self._route.sent_bytes + self._broadcasts.sent_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """Since the start."""
+        return self._route.received_bytes + self._broadcasts.received_bytes
+
+    @property
+    def memory(self) -> Sequence[Memory]:
+        """Each buffer's, in their order."""
+        return self._route.memory
+
+    def start(self, use: ExchangeCallbacks) -> None:
+        """Start the threads."""
+        self._use, self._started = use, True
+        self._keeper = UpdateThread(use.chunks, use.slots, use.apply, use.applied)
+        self._chunks: list[list[Chunk]] = []  # by parcel
+        for chunk in use.chunks:
+            if chunk.parcel == len(self._chunks):
+                self._chunks.append([])
+            self._chunks[chunk.parcel].append(chunk)
+        parcels = [
+            Parcel(first.bucket.index, first.start, last.end)
+            for first, last in ((chunks[0], chunks[-1]) for chunks in self._chunks)
+        ]
+        votes = [len(parcels)] if use.votes_awaited else []
+        self._line = CommThread(self._route, [*parcels, use.votes], self._arrived, self._keeper.fail, use.first, votes)
+        self.reorder(range(len(use.chunks)))
+
+    def broadcast(self, values: Tensor) -> None:
+        """Give all ranks rank 0's values; one of the tasks before the first step."""
+        self._broadcasts.send(values)
+
+    def push(self, number: int) -> None:
+        """Let it leave."""
+        self._line.depart(number)
+
+    def release(self) -> None:
+        """Backward is over: parameters may change."""
+        self._keeper.release()
+
+    def wait_for(self, done: Callable[[], bool]) -> None:
+        """Wait for something that arrives."""
+        self._keeper.wait_for(done)
+
+    def tell(self, change: Callable[[], None]) -> None:
+        """Make a change that somebody may wait for."""
+        self._keeper.tell(change)
+
+    def pull(self, gate: ParameterGate) -> None:
+        """Wait until the parameter behind `gate` is what was agreed."""
+        if gate.waits:
+            self._keeper.wait_for(lambda: not gate.waits)
+
+    def settle(self) -> None:
+        """Wait for all of this step."""
+        self._keeper.settle()
+
+    def drain(self) -> None:
+        """Nothing is held back."""
+        self.settle()
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """The order of the chunks; what travels together goes when the first would. Votes go before them or after."""
+        parcels = list(dict.fromkeys(self._use.chunks[number].parcel for number in order))
+        votes = [len(self._chunks)]
+        self._line.order = [*votes, *parcels] if self._use.votes_first else [*parcels, *votes]
+
+    def close(self) -> None:
+        """End both threads, if they were started."""
+        if self._started:
+            self._line.close()
+            self._keeper.close()
+
+    def _arrived(self, number: int, travelled: ParcelTimes) -> None:
+        if number == len(self._chunks):
+            self._keeper.tell(self._use.heard)
+            return
+        chunks = self._chunks[number]
+        if chunks[0].start == 0:
+            chunks[0].bucket.arrived()
+        self._use.travelled(chunks[0], travelled)  # first: once it counts as arrived, the next step may begin
+        for chunk in chunks:
+            self._keeper.arrived(chunk)

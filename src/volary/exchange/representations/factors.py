@@ -1,0 +1,88 @@
+"""Gradients as factors: the vectors whose products they are the sum of (Xie et al., UAI 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from volary.exchange.representations._base import VALUE_BYTES, Representation
+
+if TYPE_CHECKING:
+    from volary.codec._base import Layer
+    from volary.comm.routes._base import Memory, Route
+    from volary.exchange.choice.costs import LinkCosts, WorkTimes
+    from volary.exchange.compression.push_encoding import PushEncoding
+    from volary.exchange.gradients.plan import BucketPlan
+    from volary.exchange.representations._base import Piece, Site
+    from volary.exchange.servers.served import Pushed
+
+
+@dataclass(frozen=True)
+class Factors(Representation):
+    """From each worker to the others, or to servers, which multiply them. neighbours: to how many others; None: all."""
+
+    neighbours: int | None = None
+    by_layer: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, codec: Any) -> Factors:
+        """To as many neighbours as the codec says."""
+        return cls(codec.neighbours)
+
+    def link_bytes(self, layer: Layer, links: LinkCosts) -> float:
+        """Two vectors of each product, to all who get them."""
+        assert layer.products is not None
+        spread = links.spread_bytes(VALUE_BYTES * layer.factor_values * layer.products)
+        return spread * self._others(links) / (links.ranks - 1)
+
+    def work_s(self, layer: Layer, links: LinkCosts, work: WorkTimes) -> float:
+        """Who gets them forms all products; one worker's own would be in any case."""
+        assert layer.products is not None
+        each = layer.values if layer.factor_values > 1 + layer.columns else layer.columns
+        return work.product * layer.products * self._others(links) * each
+
+    def pushed_bytes(self, layer: Layer, servers: int) -> float:
+        """To each server errors of the rows that it keeps, and all inputs; of a bias its values."""
+        assert layer.products is not None
+        beside = layer.values - layer.rows * layer.columns
+        return VALUE_BYTES * (layer.products * (layer.rows + servers * layer.columns) + beside)
+
+    def sums(self, plans: Sequence[BucketPlan], site: Site) -> Route:
+        """Everybody multiplies what it heard."""
+        from volary.exchange.gradients.factor_sums import FactorSums
+
+        return FactorSums(site.group, plans, [_neighbours(plan) for plan in plans])
+
+    def memory(self, plan: BucketPlan) -> Memory:
+        """With a payload beside it."""
+        from volary.exchange.gradients.factor_sums import factor_memory
+
+        return factor_memory(plan)
+
+    def pushed(self, piece: Piece, encoding: PushEncoding) -> Pushed:
+        """Factors, or their product where that is fewer bytes; of a bias its values."""
+        from volary.exchange.gradients.plan import row_values
+        from volary.exchange.servers.pushed_factors import BiasRows, WeightRows
+
+        assert piece.rows is not None
+        (part,) = piece.parts
+        _, parameter = piece.plan.parameters[part.parameter]
+        if parameter.dim() == 1:
+            return BiasRows(piece.rows, part.start, part.end, piece.values)
+        width = row_values(parameter)
+        return WeightRows(piece.rows, part.start // width, part.end // width, piece.values)
+
+    def _others(self, links: LinkCosts) -> int:
+        return links.ranks - 1 if self.neighbours is None else min(self.neighbours, links.ranks - 1)
+
+    def __str__(self) -> str:
+        return "as factors" if self.neighbours is None else f"as factors, to {self.neighbours} others"
+
+
+def _neighbours(plan: BucketPlan) -> int | None:
+    assert isinstance(plan.way, Factors)
+    return plan.way.neighbours
+
+
+REPRESENTATION = Factors

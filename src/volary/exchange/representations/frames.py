@@ -1,0 +1,76 @@
+"""Gradients as frames of a codec: to the owner of each slice and back, or to the server that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from volary.exchange.representations._base import Representation
+
+if TYPE_CHECKING:
+    from volary.codec._base import FrameCodec, Layer
+    from volary.comm.routes._base import Route
+    from volary.exchange.choice.costs import LinkCosts, WorkTimes
+    from volary.exchange.compression.push_encoding import PushEncoding
+    from volary.exchange.gradients.plan import BucketPlan
+    from volary.exchange.representations._base import Piece, Site
+    from volary.exchange.servers.served import Pushed
+
+
+@dataclass(frozen=True)
+class Frames(Representation):
+    """What a frame left out is added to the next values of the same parameter."""
+
+    frames: FrameCodec
+
+    @classmethod
+    def of(cls, codec: FrameCodec) -> Frames:
+        """Of this codec."""
+        return cls(codec)
+
+    @property
+    def name(self) -> str:
+        """The codec's."""
+        return self.frames.name
+
+    @property
+    def whole_rows(self) -> bool:
+        """Where rows are encoded."""
+        return self.frames.by_rows
+
+    def link_bytes(self, layer: Layer, links: LinkCosts) -> float:
+        """Of frames, to the owners of slices and back."""
+        return links.sliced_bytes(self.frames.frame_bytes(layer.rows, layer.columns))
+
+    def work_s(self, layer: Layer, links: LinkCosts, work: WorkTimes) -> float:
+        """Each worker encodes once, and adds and decodes as much."""
+        return work.codecs[self.name] * layer.values
+
+    def pushed_bytes(self, layer: Layer, servers: int) -> float:
+        """Of a frame."""
+        return self.frames.frame_bytes(layer.rows, layer.columns)
+
+    def at(self, samples: int) -> Frames:
+        """Of the codec's stage."""
+        return Frames(self.frames.at(samples))
+
+    def wire_bytes(self, values: int, value_bytes: int) -> int:
+        """Of a frame of one row."""
+        return self.frames.frame_bytes(1, values)
+
+    def sums(self, plans: Sequence[BucketPlan], site: Site) -> Route:
+        """Each slice is added up, and encoded again, by the rank that owns it."""
+        from volary.exchange.compression.encoded_sums import EncodedSums
+
+        return EncodedSums(site.group, plans, site.topology, site.errors, site.left_out)
+
+    def pushed(self, piece: Piece, encoding: PushEncoding) -> Pushed:
+        """A frame, made when it leaves."""
+        return encoding.slice(piece)
+
+    def __str__(self) -> str:
+        return f"by codec {self.frames}"
+
+
+REPRESENTATION = Frames

@@ -1,0 +1,130 @@
+"""What a worker pushes of one slice: its values where backward left them, or their frames."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.errors import NotFinite
+from volary.server.protocol.header import Form, Header
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.comm.transports._base import Payload
+    from volary.exchange.compression.residual import BucketResidual
+    from volary.exchange.compression.sections import BucketSection
+
+ALL_USED = 2**64 - 1
+
+
+class PlainValues:
+    """Values as they are. values: (size,) where they lie; users: of each part, 0 if no backward reached it."""
+
+    form = Form.EXACT
+
+    def __init__(self, values: Tensor, users: Tensor | None = None) -> None:
+        self._values, self._users = values, users
+        on_cpu = values.device.type == "cpu"
+        self._there = values if on_cpu else torch.empty(values.shape, dtype=values.dtype)
+        self._payload = as_bytes(self._there)
+
+    @property
+    def length(self) -> int:
+        """Bytes."""
+        return len(self._payload)
+
+    def used(self) -> int:
+        """A bit for each part."""
+        return bits(self._users)
+
+    def ready(self) -> None:
+        """The values are whole and may leave."""
+        if self._there is not self._values:
+            self._there.copy_(self._values)
+
+    def leave(self, header: Header) -> tuple[Header, Payload]:
+        """What travels."""
+        return header, self._payload
+
+
+class EncodedValues:
+    """Frames of a codec, made when they leave, in the sending thread; what they leave out is owed.
+
+    values: (size,) where they lie, used up by encoding. told: of values that are not finite and so cannot be encoded,
+    in a sentence; None: NotFinite is raised. name: of the slice, in words.
+    """
+
+    form = Form.ENCODED
+
+    def __init__(self, values: Tensor, users: Tensor, told: Callable[[str], None] | None, name: str) -> None:
+        self._values, self._users, self._told, self._name = values, users, told, name
+        self._encoding = threading.Lock()  # several replicas get the same frame, which is made once
+        self._clock = -1
+        self._nothing = False
+
+    def use(self, owed: BucketResidual, sections: Sequence[BucketSection]) -> None:
+        """Encode so from now on. sections: of the bucket, in the order of the slice's parts."""
+        self._owed, self._sections = owed, sections
+        size_bytes = sections[-1].offset + sections[-1].frame_bytes
+        self._frame = torch.zeros(size_bytes, dtype=torch.uint8)
+        self._payload = as_bytes(self._frame)
+
+    @property
+    def length(self) -> int:
+        """Bytes."""
+        return len(self._payload)
+
+    def used(self) -> int:
+        """A bit for each part."""
+        return bits(self._users)
+
+    def ready(self) -> None:
+        """The values are whole and may leave."""
+
+    def leave(self, header: Header) -> tuple[Header, Payload]:
+        """What travels. Raises NotFinite."""
+        with self._encoding:
+            if self._clock < header.clock:  # an older one is for a connection that has ended meanwhile
+                self._clock, self._nothing = header.clock, not self._encode()
+        return (header._replace(used=0) if self._nothing else header), self._payload
+
+    def _encode(self) -> bool:
+        first = self._sections[0].start
+        if not finite(self._values):
+            return self._leave_out()
+        for one in self._sections:
+            values = self._values[one.start - first : one.end - first]
+            if not self._owed.contribute(one, values, self._frame[one.offset : one.offset + one.frame_bytes]):
+                return self._leave_out()
+        return True
+
+    def _leave_out(self) -> bool:
+        sentence = f"the gradient of {self._name} is NaN or infinite, which cannot be encoded"
+        if self._told is None:
+            raise NotFinite(sentence)
+        self._told(f"{sentence}: it is left out")
+        self._frame.zero_()
+        return False
+
+
+def as_bytes(values: Tensor) -> Payload:
+    """The memory of a dense tensor on the CPU."""
+    return values.view(torch.uint8).numpy().data
+
+
+def bits(users: Tensor | None) -> int:
+    """Bit i is set where users[i] is not 0."""
+    if users is None:
+        return ALL_USED
+    return sum(1 << place for place, value in enumerate(users.tolist()) if value)
+
+
+def finite(values: Tensor) -> bool:
+    """Whether all are."""
+    # the sum is not finite if one of them is not, and quicker: only where they are large it may deceive
+    return math.isfinite(values.sum().item()) or bool(values.isfinite().all())

@@ -1,0 +1,225 @@
+"""The exchange of one worker with servers: contributions leave slice by slice, values come before they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from volary.exchange.servers.pulled import Pulled, PullState
+from volary.server.client.client import HeldAll, Installed, RequestRefused
+from volary.server.protocol.header import Form, Header, MessageKind
+
+if TYPE_CHECKING:
+    from volary.comm.transports._base import Payload
+    from volary.exchange.gradients.bucket import ParameterGate
+    from volary.server.client.link import Link
+    from volary.server.protocol.slices import Slice
+
+
+class Pushed(Protocol):
+    """What is pushed of one slice; see `volary.exchange.servers.pushed`."""
+
+    form: Form
+
+    @property
+    def length(self) -> int:
+        """Bytes that travel."""
+        ...
+
+    def used(self) -> int:
+        """A bit for each part that has a gradient."""
+        ...
+
+    def ready(self) -> None:
+        """The values are whole."""
+        ...
+
+    def leave(self, header: Header) -> tuple[Header, Payload]:
+        """What travels, and the header as it is sent."""
+        ...
+
+
+@dataclass(frozen=True)
+class WorkerSlice:
+    """One slice on a worker: what leaves of it, and what comes."""
+
+    slice: Slice
+    pushed: Pushed
+    pulled: Pulled
+
+
+class ServedSlices:
+    """Of slices in the order in which forward uses them. gates: of each parameter, and before which slices it stands.
+
+    held: called with each contribution that all servers hold. came: with each slice's values that are here.
+    Used by the training thread, but for what is said otherwise.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        shelves: Sequence[WorkerSlice],
+        gates: Mapping[int, tuple[ParameterGate, Sequence[int]]],
+        held: Callable[[int], None],
+        came: Callable[[], None],
+    ) -> None:
+        self._link, self._gates, self._held, self._came = link, gates, held, came
+        self.shelves = {shelf.slice.number: shelf for shelf in shelves}  # as forward uses them
+        chunks: dict[int, list[WorkerSlice]] = {}
+        for shelf in shelves:
+            chunks.setdefault(shelf.slice.chunk, []).append(shelf)
+        self._chunks = chunks
+        self._needed = 0
+        self._clock = -1
+        self._cut: dict[int, Payload] = {}
+        self._cut_left: set[int] = set()
+        self._cut_gone = False
+        link.start(self, {number: place for place, number in enumerate(self.shelves)})
+
+    @property
+    def sent_bytes(self) -> int:
+        """Since the start."""
+        return self._link.traffic[0]
+
+    @property
+    def received_bytes(self) -> int:
+        """Since the start."""
+        return self._link.traffic[1]
+
+    # Pushing
+
+    def await_memory(self) -> None:
+        """Wait until all that was pushed is held: from now on buckets may change."""
+        clock = self._clock
+        self._link.wait_for(lambda: self._link.is_held(clock), lambda: f"the servers' word that they hold step {clock}")
+
+    def push(self, chunk: int, clock: int) -> None:
+        """Let a chunk's slices leave as part of the contribution `clock`; returns at once."""
+        self._clock = clock
+        for shelf in self._chunks.get(chunk, ()):
+            pushed = shelf.pushed
+            pushed.ready()
+            version = max(0, shelf.pulled.installed)
+            self._link.push(shelf.slice.number, clock, version, pushed.used(), pushed.form, pushed.length)
+
+    # Pulling
+
+    def ask_ahead(self) -> None:
+        """Backward begins: ask for all slices, so that something newer is here when it ends; what is read stays."""
+        for number in self.shelves:
+            self._link.pull(number, self._needed)
+
+    def refresh(self, at_least: int) -> None:
+        """Backward is over: ask for all slices, of at least this version, before they are read again."""
+        self._needed = max(self._needed, at_least)
+        for number in self.shelves:
+            self._link.pull(number, self._needed)
+        self._shut()
+
+    def need(self, at_least: int) -> None:
+        """From now on nothing older is read; what has not been asked for is."""
+        self._needed = max(self._needed, at_least)
+        for number, shelf in self.shelves.items():
+            if shelf.pulled.version < self._needed:
+                self._link.pull(number, self._needed)
+        self._shut()
+
+    def _shut(self) -> None:
+        for shelf in self.shelves.values():
+            shelf.pulled.in_use = False
+        for gate, _ in self._gates.values():
+            gate.waits = 1
+
+    def pull(self, gate: ParameterGate) -> None:
+        """Wait until what is behind `gate` is new enough, and let the network have the newest that is here."""
+        behind = self._behind(gate)
+        self._link.wait_for(lambda: self._ready(behind), lambda: f"{gate.name}, as of update {self._needed},")
+        self._install(behind)
+        gate.waits = 0
+
+    def pull_rest(self, numbers: Iterable[int]) -> None:
+        """The same for slices that stand behind no gate."""
+        behind = [self.shelves[number].pulled for number in numbers]
+        self._link.wait_for(lambda: self._ready(behind), lambda: f"buffers, as of update {self._needed},")
+        self._install(behind)
+
+    def _behind(self, gate: ParameterGate) -> list[Pulled]:
+        return [self.shelves[number].pulled for number in self._gates[id(gate)][1]]
+
+    def _ready(self, behind: Iterable[Pulled]) -> bool:
+        return all(
+            one.installed >= self._needed or (one.state is PullState.HERE and one.version >= self._needed)
+            for one in behind
+        )
+
+    def _install(self, behind: Sequence[Pulled]) -> None:
+        with self._link.changed:
+            here = [one for one in behind if one.state is PullState.HERE and not one.in_use]
+            for one in behind:
+                one.in_use = True
+            for one in here:
+                one.state = PullState.INSTALLING
+        for one in here:
+            one.install()
+        with self._link.changed:
+            for one in here:
+                one.state, one.installed = PullState.READ, one.version
+            self._link.changed.notify_all()
+
+    # A kept state
+
+    def pull_cut(self, cut: int, into: Mapping[int, Payload]) -> bool:
+        """Fetch the state that is kept under `cut`; by slice, where to. False: it is not kept any more."""
+        with self._link.changed:
+            self._cut, self._cut_left, self._cut_gone = dict(into), set(into), False
+        for number in into:
+            self._link.pull(number, 0, cut)
+        self._link.wait_for(
+            lambda: self._cut_gone or not self._cut_left, lambda: f"the state that is kept as cut {cut}"
+        )
+        return not self._cut_gone
+
+    # What the link asks and tells, from its threads
+
+    def leave(self, header: Header) -> tuple[Header, Payload]:
+        """What a push carries."""
+        return self.shelves[header.slice].pushed.leave(header)
+
+    def place(self, header: Header) -> Payload | None:
+        """Where values go."""
+        pulled = self.shelves[header.slice].pulled
+        if header.cut:
+            return self._cut[header.slice]
+        room = pulled.room(header)
+        while pulled.state is PullState.INSTALLING:  # a copy, which ends by itself
+            self._link.changed.wait()
+        if header.form is Form.EXACT:
+            pulled.state = PullState.ARRIVING
+        return room
+
+    def landed(self, header: Header, payload: Payload) -> None:
+        """Values are here."""
+        self._came()
+        pulled = self.shelves[header.slice].pulled
+        if header.cut:
+            room = self._cut[header.slice]
+            if payload is not room:
+                room[:] = payload
+            return
+        with self._link.changed:
+            while pulled.state is PullState.INSTALLING:
+                self._link.changed.wait()
+            pulled.state = PullState.ARRIVING
+        pulled.take(header, payload)
+        with self._link.changed:
+            pulled.state, pulled.version = PullState.HERE, header.version  # the client says so next, to whoever waits
+
+    def happened(self, event: HeldAll | Installed | RequestRefused) -> None:
+        """What the client says."""
+        if isinstance(event, HeldAll):
+            self._held(event.clock)
+        elif isinstance(event, Installed) and event.cut:
+            self._cut_left.discard(event.slice)
+        elif isinstance(event, RequestRefused) and event.kind is MessageKind.PULL and event.cut:
+            self._cut_gone = True

@@ -1,0 +1,68 @@
+"""Loggers beside a run that trains: a process of their own, which holds nothing up and reads the run's folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Protocol
+
+from volary.loggers._read import read
+from volary.run.directory import RunDirectory
+
+END_WITHIN_S = 60.0  # after the run: how long the rest may take to be copied before nobody waits for it any more
+
+
+class CopyWatcher(Protocol):
+    """As `volary.driver.ending.Watcher`."""
+
+    def started(self, directory: RunDirectory) -> None:
+        """The run is there."""
+        ...
+
+    def look(self) -> None:
+        """Called now and then."""
+        ...
+
+    def ended(self, state: str | None = None, step: int | None = None) -> None:
+        """The run is over."""
+        ...
+
+
+class _Logged:
+    """Hands everything on to `watcher`, and starts the loggers with the run."""
+
+    def __init__(self, watcher: CopyWatcher, words: Sequence[str]) -> None:
+        self._watcher, self._words = watcher, words
+        self.process: subprocess.Popen[bytes] | None = None
+        self.look, self.ended = watcher.look, watcher.ended
+
+    def started(self, directory: RunDirectory) -> None:
+        if self.process is None:  # a restarted run is still the same one
+            to = [part for word in self._words for part in ("--to", word)]
+            command = [sys.executable, "-m", "volary", "log", str(directory.path), *to, "--follow"]
+            # a session of its own: Ctrl-C is for the training, and what it still records is copied
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+            )
+        self._watcher.started(directory)
+
+
+@contextmanager
+def logged_beside(watcher: CopyWatcher, words: Sequence[str]) -> Iterator[CopyWatcher]:
+    """A watcher that copies its run to the loggers that `words` name, meanwhile and until the end is copied.
+
+    Raises BadInput, before anything starts, for loggers that there are not.
+    """
+    if not words:
+        yield watcher
+        return
+    read(words)
+    logged = _Logged(watcher, words)
+    try:
+        yield logged
+    finally:
+        if logged.process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                logged.process.wait(END_WITHIN_S)

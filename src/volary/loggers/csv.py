@@ -1,0 +1,63 @@
+"""Comma-separated values: a file of steps, and one of what evaluations measured."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from volary.loggers._base import About
+from volary.run.database.journal import STEP_FIELDS, StepRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Csv:
+    """`steps.csv`, a row for each step and worker, and `metrics.csv`, a row for each value."""
+
+    package: ClassVar[str | None] = None
+    folder: Path | None = None  # where to (default: `csv` in the run)
+
+    def open(self, about: About) -> CsvWriter:
+        """Empty files."""
+        return CsvWriter(self._folder(about))
+
+    def where(self, about: About) -> str:
+        """The folder."""
+        return str(self._folder(about))
+
+    def _folder(self, about: About) -> Path:
+        return self.folder or about.path / "csv"
+
+
+class CsvWriter:
+    """See `volary.loggers._base.Writer`."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._files = [(folder / name).open("w", newline="", encoding="utf-8") for name in ("steps.csv", "metrics.csv")]
+        self._steps, self._metrics = map(csv.writer, self._files)
+        self._steps.writerow(STEP_FIELDS)
+        self._metrics.writerow(("step", "name", "value", "at"))
+
+    def steps(self, rows: Sequence[StepRow]) -> None:
+        """Rows as they are."""
+        self._steps.writerows(map(astuple, rows))
+
+    def measured(self, step: int, values: Mapping[str, float], at: float) -> None:
+        """A row for each value."""
+        self._metrics.writerows((step, name, value, at) for name, value in values.items())
+
+    def flush(self) -> None:
+        """To the disk's cache."""
+        for file in self._files:
+            file.flush()
+
+    def close(self, state: str) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+
+LOGGER = Csv

@@ -1,0 +1,82 @@
+"""MLflow: a tracking server, or a local store. Needs the package mlflow-skinny, or mlflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar
+
+from volary.loggers._base import About, named, scalars
+from volary.run.database.journal import StepRow
+
+_MOST_METRICS = 1000  # of a request
+_MOST_PARAMETERS = 100
+_STATES = {"finished": "FINISHED", "stopped": "KILLED"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLflow:
+    """A run of MLflow under this run's name, with its settings as parameters."""
+
+    package: ClassVar[str | None] = "mlflow"
+    uri: str  # the tracking server, as http://host:5000, or a store, as sqlite:///mlflow.db
+    experiment: str = "volary"  # the experiment; made if it is not there
+
+    def open(self, about: About) -> MLflowWriter:
+        """A new run of MLflow, in place of the one that this run was copied to before."""
+        mlflow, entities = import_module("mlflow"), import_module("mlflow.entities")
+        client = mlflow.MlflowClient(tracking_uri=self.uri)
+        found = client.get_experiment_by_name(self.experiment)
+        experiment = found.experiment_id if found else client.create_experiment(self.experiment)
+        source = str(about.path)
+        for old in client.search_runs([experiment], f"tags.`volary.path` = '{source.replace(chr(39), '')}'"):
+            client.delete_run(old.info.run_id)
+        run = client.create_run(
+            experiment,
+            start_time=round(about.started_at * 1000),
+            tags={"volary.path": source.replace("'", "")},
+            run_name=about.name,
+        ).info.run_id
+        settings = [entities.Param(name, value) for name, value in about.settings.items()]
+        for start in range(0, len(settings), _MOST_PARAMETERS):
+            client.log_batch(run, params=settings[start : start + _MOST_PARAMETERS])
+        return MLflowWriter(client, run, entities.Metric, about)
+
+    def where(self, about: About) -> str:
+        """The server, and the experiment."""
+        return f"{self.uri}, experiment {self.experiment}"
+
+
+class MLflowWriter:
+    """See `volary.loggers._base.Writer`. metric: MLflow's class of that name."""
+
+    def __init__(self, client: Any, run: str, metric: Any, about: About) -> None:
+        self._client, self._run, self._metric, self._about = client, run, metric, about
+        self._waiting: list[Any] = []
+
+    def steps(self, rows: Sequence[StepRow]) -> None:
+        """A value of each figure for each step."""
+        for step, at, figures in scalars(rows, self._about):
+            self._add(step, at, figures)
+
+    def measured(self, step: int, values: Mapping[str, float], at: float) -> None:
+        """A value of each metric."""
+        self._add(step, at, named(values, self._about))
+
+    def flush(self) -> None:
+        """In requests that the server accepts."""
+        while self._waiting:
+            self._client.log_batch(self._run, metrics=self._waiting[:_MOST_METRICS])
+            del self._waiting[:_MOST_METRICS]
+
+    def close(self, state: str) -> None:
+        """The run is over: well, or not."""
+        self.flush()
+        self._client.set_terminated(self._run, _STATES.get(state, "FAILED"))
+
+    def _add(self, step: int, at: float, figures: Mapping[str, float]) -> None:
+        self._waiting += [self._metric(name, value, round(at * 1000), step) for name, value in figures.items()]
+
+
+LOGGER = MLflow

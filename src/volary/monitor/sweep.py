@@ -1,0 +1,105 @@
+"""What a sweep has come to: its combinations from the best to the worst, over their seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import mean, stdev
+from typing import Any
+
+from volary.errors import RunError
+from volary.monitor.comparison import compared
+from volary.monitor.wording import clean, duration, number
+from volary.run.sweep import Sweep
+
+SEED = "train.seed"
+NOT_BEGUN = "not begun"
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Runs with the same settings but for the seed. best: of each that measured something; states: of all, by name."""
+
+    settings: dict[str, str]
+    states: dict[str, str]
+    metric: str
+    best: tuple[float, ...]
+    wall_s: tuple[float, ...]
+
+    @property
+    def mean(self) -> float | None:
+        """Of the best values; None if nothing was measured."""
+        return mean(self.best) if self.best else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything in plain values, for `--json`."""
+        return asdict(self) | {"mean": self.mean, "deviation": stdev(self.best) if len(self.best) > 1 else None}
+
+
+def combinations(sweep: Sweep) -> list[Combination]:
+    """From the best to the worst, by the mean of the best values; what measured nothing comes last."""
+    grouped: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for member, values in sweep.members.items():
+        settings = tuple((name, value) for name, value in values.items() if name != SEED)
+        grouped.setdefault(settings, []).append(member)
+    found, signs = [], []
+    for settings, members in grouped.items():
+        one, sign = _combination(sweep, dict(settings), members)
+        found.append(one)
+        signs.append(sign)
+    measured = [place for place, one in enumerate(found) if one.mean is not None]
+    order = sorted(measured, key=lambda place: -signs[place] * (found[place].mean or 0.0))
+    return [found[place] for place in order] + [one for one in found if one.mean is None]
+
+
+def table(found: Sequence[Combination]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Header and rows: what is varied, the state of its runs, the best value (and its deviation over seeds), time."""
+    settings = list(dict.fromkeys(name for one in found for name in one.settings))
+    metric = next((one.metric for one in found if one.metric), "metric")
+    seeds = max(len(one.states) for one in found)
+    header = (
+        *settings,
+        "runs" if seeds > 1 else "state",
+        f"best {clean(metric)}",
+        *(["+-"] if seeds > 1 else []),
+        "time",
+    )
+    return header, [
+        (
+            *(one.settings.get(name, "-") for name in settings),
+            _states(one),
+            number(one.mean) if one.mean is not None else "-",
+            *([number(stdev(one.best)) if len(one.best) > 1 else "-"] if seeds > 1 else []),
+            duration(mean(one.wall_s)) if one.wall_s else "-",
+        )
+        for one in found
+    ]
+
+
+def _states(one: Combination) -> str:
+    states = list(one.states.values())
+    if len(states) == 1:
+        return states[0]
+    return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+
+
+def _combination(sweep: Sweep, settings: dict[str, str], members: Sequence[str]) -> tuple[Combination, int]:
+    """And 1 if more is better, -1 if less."""
+    states, best, wall_s, metric, sign = {}, [], [], "", 1
+    for member in members:
+        run = sweep.run(member)
+        if run is None:
+            states[member] = "refused" if sweep.log(member).exists() else NOT_BEGUN
+            continue
+        try:
+            found = compared(run)
+        except RunError:
+            states[member] = "unreadable"
+            continue
+        states[member] = found.state
+        sign = 1 if found.higher_is_better else -1
+        wall_s.append(found.totals.wall_s)
+        for name, value in found.best.values.items() if found.best else ():
+            metric = name
+            best.append(value)
+    return Combination(settings, states, metric, tuple(best), tuple(wall_s)), sign

@@ -1,0 +1,148 @@
+"""The console where there is no terminal: a line for each thing that happens, and few in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from volary.monitor.closing import closing, one_line
+from volary.monitor.digest import Digest
+from volary.monitor.ways import in_lines
+from volary.monitor.wording import (
+    MEMBERSHIP,
+    STOPPING,
+    TROUBLE,
+    changed,
+    clean,
+    duration,
+    epoch,
+    hour,
+    measured,
+    membership,
+    place,
+    starting_in,
+    training,
+    trouble,
+)
+from volary.run.database.reader import Event
+
+PROGRESS_EVERY_S = 10.0
+START_AFTER_S = 2.0  # a start that takes longer is reported
+
+
+class Plain:
+    """Writes lines to `stream`. clock: seconds that only go forward."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._titled = False
+        self._said_at = self._start_said_at = float("-inf")
+        self._said_step = 0
+
+    def show(self, digest: Digest) -> None:
+        """Write what is new."""
+        if not self._titled:
+            # what a resumed run did before is not told again
+            self._titled, self._said_step = True, digest.step
+            self._line(time.time(), title(digest))
+            self._start_said_at = self._clock() + START_AFTER_S
+        for event in digest.news:
+            sentence = happened(event, digest)
+            if sentence:
+                self._line(event.at, sentence)
+        if digest.starting and self._clock() >= self._start_said_at:
+            self._start_said_at = self._clock() + PROGRESS_EVERY_S
+            self._line(time.time(), starting_in(digest.starting, digest.elapsed_s))
+        # steps without news: one line, not too often
+        if digest.window and digest.step > self._said_step and self._clock() - self._said_at >= PROGRESS_EVERY_S:
+            self._said_at, self._said_step = self._clock(), digest.step
+            self._line(time.time(), progress(digest))
+
+    def end(self, digest: Digest) -> None:
+        """Write the last words."""
+        for label, text in closing(digest):
+            print(f"{label:<9} {text}", file=self._stream)
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _line(self, at: float, text: str) -> None:
+        print(f"{hour(at)} {text}", file=self._stream, flush=True)
+
+
+class Quiet:
+    """Writes one line to `stream`, at the end; and that Ctrl-C was heard."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def show(self, digest: Digest) -> None:
+        """Say nothing, unless somebody waits for an answer."""
+        if any(event.kind == "stopping" for event in digest.news):
+            print(STOPPING, file=self._stream, flush=True)
+
+    def end(self, digest: Digest) -> None:
+        """Write the one line; of a failure the error itself tells more."""
+        if digest.state != "failed":
+            print(one_line(digest), file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def title(digest: Digest) -> str:
+    """Which run this is."""
+    workers = f"{digest.workers} worker{'s' * (digest.workers != 1)}"
+    engine = f", engine {clean(digest.session.engine)}" if digest.session.engine else ""
+    return f"run {digest.directory.name}: {workers}{engine}, {place(digest.directory.path)}"
+
+
+def progress(digest: Digest) -> str:
+    """How far the run is."""
+    window = digest.window
+    if window is None:
+        return "no step yet"
+    of = f"/{digest.steps_planned}" if digest.steps_planned else ""
+    left = f", {duration(digest.left_s)} left" if digest.left_s is not None else ""
+    how = ", ".join(training(window, digest.session, digest.batch_size, digest.recorded_loss))
+    where = ", ".join(part for part in (f"step {digest.step}{of}", epoch(window, digest.session)) if part)
+    return f"{where}: {how}{left}"
+
+
+def happened(event: Event, digest: Digest) -> str:
+    """The line for an event; empty for those that need none."""
+    if event.kind in TROUBLE:
+        return f"warning: {trouble(event)}"
+    if event.kind in MEMBERSHIP:
+        return membership(event)
+    if event.kind == "not_slow":
+        return f"step {event.step}: {clean(str(event.data.get('reason', '')))}"
+    if event.kind == "evaluated":
+        values = {name: value for name, value in event.data.items() if isinstance(value, int | float)}
+        best = ", the best so far" if digest.best and digest.best.step == event.step else ""
+        return f"step {event.step}: {measured(values, digest.metric)}{best}"
+    if event.kind == "checkpoint":
+        return f"step {event.step if event.step is not None else event.data.get('step')}: checkpoint"
+    if event.kind == "exchange":
+        return (
+            f"exchange: {clean(str(event.data.get('route', '')))}; updated {clean(str(event.data.get('update', '')))}"
+        )
+    if event.kind == "ways":
+        return in_lines(event)
+    if event.kind == "batch_size":
+        return f"step {event.step}: batches of {event.data.get('size')} samples{_instead_of(event)}"
+    if event.kind == "stopping":
+        return STOPPING
+    if event.kind == "changed":
+        return changed(event)
+    if event.kind == "resumed":
+        return f"resumed from step {event.data.get('from_step')}"
+    return ""
+
+
+def _instead_of(event: Event) -> str:
+    size, was = event.data.get("size"), event.data.get("was")
+    return ", as before" if size == was else f" instead of {was}"

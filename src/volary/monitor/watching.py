@@ -1,0 +1,61 @@
+"""Following a run from another process, to its end; and how that ended."""
+
+from __future__ import annotations
+
+import time
+
+from volary import errors
+from volary.errors import RunError, Stopped, VolaryError
+from volary.monitor.digest import Digest, Follower
+from volary.monitor.terminal.console import Console
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
+
+LOOK_S = 0.25
+ANSWER_S = 30.0  # after which a driver that was asked to stop should have said that it does
+
+
+def follow(directory: RunDirectory, console: Console) -> Digest:
+    """Show the run until nobody drives it any more, however long that takes; how it ended."""
+    console.started(directory)
+    try:
+        while directory.is_live():
+            time.sleep(LOOK_S)
+            console.look()
+        console.ended()
+    finally:
+        console.left()
+    return ending(directory)
+
+
+def wait_until_stopped(directory: RunDirectory) -> Digest:
+    """Wait for a run that was asked to stop; how it ended. Raises RunError if its driver does not answer."""
+    with RunReader(directory) as reader:
+        life = reader.info().get("life")
+        until = time.monotonic() + ANSWER_S
+        while directory.is_live():
+            answered = any(str(event.life) == life for event in reader.events(kind="stopping"))
+            if not answered and time.monotonic() > until:
+                raise RunError(
+                    f"{directory.path}: its driver has not answered for {ANSWER_S:.0f} s: it was suspended, or killed; "
+                    "workers that it left end by themselves"
+                )
+            time.sleep(LOOK_S)
+    return ending(directory)
+
+
+def ending(directory: RunDirectory) -> Digest:
+    """The run as it is now."""
+    follower = Follower(directory)
+    try:
+        return follower.look()
+    finally:
+        follower.close()
+
+
+def exit_code(digest: Digest) -> int:
+    """With which status the command that trained has ended, by what it wrote down."""
+    if digest.state in ("finished", "stopped"):
+        return Stopped.exit_code if digest.state == "stopped" else 0
+    kind = getattr(errors, digest.error, None)
+    return kind.exit_code if isinstance(kind, type) and issubclass(kind, VolaryError) else VolaryError.exit_code

@@ -1,0 +1,64 @@
+"""Every question that the page asks, by its path, and who answers it. The server and the report use the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from volary.errors import BadInput
+from volary.page import charts
+from volary.page.facts import facts
+from volary.page.logs import logs
+from volary.page.session_text import session_text
+from volary.page.timeline import timeline
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
+
+MOST_COLUMNS = 4000
+LONGEST_WORD = 200
+
+
+class Query:
+    """The words of a question. Raises BadInput for what cannot be meant."""
+
+    def __init__(self, words: Mapping[str, str]) -> None:
+        self._words = words
+
+    def text(self, name: str) -> str:
+        """A word, empty if it was not said."""
+        return self._words.get(name, "")[:LONGEST_WORD]
+
+    def number(self, name: str) -> int | None:
+        """A number that is not negative; None if it was not said."""
+        text = self._words.get(name, "")
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) <= 15):
+            raise BadInput(f"{name} is {text[:20]!r}; accepted: a whole number")
+        return int(text)
+
+    def view(self) -> tuple[int, int | None, int]:
+        """First step, last step (None: the newest), and how many columns there is room for."""
+        first, last = self.number("first") or 1, self.number("last")
+        if last is not None and last < first:
+            raise BadInput(f"first is {first} and last is {last}; accepted: first up to last")
+        return first, last, max(1, min(MOST_COLUMNS, self.number("columns") or 600))
+
+
+def _read(answer: Callable[[RunReader, Query], Any]) -> Callable[[RunDirectory, Query], Any]:
+    def answered(directory: RunDirectory, query: Query) -> Any:
+        with RunReader(directory) as reader:
+            return answer(reader, query)
+
+    return answered
+
+
+ANSWERS: dict[str, Callable[[RunDirectory, Query], Any]] = {
+    "facts": lambda directory, _: facts(directory),
+    "steps": _read(lambda reader, query: charts.steps(reader, *query.view())),
+    "ranks": _read(lambda reader, query: charts.ranks(reader, *query.view())),
+    "metric": _read(lambda reader, query: charts.metric(reader, query.text("name"), *query.view())),
+    "timeline": _read(lambda reader, query: timeline(reader, query.number("step"))),
+    "logs": lambda directory, query: logs(directory, query.text("words")),
+    "session": lambda directory, _: session_text(directory),
+}

@@ -1,0 +1,153 @@
+"""The page's server as an application: which path is answered by what. GET changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from volary.errors import BadInput, RunError
+from volary.page.actions import ACTIONS, LARGEST_BYTES
+from volary.page.answers import ANSWERS, Query
+from volary.page.changes import signature
+from volary.page.compare import compare
+from volary.page.folder import Folder
+from volary.page.overview import Overview, RunTable
+from volary.run.directory import RunDirectory
+
+STATIC = Path(__file__).parent / "static"
+LOOK_S = 0.2  # how often a run that somebody watches is looked at
+LOOK_AT_ALL_S = 1.0  # how often all are
+READ_S = 0.25  # how long runs are read before those that were are shown
+STATE_S = 2.0  # that a driver is gone changes no file: how often that is asked
+SILENCE_S = 15.0  # after which a stream says that it is still there
+
+
+class Pages:
+    """Answers for one folder. ending: whether the server wants to end; streams end then. tabs: that look on now."""
+
+    def __init__(self, folder: Folder, ending: Callable[[], bool]) -> None:
+        self._folder, self._ending = folder, ending
+        self._overview, self._one_at_a_time = Overview(folder), threading.Lock()
+        self.tabs = 0
+
+    def app(self) -> Starlette:
+        """The application, without its guard."""
+        routes = [
+            Route("/", self._index),
+            Route("/static/{name}", self._static),
+            Route("/api/runs", self._runs),
+            Route("/api/live", self._live),
+            Route("/api/compare", self._compare),
+            *(Route(f"/api/{name}", self._answer(name)) for name in ANSWERS),
+            *(Route(f"/api/{name}", self._action(name), methods=["POST"]) for name in ACTIONS),
+        ]
+        handlers = {BadInput: _refused, HTTPException: _http}
+        return Starlette(routes=routes, exception_handlers=handlers, max_body_size=LARGEST_BYTES)
+
+    def _index(self, _: Request) -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    def _static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in ("page.js", "page.css"):
+            raise HTTPException(404)
+        return FileResponse(STATIC / name)
+
+    def _runs(self, _: Request) -> Response:
+        return _json({"folder": str(self._folder.path), **vars(self._table())})
+
+    def _table(self) -> RunTable:
+        with self._one_at_a_time:
+            return self._overview.table(READ_S)
+
+    def _answer(self, name: str) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            query = Query(request.query_params)
+            return _json(ANSWERS[name](self._folder.run(request.query_params.get("run", "")), query))
+
+        return answer
+
+    def _compare(self, request: Request) -> Response:
+        return _json(compare(self._folder, request.query_params.getlist("run")))
+
+    def _action(self, name: str) -> Callable[[Request], Awaitable[Response]]:
+        async def act(request: Request) -> Response:
+            body = await request.body()
+            await anyio.to_thread.run_sync(self._acted, name, request.query_params.get("run", ""), body)
+            return Response(status_code=204)
+
+        return act
+
+    def _acted(self, name: str, run: str, body: bytes) -> None:
+        ACTIONS[name](self._folder.run(run), body)
+
+    async def _live(self, request: Request) -> Response:
+        """Server-sent events: one whenever the run, or without a run any run of the folder, has changed."""
+        name = request.query_params.get("run")
+        if name is None:
+            look, every_s = self._table, LOOK_AT_ALL_S
+        else:
+            directory = await anyio.to_thread.run_sync(self._folder.run, name)
+            look, every_s = _Looking(directory), LOOK_S
+        return StreamingResponse(self._changes(look, every_s), media_type="text/event-stream")
+
+    async def _changes(self, look: Callable[[], Any], every_s: float) -> AsyncIterator[str]:
+        self.tabs += 1
+        try:
+            async for text in self._told(look, every_s):
+                yield text
+        finally:
+            self.tabs -= 1
+
+    async def _told(self, look: Callable[[], Any], every_s: float) -> AsyncIterator[str]:
+        before, number, silent_s = None, 0, 0.0
+        if every_s == LOOK_AT_ALL_S:
+            await asyncio.sleep(every_s)  # a tab has just asked for all runs: it need not wait for us
+        while not self._ending():
+            now = await anyio.to_thread.run_sync(look)
+            if now != before:
+                before, number, silent_s = now, number + 1, 0.0
+                yield f"id: {number}\nevent: changed\ndata: {json.dumps(number)}\n\n"
+            elif silent_s >= SILENCE_S:
+                silent_s = 0.0
+                yield ": still here\n\n"
+            await asyncio.sleep(every_s)
+            silent_s += every_s
+
+
+class _Looking:
+    """What of one run changes when the run does."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._directory, self._looks, self._live = directory, 0, False
+
+    def __call__(self) -> Any:
+        if self._looks % round(STATE_S / LOOK_S) == 0:
+            self._live = self._directory.is_live()
+        self._looks += 1
+        return signature(self._directory), self._live
+
+
+def _json(value: Any) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")  # what is NaN becomes null
+
+
+def _refused(_: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"{error}\n", 404 if isinstance(error, RunError) else 400)
+
+
+def _http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return PlainTextResponse(f"{error.detail}\n", error.status_code, headers=error.headers)

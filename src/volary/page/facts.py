@@ -1,0 +1,57 @@
+"""What the page says of one run beside its charts: state, progress, what is wrong, and all that a closer look tells."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from typing import Any
+
+from volary.monitor.account import account
+from volary.monitor.digest import known_number
+from volary.monitor.terminal.plain import happened
+from volary.monitor.wording import clean, starting_in
+from volary.page.wrong import wrong
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
+from volary.run.resuming import resuming
+
+
+def facts(directory: RunDirectory) -> dict[str, Any]:
+    """All of it in plain values. Raises RunError if the run cannot be read."""
+    found = account(directory, courses=False)
+    digest = found.digest
+    with RunReader(directory) as reader:
+        info, names, recorded = reader.info(), reader.metric_names(), reader.recorded_steps()
+        events = list(reader.events())
+    life = int(known_number(info, "life") or 0)
+    window = digest.window
+    return {
+        **found.as_dict(),
+        "read_at": time.time(),
+        "sentence": digest.session.sentence(),
+        "own_loop": bool(digest.session.function),
+        "starting": starting_in(digest.starting, digest.elapsed_s),
+        "stopping": digest.stopping and digest.state == "running",
+        "resuming": resuming(directory) if digest.state in ("stopped", "failed", "lost") else "",
+        "left_s": digest.left_s,
+        "loss": digest.recorded_loss if digest.session.function else window and window.loss,
+        "window": asdict(window) if window else None,
+        "higher_is_better": info.get("higher_is_better", "True") == "True",
+        "route": digest.route,
+        "update": info.get("update", ""),
+        "hosts": _hosts(info),
+        "metric_names": names,
+        "wrong": [asdict(one) for one in wrong(found, (event for event in events if event.life == life))],
+        "happened": [
+            {"at": event.at, "life": event.life, "text": text} for event in events if (text := happened(event, digest))
+        ],
+        "recorded_steps": recorded,
+    }
+
+
+def _hosts(info: dict[str, str]) -> dict[str, str]:
+    try:
+        return {str(rank): clean(host) for rank, host in json.loads(info.get("hosts", "{}")).items()}
+    except (ValueError, AttributeError):
+        return {}

@@ -1,0 +1,86 @@
+"""Serves the page: a socket, a token, and the link that has both."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from pathlib import Path
+
+import uvicorn
+
+from volary.errors import BadInput, VolaryError
+from volary.page.app import Pages
+from volary.page.folder import Folder
+from volary.page.guard import Guard, bracketed, names
+
+TOKEN_BYTES = 24
+_LEAVE_S = 1  # how long streams may take to end
+_RELOADED_WITHIN_S = 3.0  # a tab that is gone may come back
+_LOOK_S = 0.2
+
+
+class PageServer:
+    """Listens on `host` and `port` (0: any that is free) as soon as it is made; `run` answers until it is told to end.
+
+    Raises VolaryError if it cannot listen there, and BadInput if there is no such folder.
+    """
+
+    def __init__(self, folder: Path, host: str = "127.0.0.1", port: int = 0) -> None:
+        if not folder.is_dir():
+            raise BadInput(f"{folder}: there is no such folder; accepted: a folder of runs, or a run")
+        self._socket = _listening(host, port)
+        self._port = int(self._socket.getsockname()[1])
+        self._host, self._token = host, secrets.token_urlsafe(TOKEN_BYTES)
+        self._pages = pages = Pages(Folder(folder), lambda: self._server.should_exit)
+        guarded = Guard(pages.app(), self._token, names(host, self._port), f"volary-{self._port}")
+        config = uvicorn.Config(
+            guarded,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_LEAVE_S,
+        )
+        self._server = uvicorn.Server(config)
+
+    @property
+    def link(self) -> str:
+        """What to open: its token lets in whoever has it."""
+        host = socket.gethostname() if self._host in ("0.0.0.0", "::") else self._host
+        return f"http://{bracketed(host)}:{self._port}/?token={self._token}"
+
+    def run(self) -> None:
+        """Answer until Ctrl-C, SIGTERM or `leave`."""
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+
+    def leave(self) -> None:
+        """End `run` as soon as no tab looks on, at once if none ever did; from any other thread."""
+        alone_s = _RELOADED_WITHIN_S if not self._pages.tabs else 0.0
+        while alone_s < _RELOADED_WITHIN_S and not self._server.should_exit:
+            time.sleep(_LOOK_S)
+            alone_s = 0.0 if self._pages.tabs else alone_s + _LOOK_S
+        self._server.should_exit = True
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        ((family, kind, _, _, address), *_) = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = socket.socket(family, kind)
+    except OSError as error:
+        raise BadInput(f"--host {host}: {error.strerror}; accepted: an address of this machine") from None
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+        found.listen(128)
+    except OSError as error:
+        found.close()
+        raise VolaryError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    return found

@@ -1,0 +1,59 @@
+"""What is wrong with a run, in sentences: the gravest first, then the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from volary.monitor.account import Account
+from volary.monitor.wording import TROUBLE, trouble
+from volary.run.database.reader import Event
+
+SHOWN = 20
+COMMUNICATION_WORTH_SAYING = 0.3  # of a step
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A sentence. grave: the run has ended because of it. at: since when, in seconds since 1970, if that is known."""
+
+    text: str
+    grave: bool = False
+    at: float | None = None
+
+
+def wrong(found: Account, events: Iterable[Event]) -> list[Wrong]:
+    """Everything. events: of the life that the run is in."""
+    return [*_ended(found), *_told(events), *_seen(found)]
+
+
+def _ended(found: Account) -> Iterator[Wrong]:
+    digest = found.digest
+    if digest.state == "failed":
+        yield Wrong(digest.message or "the run has failed", grave=True)
+    if digest.state == "lost":
+        yield Wrong("the run says that it is running, and its driver is gone", grave=True)
+    if digest.state == "unreadable":
+        yield Wrong("its database cannot be read", grave=True)
+
+
+def _told(events: Iterable[Event]) -> list[Wrong]:
+    """What workers and driver told; that a worker is slow holds until it is told otherwise, or another one is."""
+    said: dict[tuple[str, str], Wrong] = {}
+    for event in events:
+        if event.kind in ("slow", "not_slow"):
+            said = {key: one for key, one in said.items() if key[0] != "slow"}
+        if event.kind in TROUBLE:
+            key = (event.kind, trouble(event))
+            said.pop(key, None)  # several ranks may tell of the same thing: the newest stays
+            said[key] = Wrong(trouble(event), at=event.at)
+    return list(reversed(said.values()))[:SHOWN]
+
+
+def _seen(found: Account) -> Iterator[Wrong]:
+    window = found.digest.window
+    if window and found.digest.workers > 1 and window.shares["exchange"] > COMMUNICATION_WORTH_SAYING:
+        yield Wrong(f"communication blocks compute for {window.shares['exchange']:.0%} of a step")
+    for kept in found.checkpoints:
+        if kept.condition.startswith("damaged"):
+            yield Wrong(f"checkpoint of step {kept.step}: {kept.condition}")

@@ -1,0 +1,184 @@
+"""The run's SQLite file, written by one process: events, steps, spans, tallies, metrics. Readers may look meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from volary.errors import RunError, VolaryError
+from volary.run.database import pyramid, spans, tallies
+from volary.run.database.spans import Span
+from volary.run.database.tallies import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One step of one worker. Times in seconds, bytes as this process handed them to the network.
+
+    exchange_s is exposed communication: time that compute waited. loss is the mean over the global batch.
+    """
+
+    step: int
+    rank: int
+    ended_at: float
+    epoch: float
+    samples: int
+    loss: float
+    lr: float
+    step_s: float
+    data_s: float
+    forward_s: float
+    backward_s: float
+    exchange_s: float
+    optimizer_s: float
+    sent_bytes: int
+    received_bytes: int
+
+
+STEP_FIELDS = tuple(f.name for f in fields(StepRow))
+_COLUMNS = [f"{f.name} {'INTEGER' if f.type == 'int' else 'REAL'}" for f in fields(StepRow)]
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS info (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS events (
+    id INTEGER PRIMARY KEY, at REAL NOT NULL, life INTEGER NOT NULL, rank INTEGER, step INTEGER, kind TEXT NOT NULL,
+    data TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS steps ({", ".join(_COLUMNS)}, PRIMARY KEY (step, rank)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS metrics (
+    step INTEGER, name TEXT, value REAL, at REAL NOT NULL, PRIMARY KEY (step, name)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS metrics_by_name ON metrics (name, step, value);
+{pyramid.SCHEMA}{spans.SCHEMA}{tallies.SCHEMA}"""
+_INSERT_STEP = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(_COLUMNS))})"
+
+
+class Journal:
+    """Appends to the database at `path`, from any thread. `life` counts the starts of this run.
+
+    A full disk does not end a run: what could not be written is counted in `dropped`, and the sentence is in `fault`.
+    At the start of a life it is refused (VolaryError), for there the user can still mend it. replaced: another process
+    has begun a newer life, so that this one writes no more.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        self._path = path
+        self._database = _open(path)
+        self.life = 0
+        self.dropped = 0
+        self.fault = ""
+        self.replaced = False
+
+    def start_life(self, step: int) -> int:
+        """Begin a new life of the run that goes on from `step`; what an earlier life wrote beyond it is taken back."""
+        with self._lock:
+            try:
+                self.life = _start_life(self._database, step)
+            except sqlite3.DatabaseError as error:
+                _roll_back(self._database)
+                raise _unwritable(self._path, error) from None
+        return self.life
+
+    def continue_life(self) -> None:
+        """Write as part of the newest life, which has ended. The caller holds the run's lock."""
+        with self._lock:
+            self.life = _life(self._database)
+
+    def note(self, **facts: Any) -> None:
+        """Set facts about the run (state, steps planned, ...), each replacing its older value."""
+        rows = [(key, str(value)) for key, value in facts.items()]
+        self._write("INSERT OR REPLACE INTO info VALUES (?, ?)", rows)
+
+    def event(self, kind: str, rank: int | None = None, step: int | None = None, /, **data: Any) -> None:
+        """Record that something happened."""
+        row = (time.time(), self.life, rank, step, kind, json.dumps(data))
+        self._write("INSERT INTO events (at, life, rank, step, kind, data) VALUES (?, ?, ?, ?, ?, ?)", [row])
+
+    def steps(self, rows: Iterable[StepRow]) -> None:
+        """Record steps of one or more workers."""
+        self._write(_INSERT_STEP, [astuple(row) for row in rows])
+
+    def spans(self, found: Iterable[Span]) -> None:
+        """Record what workers did within steps, and when; of many the newest are kept."""
+        self._write(spans.INSERT, [astuple(span) for span in found])
+
+    def tally(self, found: Iterable[Tally]) -> None:
+        """Add to what is counted: how often what happened, to whom."""
+        self._write(tallies.ADD, [astuple(tally) for tally in found])
+
+    def metrics(self, step: int, values: dict[str, float]) -> None:
+        """Record what an evaluation at `step` measured."""
+        rows = [(step, name, value, time.time()) for name, value in values.items()]
+        self._write("INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?)", rows)
+
+    def close(self) -> None:
+        """Write everything into the one file, so that it can be copied alone."""
+        with self._lock:
+            with contextlib.suppress(sqlite3.Error):
+                # closing alone leaves the newest in the write-ahead file while a reader has the run open
+                self._database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self._database.close()
+
+    def _write(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        with self._lock:
+            try:
+                self._database.execute("BEGIN IMMEDIATE")
+                # the lock keeps others out, but not on every file system, nor from a copy
+                self.replaced = self.replaced or _life(self._database) > self.life
+                if not self.replaced:
+                    self._database.executemany(statement, rows)
+                self._database.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                self.dropped += len(rows)
+                self.fault = f"{error}: {self.dropped} records of this run were not written"
+                _roll_back(self._database)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    try:
+        database.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; {_SCHEMA}")
+    except sqlite3.DatabaseError as error:
+        database.close()
+        raise _unwritable(path, error) from None
+    return database
+
+
+def _unwritable(path: Path, error: sqlite3.DatabaseError) -> VolaryError:
+    """The machine does not let it be written (no space, no permission), or it is no database."""
+    kind = VolaryError if isinstance(error, sqlite3.OperationalError) else RunError
+    return kind(f"{path}: cannot be written: {error}")
+
+
+def _life(database: sqlite3.Connection) -> int:
+    """The newest; -1 before the first."""
+    row = database.execute("SELECT value FROM info WHERE key = 'life'").fetchone()
+    return int(row[0]) if row else -1
+
+
+def _start_life(database: sqlite3.Connection, step: int) -> int:
+    database.execute("BEGIN IMMEDIATE")
+    life = _life(database) + 1
+    database.execute("DELETE FROM steps WHERE step > ?", (step,))
+    database.execute("DELETE FROM metrics WHERE step > ?", (step,))
+    database.execute(pyramid.TAKE_BACK, (step,))
+    database.execute(spans.TAKE_BACK, (step,))
+    # in this life workers may count themselves
+    database.execute("DELETE FROM info WHERE key IN ('steps_now', 'counted_from', 'counted_from_step')")
+    # and they have yet to come
+    database.execute("DELETE FROM info WHERE key IN ('pids', 'hosts') OR key LIKE 'doing!_%' ESCAPE '!'")
+    database.execute("INSERT OR REPLACE INTO info VALUES ('life', ?)", (str(life),))
+    database.execute("COMMIT")
+    return life
+
+
+def _roll_back(database: sqlite3.Connection) -> None:
+    # a full disk may have rolled back by itself already, or may fail here too: then the next BEGIN says so
+    if database.in_transaction:
+        with contextlib.suppress(sqlite3.Error):
+            database.execute("ROLLBACK")

@@ -1,0 +1,256 @@
+"""Reads a run directory, while the run writes or after. Console, page, exporters and verbs see a run through this."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from volary.errors import RunError
+from volary.run.database import curves, pyramid, spans, tallies, totals
+from volary.run.database.curves import Point
+from volary.run.database.journal import StepRow
+from volary.run.database.pyramid import StepView
+from volary.run.database.spans import Span
+from volary.run.database.tallies import Tally
+from volary.run.database.totals import Totals
+from volary.run.directory import RunDirectory
+
+PHASES = ("data", "forward", "backward", "exchange", "optimizer")
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened. at: seconds since 1970, for display. rank and step are None where they do not apply."""
+
+    id: int
+    at: float
+    life: int
+    rank: int | None
+    step: int | None
+    kind: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Means over some steps of all workers. shares: part of the step's time by phase. slowest_lag: above the mean."""
+
+    step: int
+    loss: float
+    lr: float
+    epoch: float
+    samples_per_s: float
+    shares: dict[str, float]
+    slowest: int
+    slowest_lag: float
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPart:
+    """A metric at steps `first` to `last`: how many values, their mean, the least and the greatest.
+
+    Values that are not numbers are counted, and nothing else; if all are, the others are None.
+    """
+
+    first: int
+    last: int
+    count: int
+    mean: float | None
+    least: float | None
+    greatest: float | None
+
+
+_METRIC = """
+SELECT MIN(step), MAX(step), COUNT(*), AVG(value), MIN(value), MAX(value) FROM metrics
+WHERE name = ? AND step BETWEEN ? AND ? GROUP BY (step - ?) / ? ORDER BY 1"""
+# found by skipping from one to the next, not by reading all
+_METRIC_NAMES = """
+WITH RECURSIVE found(name) AS (
+    SELECT MIN(name) FROM metrics
+    UNION ALL SELECT (SELECT MIN(name) FROM metrics WHERE name > found.name) FROM found WHERE found.name IS NOT NULL)
+SELECT name FROM found WHERE name IS NOT NULL"""
+# by name: a run of another version of Volary may have other columns too
+_STEP_COLUMNS = ", ".join(f.name for f in fields(StepRow))
+_EVENT_COLUMNS = ", ".join(f.name for f in fields(Event))
+
+
+class RunReader:
+    """A read-only view of the run at `directory`. Raises RunError, at any call, if its database cannot be read."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self.directory = directory
+        self._database = _open(directory.database)
+
+    def __enter__(self) -> RunReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+    def info(self) -> dict[str, str]:
+        """Facts about the run: state, steps planned, steps done, when it started and ended, ..."""
+        return dict(self._rows("SELECT key, value FROM info"))
+
+    def state(self) -> str:
+        """new, running, finished, stopped, failed, or lost (says running, but nobody writes it)."""
+        state = self.info().get("state", "new")
+        return "lost" if state == "running" and not self.directory.is_live() else state
+
+    def last_step(self) -> int:
+        """The newest step that any worker recorded; 0 before the first."""
+        ((step,),) = self._rows("SELECT COALESCE(MAX(step), 0) FROM steps")
+        return int(step)
+
+    def steps(self, after: int = 0, rank: int | None = None) -> Iterator[StepRow]:
+        """Steps beyond `after`, oldest first; of one rank or of all."""
+        query, values = f"SELECT {_STEP_COLUMNS} FROM steps WHERE step > ?", [after]
+        if rank is not None:
+            query, values = query + " AND rank = ?", [after, rank]
+        return (StepRow(*map(_number, row)) for row in self._rows(query + " ORDER BY step, rank", values))
+
+    def ranks(self) -> list[int]:
+        """The workers that may have recorded steps: those that began the run, those that joined it, and all seen."""
+        known = set(range(int(self.info().get("workers", "0"))))
+        known |= {rank for (rank,) in self._rows(pyramid.RANKS)} if next(self._rows(pyramid.IS_THERE), None) else set()
+        known |= {event.rank for event in self.events(kind="joined") if event.rank is not None}
+        known |= {row.rank for row in self.steps(after=self.last_step() - pyramid.BASE)}
+        return sorted(known)
+
+    def view(self, first: int, last: int, most: int) -> StepView:
+        """Steps `first` to `last` in at most `most` columns: sums, least and greatest values."""
+        return pyramid.view(self._rows, self.ranks(), first, last, most)
+
+    def events(self, after: int = 0, kind: str | None = None) -> Iterator[Event]:
+        """Events with an id beyond `after`, oldest first; of one kind or of all."""
+        query, values = f"SELECT {_EVENT_COLUMNS} FROM events WHERE id > ?", [str(after)]
+        if kind is not None:
+            query, values = query + " AND kind = ?", [str(after), kind]
+        for number, at, life, rank, step, what, data in self._rows(query + " ORDER BY id", values):
+            yield Event(number, at, life, rank, step, what, json.loads(data))
+
+    def metrics(self) -> dict[str, list[tuple[int, float]]]:
+        """Every metric's (step, value) pairs, oldest first."""
+        found: dict[str, list[tuple[int, float]]] = {}
+        for step, name, value in self._rows("SELECT step, name, value FROM metrics ORDER BY step"):
+            found.setdefault(name, []).append((step, _number(value)))
+        return found
+
+    def metric_names(self) -> list[str]:
+        """The names of all metrics that were recorded."""
+        return [name for (name,) in self._rows(_METRIC_NAMES)]
+
+    def metric(self, name: str, first: int, last: int | None, most: int) -> list[MetricPart]:
+        """A metric from step `first` to `last` (the newest), both included, in at most `most` parts, oldest first."""
+        if last is None:
+            ((last,),) = self._rows("SELECT COALESCE(MAX(step), 0) FROM metrics WHERE name = ?", [name])
+        width = max(1, -(-(last - first + 1) // max(1, most)))
+        return [MetricPart(*row) for row in self._rows(_METRIC, (name, first, last, first, width))]
+
+    def newest(self, name: str) -> float | None:
+        """The newest value of a metric; None if it was never recorded."""
+        query = "SELECT value FROM metrics WHERE name = ? ORDER BY step DESC LIMIT 1"
+        return next((_number(value) for (value,) in self._rows(query, [name])), None)
+
+    def recorded_steps(self) -> list[int]:
+        """The steps that have spans, in order; none in a run of an older version."""
+        there = next(self._rows(spans.IS_THERE), None)
+        return [step for (step,) in self._rows(spans.STEPS)] if there else []
+
+    def spans(self, first: int, last: int, rank: int | None = None) -> Iterator[Span]:
+        """Spans of the recorded steps `first` to `last`, both included, by when they began; of one rank or of all."""
+        return (Span(*row) for row in self._rows(*spans.select(first, last, rank)))
+
+    def tallies(self) -> list[Tally]:
+        """Histograms by kind, worker and server; none in a run of an older version."""
+        there = next(self._rows(tallies.IS_THERE), None)
+        return [Tally(*row) for row in self._rows(tallies.ALL)] if there else []
+
+    def curve(self, name: str, points: int) -> list[Point]:
+        """How one of `volary.run.database.curves.MEASURED` went, in at most so many points."""
+        last = self.last_step()
+        rows = self._rows(curves.select(name), [min(points, last), last]) if last else ()
+        return [Point(*map(_number, row)) for row in rows]
+
+    def totals(self) -> Totals:
+        """What the run took so far."""
+        groups = self.view(1, max(1, self.last_step()), 1).groups
+        ((wall_s,),) = self._rows(totals.OF_LIVES)
+        return Totals(
+            samples=sum(group.samples for group in groups),
+            sent_bytes=sum(group.sent_bytes for group in groups),
+            received_bytes=sum(group.received_bytes for group in groups),
+            busy_s=sum(group.step_s for group in groups) / max(1, len(groups)),
+            wall_s=wall_s,
+        )
+
+    def window(self, steps: int = 20) -> Window | None:
+        """Means over the newest `steps` steps; None before the first."""
+        rows = list(self.steps(after=self.last_step() - steps))
+        return _window(rows) if rows else None
+
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        try:
+            for row in self._database.execute(query, values):  # noqa: UP028 (yield from would close the cursor late)
+                yield row
+        except sqlite3.DatabaseError as error:
+            raise RunError(f"{self.directory.database}: not a readable run database: {error}") from None
+
+
+def _number(value: Any) -> Any:
+    return math.nan if value is None else value  # SQLite has no NaN: it keeps NULL
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        return _connect(path, "mode=ro")
+    except sqlite3.OperationalError:
+        pass  # perhaps a read-only copy, which has no place for the write-ahead files
+    except sqlite3.DatabaseError as error:
+        raise RunError(f"{path}: not a readable run database: {error}") from None
+    try:
+        return _connect(path, "mode=ro&immutable=1")
+    except sqlite3.DatabaseError as error:
+        raise RunError(f"{path}: not a readable run database: {error}") from None
+
+
+def _connect(path: Path, how: str) -> sqlite3.Connection:
+    database = sqlite3.connect(f"{path.as_uri()}?{how}", uri=True, timeout=10, check_same_thread=False)
+    try:
+        database.execute("SELECT 1 FROM info LIMIT 1").fetchall()
+    except sqlite3.DatabaseError:
+        database.close()
+        raise
+    return database
+
+
+def _window(rows: list[StepRow]) -> Window:
+    newest = max(rows, key=lambda row: (row.step, -row.rank))
+    ranks = {row.rank for row in rows}
+    total = sum(row.step_s for row in rows) or 1e-9
+    shares = {phase: sum(getattr(row, f"{phase}_s") for row in rows) / total for phase in PHASES}
+    # a rank that waits for others is not slow: its own work is what counts
+    work = {rank: _mean([row.step_s - row.exchange_s for row in rows if row.rank == rank]) for rank in ranks}
+    slowest = max(work, key=lambda rank: work[rank])
+    return Window(
+        step=newest.step,
+        loss=newest.loss,
+        lr=newest.lr,
+        epoch=newest.epoch,
+        samples_per_s=sum(row.samples for row in rows) / (total / len(ranks)),
+        shares=shares,
+        slowest=slowest,
+        slowest_lag=work[slowest] / (_mean(list(work.values())) or 1e-9) - 1,
+    )
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

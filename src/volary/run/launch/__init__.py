@@ -1,0 +1,1 @@
+"""How processes of a run that were started find it."""

@@ -1,0 +1,28 @@
+"""Which launch a run belongs to: noted in its directory, so that a restarted rank 0 finds the run that it began."""
+
+from __future__ import annotations
+
+from volary.errors import RunError
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
+from volary.run.disk import Disk, open_regular, replace_file
+
+
+def note_launch(directory: RunDirectory, launch: str) -> None:
+    """Note that all lives of the run are of this launch. Raises RunError if that cannot be written."""
+    try:
+        replace_file(Disk(), directory.launch, launch.encode(), mode=0o600)
+    except OSError as error:
+        raise RunError(f"{directory.launch}: cannot be written: {error.strerror}") from None
+
+
+def launched_by(directory: RunDirectory, launch: str) -> bool:
+    """Whether the run is of this launch, and not finished."""
+    try:
+        with open_regular(directory.launch) as file:
+            if file.read() != launch.encode():
+                return False
+        with RunReader(directory) as reader:
+            return reader.info().get("state") != "finished"
+    except (OSError, RunError):
+        return False

@@ -1,0 +1,1 @@
+"""What a run needs to know of the machine it is on."""

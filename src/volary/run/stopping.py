@@ -1,0 +1,62 @@
+"""How another process asks a run to end: by a file in its directory, which its driver looks for."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from volary.errors import RunError
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
+from volary.run.disk import Disk, open_regular, replace_file
+from volary.run.owner import require_private, user_name
+
+FILE = "stop.json"
+How = Literal["after this step", "now"]
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    """life: which start of the run is meant, so that the next one is not stopped by it."""
+
+    life: int
+    how: How = "after this step"
+
+
+def ask_to_stop(directory: RunDirectory, how: How = "after this step") -> None:
+    """Ask whoever drives the run to end it, as Ctrl-C does there. Raises RunError if nobody does, or may be asked."""
+    if not directory.is_live():
+        raise RunError(f"nobody runs {directory.path} at this moment")
+    owner = directory.path.stat().st_uid
+    if os.geteuid() not in (owner, 0):
+        raise RunError(f"{directory.path} belongs to {user_name(owner)}: only they, and root, can stop it")
+    with RunReader(directory) as reader:
+        life = int(reader.info().get("life", 0))
+    try:
+        replace_file(Disk(), _file(directory), msgspec.json.encode(StopRequest(life, how)), mode=0o600)
+    except OSError as error:
+        raise RunError(f"{_file(directory)}: cannot be written: {error.strerror}") from None
+
+
+def asked_to_stop(directory: RunDirectory, life: int) -> How | None:
+    """How this life of the run was asked to end, by its owner or root; None if it was not."""
+    try:
+        require_private(_file(directory))
+        with open_regular(_file(directory)) as file:
+            found = msgspec.json.decode(file.read(), type=StopRequest)
+    except (OSError, ValueError, RunError, msgspec.MsgspecError):
+        return None
+    return found.how if found.life == life else None
+
+
+def forget_request(directory: RunDirectory) -> None:
+    """Remove what was asked: the life that it is of is over."""
+    Disk().remove(_file(directory))
+
+
+def _file(directory: RunDirectory) -> Path:
+    return directory.path / FILE

@@ -1,0 +1,306 @@
+"""What workers and servers say to the run's roster and hear from it: small plain messages, over the keyed server.
+
+The first message of a connection is its hello (a mapping, see `volary.comm.control.service`): a `WorkerHello` or
+`ServerHello`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+
+class Contribution(Struct, frozen=True, array_like=True, order=True):
+    """One worker's share of an update: what it pushed with this clock."""
+
+    worker: int
+    clock: int
+
+
+class Portion(Struct, frozen=True, array_like=True):
+    """Samples `start` to `end` of the order of `epoch`, to be learnt from once. number: unique in the run."""
+
+    number: int
+    epoch: int
+    start: int
+    end: int
+
+
+class Closing(Struct, frozen=True, array_like=True):
+    """An update: number 1, 2, ... of the run; every server applies all of them, in this order.
+
+    contributions: what it is the sum of; none: nothing changes but the version. scale: factor of that sum. samples:
+    that the run has learnt from, this update included. dropped: contributions that will be in no update.
+    """
+
+    number: int
+    contributions: tuple[Contribution, ...]
+    scale: float
+    samples: int
+    dropped: tuple[Contribution, ...] = ()
+
+
+class _Said(Struct, frozen=True, forbid_unknown_fields=True, tag_field="say", tag=str.lower):
+    pass
+
+
+# How one introduces itself
+
+
+class WorkerHello(Struct, frozen=True, tag_field="is", tag="worker"):
+    """rank: its place, which nobody had before. facts: what all workers must agree on, by name.
+
+    samples, held_back: how many there are to learn from and to evaluate on. metric, higher_is_better: what is best.
+    residuals: its codecs leave something out, which belongs to checkpoints.
+    """
+
+    rank: int
+    facts: dict[str, str]
+    samples: int
+    held_back: int
+    metric: str
+    higher_is_better: bool
+    residuals: bool = False
+
+
+class ServerHello(Struct, frozen=True, tag_field="is", tag="server"):
+    """number: of the run's servers, from 0. host, port: where it listens for workers. pid: its process."""
+
+    number: int
+    host: str
+    port: int
+    pid: int
+
+
+# A worker to the roster
+
+
+class Ask(_Said, frozen=True):
+    """What shall I do next? May be asked ahead.
+
+    Answered by Learn, EvaluatePiece, Figure or End, once there is something.
+    """
+
+
+class Computed(_Said, frozen=True):
+    """Forward of the portion at `clock` is over. loss: the mean over its samples; finite: whether it is a number.
+
+    lost: samples of it that could not be read.
+    """
+
+    clock: int
+    loss: float
+    finite: bool
+    lost: int = 0
+
+
+class Done(_Said, frozen=True):
+    """All of the contribution `clock` is held by all replicas; or there was none, as the portion is empty.
+
+    waited_ms: how long the worker stood still for parameters while it computed it.
+    """
+
+    clock: int
+    waited_ms: int = 0
+
+
+class Evaluated(_Said, frozen=True):
+    """The totals of one piece of an evaluation. lost: samples of it that could not be read."""
+
+    cut: int
+    piece: int
+    totals: list[float]
+    lost: int = 0
+
+
+class Figures(_Said, frozen=True):
+    """What the totals of a whole evaluation mean; value: of the metric."""
+
+    cut: int
+    figures: dict[str, float]
+    value: float
+
+
+class Unreachable(_Said, frozen=True):
+    """This worker has lost its connection to a server and cannot have another."""
+
+    server: int
+
+
+class Leave(_Said, frozen=True):
+    """This worker goes; what it has not done is free for others. Where every worker is needed, the run ends."""
+
+
+# A server to the roster
+
+
+class Beat(_Said, frozen=True):
+    """Several times a second. applied: the update that all its slices have; the others: how often, since the last beat.
+
+    staleness: updates that were applied between the parameters that a contribution was computed with and its own, as
+    (worker, staleness, how often). late: contributions that came when they could be in no update any more, as (worker,
+    how often). refused: messages that made no sense, by who sent them.
+    """
+
+    applied: int
+    staleness: list[tuple[int, int, int]] = []
+    late: list[tuple[int, int]] = []
+    refused: dict[str, int] = {}
+
+
+class Kept(_Said, frozen=True):
+    """It holds the state of all its slices as of a cut."""
+
+    cut: int
+
+
+class Saved(_Said, frozen=True):
+    """What is its own of a cut, as slices or residuals, is written and synced. files: checksum by name.
+
+    problem: why it is not.
+    """
+
+    cut: int
+    files: dict[str, str]
+    problem: str = ""
+
+
+# The roster to a worker
+
+
+class Welcome(_Said, frozen=True):
+    """rank: its place. facts: of the first worker, to be compared with one's own. restore: see ServerWelcome."""
+
+    rank: int
+    facts: dict[str, str]
+    restore: int | None = None
+
+
+class View(_Said, frozen=True):
+    """Who serves. Sent whenever it changes; number grows.
+
+    shards: for each the servers that keep it, the first of which is asked. addresses: of the servers that are there.
+    """
+
+    number: int
+    shards: list[list[int]]
+    addresses: dict[int, tuple[str, int]]
+
+
+class Learn(_Said, frozen=True):
+    """Learn from `portions`, which are pushed as one, the contribution `clock`. samples: learnt from so far.
+
+    oldest: the least update that the parameters must hold that it is computed with. settled: the worker's newest
+    contribution that is in an update, or in none for ever.
+    """
+
+    clock: int
+    portions: list[Portion]
+    samples: int
+    oldest: int
+    settled: int = -1
+
+
+class EvaluatePiece(_Said, frozen=True, tag="evaluate"):
+    """Evaluate the state `cut` on the held-back samples `start` to `end`."""
+
+    cut: int
+    piece: int
+    start: int
+    end: int
+
+
+class Figure(_Said, frozen=True):
+    """Say what these totals of an evaluation mean (Figures)."""
+
+    cut: int
+    totals: list[float]
+    samples: int
+
+
+class Dropped(_Said, frozen=True):
+    """The contribution `clock` is in no update; its samples come again."""
+
+    clock: int
+
+
+class End(_Said, frozen=True):
+    """The run is over for this member. outcome: finished or stopped; anything else: why it has to go.
+
+    unsaved: why its last checkpoint is not there.
+    """
+
+    outcome: str
+    unsaved: str = ""
+
+
+# The roster to a server; it also hears View and End
+
+
+class ServerWelcome(_Said, frozen=True):
+    """restore: the checkpoint's step to begin from; None: as the network begins. applied: the update it stands for."""
+
+    restore: int | None
+    applied: int
+
+
+class Close(_Said, frozen=True):
+    """Apply an update."""
+
+    closing: Closing
+
+
+class Keep(_Said, frozen=True):
+    """Keep the state as of update `number`, under the name `cut`, while going on.
+
+    To a worker: its residuals as of its contribution `number`.
+    """
+
+    cut: int
+    number: int
+
+
+class Save(_Said, frozen=True):
+    """Write what is kept of these shards to the draft of checkpoint `step`. To a worker: its residuals, no shards."""
+
+    cut: int
+    step: int
+    shards: list[int]
+
+
+class Release(_Said, frozen=True):
+    """Nobody will ask for the cut any more."""
+
+    cut: int
+
+
+class Gone(_Said, frozen=True):
+    """A worker has gone: what is remembered of it can be forgotten."""
+
+    worker: int
+
+
+class Heard(_Said, frozen=True):
+    """The answer to a beat: the roster is there."""
+
+
+Hello: TypeAlias = WorkerHello | ServerHello
+FromMember: TypeAlias = Ask | Computed | Done | Evaluated | Figures | Unreachable | Leave | Beat | Kept | Saved
+ToMember: TypeAlias = (
+    Welcome
+    | View
+    | Learn
+    | EvaluatePiece
+    | Figure
+    | Dropped
+    | End
+    | ServerWelcome
+    | Close
+    | Keep
+    | Save
+    | Release
+    | Gone
+    | Heard
+)
+Plain: TypeAlias = Any  # a message as msgpack has it, not yet judged

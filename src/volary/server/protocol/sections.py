@@ -1,0 +1,51 @@
+"""Where the frames of a slice lie that a codec has encoded: the same for who encodes it and who decodes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from volary.codec._base import FrameCodec
+
+ALIGN_BYTES = 16  # of a frame: codecs read frames as words
+_PROBES = 256  # of a warm-up, which has far fewer stages
+
+
+@dataclass(frozen=True, slots=True)
+class SliceSection:
+    """Values of a slice from `start` on, as (rows, columns); their frame begins `offset` bytes into the slice's."""
+
+    start: int
+    rows: int
+    columns: int
+    offset: int
+    frame_bytes: int
+
+
+def sections(lengths: Sequence[int], widths: Sequence[int], codec: FrameCodec) -> list[SliceSection]:
+    """Of a slice whose parts have so many values, in rows of these widths; the last one's end is that of all frames.
+
+    A codec by rows has a section for each part, any other one for all of the slice.
+    """
+    if not codec.by_rows:
+        lengths, widths = [sum(lengths)], [sum(lengths)]
+    found, start, at = list[SliceSection](), 0, 0
+    for length, width in zip(lengths, widths, strict=True):
+        rows = length // width
+        found.append(SliceSection(start, rows, width, at, codec.frame_bytes(rows, width)))
+        start += length
+        at += -(-found[-1].frame_bytes // ALIGN_BYTES) * ALIGN_BYTES
+    return found
+
+
+def frames_bytes(found: Sequence[SliceSection]) -> int:
+    """Of all frames of a slice."""
+    return found[-1].offset + found[-1].frame_bytes
+
+
+def stages(codec: FrameCodec) -> list[FrameCodec]:
+    """The codecs that it is in the course of a run: itself last, and those of its warm-up."""
+    samples = int(getattr(codec, "warm_up_samples", 0))
+    return list(dict.fromkeys(codec.at(samples * probe // _PROBES) for probe in range(_PROBES + 1)))

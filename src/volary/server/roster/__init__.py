@@ -1,0 +1,1 @@
+"""Who is here and does what, for a whole run: plain state machines."""

@@ -1,0 +1,88 @@
+"""Which contributions make an update, and when: what every consistency model over a server decides at the roster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from volary.server.protocol.messages import Contribution
+
+
+@dataclass(frozen=True)
+class DueUpdate:
+    """An update that is due. contributions: whose sum it is, in the workers' order.
+
+    dropped: those that came too late and will be in none; their samples come again. left_out: those that have nothing
+    to add (no samples, or a loss that is not finite); their samples count as learnt from. whole: it stands for a whole
+    batch, however many samples came.
+    """
+
+    contributions: tuple[Contribution, ...]
+    dropped: tuple[Contribution, ...] = ()
+    left_out: tuple[Contribution, ...] = ()
+    whole: bool = True
+
+
+class Closer(Protocol):
+    """A plain state machine over what workers have computed and pushed; now: seconds of a monotonic clock.
+
+    Each method returns the updates that have become due, in order. A contribution without samples (an empty portion) is
+    told by `done` like any other, with 0 samples, and is in no update. Nothing more is told of a contribution that a
+    step has named.
+    """
+
+    def joined(self, worker: int, now: float) -> None:
+        """A worker takes part; from its next clock on it counts. It may have been here before."""
+        ...
+
+    def left(self, worker: int, now: float) -> Sequence[DueUpdate]:
+        """A worker has gone, or has nothing to do. What is not `done` of it will never be, and is forgotten."""
+        ...
+
+    def next_clock(self, worker: int, now: float) -> int | None:
+        """Take the clock of the worker's next contribution; None if it has to wait (ask again after any other call)."""
+        ...
+
+    def oldest(self, clock: int) -> int:
+        """The least update that parameters must hold which a worker reads at this clock, the last that it was given."""
+        ...
+
+    def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[DueUpdate]:
+        """Its forward is over; a contribution that is not finite must be in no update. Told once, or not at all."""
+        ...
+
+    def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[DueUpdate]:
+        """It is held by all replicas of all its slices."""
+        ...
+
+    def tick(self, now: float) -> Sequence[DueUpdate]:
+        """Time has passed."""
+        ...
+
+
+class ConsistencyModel(Protocol):
+    """What the roster needs of a consistency model; `volary.consistency._base.Consistency` says what each member is."""
+
+    @property
+    def elastic(self) -> bool:
+        """Workers may leave and join."""
+        ...
+
+    @property
+    def steals(self) -> bool:
+        """A worker without work takes a portion that another has not begun."""
+        ...
+
+    @property
+    def epoch_share(self) -> float | None:
+        """The share of workers that ends an epoch; None: there are no own parts."""
+        ...
+
+    def steps(self, step_s: float = 0.0) -> int:
+        """Portions that a worker pushes as one contribution. step_s: seconds that one takes; 0: nobody knows yet."""
+        ...
+
+    def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
+        """Decides for a run of so many workers."""
+        ...

@@ -1,0 +1,202 @@
+"""The course of a run: from the first portion to the end, with what is kept, measured and saved on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from msgspec import Struct, field, to_builtins
+
+from volary.run.best import Best
+from volary.server.protocol.messages import Close, Dropped, EvaluatePiece, Figure, Figures, Learn, WorkerHello
+from volary.server.roster.closing import Closer, ConsistencyModel
+from volary.server.roster.keeping import CheckpointStore, Cuts, Measure
+from volary.server.roster.members import Member
+from volary.server.roster.portions import PortionPlan, Portions, RemainingSamples, samples_of
+from volary.server.roster.replicas import Replicas
+from volary.server.roster.tallies import RosterCounters
+from volary.server.roster.voice import Outgoing
+from volary.server.roster.work import Closed, WorkScheduler
+
+Outcome = Literal["finished", "stopped"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RosterSettings:
+    """What a session says of a run over servers.
+
+    workers, servers: that it begins with. replicas: servers that keep each shard. batch_size: samples of a global
+    batch. steps: the run's length, given the steps of an epoch. evaluate_every, checkpoint_every: in steps, given those
+    of an epoch; None: never. patience: evaluations in a row without a better one after which the run ends early.
+    skip_corrupt: share of an epoch's samples that may be lost, as they cannot be read.
+    """
+
+    workers: int
+    servers: int
+    replicas: int
+    batch_size: int
+    steps: Callable[[int], int]
+    evaluate_every: Callable[[int], int | None]
+    checkpoint_every: Callable[[int], int | None]
+    patience: int | None = None
+    skip_corrupt: float = 1.0
+    keep_best: bool = True
+
+
+class RosterState(Struct, frozen=True):
+    """What a checkpoint keeps of a roster. closings, samples: done so far."""
+
+    closings: int = 0
+    samples: int = 0
+    left: RemainingSamples = RemainingSamples()
+    best: Best = field(default_factory=Best)
+
+
+@dataclass(frozen=True)
+class RosterContext:
+    """Whom a course speaks to, and what it leaves behind."""
+
+    voice: Outgoing
+    replicas: Replicas
+    keeping: CheckpointStore
+    tallies: RosterCounters
+
+
+class RunProgress:
+    """Of a run whose workers all look like `hello`. ending: how it is to end, once that is known."""
+
+    def __init__(
+        self,
+        terms: RosterSettings,
+        model: ConsistencyModel,
+        closer: Closer,
+        hello: WorkerHello,
+        state: RosterState,
+        around: RosterContext,
+    ) -> None:
+        per_epoch = -(-hello.samples // terms.batch_size)
+        self.plan = PortionPlan(
+            samples=hello.samples,
+            batch_size=terms.batch_size,
+            limit=samples_of(terms.steps(per_epoch), hello.samples, terms.batch_size),
+            steals=model.steals,
+            epoch_share=model.epoch_share,
+        )
+        self._evaluate_every = terms.evaluate_every(per_epoch) if hello.held_back else None
+        self._checkpoint_every = terms.checkpoint_every(per_epoch)
+        self._patience = terms.patience
+        self.work = WorkScheduler(Portions(self.plan, state.left), closer, model.steps, state.closings, state.samples)
+        measure = Measure(hello.held_back, terms.workers, hello.metric, hello.higher_is_better, terms.keep_best)
+        self.cuts = Cuts(around.voice, around.replicas, around.keeping, measure, replace(state.best))
+        self._residuals = hello.residuals
+        self.ending: Outcome | None = None
+        self._voice, self._tallies = around.voice, around.tallies
+        self._measured_at = self._saved_at = state.closings
+        self._final = False
+        self._left_over = 0
+        self._skip_corrupt = terms.skip_corrupt
+        self._told_lost: dict[int, int] = {}
+
+    @property
+    def steps(self) -> int:
+        """Whole batches learnt from so far."""
+        return self.plan.steps(self.work.samples)
+
+    @property
+    def over(self) -> bool:
+        """Whether the last state is measured and saved."""
+        return self._final and not self.cuts.open
+
+    def stop(self) -> None:
+        """Somebody wants the run to end after the current work."""
+        self.ending = self.ending or "stopped"
+
+    def task(self, member: Member, now: float) -> Learn | EvaluatePiece | Figure | None:
+        """What a worker that asks is to do next; None: nothing now, and no update waits for it."""
+        if task := self.cuts.task(member.rank):
+            return task
+        if self._final or (self.ending and not self.work.behind(member.rank)):
+            learn = None
+        else:
+            learn = self.work.begin(member.rank, now)
+        if learn is None:
+            self.announce(self.work.rest(member.rank, now))
+            return None
+        for _ in self.work.stolen(member.rank, learn.clock):
+            self._tallies.count("stolen", member.rank)
+        if (left_over := self.work.portions.left_over) > self._left_over:
+            self._voice.said("left_over", None, {"step": self.steps, "samples": left_over - self._left_over})
+            self._left_over = left_over
+        return learn
+
+    def announce(self, closed: Iterable[Closed]) -> None:
+        """Tell everybody of updates, and keep the states that are due with them."""
+        before = self.steps
+        for each in closed:
+            self._voice.to_servers(Close(each.closing))
+            for task in each.late:
+                self._tallies.count("dropped", task.contribution.worker)
+                self._voice.to_worker(task.contribution.worker, Dropped(task.contribution.clock))
+            self._keep_if_due(before, self.steps)
+            before = self.steps
+
+    def figures(self, worker: int, said: Figures) -> None:
+        """What an evaluation means; it may be the last. Raises BadMessage if it was not asked for."""
+        self.cuts.figures(worker, said)
+        if self._patience is not None and self.cuts.best.waited >= self._patience:
+            self.ending = self.ending or "finished"
+
+    @property
+    def corrupt(self) -> str:
+        """Why the run cannot go on with its data; empty while it can. Says once of each epoch what it lost."""
+        for epoch, lost in self.work.lost.items():
+            if lost > self._skip_corrupt * self.plan.samples:
+                return (
+                    f"{lost} of {self.plan.samples} samples of the train part could not be read, more than "
+                    f"data.skip_corrupt ({self._skip_corrupt:g} of an epoch) allows; `volary show` lists them all"
+                )
+            if lost and not self._told_lost:
+                self._told_lost[epoch] = lost
+                self._voice.said(
+                    "warning",
+                    None,
+                    {"step": self.steps, "text": "samples that cannot be read are skipped; `volary show` lists them"},
+                )
+        return ""
+
+    def end_if_over(self) -> None:
+        """Keep the last state, once nothing is left to do."""
+        if not self._final and self._is_last:
+            self._keep(evaluate=False, save=False)
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether there will be no update after the newest."""
+        return not self.work.open and (self.ending is not None or self.work.portions.exhausted)
+
+    def _keep_if_due(self, before: int, after: int) -> None:
+        def ends(every: int | None) -> bool:
+            return every is not None and after // every > before // every
+
+        self._keep(evaluate=ends(self._evaluate_every), save=ends(self._checkpoint_every))
+
+    def _keep(self, *, evaluate: bool, save: bool) -> None:
+        """Keep the newest state if it is to be measured or saved; the last one is both, unless somebody will go on."""
+        if self._is_last:
+            self._final = save = True
+            self.ending = "finished" if self.work.portions.exhausted else self.ending
+            evaluate = evaluate or (self.ending == "finished" and self._evaluate_every is not None)
+        number = self.work.number
+        if self._final:
+            self.cuts.last(number)  # it may be on its way to the disk already
+        known = self._saved_at == number and not self.cuts.is_lost(number)
+        evaluate, save = evaluate and self._measured_at != number, save and not known
+        if evaluate or save:
+            self._measured_at = number if evaluate else self._measured_at
+            self._saved_at = number if save else self._saved_at
+            state = RosterState(number, self.work.samples, self.work.portions.left())
+            own = self.work.settled if self._residuals else None
+            self.cuts.begin(number, self.steps, to_builtins(state), own, evaluate=evaluate, save=save)
+            if self._final:
+                self.cuts.last(number)

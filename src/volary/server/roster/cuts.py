@@ -1,0 +1,105 @@
+"""Kept states of a run, each as of one update: what is measured of them, and how they become checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from volary.comm.control.errors import BadMessage
+from volary.server.protocol.messages import Evaluated, EvaluatePiece
+
+
+@dataclass
+class Measuring:
+    """The evaluation of a cut, in pieces. free: pieces that nobody has; at: who has which; asked: who is to say what
+    the totals mean; lost: by piece, samples that could not be read.
+    """
+
+    bounds: list[tuple[int, int]]
+    free: deque[int] = field(init=False)
+    at: dict[int, int] = field(default_factory=dict)
+    totals: dict[int, list[float]] = field(default_factory=dict)
+    asked: int | None = None
+    lost: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.free = deque(range(len(self.bounds)))
+
+    @property
+    def whole(self) -> bool:
+        """Whether all pieces are measured."""
+        return len(self.totals) == len(self.bounds)
+
+    def give(self, cut: int, worker: int) -> EvaluatePiece | None:
+        """A piece for the worker, if one is free."""
+        if not self.free:
+            return None
+        piece = self.free.popleft()
+        self.at[piece] = worker
+        return EvaluatePiece(cut, piece, *self.bounds[piece])
+
+    def take(self, worker: int, said: Evaluated) -> None:
+        """A piece is measured. Raises BadMessage if it is not the worker's, or not like the others."""
+        if self.at.get(said.piece) != worker:
+            raise BadMessage(f"rank {worker} measured piece {said.piece} of cut {said.cut}, which it was not given")
+        if any(len(known) != len(said.totals) for known in self.totals.values()):
+            raise BadMessage(f"rank {worker} measured {len(said.totals)} totals, and others another number")
+        del self.at[said.piece]
+        self.totals[said.piece] = said.totals
+        self.lost[said.piece] = said.lost
+
+    def summed(self) -> list[float]:
+        """The totals of all pieces, in an order that does not depend on who was first."""
+        rows = [self.totals[piece] for piece in sorted(self.totals)]
+        return [math.fsum(column) for column in zip(*rows, strict=True)]
+
+    def left(self, worker: int) -> None:
+        """A worker has gone: what it had is free again."""
+        for piece in [piece for piece, other in self.at.items() if other == worker]:
+            del self.at[piece]
+            self.free.append(piece)
+        if self.asked == worker:
+            self.asked = None
+
+
+@dataclass
+class Cut:
+    """The state as of update `number`. state: of the roster then. save: it is to become a checkpoint.
+
+    owners: workers whose residuals belong to it. kept: servers that hold it. metric: of its evaluation, if that was the
+    best so far. last: nothing is saved after it. tries: how often it was saved in vain.
+    """
+
+    cut: int
+    number: int
+    step: int
+    state: dict[str, Any]
+    measuring: Measuring | None
+    save: bool
+    owners: list[int] = field(default_factory=list)
+    kept: set[int] = field(default_factory=set)
+    metric: float | None = None
+    last: bool = False
+    tries: int = 0
+
+
+@dataclass
+class Saving:
+    """A checkpoint in the making. waiting: by server, shards that it is yet to write, as it was asked.
+
+    workers: that are yet to write what is theirs. problem: why nothing will come of it.
+    """
+
+    cut: Cut
+    waiting: dict[int, list[list[int]]]
+    workers: set[int] = field(default_factory=set)
+    files: dict[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+
+def cut_evenly(samples: int, pieces: int) -> list[tuple[int, int]]:
+    """Bounds of even pieces of so many samples, none of them empty."""
+    pieces = min(samples, pieces)
+    return [(samples * n // pieces, samples * (n + 1) // pieces) for n in range(pieces)]

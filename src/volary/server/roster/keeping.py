@@ -1,0 +1,301 @@
+"""Kept states from their beginning to their end: measured piece by piece, then a checkpoint, if they are to be."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from volary.comm.control.errors import BadMessage
+from volary.run.best import Best
+from volary.run.disk import TRY_AGAIN_AFTER_S
+from volary.server.protocol.messages import Evaluated, EvaluatePiece, Figure, Figures, Keep, Release, Save, Saved
+from volary.server.roster.cuts import Cut, Measuring, Saving, cut_evenly
+from volary.server.roster.replicas import Replicas
+from volary.server.roster.voice import Outgoing
+
+
+class CheckpointStore(Protocol):
+    """Where checkpoints go."""
+
+    def begin(self, step: int) -> None:
+        """Make an empty draft, which servers write their files to. Raises OSError."""
+        ...
+
+    def give_up(self, step: int) -> None:
+        """Nothing will come of the draft, and nobody writes to it any more."""
+        ...
+
+    def commit(self, step: int, files: dict[str, str], state: dict[str, Any], metric: float | None) -> None:
+        """Make it a checkpoint. files: checksum by name. state: of the roster, for `restored`. metric: if the best.
+
+        Raises OSError.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is evaluated: so many samples, in how many pieces. metric: what is best. keep_best: the best is saved."""
+
+    held_back: int
+    pieces: int
+    metric: str
+    higher_is_better: bool
+    keep_best: bool
+
+
+class Cuts:
+    """All states that are kept now. best: of all evaluations so far. unsaved: why the last checkpoint is not there."""
+
+    def __init__(
+        self, voice: Outgoing, replicas: Replicas, keeping: CheckpointStore, measure: Measure, best: Best
+    ) -> None:
+        self.best = best
+        self._voice, self._replicas, self._keeping, self._measure = voice, replicas, keeping, measure
+        self._open: dict[int, Cut] = {}
+        self._numbers = 0
+        self._to_save: deque[Cut] = deque()
+        self._saving: Saving | None = None
+        self.unsaved = ""
+        self._told_lost = 0  # of the newest evaluation
+        self._lost: int | None = None  # the newest update whose state could not be saved
+        self._again: Cut | None = None  # to be saved again, at some time
+        self._again_at: float | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether anything is still to come of a kept state."""
+        return bool(self._open)
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        if self._again is None:
+            return
+        if self._again_at is None:
+            self._again_at = now + TRY_AGAIN_AFTER_S[self._again.tries - 1]
+        elif now >= self._again_at:
+            self._to_save.append(self._again)
+            self._again = self._again_at = None
+            self.go_on()
+
+    def is_lost(self, number: int) -> bool:
+        """Whether the state as of update `number` was to be saved, and could not be."""
+        return self._lost == number
+
+    def last(self, number: int) -> None:
+        """Nothing is saved after the state as of update `number`."""
+        for cut in self._open.values():
+            cut.last = cut.last or cut.number == number
+
+    def begin(
+        self,
+        number: int,
+        step: int,
+        state: dict[str, Any],
+        clocks: Mapping[int, int] | None = None,
+        *,
+        evaluate: bool,
+        save: bool,
+    ) -> None:
+        """Keep the state as of update `number`, the newest that was announced.
+
+        clocks: by worker, its newest contribution in that, as of which its residuals are kept; None: workers have none.
+        """
+        self._numbers += 1
+        measure = self._measure
+        pieces = cut_evenly(measure.held_back, measure.pieces) if evaluate else []
+        owners = [] if clocks is None else self._voice.workers
+        cut = Cut(self._numbers, number, step, state, Measuring(pieces) if pieces else None, save, owners)
+        self._open[cut.cut] = cut
+        for worker in owners:  # before servers, once all of which have kept it they are asked to save it
+            self._voice.to_worker(worker, Keep(cut.cut, (clocks or {}).get(worker, -1)))
+        self._voice.to_servers(Keep(cut.cut, number))
+
+    def kept(self, server: int, cut: int) -> None:
+        """A server holds it. Raises BadMessage for a cut that never was."""
+        if not 0 < cut <= self._numbers:
+            raise BadMessage(f"server {server} has kept cut {cut}, which nobody asked for")
+        if cut in self._open:
+            self._open[cut].kept.add(server)
+        self.go_on()
+
+    def task(self, worker: int) -> EvaluatePiece | Figure | None:
+        """Something to measure, for a worker that asks."""
+        for cut in self._open.values():
+            if cut.measuring is None or not self._is_kept(cut):
+                continue
+            if cut.measuring.whole and cut.measuring.asked is None:
+                cut.measuring.asked = worker
+                return Figure(cut.cut, cut.measuring.summed(), self._measure.held_back)
+            if piece := cut.measuring.give(cut.cut, worker):
+                return piece
+        return None
+
+    def evaluated(self, worker: int, said: Evaluated) -> None:
+        """A piece is measured. Raises BadMessage if it was not asked for."""
+        self._measured(worker, said.cut).take(worker, said)
+
+    def figures(self, worker: int, said: Figures) -> None:
+        """What an evaluation means. Raises BadMessage if it was not asked for."""
+        if self._measured(worker, said.cut).asked != worker:
+            raise BadMessage(f"rank {worker} tells the figures of cut {said.cut}, which it was not asked for")
+        cut = self._open[said.cut]
+        if cut.measuring is not None:
+            self._say_lost(cut.step, sum(cut.measuring.lost.values()))
+        cut.measuring = None
+        better = self.best.judge(said.value, cut.step, higher_is_better=self._measure.higher_is_better)
+        if better:
+            cut.metric = said.value
+            cut.save = cut.save or self._measure.keep_best
+        self._voice.said(
+            "evaluated",
+            None,
+            {"step": cut.step, "figures": said.figures, "metric": self._measure.metric, "best": better},
+        )
+        self.go_on()
+
+    def _say_lost(self, step: int, lost: int) -> None:
+        if lost and lost != self._told_lost:
+            text = f"{lost} of {self._measure.held_back} samples of the test part could not be read; figures are of "
+            self._voice.said("warning", None, {"step": step, "text": f"{text}the others; `volary show` lists them"})
+        self._told_lost = lost
+
+    def left(self, worker: int) -> None:
+        """A worker has gone; others measure what it has not."""
+        for cut in self._open.values():
+            if cut.measuring is not None:
+                cut.measuring.left(worker)
+            cut.owners = [owner for owner in cut.owners if owner != worker]
+        if self._saving is not None:
+            self._saving.workers.discard(worker)
+        self.go_on()
+
+    def own_saved(self, worker: int, said: Saved) -> None:
+        """A worker has written what is its own. Raises BadMessage if it was not asked to."""
+        saving = self._saving
+        if saving is None or saving.cut.cut != said.cut:
+            if not 0 < said.cut <= self._numbers:
+                raise BadMessage(f"rank {worker} has saved cut {said.cut}, which nobody asked for")
+            return  # of a save that has failed meanwhile
+        if worker not in saving.workers:
+            raise BadMessage(f"rank {worker} has saved cut {said.cut} twice")
+        saving.workers.discard(worker)
+        self._take(saving, said, f"rank {worker}")
+
+    def server_gone(self) -> None:
+        """A server has gone; its partner writes what it has not."""
+        if self._saving is not None:
+            here = {server.number for server in self._replicas}
+            gone = [number for number in self._saving.waiting if number not in here]
+            duties = [duty for number in gone for duty in self._saving.waiting.pop(number)]
+            if not self._saving.problem:
+                self._ask_for(self._saving, [shard for duty in duties for shard in duty])
+        self.go_on()
+
+    def saved(self, server: int, said: Saved) -> None:
+        """A server has written its part. Raises BadMessage if it was not asked to."""
+        saving = self._saving
+        if saving is None or saving.cut.cut != said.cut:
+            if not 0 < said.cut <= self._numbers:
+                raise BadMessage(f"server {server} has saved cut {said.cut}, which nobody asked for")
+            return  # of a save that has failed meanwhile
+        if server not in saving.waiting:
+            raise BadMessage(f"server {server} has saved cut {said.cut} twice")
+        saving.waiting[server].pop(0)
+        if not saving.waiting[server]:
+            del saving.waiting[server]
+        self._take(saving, said, f"server {server}")
+
+    def _take(self, saving: Saving, said: Saved, who: str) -> None:
+        saving.files.update(said.files)
+        if said.problem and not saving.problem:
+            saving.problem = f"{who}: {said.problem}"
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Do what has become possible."""
+        while True:
+            for cut in list(self._open.values()):
+                if cut.measuring is None and self._is_kept(cut) and cut not in self._to_save:
+                    if not cut.save:
+                        self._release(cut)
+                    elif not self._is_being_saved(cut) and not self._has_to_wait(cut):
+                        self._to_save.append(cut)
+            if self._saving is None and self._to_save:
+                self._begin_saving(self._to_save.popleft())
+            elif self._saving is not None and not self._saving.waiting and not self._saving.workers:
+                self._end_saving(self._saving)
+            else:
+                return
+
+    def _is_being_saved(self, cut: Cut) -> bool:
+        return cut is self._again or (self._saving is not None and self._saving.cut is cut)
+
+    def _has_to_wait(self, cut: Cut) -> bool:
+        """An older state of the same step, whose checkpoint would replace this one's, has to be done with before."""
+        return any(other.step == cut.step and other.cut < cut.cut for other in self._open.values())
+
+    def _is_kept(self, cut: Cut) -> bool:
+        return all(server.number in cut.kept for server in self._replicas)
+
+    def _measured(self, worker: int, number: int) -> Measuring:
+        cut = self._open.get(number)
+        if cut is None or cut.measuring is None:
+            raise BadMessage(f"rank {worker} tells of cut {number}, which is not being measured")
+        return cut.measuring
+
+    def _begin_saving(self, cut: Cut) -> None:
+        self._saving = Saving(cut, {})
+        try:
+            self._keeping.begin(cut.step)
+        except OSError as problem:
+            self._saving.problem = str(problem)
+        else:
+            self._ask_for(self._saving, list(self._replicas.shards))
+            for worker in cut.owners:
+                self._saving.workers.add(worker)
+                self._voice.to_worker(worker, Save(cut.cut, cut.step, []))
+
+    def _ask_for(self, saving: Saving, shards: list[int]) -> None:
+        for number, duty in self._replicas.duties(shards).items():
+            saving.waiting.setdefault(number, []).append(duty)
+            self._voice.to_server(number, Save(saving.cut.cut, saving.cut.step, duty))
+
+    def _end_saving(self, saving: Saving) -> None:
+        """Everybody has written, or said why not."""
+        cut, self._saving = saving.cut, None
+        if not saving.problem:
+            state = cut.state | {"best": self.best.state()}
+            try:
+                self._keeping.commit(cut.step, saving.files, state, cut.metric)
+            except OSError as problem:
+                saving.problem = str(problem)
+        if saving.problem:
+            self._failed(cut, saving.problem)
+            return
+        self._voice.said("checkpoint", None, {"step": cut.step})
+        self._release(cut)
+
+    def _failed(self, cut: Cut, problem: str) -> None:
+        self._keeping.give_up(cut.step)
+        cut.tries += 1
+        if cut.last and cut.tries <= len(TRY_AGAIN_AFTER_S):
+            self._again = cut
+            what = f"it is the last one, and tried again in {TRY_AGAIN_AFTER_S[cut.tries - 1]:g} s"
+        elif cut.last:
+            self.unsaved = f"the last checkpoint, of step {cut.step}, could not be written: {problem}"
+            what = "it was the last one"
+        else:
+            self._lost = cut.number
+            what = "training goes on, older checkpoints stay"
+        self._voice.said("checkpoint_failed", None, {"step": cut.step, "reason": f"{problem}; {what}"})
+        if cut is not self._again:
+            self._release(cut)
+
+    def _release(self, cut: Cut) -> None:
+        del self._open[cut.cut]
+        self._voice.to_servers(Release(cut.cut))
+        for worker in cut.owners:
+            self._voice.to_worker(worker, Release(cut.cut))

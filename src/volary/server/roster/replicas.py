@@ -1,0 +1,96 @@
+"""The servers of a run, as its roster knows them: which are here, and who keeps which shard."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from volary.server.protocol.messages import View
+
+SILENT_S = 1.5  # without a beat, after which a server is lost
+
+
+@dataclass
+class ServerReplica:
+    """A server that is here."""
+
+    number: int
+    peer: int
+    address: tuple[str, int]
+    heard_at: float
+    applied: int = 0
+
+
+class Replicas:
+    """Of `servers` processes, server n keeps shard n and with two copies also the shard before it."""
+
+    def __init__(self, servers: int, copies: int) -> None:
+        self._servers, self._copies = servers, copies
+        self._at: dict[int, ServerReplica] = {}
+        self._came: set[int] = set()
+        self._views = 0
+
+    @property
+    def awaited(self) -> list[int]:
+        """Servers that have not come yet."""
+        return [number for number in range(self._servers) if number not in self._came]
+
+    def __iter__(self) -> Iterator[ServerReplica]:
+        return iter(list(self._at.values()))
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def came(self, peer: int, number: int, address: tuple[str, int], now: float) -> bool:
+        """A server takes its place; False if there is no such place, or it was taken before."""
+        if number in self._came or number >= self._servers:
+            return False
+        self._came.add(number)
+        self._at[peer] = ServerReplica(number, peer, address, now)
+        return True
+
+    def at(self, peer: int) -> ServerReplica | None:
+        """The server behind a connection."""
+        return self._at.get(peer)
+
+    def of(self, number: int) -> ServerReplica | None:
+        """The server of this number, if it is here."""
+        return next((server for server in self._at.values() if server.number == number), None)
+
+    def gone(self, peer: int) -> None:
+        """It is not here any more, and never again."""
+        self._at.pop(peer, None)
+
+    def silent(self, now: float) -> list[ServerReplica]:
+        """Who has not been heard of for too long."""
+        return [server for server in self if now - server.heard_at > SILENT_S]
+
+    def keepers(self, shard: int) -> list[int]:
+        """The servers that keep a shard, the first of which is asked."""
+        here = {server.number for server in self._at.values()}
+        places = [(shard + copy) % self._servers for copy in range(self._copies)]
+        return [number for number in places if number in here]
+
+    @property
+    def orphans(self) -> list[int]:
+        """Shards that nobody keeps."""
+        return [shard for shard in range(self._servers) if not self.keepers(shard)]
+
+    def view(self) -> View:
+        """Who serves now; each is newer than the one before."""
+        self._views += 1
+        shards = [self.keepers(shard) for shard in range(self._servers)]
+        return View(self._views, shards, {server.number: server.address for server in self._at.values()})
+
+    def duties(self, shards: Iterable[int]) -> dict[int, list[int]]:
+        """Which server is to see to which of these shards."""
+        found: dict[int, list[int]] = {}
+        for shard in shards:
+            for number in self.keepers(shard)[:1]:
+                found.setdefault(number, []).append(shard)
+        return found
+
+    @property
+    def shards(self) -> Collection[int]:
+        """All shards there are."""
+        return range(self._servers)

@@ -1,0 +1,406 @@
+"""Who is here, what is to be done, and which contributions make an update: one place that decides, for a whole run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from volary.comm.control.errors import BadMessage
+from volary.comm.control.service import Replies
+from volary.server.protocol.messages import (
+    Ask,
+    Beat,
+    Computed,
+    Done,
+    End,
+    Evaluated,
+    Figures,
+    FromMember,
+    Gone,
+    Heard,
+    Hello,
+    Kept,
+    Leave,
+    Saved,
+    ServerHello,
+    ServerWelcome,
+    Unreachable,
+    Welcome,
+    WorkerHello,
+)
+from volary.server.roster.closing import ConsistencyModel
+from volary.server.roster.course import Outcome, RosterContext, RosterSettings, RosterState, RunProgress
+from volary.server.roster.keeping import CheckpointStore
+from volary.server.roster.members import MOST_ASKS, Member, Members
+from volary.server.roster.replicas import Replicas, ServerReplica
+from volary.server.roster.tallies import RosterCounters
+from volary.server.roster.voice import Outgoing, Said
+
+LOOK_S = 0.5  # at most this much time is seen to pass between two ticks: a roster that slept blames nobody for it
+LEAVE_S = 5.0  # that workers have to go, once the run is over, before the servers are told
+
+__all__ = ["CheckpointStore", "Outcome", "Roster", "RosterSettings", "RosterState"]
+
+
+class Roster:
+    """The service "roster" of a run's server (see volary.comm.control.service).
+
+    restored: the step of the checkpoint that the run goes on from, and its roster's state. outcome: how the run ended,
+    once it has. failure: why it cannot go on, if it cannot: a sentence. Raises SettingError if the model cannot be had
+    with so many workers. lost_server: whose loss that is, if a server's. corrupt: the same sentence, if data's fault.
+    """
+
+    def __init__(
+        self,
+        terms: RosterSettings,
+        model: ConsistencyModel,
+        keeping: CheckpointStore,
+        said: Said,
+        restored: tuple[int, dict[str, Any]] | None = None,
+    ) -> None:
+        self.outcome: Outcome | None = None
+        self.failure = ""
+        self.lost_server: int | None = None
+        self.corrupt = ""
+        self._terms, self._model, self._keeping = terms, model, keeping
+        self._restore = restored[0] if restored else None
+        self._state = state = msgspec.convert(restored[1], RosterState) if restored else RosterState()
+        self._closer = model.closer(terms.workers, state.closings, state.samples)
+        self._members, self._replicas = Members(terms.workers), Replicas(terms.servers, terms.replicas)
+        self._voice, self._tallies = Outgoing(self._members, self._replicas, said), RosterCounters()
+        self._first: WorkerHello | None = None
+        self._course: RunProgress | None = None
+        self._stopping = False
+        self._unreachable: dict[int, set[int]] = {}  # server to the workers that cannot reach it
+        self._last_gone: tuple[str, str] | None = None  # of those that were here: whether it has left or is lost, told
+        self._buried: list[int] = []  # ranks that have gone while something of theirs is in no update yet
+        self._now: float | None = None
+        self._seen_s = 0.0  # time that was watched
+        self._over_at = 0.0
+
+    @property
+    def awaited(self) -> list[str]:
+        """Who has yet to come before the run begins."""
+        return [f"rank {rank}" for rank in self._members.awaited] + [f"server {n}" for n in self._replicas.awaited]
+
+    @property
+    def samples(self) -> int:
+        """Learnt from so far."""
+        return self._course.work.samples if self._course else self._state.samples
+
+    @property
+    def steps(self) -> int:
+        """Whole batches learnt from so far."""
+        return self._course.steps if self._course else self._restore or 0
+
+    @property
+    def unsaved(self) -> str:
+        """Why the run's last checkpoint is not there; empty if it is, or is yet to come."""
+        return self._course.cuts.unsaved if self._course else ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether everybody has heard the end and gone."""
+        return self.outcome is not None and not len(self._members) and not len(self._replicas)
+
+    # What the driver tells
+
+    def lost(self, rank: int, reason: str, now: float) -> Replies:
+        """A worker is given up; its work goes to others. reason: what happened to it, without its name."""
+        member = self._members.of(rank)
+        if member is not None:
+            self._voice.dismiss(member.peer, End(f"rank {rank} was given up: it {reason}"))
+        self._worker_gone(rank, "lost", reason, now)
+        return self._said(now)
+
+    def left(self, rank: int, now: float) -> Replies:
+        """A worker has gone by itself; what the roster did not know of is that one that was let in will not come."""
+        if self._members.of(rank) is None:
+            self._worker_gone(rank, "left", "has left", now)
+        return self._said(now)
+
+    def expect(self, rank: int) -> None:
+        """A worker is let in, and will come unless it is given up: until then the run has one that is left."""
+        self._members.expect(rank)
+
+    def finish(self, now: float) -> Replies:
+        """End after the current work."""
+        self._stopping = True
+        return self._said(now)
+
+    # What members say
+
+    def opened(self, peer: int, hello: dict[str, Any], now: float) -> Replies:
+        """A worker or a server has come: it is welcome, or told why not."""
+        who = _converted(hello, Hello)
+        if isinstance(who, WorkerHello):
+            self._worker_came(peer, who)
+        else:
+            self._server_came(peer, who)
+        return self._said(now)
+
+    def received(self, peer: int, message: Any, now: float) -> Replies:
+        """A message has come. Raises BadMessage if it makes no sense."""
+        said = _converted(message, FromMember)
+        if (member := self._members.at(peer)) is not None:
+            self._hear_worker(member, said, now)
+        elif (server := self._replicas.at(peer)) is not None:
+            server.heard_at = self._seen_s
+            self._hear_server(server, said)
+        return self._said(now)  # what somebody says who was given up is passed over
+
+    def closed(self, peer: int, now: float) -> Replies:
+        """A connection is gone."""
+        if (member := self._members.at(peer)) is not None:
+            self._worker_gone(member.rank, "lost", "has closed its connection", now)
+        elif (server := self._replicas.at(peer)) is not None:
+            self._server_gone(server, "has gone")
+        return self._said(now)
+
+    def tick(self, now: float) -> Replies:
+        """Time has passed."""
+        self._seen_s += min(now - self._now, LOOK_S) if self._now is not None else 0.0
+        self._now = now
+        for server in self._replicas.silent(self._seen_s):
+            self._voice.dismiss(server.peer, End(f"server {server.number} was silent for too long"))
+            self._server_gone(server, "is silent: it is stopped, or its host is gone")
+        if self._course is not None:
+            self._course.announce(self._course.work.tick(now))
+            self._course.cuts.tick(now)
+        if self._tallies.due(now):
+            self._voice.said("tallies", None, {"rows": self._tallies.taken(now)})
+        return self._said(now)
+
+    # Coming and going
+
+    def _worker_came(self, peer: int, hello: WorkerHello) -> None:
+        _check(hello)
+        if why_not := self._why_not(hello.rank):
+            self._voice.dismiss(peer, End(why_not))
+            return
+        self._first = self._first or hello
+        if (hello.samples, hello.held_back) != (self._first.samples, self._first.held_back):
+            self._voice.dismiss(peer, End("its data has another number of samples than that of the first worker"))
+            return
+        self._members.came(peer, hello.rank)
+        self._voice.said("joined", hello.rank, {"step": self.steps})
+        self._voice.to(peer, Welcome(hello.rank, self._first.facts, self._restore))
+        if self._course is not None:
+            self._course.work.join(hello.rank)
+            self._voice.to(peer, self._replicas.view())
+
+    def _why_not(self, rank: int) -> str:
+        """Why a worker cannot come; how the run has ended, if it has."""
+        if self.outcome is not None:
+            return self.outcome
+        if rank >= self._terms.workers and not self._model.elastic:
+            return f"there is no place for a rank {rank} in this run"
+        return f"rank {rank} was here before" if self._members.was_here(rank) else ""
+
+    def _worker_gone(self, rank: int, kind: str, reason: str, now: float) -> None:
+        was_here = self._members.of(rank) is not None
+        if not self._members.gone(rank) or self.outcome is not None:
+            return
+        self._voice.said(kind, rank, {"step": self.steps, "reason": reason})
+        if not self._model.elastic:
+            self._fail(f"rank {rank} {reason}, and this consistency model needs every worker")
+            return
+        if was_here or self._last_gone is None:
+            self._last_gone = kind, f"rank {rank} {reason}"
+        if self._members.nobody:
+            self._without_workers(*self._last_gone)
+        if self._course is not None and was_here and not self.failure:
+            self._course.cuts.left(rank)
+            self._course.announce(self._course.work.leave(rank, now))
+            self._buried.append(rank)
+
+    def _without_workers(self, kind: str, sentence: str) -> None:
+        """The last one has left, and what is done is saved; or it is lost, and the run with it."""
+        if kind == "lost" or self._course is None:
+            self._fail(f"{sentence}, and no worker is left")
+        else:
+            self._stopping = True
+
+    def _server_came(self, peer: int, hello: ServerHello) -> None:
+        if hello.number < 0:
+            raise BadMessage(f"a server says that its number is {hello.number}")
+        address = (hello.host, hello.port)
+        if self.outcome is not None or not self._replicas.came(peer, hello.number, address, self._seen_s):
+            self._voice.dismiss(peer, End(f"there is no place for a server {hello.number} in this run (any more)"))
+            return
+        self._voice.to(peer, ServerWelcome(self._restore, self._state.closings))
+
+    def _server_gone(self, server: ServerReplica, reason: str) -> None:
+        self._replicas.gone(server.peer)
+        if self.outcome is not None or self.failure:
+            return
+        self._voice.said("server_lost", None, {"step": self.steps, "server": server.number, "reason": reason})
+        if self._course is None:
+            self._fail(f"server {server.number} {reason} before training began", server.number)
+        elif self._replicas.orphans:
+            sentence = f"server {server.number} {reason}, and no other server keeps its part of the parameters"
+            self._fail(sentence, server.number)
+        else:
+            self._tell_view()
+            self._course.cuts.server_gone()
+
+    def _fail(self, sentence: str, server: int | None = None) -> None:
+        if not self.failure:
+            self.failure, self.lost_server = sentence, server
+
+    def _tell_view(self) -> None:
+        view = self._replicas.view()
+        self._voice.to_workers(view)
+        self._voice.to_servers(view)
+
+    # What they say
+
+    def _hear_worker(self, member: Member, said: Any, now: float) -> None:
+        match said:
+            case Ask():
+                self._asked(member, now)
+            case Leave() if not self._model.elastic:
+                self._stopping = True  # whoever asks one worker to go means the run, which needs each of them
+            case Leave():
+                self._voice.dismiss(member.peer, End("it wanted to leave"))
+                self._worker_gone(member.rank, "left", "has left", now)
+            case Unreachable():
+                self._cannot_reach(member, said.server, now)
+            case Computed() | Done() | Evaluated() | Figures() | Saved():
+                self._hear_of_work(member.rank, said, now)
+            case _:
+                raise BadMessage(f"rank {member.rank} says what only a server says: {type(said).__name__}")
+
+    def _asked(self, member: Member, now: float) -> None:
+        if member.asks == MOST_ASKS:
+            raise BadMessage(f"rank {member.rank} asks for more than {MOST_ASKS} things at once")
+        member.asked_at = member.asked_at if member.asks else now
+        member.asks += 1
+
+    def _hear_of_work(self, rank: int, said: Computed | Done | Evaluated | Figures | Saved, now: float) -> None:
+        if self._course is None:
+            raise BadMessage(f"rank {rank} tells of work before there was any")
+        match said:
+            case Computed():
+                self._course.announce(self._course.work.computed(rank, said.clock, said.finite, now, said.lost))
+                if said.lost and (corrupt := self._course.corrupt):
+                    self.corrupt = corrupt
+                    self._fail(corrupt)
+            case Done():
+                self._course.announce(self._course.work.done(rank, said.clock, now))
+                self._tallies.waited(rank, said.waited_ms)
+            case Evaluated():
+                self._course.cuts.evaluated(rank, said)
+            case Figures():
+                self._course.figures(rank, said)
+            case Saved():
+                self._course.cuts.own_saved(rank, said)
+
+    def _cannot_reach(self, member: Member, server: int, now: float) -> None:
+        """The one of the two that others have lost, too, has to go."""
+        replica = self._replicas.of(server)
+        if replica is None:
+            return  # it is known, and the view is on its way
+        blaming = self._unreachable.setdefault(server, set())
+        blaming.add(member.rank)
+        here = [each.rank for each in self._members]
+        if 2 * len(blaming.intersection(here)) > len(here):
+            self._voice.dismiss(replica.peer, End(f"server {server} cannot be reached by workers"))
+            self._server_gone(replica, f"cannot be reached by rank {member.rank}")
+        else:
+            self._voice.dismiss(member.peer, End(f"rank {member.rank} cannot reach server {server}, and others can"))
+            self._worker_gone(member.rank, "lost", f"cannot reach server {server}", now)
+
+    def _hear_server(self, server: ServerReplica, said: Any) -> None:
+        if isinstance(said, Beat):
+            server.applied = said.applied
+            self._tallies.beat(server.number, said)
+            self._voice.to(server.peer, Heard())
+        elif not isinstance(said, Kept | Saved):
+            raise BadMessage(f"server {server.number} says what only a worker says: {type(said).__name__}")
+        elif self._course is None:
+            raise BadMessage(f"server {server.number} tells of a cut before there was any")
+        elif isinstance(said, Kept):
+            self._course.cuts.kept(server.number, said.cut)
+        else:
+            self._course.cuts.saved(server.number, said)
+
+    # What follows from it
+
+    def _said(self, now: float) -> Replies:
+        """Go on as far as possible; all that is to be sent."""
+        if self.outcome is None and not self.failure:
+            self._begin(now)
+            if self._course is not None:
+                self._go_on(self._course, now)
+            elif self._stopping:
+                self._end("stopped", now)
+        if self.outcome is not None and len(self._replicas):
+            self._dismiss_servers(now)
+        return self._voice.taken()
+
+    def _begin(self, now: float) -> None:
+        """Once everybody is here, the work begins."""
+        if self._course is not None or self._first is None or self.awaited or not len(self._members):
+            return
+        self._course = RunProgress(
+            self._terms,
+            self._model,
+            self._closer,
+            self._first,
+            self._state,
+            RosterContext(self._voice, self._replicas, self._keeping, self._tallies),
+        )
+        for member in self._members:
+            self._course.work.join(member.rank)
+        for member in self._members:
+            self._course.work.take_part(member.rank, now)
+        self._tell_view()
+
+    def _go_on(self, course: RunProgress, now: float) -> None:
+        if self._stopping:
+            course.stop()
+        asking = self._members.asking()
+        while asking:
+            member = asking.pop(0)
+            number = course.work.number
+            if (task := course.task(member, now)) is not None:
+                member.asks -= 1
+                self._voice.to(member.peer, task)
+            if (task is not None and member.asks) or course.work.number != number:
+                asking = self._members.asking()  # there may be something for others now
+        course.end_if_over()
+        self._bury(course)
+        if course.over:
+            self._end(course.ending or "stopped", now)
+
+    def _bury(self, course: RunProgress) -> None:
+        """Servers may forget a worker once all that it finished is in an update."""
+        for rank in [rank for rank in self._buried if not course.work.tasks(rank)]:
+            self._buried.remove(rank)
+            self._voice.to_servers(Gone(rank))
+
+    def _end(self, outcome: Outcome, now: float) -> None:
+        self.outcome, self._over_at = outcome, now
+        self._voice.said("tallies", None, {"rows": self._tallies.taken(now)})
+        self._voice.to_workers(End(outcome, self.unsaved))
+
+    def _dismiss_servers(self, now: float) -> None:
+        """Once the workers have gone, the servers may go."""
+        if not len(self._members) or now - self._over_at > LEAVE_S:
+            for server in self._replicas:
+                self._voice.dismiss(server.peer, End(self.outcome or "stopped"))
+                self._replicas.gone(server.peer)
+
+
+def _check(hello: WorkerHello) -> None:
+    if hello.rank < 0 or hello.samples < 1 or hello.held_back < 0:
+        raise BadMessage(f"rank {hello.rank} says that it has {hello.samples} samples, and {hello.held_back} held back")
+
+
+def _converted(message: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(message, kind)
+    except msgspec.ValidationError as error:
+        raise BadMessage(str(error)) from None

@@ -1,0 +1,60 @@
+"""What the roster says, in order, by the names that it knows its members by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from volary.comm.control.service import CLOSE
+from volary.server.protocol.messages import ToMember
+from volary.server.roster.members import Members
+from volary.server.roster.replicas import Replicas
+
+Said = Callable[[str, int | None, dict[str, Any]], None]
+
+
+class Outgoing:
+    """Collects messages until they are `taken`. said: told (kind, rank, data) of what belongs in the run's journal."""
+
+    def __init__(self, members: Members, replicas: Replicas, said: Said) -> None:
+        self.said = said
+        self._members, self._replicas = members, replicas
+        self._waiting: list[tuple[int, Any]] = []
+
+    def to(self, peer: int, message: ToMember) -> None:
+        """To one connection."""
+        self._waiting.append((peer, message))
+
+    @property
+    def workers(self) -> list[int]:
+        """The ranks that are here."""
+        return sorted(member.rank for member in self._members)
+
+    def to_worker(self, rank: int, message: ToMember) -> None:
+        """To a worker, if it is here."""
+        if (member := self._members.of(rank)) is not None:
+            self.to(member.peer, message)
+
+    def to_server(self, number: int, message: ToMember) -> None:
+        """To a server, if it is here."""
+        if (server := self._replicas.of(number)) is not None:
+            self.to(server.peer, message)
+
+    def to_workers(self, message: ToMember) -> None:
+        """To all workers that are here."""
+        for member in self._members:
+            self.to(member.peer, message)
+
+    def to_servers(self, message: ToMember) -> None:
+        """To all servers that are here."""
+        for server in self._replicas:
+            self.to(server.peer, message)
+
+    def dismiss(self, peer: int, message: ToMember) -> None:
+        """A last word, and the connection ends."""
+        self._waiting += [(peer, message), (peer, CLOSE)]
+
+    def taken(self) -> list[tuple[int, Any]]:
+        """What there is to be sent."""
+        taken, self._waiting = self._waiting, []
+        return taken

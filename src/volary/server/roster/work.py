@@ -1,0 +1,211 @@
+"""Contributions from their beginning to the update that they are in: what was given to whom, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from volary.comm.control.errors import BadMessage
+from volary.server.protocol.messages import Closing, Contribution, Learn, Portion
+from volary.server.roster.closing import Closer, DueUpdate
+from volary.server.roster.portions import Portions
+
+Steps = Callable[[float], int]  # portions of a contribution, by the seconds that one takes; 0: nobody knows yet
+
+
+@dataclass
+class Task:
+    """A contribution that has begun and is in no update yet. stolen_from: whose portions they were to be.
+
+    lost: samples of it that could not be read.
+    """
+
+    contribution: Contribution
+    portions: list[Portion]
+    stolen_from: list[int]
+    began_at: float
+    computed: bool = False
+    done: bool = False
+    lost: int = 0
+
+    @property
+    def samples(self) -> int:
+        """That it learns from."""
+        return sum(portion.end - portion.start for portion in self.portions)
+
+
+@dataclass(frozen=True)
+class Closed:
+    """An update, and what it means: tasks that came too late for it, and the samples of those that are in it."""
+
+    closing: Closing
+    late: Sequence[Task]
+
+
+class WorkScheduler:
+    """Gives out contributions, of as many portions as `steps` says, and closes updates.
+
+    number, samples: of the newest update, and learnt from so far.
+
+    Updates are made one by one as they are read from what a method returns, so that in between everything is as of the
+    one before; they must be read to the end before the next call. lost: by epoch, samples that could not be read.
+    settled: by worker, its newest contribution that is in an update, or in none for ever.
+    """
+
+    def __init__(
+        self, portions: Portions, closer: Closer, steps: Callable[[float], int], number: int = 0, samples: int = 0
+    ) -> None:
+        self.portions, self.number, self.samples = portions, number, samples
+        self._closer, self._steps = closer, steps
+        self._tasks: dict[Contribution, Task] = {}
+        self._next: dict[int, int] = {}  # by worker, the least clock that has not been given to it
+        self._active: set[int] = set()
+        self.settled: dict[int, int] = {}
+        self._newest = 0, steps(0.0)  # clock that was given, and portions of its contributions
+        self._step_s: dict[int, float] = {}  # by worker, what a portion took it last
+        self.lost: dict[int, int] = {}
+
+    @property
+    def open(self) -> bool:
+        """Whether a contribution has begun and is in no update yet."""
+        return bool(self._tasks)
+
+    def tasks(self, worker: int) -> list[Task]:
+        """The worker's, oldest first."""
+        return [task for task in self._tasks.values() if task.contribution.worker == worker]
+
+    def join(self, worker: int) -> None:
+        """The worker has a part of the next epoch."""
+        self.portions.join(worker)
+
+    def take_part(self, worker: int, now: float) -> None:
+        """From now on updates may have to wait for this worker."""
+        if worker not in self._active:
+            self._active.add(worker)
+            self._closer.joined(worker, now)
+
+    def rest(self, worker: int, now: float) -> Iterator[Closed]:
+        """There is nothing to do for the worker: no update is to wait for it."""
+        if worker not in self._active or any(not task.done for task in self.tasks(worker)):
+            return iter(())
+        self._active.discard(worker)
+        return self._close(self._closer.left(worker, now))
+
+    def leave(self, worker: int, now: float) -> Iterator[Closed]:
+        """The worker has gone. What is done of it counts; all else comes again."""
+        for task in self.tasks(worker):
+            if not task.done:
+                self._again(task)
+        self.portions.leave(worker)
+        if worker not in self._active:
+            return iter(())
+        self._active.discard(worker)
+        return self._close(self._closer.left(worker, now))
+
+    def behind(self, worker: int) -> bool:
+        """Whether workers keep step, and others have begun a step that this one has not."""
+        return self.portions.plan.in_step and self._next.get(worker, 0) < max(self._next.values(), default=0)
+
+    def begin(self, worker: int, now: float) -> Learn | None:
+        """The worker's next contribution; None if there is none for it now."""
+        if not self.portions.offers(worker):
+            return None
+        self.take_part(worker, now)
+        clock = self._closer.next_clock(worker, now)
+        if clock is None:
+            return None
+        taken = [taken for _ in range(self._portions_at(clock)) if (taken := self.portions.take(worker))]
+        portions = [each.portion for each in taken]
+        victims = [each.victim for each in taken if each.victim is not None]
+        contribution = Contribution(worker, clock)
+        self._tasks[contribution] = Task(contribution, portions, victims, now)
+        self._next[worker] = clock + 1
+        return Learn(clock, portions, self.samples, self._closer.oldest(clock), self.settled.get(worker, -1))
+
+    def _portions_at(self, clock: int) -> int:
+        """How many make a contribution; the same for all workers that begin this clock."""
+        if clock > self._newest[0]:
+            mean_s = sum(self._step_s.values()) / len(self._step_s) if self._step_s else 0.0
+            self._newest = clock, self._steps(mean_s)
+        return self._newest[1]
+
+    def stolen(self, worker: int, clock: int) -> list[int]:
+        """From whom the contribution's portions were taken over."""
+        task = self._tasks.get(Contribution(worker, clock))
+        return task.stolen_from if task else []
+
+    def computed(self, worker: int, clock: int, finite: bool, now: float, lost: int = 0) -> Iterator[Closed]:
+        """Forward is over. Raises BadMessage for a contribution that was never begun, or is told twice."""
+        task = self._task(worker, clock)
+        if task is None:
+            return iter(())
+        if task.computed:
+            raise BadMessage(f"rank {worker} computed its contribution {clock} twice")
+        if not 0 <= lost <= task.samples:
+            raise BadMessage(f"rank {worker} has lost {lost} samples of its contribution {clock}, of {task.samples}")
+        task.computed = True
+        self._lose(task, lost)
+        return self._close(self._closer.computed(task.contribution, task.samples, finite, now))
+
+    def done(self, worker: int, clock: int, now: float) -> Iterator[Closed]:
+        """All of it is held. Raises BadMessage for a contribution that was never begun, or is told twice."""
+        task = self._task(worker, clock)
+        if task is None:
+            return iter(())
+        if task.done:
+            raise BadMessage(f"rank {worker} finished its contribution {clock} twice")
+        if task.samples and not task.computed:
+            raise BadMessage(f"rank {worker} finished its contribution {clock} before it was computed")
+        task.done = True
+        self._step_s[worker] = (now - task.began_at) / max(1, len(task.portions))
+        return self._close(self._closer.done(task.contribution, task.samples, now))
+
+    def tick(self, now: float) -> Iterator[Closed]:
+        """Time has passed."""
+        return self._close(self._closer.tick(now))
+
+    def _task(self, worker: int, clock: int) -> Task | None:
+        """None: it is in an update already, or in none for ever."""
+        if not 0 <= clock < self._next.get(worker, 0):
+            raise BadMessage(f"rank {worker} tells of its contribution {clock}, which it has not been given")
+        return self._tasks.get(Contribution(worker, clock))
+
+    def _close(self, steps: Sequence[DueUpdate]) -> Iterator[Closed]:
+        return map(self._close_one, steps)
+
+    def _close_one(self, step: DueUpdate) -> Closed:
+        lost = sum(self._tasks[one].lost for one in step.contributions)
+        used = self._settled(step.contributions)
+        self._settled(step.left_out)
+        for one in (*step.contributions, *step.left_out, *step.dropped):
+            self.settled[one.worker] = max(self.settled.get(one.worker, -1), one.clock)
+        late = [self._tasks[contribution] for contribution in step.dropped]
+        for task in late:
+            self._again(task)
+        scale = self.portions.plan.batch_size / used if step.whole and used else 1.0
+        if 0 < lost < used:
+            scale *= used / (used - lost)  # a mean over the samples that were read
+        self.number += 1
+        contributions, without = step.contributions, (*step.dropped, *step.left_out)
+        if lost and lost == used:  # nothing of it could be read: nothing changes
+            contributions, without = (), (*without, *contributions)
+        return Closed(Closing(self.number, contributions, scale, self.samples, without), late)
+
+    def _settled(self, contributions: Iterable[Contribution]) -> int:
+        """Their samples are learnt from; returns how many."""
+        tasks = [self._tasks.pop(contribution) for contribution in contributions]
+        samples = sum(task.samples for task in tasks)
+        for task in tasks:
+            self.portions.used(task.portions)
+        self.samples += samples
+        return samples
+
+    def _lose(self, task: Task, lost: int) -> None:
+        task.lost += lost
+        epoch = task.portions[-1].epoch if task.portions else 0
+        self.lost[epoch] = self.lost.get(epoch, 0) + lost
+
+    def _again(self, task: Task) -> None:
+        self._lose(task, -task.lost)  # others will
+        del self._tasks[task.contribution]
+        self.portions.again(task.portions)

@@ -1,0 +1,92 @@
+"""What a shard decides is to be done, by whoever moves bytes and has the tensors: in this order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from volary.server.protocol.header import Header
+from volary.server.protocol.messages import Contribution
+
+
+@dataclass(frozen=True)
+class Respond:
+    """Send a header to the worker `peer`, behind it nothing but the sentence of a refusal."""
+
+    peer: int
+    header: Header
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
+class Give:
+    """Send the worker `peer` the slice's values as they are now, or as they were kept for the header's cut.
+
+    form and length of the header are the host's to fill in.
+    """
+
+    peer: int
+    header: Header
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Keep the payload that has just arrived, as this contribution to the slice."""
+
+    slice: int
+    contribution: Contribution
+
+
+@dataclass(frozen=True)
+class Apply:
+    """Change the slice by `scale` times the sum of these contributions, then call `applied`; they are not needed after.
+
+    samples: that the run has learnt from, this update included.
+    """
+
+    slice: int
+    number: int
+    contributions: tuple[Contribution, ...]
+    scale: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class Forget:
+    """What was held as this contribution is in no update."""
+
+    slice: int
+    contribution: Contribution
+
+
+@dataclass(frozen=True)
+class SetValues:
+    """The payload that has just arrived is the slice's first values."""
+
+    slice: int
+
+
+@dataclass(frozen=True)
+class KeepSlice:
+    """Keep the slice's values and what its rule remembers as they are now, under the cut's name."""
+
+    slice: int
+    cut: int
+
+
+@dataclass(frozen=True)
+class ReleaseSlice:
+    """What was kept of the slice under the cut's name is not needed any more."""
+
+    slice: int
+    cut: int
+
+
+@dataclass(frozen=True)
+class KeptAll:
+    """All slices are kept for the cut."""
+
+    cut: int
+
+
+Action: TypeAlias = Respond | Give | Hold | Apply | Forget | SetValues | KeepSlice | ReleaseSlice | KeptAll

@@ -1,0 +1,160 @@
+"""A server's end of the roster's connection: it does what it is told, and beats."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from volary.comm.control.errors import ConnectionLost
+from volary.errors import PeerLost
+from volary.server.protocol.messages import Beat, Close, End, Gone, Heard, Keep, Release, Save, Saved, ToMember, View
+
+if TYPE_CHECKING:
+    from volary.comm.control.wire import Connection
+    from volary.server.shards.host import Host
+
+BEAT_S = 0.25
+LOOK_S = 1.0  # between two looks at whether a thread of the host has failed
+JOIN_S = 5.0
+
+Write = Callable[[int, int, list[int]], dict[str, str]]  # cut, step, shards: to checksums by file
+
+
+class Reports:
+    """What a server says to the roster, in a thread of its own: beats from the first moment, and what it is given."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._said: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._beat: Callable[[], Beat] = lambda: Beat(0)
+        self._thread = threading.Thread(target=self._run, name="server-reports", daemon=True)
+        self._thread.start()
+
+    def of(self, beat: Callable[[], Beat]) -> None:
+        """What beats say from now on."""
+        self._beat = beat
+
+    def say(self, message: Any) -> None:
+        """Send a message; returns at once."""
+        self._said.put(message)
+
+    def close(self) -> None:
+        """Say no more."""
+        self._said.put(None)
+        self._thread.join(JOIN_S)
+
+    def _run(self) -> None:
+        next_s = time.monotonic()
+        while True:
+            try:
+                message = self._said.get(timeout=max(0.0, next_s - time.monotonic()))
+                if message is None:
+                    return
+            except queue.Empty:
+                message, next_s = self._beat(), time.monotonic() + BEAT_S
+            try:
+                self._connection.send(spoken(message))
+            except ConnectionLost:
+                return  # whoever receives hears of it
+
+
+class RosterListener:
+    """What the roster says, over `connection`; it answers beats. give_up_after_s: of its silence."""
+
+    def __init__(self, connection: Connection, give_up_after_s: float) -> None:
+        self._connection, self._give_up_after_s = connection, give_up_after_s
+        self._silent_s = 0.0
+
+    def next(self) -> ToMember | None:
+        """What it says, or None after a moment. Raises PeerLost if it is gone, or silent for too long."""
+        try:
+            message = heard(self._connection.receive(LOOK_S))
+        except TimeoutError:  # counted, not measured: a server that was stopped itself blames nobody
+            self._silent_s += LOOK_S
+            if self._silent_s >= self._give_up_after_s:
+                text = f"the driver has not answered for {self._silent_s:.0f} s: it is stopped, or cut off"
+                raise PeerLost(text) from None
+            return None
+        except ConnectionLost as problem:
+            raise PeerLost(f"the driver is gone: {problem}") from None
+        self._silent_s = 0.0
+        return None if isinstance(message, Heard) else message
+
+    def welcome(self, within_s: float) -> ToMember:
+        """Its first word. Raises PeerLost as `next` does, or if it does not come in time."""
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            if (message := self.next()) is not None:
+                return message
+        raise PeerLost(f"the run's roster did not answer within {within_s:.0f} s")
+
+
+class RosterOrders:
+    """Hears the roster for a host, until the run ends. write: writes what is kept of a cut to a checkpoint's draft."""
+
+    def __init__(self, hearing: RosterListener, reports: Reports, host: Host, write: Write) -> None:
+        self._hearing, self._reports, self._host, self._write = hearing, reports, host, write
+        self._savers: list[threading.Thread] = []
+        reports.of(host.beat)
+
+    def follow(self) -> str:
+        """Do what the roster says; returns the run's outcome. Raises PeerLost if the roster is gone."""
+        try:
+            while True:
+                self._host.check()
+                message = self._hearing.next()
+                if isinstance(message, End):
+                    return message.outcome
+                if message is not None:
+                    self._obey(message)
+        finally:
+            for saver in self._savers:
+                saver.join(JOIN_S)
+
+    def _obey(self, message: ToMember) -> None:
+        host = self._host
+        match message:
+            case Close(closing):
+                host.order(lambda: host.shard.close(closing))
+            case Keep(cut, number):
+                host.order(lambda: host.shard.keep(cut, number))
+            case Release(cut):
+                host.order(lambda: host.shard.release(cut))
+            case Gone(worker):
+                host.order(lambda: host.shard.gone(worker))
+            case Save(cut, step, shards):
+                saver = threading.Thread(target=self._save, args=(cut, step, shards), name="server-saver", daemon=True)
+                self._savers = [*(one for one in self._savers if one.is_alive()), saver]
+                saver.start()
+            case View():
+                pass  # servers do not speak to each other
+            case _:
+                raise PeerLost(f"the run's server says {type(message).__name__} to a server")
+
+    def _save(self, cut: int, step: int, shards: list[int]) -> None:
+        try:
+            said = Saved(cut, self._write(cut, step, shards))
+        except OSError as error:
+            said = Saved(cut, {}, str(error))
+        except KeyError as error:
+            said = Saved(cut, {}, f"{type(error).__name__}: {error}")
+        self._reports.say(said)
+
+
+def heard(plain: Any) -> ToMember:
+    """A message of the roster. Raises PeerLost if it is none."""
+    try:
+        message: ToMember = msgspec.convert(plain, ToMember)
+    except msgspec.ValidationError as problem:
+        raise PeerLost(f"the run's server says what no server knows: {problem}") from None
+    return message
+
+
+def spoken(message: Any) -> Any:
+    """A message as it travels."""
+    return msgspec.to_builtins(message)

@@ -1,0 +1,331 @@
+"""Slices of the parameters and what becomes of them: a plain state machine, without tensors, threads or a clock.
+
+It is told what has arrived and what the roster has decided, and answers with what is to be done. Replicas of a shard
+are told the same and so do the same: whatever one has acknowledged, its partner has as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from volary.server.local import LocalRule
+from volary.server.protocol.clocks import ClockSet
+from volary.server.protocol.header import Form, Header, MessageKind
+from volary.server.protocol.messages import Closing, Contribution
+from volary.server.shards.actions import (
+    Action,
+    Apply,
+    Forget,
+    Give,
+    Hold,
+    KeepSlice,
+    KeptAll,
+    ReleaseSlice,
+    Respond,
+    SetValues,
+)
+from volary.server.shards.ledger import UpdateLog
+
+__all__ = [
+    "UNSET",
+    "Action",
+    "Apply",
+    "Forget",
+    "Give",
+    "Hold",
+    "KeepSlice",
+    "KeptAll",
+    "LocalRule",
+    "ReleaseSlice",
+    "Respond",
+    "SetValues",
+    "Shard",
+]
+
+UNSET = -1  # the version of a slice that has no values yet
+
+
+@dataclass
+class _Slice:
+    """version: updates applied. busy: one is being applied. held: with what version each was computed.
+
+    pulls: what waits to be answered, for each worker at most one for the values and one for kept ones.
+    """
+
+    size_bytes: int
+    version: int
+    ledger: UpdateLog
+    busy: bool = False
+    held: dict[Contribution, int] = field(default_factory=dict)
+    pulls: dict[tuple[int, bool], Header] = field(default_factory=dict)
+
+
+@dataclass
+class _Cut:
+    """As of which update; how many slices have not come there yet."""
+
+    number: int
+    missing: int
+
+
+class Shard:
+    """The slices that one server keeps, of however many shards.
+
+    sizes: bytes of each slice's values; with a `local` rule none, as slices come with their first values (SET).
+    applied: updates that the values stand for. Workers are known by their numbers, which never come again; a peer is
+    the worker at the other end of a connection, of which it has one at a time (`left` before it has another).
+    staleness: how often a worker's contribution was applied so many updates after the values that it was computed
+    with. late: contributions to slices that came after they were settled. refused: messages without sense. By worker.
+    """
+
+    def __init__(self, sizes: Mapping[int, int], applied: int = 0, local: LocalRule | None = None) -> None:
+        self.staleness: Counter[tuple[int, int]] = Counter()
+        self.late: Counter[int] = Counter()
+        self.refused: Counter[int] = Counter()
+        self._local = local
+        self._ledger = UpdateLog(len(sizes), applied)
+        self._slices = {number: _Slice(size, applied, self._ledger) for number, size in sizes.items()}
+        self._gone = ClockSet()  # workers
+        self._cuts: dict[int, _Cut] = {}
+        self._released = ClockSet()  # cuts
+
+    def version(self, number: int) -> int:
+        """Updates that the values of slice `number` stand for; UNSET if it has none."""
+        return self._slices[number].version if number in self._slices else UNSET
+
+    @property
+    def oldest(self) -> int:
+        """The update that all slices have."""
+        return min((one.version for one in self._slices.values()), default=self._ledger.last)
+
+    # What workers say
+
+    def wants(self, peer: int, header: Header) -> bool:
+        """Whether the payload behind a header may be of use; if not it never will be, and can be read past.
+
+        Lengths of other forms than EXACT are the host's to judge.
+        """
+        if header.kind not in (MessageKind.PUSH, MessageKind.SET) or self._problem(peer, header):
+            return False
+        one = self._slices.get(header.slice)
+        if header.kind == MessageKind.SET:
+            return one is None
+        contribution = Contribution(header.worker, header.clock)
+        return one is None or not (contribution in one.held or self._settled(one, contribution))
+
+    def arrived(self, peer: int, header: Header) -> list[Action]:
+        """A whole message. The payload of a PUSH or SET is unneeded unless Hold or SetValues is among the answers."""
+        if problem := self._problem(peer, header):
+            return self._refuse(peer, header, problem)
+        if header.kind == MessageKind.PUSH:
+            return self._pushed(peer, header)
+        if header.kind == MessageKind.PULL:
+            return self._pulled(peer, header)
+        return self._set(peer, header)
+
+    def left(self, peer: int) -> list[Action]:
+        """The connection to a worker has ended: its pulls are forgotten, what is held of it stays."""
+        for one in self._slices.values():
+            one.pulls.pop((peer, False), None)
+            one.pulls.pop((peer, True), None)
+        return []
+
+    def drop(self, number: int) -> None:
+        """There is no slice of that number any more, and none will be pushed to; with a `local` rule."""
+        self._slices.pop(number, None)
+
+    # What the roster says
+
+    def close(self, closing: Closing) -> list[Action]:
+        """An update is announced, the next in order; once or again."""
+        if not self._ledger.close(closing):
+            return []
+        actions: list[Action] = []
+        for number, one in self._slices.items():
+            actions += [Forget(number, late) for late in closing.dropped if one.held.pop(late, None) is not None]
+            actions += self._advance(number, one)
+        return actions
+
+    def keep(self, cut: int, number: int) -> list[Action]:
+        """Keep all slices as of update `number`, which none has passed. Told once or again."""
+        if cut in self._cuts or cut in self._released:
+            return []
+        self._cuts[cut] = _Cut(number, len(self._slices))
+        actions: list[Action] = []
+        for slice_number, one in self._slices.items():
+            assert one.version + one.busy <= number, f"slice {slice_number} has passed update {number}, to be kept"
+            if one.version == number:
+                actions += self._kept(slice_number, cut)
+                actions += self._give(slice_number, one)
+        return actions if self._slices else [KeptAll(cut)]
+
+    def release(self, cut: int) -> list[Action]:
+        """Nobody needs the cut any more."""
+        actions: list[Action] = []
+        known = self._cuts.pop(cut, None)
+        self._released.add(cut)
+        for number, one in self._slices.items():
+            if known and one.version >= known.number:
+                actions.append(ReleaseSlice(number, cut))
+            for (peer, kept), header in list(one.pulls.items()):
+                if kept and header.cut == cut:
+                    del one.pulls[peer, kept]
+                    actions += self._refuse(peer, header, _released(cut))
+        return actions
+
+    def gone(self, worker: int) -> list[Action]:
+        """A worker pushes no more, and no update that is not announced yet will have anything of it."""
+        self._gone.add(worker)
+        actions: list[Action] = self.left(worker)
+        for number, one in self._slices.items():
+            for contribution in [held for held in one.held if held.worker == worker]:
+                if one.ledger.number(contribution) is None:
+                    del one.held[contribution]
+                    actions.append(Forget(number, contribution))
+            one.ledger.gone(worker)
+        return actions
+
+    # What the host says
+
+    def applied(self, number: int, update: int) -> list[Action]:
+        """The host has done Apply of an update to slice `number`."""
+        one = self._slices[number]
+        assert one.busy and update == one.version + 1, f"slice {number} was not to be given update {update}"
+        one.busy = False
+        return [*self._passed(number, one), *self._advance(number, one)]
+
+    def _problem(self, peer: int, header: Header) -> str:
+        """Why a message makes no sense, whenever it comes."""
+        if header.kind not in (MessageKind.PUSH, MessageKind.PULL, MessageKind.SET):
+            return f"a server does not take {header.kind.name}"
+        if header.worker != peer:
+            return f"worker {peer} speaks as {header.worker}"
+        one = self._slices.get(header.slice)
+        if one is None:
+            return "" if self._local else f"slice {header.slice} is not kept here"
+        if header.kind == MessageKind.PULL:
+            return f"PULL takes no payload, but {header.length} bytes follow" if header.length else ""
+        if header.kind == MessageKind.SET and not self._local:
+            return f"slice {header.slice} is not set by workers"
+        if header.form == Form.DIFFERENCE or (header.kind == MessageKind.SET and header.form != Form.EXACT):
+            return f"{header.kind.name} does not come as {header.form.name}"
+        if header.form == Form.EXACT and header.length != one.size_bytes:
+            return f"slice {header.slice} has {one.size_bytes} bytes, not {header.length}"
+        return ""
+
+    def _pushed(self, peer: int, header: Header) -> list[Action]:
+        number, one = header.slice, self._slices.get(header.slice)
+        if one is None:
+            return self._refuse(peer, header, f"slice {number} has no values yet")
+        contribution = Contribution(header.worker, header.clock)
+        if contribution in one.held:
+            return [self._held(one, header)]
+        if self._settled(one, contribution):
+            self.late[header.worker] += 1
+            return [self._held(one, header)]
+        one.held[contribution] = header.version
+        if self._local:
+            self._close_locally(one, self._local)
+        return [Hold(number, contribution), self._held(one, header), *self._advance(number, one)]
+
+    def _held(self, one: _Slice, header: Header) -> Respond:
+        """It is held; with a `local` rule the version is that of the update that it is in, if that is known."""
+        known = one.ledger.number(Contribution(header.worker, header.clock)) if self._local else None
+        version = one.version if known is None else known
+        return Respond(
+            header.worker, Header(MessageKind.HELD, header.slice, header.worker, header.clock, version, length=0)
+        )
+
+    def _settled(self, one: _Slice, contribution: Contribution) -> bool:
+        """Whether the slice has had it, or will not have it."""
+        number = one.ledger.number(contribution)
+        if number is not None:
+            return number <= one.version + one.busy
+        return one.ledger.settled(contribution) or contribution.worker in self._gone
+
+    def _close_locally(self, one: _Slice, rule: LocalRule) -> None:
+        waiting = (held for held in one.held if not one.ledger.settled(held))
+        if closing := rule.closing(one.ledger.last + 1, waiting):
+            one.ledger.close(closing)
+
+    def _pulled(self, peer: int, header: Header) -> list[Action]:
+        number, one = header.slice, self._slices.get(header.slice)
+        if one is None:
+            return self._refuse(peer, header, f"slice {number} has no values yet")
+        if header.cut in self._released:
+            return self._refuse(peer, header, _released(header.cut))
+        earlier = one.pulls.get((peer, header.cut > 0))
+        if earlier is None or earlier.clock <= header.clock:
+            one.pulls[peer, header.cut > 0] = header
+        return self._give(number, one)
+
+    def _set(self, peer: int, header: Header) -> list[Action]:
+        held = Respond(peer, Header(MessageKind.HELD, header.slice, header.worker, header.clock, length=0))
+        if header.slice in self._slices:
+            return [held]
+        self._slices[header.slice] = _Slice(header.length, 0, UpdateLog(1, 0))
+        return [SetValues(header.slice), held]
+
+    def _advance(self, number: int, one: _Slice) -> list[Action]:
+        """Begin with the next update, if all of it is here."""
+        actions: list[Action] = []
+        while not one.busy and (closing := one.ledger.closing(one.version + 1)):
+            if any(contribution not in one.held for contribution in closing.contributions):
+                break
+            if not closing.contributions:
+                actions += self._passed(number, one)
+                continue
+            for contribution in closing.contributions:
+                behind = max(0, one.version - one.held.pop(contribution))
+                self.staleness[contribution.worker, behind] += 1
+            one.busy = True
+            actions.append(Apply(number, closing.number, closing.contributions, closing.scale, closing.samples))
+        return actions
+
+    def _passed(self, number: int, one: _Slice) -> list[Action]:
+        """It is one version further."""
+        one.version += 1
+        one.ledger.applied(one.version)
+        actions: list[Action] = []
+        for cut, kept in list(self._cuts.items()):
+            if kept.number == one.version:
+                actions += self._kept(number, cut)
+        return actions + self._give(number, one)
+
+    def _kept(self, number: int, cut: int) -> list[Action]:
+        kept = self._cuts[cut]
+        kept.missing -= 1
+        return [KeepSlice(number, cut), *([] if kept.missing else [KeptAll(cut)])]
+
+    def _give(self, number: int, one: _Slice) -> list[Action]:
+        """Answer the pulls that can be answered."""
+        actions: list[Action] = []
+        for place, header in list(one.pulls.items()):
+            version = self._due(one, header)
+            if version is not None:
+                del one.pulls[place]
+                answer = Header(
+                    MessageKind.VALUES, number, header.worker, header.clock, version, header.form, header.cut
+                )
+                actions.append(Give(header.worker, answer))
+        return actions
+
+    def _due(self, one: _Slice, header: Header) -> int | None:
+        """The version that a pull can be answered with now. Values that are just changing are not given."""
+        if header.cut:
+            cut = self._cuts.get(header.cut)
+            return cut.number if cut and cut.number <= one.version else None
+        return one.version if header.version <= one.version and not one.busy else None
+
+    def _refuse(self, peer: int, header: Header, sentence: str) -> list[Action]:
+        self.refused[peer] += 1
+        if header.kind == MessageKind.REFUSED:  # an answer to it would be answered in turn
+            return []
+        answer = Header(MessageKind.REFUSED, header.slice, header.worker, header.clock, header.kind, cut=header.cut)
+        return [Respond(peer, answer._replace(length=len(sentence.encode())), sentence)]
+
+
+def _released(cut: int) -> str:
+    return f"cut {cut} is not kept any more"

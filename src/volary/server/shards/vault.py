@@ -1,0 +1,267 @@
+"""The tensors of the slices that one process keeps: values, what is held to be applied, and what is kept of a cut.
+
+Values are copied before they change where somebody still reads them: what is being sent, and what is kept of a cut.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from volary.server.shards.memory import BufferPool, Offer, PooledBuffer, Take
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from volary.comm.transports._base import Payload
+    from volary.server.protocol.header import Form
+    from volary.server.protocol.messages import Contribution
+    from volary.server.shards.forms import Forms
+
+ALL = 2**64 - 1  # every part was used
+
+
+@dataclass(frozen=True)
+class SliceUpdate:
+    """What is to be applied to a slice. total: the sum of `count` contributions, (size,); it may be changed.
+
+    used: bit i: somebody used part i. scale: factor of the sum. samples: that the run has learnt from, these included.
+    """
+
+    total: Tensor
+    count: int
+    used: int = ALL
+    scale: float = 1.0
+    samples: int = 0
+
+
+class Rule(Protocol):
+    """What becomes of a slice's values. Different slices may be updated by different threads at once.
+
+    changes_total: an update's total is written to.
+    """
+
+    changes_total: bool
+
+    def apply(self, number: int, values: Tensor, update: SliceUpdate) -> None:
+        """Change `values` (size,) of slice `number`."""
+        ...
+
+    def state(self, number: int) -> Any:
+        """A copy of all that decides how the slice goes on, besides its values."""
+        ...
+
+    def restore(self, number: int, state: Any) -> None:
+        """Go on from such a state."""
+        ...
+
+
+class _Values:
+    """A slice's values in a room. users: the slice itself, while they are its newest, and whoever reads them."""
+
+    __slots__ = ("room", "tensor", "users")
+
+    def __init__(self, room: PooledBuffer, dtype: torch.dtype) -> None:
+        self.room, self.tensor, self.users = room, room.tensor.view(dtype), 1
+
+
+@dataclass
+class PendingContribution:
+    """A contribution that waits for its update. used: bit i: part i has a gradient."""
+
+    form: Form
+    used: int
+    offer: Offer
+
+
+@dataclass
+class _Kept:
+    """A slice as it was at a cut. state: of its rule; None: that of now, as it has not changed yet."""
+
+    reading: Reading
+    state: Any = None
+
+
+class Reading:
+    """A slice's values as of `version`, which do not change before `close`."""
+
+    __slots__ = ("_open", "_values", "_vault", "version")
+
+    def __init__(self, vault: SliceStore, values: _Values, version: int) -> None:
+        self._vault, self._values, self.version, self._open = vault, values, version, True
+
+    @property
+    def tensor(self) -> Tensor:
+        """The values, (size,); not to be written to."""
+        return self._values.tensor
+
+    @property
+    def payload(self) -> Payload:
+        """Their bytes, for a transport."""
+        return self._values.room.payload
+
+    def again(self) -> Reading:
+        """The same once more, to be closed on its own."""
+        return self._vault.reading(self._values, self.version)
+
+    def close(self) -> None:
+        """They may change; harmless when repeated, by one thread after the other."""
+        if self._open:
+            self._open = False
+            self._vault.let_go(self._values)
+
+
+class _Place:
+    """All that there is of one slice."""
+
+    def __init__(self, values: _Values, version: int) -> None:
+        self.lock = threading.Lock()  # held while values or the rule's state change, or are taken for reading
+        self.values, self.version = values, version
+        self.kept: dict[int, _Kept] = {}
+
+
+class SliceStore:
+    """Slices with these values, which are copied, as of update `version`. rule: of each slice.
+
+    memory: where values lie, so that a transport sends them best. Who calls sees to it that a slice is changed by one
+    thread at a time, and kept while it is not changed.
+    """
+
+    def __init__(
+        self,
+        forms: Forms,
+        values: Mapping[int, Tensor],
+        rule: Callable[[int], Rule],
+        version: int = 0,
+        memory: Take | None = None,
+    ) -> None:
+        self.pool, self.forms, self._rule = BufferPool(memory), forms, rule
+        self._users = threading.Lock()
+        self._places = {number: _Place(self._copied(tensor), version) for number, tensor in values.items()}
+        self._held: dict[tuple[int, Contribution], PendingContribution] = {}
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of all slices."""
+        return list(self._places)
+
+    def hold(self, number: int, contribution: Contribution, held: PendingContribution) -> None:
+        """Keep a contribution for its update."""
+        self._held[number, contribution] = held
+
+    def forget(self, number: int, contribution: Contribution) -> None:
+        """It will be in no update."""
+        held = self._held.pop((number, contribution), None)
+        if held is not None:
+            held.offer.drop()
+
+    def apply(self, number: int, version: int, names: Sequence[Contribution], scale: float, samples: int) -> None:
+        """Apply the sum of held contributions, none perhaps: then only the version changes."""
+        held = [self._held.pop((number, name)) for name in names]
+        carrying = [one for one in held if one.used]
+        place, rule = self._places[number], self._rule(number)
+        scratch = self.pool.take(self.forms.shapes[number].size_bytes)
+        try:
+            if carrying:
+                update = self._update(number, carrying, scratch.tensor.view(place.values.tensor.dtype), scale, samples)
+            with place.lock:
+                if carrying:
+                    self._keep_state(number, place)
+                    rule.apply(number, self._to_write(place), update)
+                place.version = version
+        finally:
+            self.pool.give(scratch)
+            for one in held:
+                one.offer.drop()
+
+    def store(self, number: int, offer: Offer) -> None:
+        """The first values of a slice, whose shape is known."""
+        values = offer.take().view(self.forms.shapes[number].dtype)
+        self._places[number] = _Place(self._copied(values), 0)
+        offer.drop()
+
+    def drop(self, number: int) -> None:
+        """Nobody will ask for the slice any more."""
+        self.forms.shapes.pop(number, None)
+        place = self._places.pop(number, None)
+        if place is not None:
+            self.let_go(place.values)
+
+    def read(self, number: int) -> Reading:
+        """The newest values; waits for an update that is being applied to them."""
+        place = self._places[number]
+        with place.lock:
+            return self.reading(place.values, place.version)
+
+    def keep(self, number: int, cut: int) -> None:
+        """Keep the slice as it is now under the name `cut`."""
+        place = self._places[number]
+        place.kept[cut] = _Kept(self.reading(place.values, place.version))
+
+    def read_kept(self, number: int, cut: int) -> Reading:
+        """The values as of a cut. Raises KeyError if it is not kept."""
+        return self._places[number].kept[cut].reading.again()
+
+    def kept_state(self, number: int, cut: int) -> Any:
+        """The rule's state as of a cut. Raises KeyError if it is not kept."""
+        place = self._places[number]
+        with place.lock:
+            kept = place.kept[cut]
+            if kept.state is None:
+                kept.state = self._rule(number).state(number)
+            return kept.state
+
+    def release(self, number: int, cut: int) -> None:
+        """Nobody will ask for the cut any more."""
+        self._places[number].kept.pop(cut).reading.close()
+
+    def let_go(self, values: _Values) -> None:
+        """One uses them no more."""
+        with self._users:
+            values.users -= 1
+            free = values.users == 0
+        if free:
+            self.pool.give(values.room)
+
+    def _update(
+        self, number: int, held: Sequence[PendingContribution], scratch: Tensor, scale: float, samples: int
+    ) -> SliceUpdate:
+        used = 0
+        for one in held:
+            used |= one.used
+        pushed = [(one.form, one.offer.take()) for one in held]
+        total = self.forms.total(number, pushed, scratch)
+        if self._rule(number).changes_total and total is not scratch and held[0].offer.lent:
+            total = scratch.copy_(total)
+        return SliceUpdate(total, len(held), used, scale, samples)
+
+    def _keep_state(self, number: int, place: _Place) -> None:
+        """Before it changes: what is kept of cuts is that of now."""
+        for kept in list(place.kept.values()):
+            if kept.state is None:
+                kept.state = self._rule(number).state(number)
+
+    def _to_write(self, place: _Place) -> Tensor:
+        """The newest values where nobody else reads them, in a copy if need be."""
+        old = place.values
+        with self._users:
+            alone = old.users == 1
+        if not alone:
+            place.values = _Values(self.pool.take(len(old.room.payload)), old.tensor.dtype)
+            place.values.tensor.copy_(old.tensor)
+            self.let_go(old)
+        return place.values.tensor
+
+    def reading(self, values: _Values, version: int) -> Reading:
+        """One more uses them."""
+        with self._users:
+            values.users += 1
+        return Reading(self, values, version)
+
+    def _copied(self, tensor: Tensor) -> _Values:
+        values = _Values(self.pool.take(tensor.numel() * tensor.element_size()), tensor.dtype)
+        values.tensor.copy_(tensor)
+        return values

@@ -1,0 +1,76 @@
+"""What a run's settings may become when it is resumed: most of them anything, some nothing else, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from volary.session.elsewhere import COMMAND_LINE
+from volary.session.reading.problems import Problems
+from volary.session.spec import Session
+
+_BATCHES = "the run counts its steps in batches of that size"
+_ORDER = "it decides the order of the data, and the checkpoint is in the middle of it"
+_BEST = "the best value so far was measured with it"
+FIXED = {
+    "network": "the checkpoint holds the parameters of another network",
+    "data.source": "the checkpoint holds a position in other data",
+    "data.batch_size": _BATCHES,
+    "data.batch": _BATCHES,
+    "data.shuffle": _ORDER,
+    "train.seed": _ORDER,
+    "optimizer": "the checkpoint holds the state of another optimiser",
+    "loss": _BEST,
+    "loss.metric": _BEST,
+}
+"""By name of a setting, or of the plug-in that it chooses, what the checkpoint has to do with it."""
+FOLDER = ("run.name", "run.folder")
+
+
+@dataclass(frozen=True)
+class SettingChange:
+    """A setting that has another value from now on; None where there is no such setting."""
+
+    setting: str
+    was: Any
+    now: Any
+
+
+def changes(before: Session, after: Session) -> list[SettingChange]:
+    """The settings that differ, a plug-in under the name of the setting that chooses it."""
+    old, new = _by_name(before), _by_name(after)
+    return [
+        SettingChange(name, old.get(name), new.get(name))
+        for name in dict.fromkeys([*old, *new])
+        if old.get(name) != new.get(name) or type(old.get(name)) is not type(new.get(name))
+    ]
+
+
+def refuse(found: list[SettingChange], *, has_checkpoint: bool) -> None:
+    """Raise SessionError for all that cannot change. Before the first checkpoint that is only where the run is."""
+    problems = Problems()
+    for change in found:
+        if change.setting in FOLDER:
+            problems.add(COMMAND_LINE, change.setting, "a run stays where it is; move or rename its folder instead")
+        elif has_checkpoint and (why := FIXED.get(change.setting)):
+            kept = f"accepted: {_shown(change.was)}, as before, or a new run with `volary train`"
+            problems.add(COMMAND_LINE, change.setting, f"cannot change when a run is resumed: {why}; {kept}")
+    problems.raise_if_any()
+
+
+def planned_steps(session: Session, steps_per_epoch: int) -> int:
+    """How many steps the whole run has."""
+    return session.train.steps or max(1, round((session.train.epochs or 0) * steps_per_epoch))
+
+
+def _by_name(session: Session) -> Mapping[str, Any]:
+    settings = session.settings()
+    plugins = {name for name in settings if name.endswith(".name") and name not in FOLDER}
+    return {name.removesuffix(".name") if name in plugins else name: value for name, value in settings.items()}
+
+
+def _shown(value: Any) -> str:
+    from volary.session.resolved import flow
+
+    return flow(value)

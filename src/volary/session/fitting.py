@@ -1,0 +1,100 @@
+"""What fits with what, judged in one place: settings say what they need, an exchange says what it lacks, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from volary.errors import SettingError
+from volary.session.reading.choice import Choice
+
+if TYPE_CHECKING:
+    from volary.session.spec import Session, Strategy
+
+Trait = Literal["versions", "whole gradient", "wire", "peers", "process group", "steps together", "own samples"]
+"""versions: parameters that differ in age are told apart. whole gradient: all gradients are there before a parameter
+changes. wire: values travel. peers: workers send to each other. process group: they are in one of torch. steps
+together: all workers share each batch. own samples: a loop brings its own."""
+TRAITS: frozenset[str] = frozenset(get_args(Trait))
+CONSISTENCY, EXCHANGE = Choice("volary.consistency"), Choice("volary.exchange")
+
+
+@dataclass(frozen=True)
+class Need:
+    """A setting that works only where the exchange does not lack `trait`. instead: what is accepted."""
+
+    setting: str
+    value: str
+    trait: Trait
+    instead: str
+
+
+def fit(strategy: Strategy, needs: Iterable[Need]) -> None:
+    """Raise SettingError for the first need that the strategy's exchange does not meet."""
+    for need in needs:
+        if why := lacks(strategy).get(need.trait):
+            raise SettingError(f"{need.setting} is {need.value}, and {why}; accepted: {need.instead}")
+
+
+def lacks(strategy: Strategy) -> dict[str, str]:
+    """What the exchange lacks, each with the reason; one worker that keeps all itself waits for nobody."""
+    found = dict(strategy.exchange.lacks)
+    return {trait: why for trait, why in found.items() if trait == "versions" or _travels(strategy)}
+
+
+def of_strategy(strategy: Strategy) -> Iterator[Need]:
+    """What the strategy's own settings need. Raises SettingError for a codec of gradients where none travel."""
+    codec = strategy.codec.name
+    if strategy.consistency.needs_server:
+        name = CONSISTENCY.name_of(type(strategy.consistency))
+        yield Need("consistency", name, "versions", "exchange=server, or consistency=bsp")
+    if strategy.codec.needs_gradients and strategy.consistency.pushes.value != "gradient":
+        name = CONSISTENCY.name_of(type(strategy.consistency))
+        raise SettingError(
+            f"codec is {codec}, and with consistency={name} differences of parameters travel, which are no products of "
+            "vectors; accepted: codec=auto, or one that encodes"
+        )
+    if not strategy.codec.exact:
+        yield Need("codec", codec, "wire", "exchange.route=auto, or codec=none")
+    if not strategy.codec.equal:
+        yield Need("codec", codec, "peers", "codec.neighbours=null, so that servers get all factors")
+    if strategy.backend != "auto":
+        yield Need("backend", strategy.backend, "process group", "auto")
+
+
+def of_session(session: Session) -> Iterator[Need]:
+    """What the other sections of a session need."""
+    train, data = session.train, session.data
+    if train.clip_norm is not None:
+        yield Need("train.clip_norm", f"{train.clip_norm:g}", "whole gradient", "train.clip_value, or no clip_norm")
+    if train.precision == "fp16":  # an update is left out if any gradient overflowed
+        yield Need("train.precision", train.precision, "whole gradient", "fp32 or bf16")
+    if data.batch.largest(data.batch_size) != data.batch_size:
+        yield Need("data.batch", "one that grows", "steps together", "fixed")
+
+
+def of_own_loop(strategy: Strategy) -> Iterator[Need]:
+    """What a loop of one's own needs. Raises SettingError for a codec that counts samples, which it does not tell."""
+    name = EXCHANGE.name_of(type(strategy.exchange))
+    yield Need("strategy.exchange", name, "own samples", "allreduce, or volary.store in your loop")
+    behind = "allreduce without behind, as a loop of your own sees the gradients of each step"
+    yield Need("strategy.exchange", name, "whole gradient", behind)
+    if strategy.codec.at(0) != strategy.codec:
+        raise SettingError(
+            f"strategy.codec is {strategy.codec.name} with a warm-up, which counts samples, and a loop of your own "
+            "does not tell them; accepted: warm_up_samples=0"
+        )
+
+
+def exchange_for(consistency: Any) -> Any:
+    """The first exchange, with the settings that it takes unasked, that has what the consistency model needs."""
+    for name in EXCHANGE.open().names():
+        kind = EXCHANGE.open().load(name)
+        if not (consistency.needs_server and "versions" in kind().lacks):
+            return kind(**kind.unasked)
+    raise SettingError("consistency: no exchange keeps versions of parameters")
+
+
+def _travels(strategy: Strategy) -> bool:
+    return bool(strategy.workers > 1 or "versions" not in strategy.exchange.lacks)

@@ -1,0 +1,1 @@
+"""From YAML and Python values to settings, with every problem told at once."""

@@ -1,0 +1,92 @@
+"""What a worker does next: learn from samples, evaluate, save, or end; and who says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.data.batch import Batch
+
+Outcome = Literal["finished", "stopped", "left"]
+
+
+@dataclass(frozen=True, eq=False)
+class MicroBatch:
+    """What passes through the network at once: samples of a batch that are this worker's.
+
+    inputs (count, ...) and targets (count, ...). weight: the factor of their mean loss. last: of the contribution.
+    updates: the worker updates its own replica after it. number: the number in the data of the sample at a place.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    weight: float
+    last: bool
+    updates: bool
+    number: Callable[[int], int]
+
+
+@dataclass(frozen=True, eq=False)
+class LearnTask:
+    """Compute a contribution, from parts that are read as they are asked for.
+
+    clock: its number on this worker. samples: that the run has learnt from before it. oldest: the least update that
+    parameters must hold which it is computed with.
+    """
+
+    parts: Iterator[MicroBatch]
+    clock: int
+    samples: int
+    oldest: int
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluateTask:
+    """Measure the network on `batches` of the validation data while it has the `state` to be measured.
+
+    state: gives False if that state is not there any more. measured: told the totals of all batches, float64
+    (measured, 2), and how many of their samples could not be read, of how many.
+    """
+
+    batches: Iterable[Batch]
+    state: AbstractContextManager[bool]
+    measured: Callable[[Tensor, int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class SaveTask:
+    """Write a checkpoint, once all updates are in the parameters."""
+
+    write: Callable[[], None]
+
+
+Task = LearnTask | EvaluateTask | SaveTask
+
+
+class Coordinator(Protocol):
+    """Says what is next, and hears what became of it. Iterating gives tasks until the run is over for this worker.
+
+    outcome: how it ended.
+    """
+
+    @property
+    def outcome(self) -> Outcome:
+        """Once there are no more tasks."""
+        ...
+
+    def __iter__(self) -> Iterator[Task]:
+        """Raises NotFinite, RanksDiffer, PeerLost, NotSaved, DataError."""
+        ...
+
+    def computed(self, part: MicroBatch, loss: float) -> bool:
+        """Forward of a part is over; whether its backward is wanted, and the rest of the contribution."""
+        ...
+
+    def complete(self, task: LearnTask) -> None:
+        """The contribution is computed, as far as it was wanted. Raises NotFinite, PeerLost."""
+        ...

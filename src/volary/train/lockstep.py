@@ -1,0 +1,274 @@
+"""All workers keep step: what is due when is known to each of them, and what is not they vote on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from volary.consistency._base import Push
+from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, SaveTask, Task
+from volary.train.evaluation import buffers_of_first, over_all, record
+from volary.train.not_finite import origin
+from volary.train.state.moment import RankSnapshot
+from volary.train.state.replicas import compare_replicas
+from volary.train.strategies.votes import Vote, not_finite
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from volary.comm.groups.group import Group
+    from volary.consistency._base import Action, Consistency
+    from volary.data.batch import Batch
+    from volary.data.feed import Feed
+    from volary.network.flow import Flow
+    from volary.run.best import Best
+    from volary.session.period import Period
+    from volary.session.spec import Session
+    from volary.train.corrupt import Corrupt
+    from volary.train.growth import Growth
+    from volary.train.recording.recorder import Recorder
+    from volary.train.replica import Voting
+    from volary.train.state.checkpoint import RankState, Saver
+    from volary.train.strategies.votes import Agreed
+    from volary.train.update.precision import Precision
+    from volary.train.update.update import Update
+
+
+@dataclass
+class Learnt:
+    """What a contribution is of, so far. samples and lost: this worker's; total: all workers'.
+
+    locally: this worker updates its own parameters meanwhile. own_loss: of the newest batch, the mean over this
+    worker's share of it, or that share's part in the mean over all workers.
+    """
+
+    batches: int = 0
+    samples: int = 0
+    lost: int = 0
+    total: int = 0
+    locally: bool = False
+    own_loss: float = 0.0
+    voted: bool = False
+    _count: int = 0  # samples of this worker's share of the newest batch
+    _sum: float = 0.0  # of losses, over this worker's samples in the batches before
+    _began_s: float = field(default_factory=time.perf_counter)
+
+    def begin(self, batch: Batch, action: Action) -> None:
+        """A batch is read."""
+        self._sum += self.own_loss * self._count
+        self.batches, self.samples = self.batches + 1, self.samples + batch.count
+        self.lost, self.total = self.lost + batch.lost, self.total + batch.total
+        self._count, self.own_loss, self.locally = batch.count, 0.0, action.updates
+
+    def add(self, part: MicroBatch, loss: float) -> None:
+        """A part's loss is known."""
+        self.own_loss += loss * part.weight
+
+    def vote(self, *, ending: bool) -> Vote:
+        """This worker's part of what all agree on."""
+        self.voted = True
+        loss = (self._sum + self.own_loss * self._count) / self.total if self.locally else self.own_loss
+        step_s = (time.perf_counter() - self._began_s) / self.batches
+        return Vote(loss, self.samples > 0, ending, self.lost, step_s, self.samples / self.total)
+
+
+@dataclass(kw_only=True)
+class Lockstep:
+    """See `volary.train.coordinator.Coordinator`.
+
+    growth: lets batches grow, if they may. held_back: makes this rank's batches of validation data. corrupt: counts
+    samples that cannot be read. owing: the residuals of this rank's codecs. consistency: bsp for a worker alone. group:
+    with a bulletin of this life. steps: the run's length and that of an epoch, as the feed counts them. asked_to_end:
+    whether this worker was asked to end after its step.
+    """
+
+    session: Session
+    group: Group
+    device: torch.device
+    flow: Flow
+    feed: Feed
+    growth: Growth | None
+    held_back: Callable[[], Iterator[Batch]]
+    precision: Precision
+    update: Update
+    replica: Voting
+    recorder: Recorder
+    saver: Saver
+    owing: RankState
+    consistency: Consistency
+    corrupt: Corrupt
+    best: Best
+    steps: int
+    steps_per_epoch: int
+    asked_to_end: Callable[[], bool]
+    outcome: Outcome = "finished"
+    _batch: Batch = field(init=False)  # the newest
+    _agreed: Agreed = field(init=False)  # on the newest contribution
+    _learnt: Learnt = field(init=False)  # what the newest contribution is of
+    _trying: bool = False  # a size for batches: nothing of it stays
+    _better: bool = False
+    _begun: int = 0  # the feed's step before the newest contribution
+    _step_s: float = 0.0  # what all workers took for a step, in the mean
+
+    def __iter__(self) -> Iterator[Task]:
+        """The tasks of the run from where the feed stands."""
+        self.outcome, ending = "finished", False
+        while not ending and not self.feed.ended:
+            if self.growth is not None and self.growth.due:  # a checkpoint may have been taken just before
+                yield from self._grow(self.growth)
+                if self.growth.due:  # somebody asked to end meanwhile
+                    yield SaveTask(lambda: self.saver.save(None, last=True))
+                    self.outcome = "stopped"
+                    return
+            yield self._learn(self.feed.step)
+            ending = yield from self._due()
+
+    def computed(self, part: MicroBatch, loss: float) -> bool:
+        """Its backward is wanted, also of a loss that is no number: all ranks sum all gradients.
+
+        Unless this worker would update its own parameters with it.
+        """
+        self._learnt.add(part, loss)
+        if part.last:
+            self._vote()
+        return isfinite(loss) or not self._learnt.locally
+
+    def complete(self, task: LearnTask) -> None:
+        """Agree with the others on what becomes of the contribution, and let that happen."""
+        learnt = self._learnt
+        for _ in task.parts:  # all workers read equally many batches, also one whose loss is no number
+            pass
+        if not learnt.voted:
+            self._vote()
+        agreed = self.replica.agree()
+        self._agreed = agreed = replace(agreed, loss=agreed.loss * agreed.scale(learnt.total))
+        self._step_s = agreed.step_s
+        if not self._trying:
+            self.corrupt.count(self._batch, agreed)
+        if agreed.not_finite:
+            self._leave_out(agreed)
+        elif agreed.lost == learnt.total:  # nothing of it could be read
+            self.replica.leave_out()
+        else:
+            self.replica.apply(agreed.scale(learnt.total))  # parameters change as their sums arrive
+        if not self._trying:
+            self._end_step(agreed.loss)
+
+    def _learn(self, clock: int, batch: Batch | None = None) -> LearnTask:
+        self._learnt = Learnt()
+        self._begun = self.feed.step
+        return LearnTask(self._parts(batch), clock, self.feed.given, clock)
+
+    def _parts(self, batch: Batch | None) -> Iterator[MicroBatch]:
+        """This worker's share of the `batch`, or else of as many of the feed's as make a contribution."""
+        for number in count():
+            action = self.consistency.at(number, self._step_s)
+            if not self._trying:
+                self.recorder.begin_step()
+            self._batch = own = next(self.feed) if batch is None else batch
+            self._learnt.begin(own, action)
+            ends = action.push is not Push.NOTHING or own.ends_epoch or self.feed.ended or batch is not None
+            total = own.count if action.updates else own.total
+            # a share without samples has no gradients: zeros would decay parameters that nobody uses
+            parts = list(own.to(self.device).parts(self.session.train.accumulate)) if own.count else []
+            first = 0
+            for part in parts:
+                last, weight = part is parts[-1], part.count / total
+                number_of = self._number(first)
+                yield MicroBatch(part.inputs, part.targets, weight, last and ends, last and action.updates, number_of)
+                first += part.count
+            if ends:
+                return
+            self._end_step(self._learnt.own_loss)
+
+    def _number(self, first: int) -> Callable[[int], int]:
+        return lambda place: self.feed.number(first + place)
+
+    def _vote(self) -> None:
+        self.replica.vote(self._learnt.vote(ending=self.asked_to_end()))
+
+    def _leave_out(self, agreed: Agreed) -> None:
+        if self.session.train.on_nonfinite == "stop" and not self._trying:
+            raise not_finite(agreed.not_finite, self.recorder.step + 1, self._origin(agreed), self.saver.newest)
+        self.replica.leave_out()
+        if self.group.rank == 0 and not self._trying:  # all ranks leave it out
+            self.recorder.event("skipped", ranks=list(agreed.not_finite))
+
+    def _origin(self, agreed: Agreed) -> str:
+        """Where the loss of the first such rank became what it is, the same on all ranks: that rank looks."""
+        looks = agreed.not_finite[0]
+        if self.group.rank == looks:
+            self.recorder.enter("forward")
+            parts = self._batch.to(self.device).parts(self.session.train.accumulate)
+            self.group.bulletin.post("not finite", origin(self.flow, parts, self.precision.casting))
+        self.recorder.enter("exchange")
+        return str(self.group.bulletin.read("not finite", looks))
+
+    def _end_step(self, loss: float) -> None:
+        batch = self._batch
+        self.recorder.end_step(
+            epoch=batch.epoch + (batch.step_in_epoch + 1) / self.steps_per_epoch,
+            samples=batch.count,
+            loss=loss,
+            lr=self.update.lr,
+            sent_bytes=self.replica.sent_bytes,
+            received_bytes=self.replica.received_bytes,
+        )
+
+    def _due(self) -> Generator[Task, None, bool]:
+        """What is due after a step; the same on every rank. Returns whether training ends here."""
+        session, last = self.session, self.feed.step >= self.steps
+        equal = self.group.size > 1 and session.strategy.replicas_equal
+        if equal and (last or self._ends(session.train.compare_replicas)):
+            self.replica.settle()
+            self.recorder.enter("exchange")
+            compare_replicas(self.flow.module, self.recorder.step, self.group)
+        self._better = False
+        if session.evaluate.every.unit != "never" and (last or self._ends(session.evaluate.every)):
+            yield EvaluateTask(self.held_back(), self._as_saved(), self._measured)
+        exhausted = session.evaluate.patience is not None and self.best.waited >= session.evaluate.patience
+        ending = last or exhausted or self._agreed.ending
+        if ending or self._ends(session.checkpoint.every) or (self._better and session.checkpoint.keep_best):
+            yield SaveTask(lambda: self.saver.save(self.best.value if self._better else None, last=ending))
+        if ending and not (last or exhausted):
+            self.outcome = "stopped"
+        return ending
+
+    def _ends(self, period: Period) -> bool:
+        """Whether the period ended with the newest contribution, which may have been of several steps."""
+        return period.ends_within(self._begun, self.feed.step, self.steps_per_epoch)
+
+    @contextmanager
+    def _as_saved(self) -> Iterator[bool]:
+        """The network as a checkpoint would have it: with all updates, and rank 0's buffers."""
+        self.replica.settle()
+        self.recorder.enter("exchange")
+        with buffers_of_first(self.flow.module, self.group):
+            yield True
+
+    def _measured(self, totals: Tensor, lost: int, count: int) -> None:
+        self.recorder.enter("exchange")
+        totals, lost, count = over_all(totals, lost, count, self.group)
+        self.corrupt.count_evaluated(lost, count)
+        criterion, first_rank = self.flow.criterion, self.group.rank == 0
+        self._better = record(self.recorder, self.best, criterion, criterion.figures(totals), first_rank=first_rank)
+
+    def _grow(self, growth: Growth) -> Iterator[Task]:
+        """Choose the size of the next batches. The state stays the one before the search, which may be done anew."""
+        self.replica.settle()
+        moment = RankSnapshot(self.flow.module, (self.update, self.precision), self.owing)
+
+        def come_back() -> None:
+            self.replica.settle()
+            moment.come_back()
+
+        self._trying = True
+        for batch in growth.search(lambda: self._agreed, come_back):
+            yield self._learn(self.feed.step, batch)
+        self._trying = False

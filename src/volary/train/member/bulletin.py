@@ -1,0 +1,54 @@
+"""Small plain values that ranks post for each other before and between steps, over the run's keyed store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
+
+class BoardBulletin:
+    """Posts and reads JSON values. Keys carry the life, so that a restarted run never reads an older one's.
+
+    Waits are bounded by the store's timeout. waiting: what is around each wait, so that others know of it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        life: int,
+        part: str = "",
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._waiting = waiting
+        self.rank, self.size = rank, size
+        self._store, self._life, self._part = store, life, part
+
+    def within(self, part: str) -> BoardBulletin:
+        """A part of it, whose topics are its own: for what happens again and again."""
+        return BoardBulletin(self._store, self.rank, self.size, self._life, f"{self._part}/{part}", self._waiting)
+
+    def among(self, ranks: Sequence[int]) -> BoardBulletin:
+        """A part of it for these ranks, counted from 0 there."""
+        place, part = ranks.index(self.rank), f"{self._part}/ranks {'-'.join(map(str, ranks))}"
+        return BoardBulletin(self._store, place, len(ranks), self._life, part, self._waiting)
+
+    def post(self, topic: str, value: Any) -> None:
+        """Post this rank's value under `topic`."""
+        self._store.set(f"bulletin/{self._life}{self._part}/{topic}/{self.rank}", json.dumps(value))
+
+    def read(self, topic: str, rank: int) -> Any:
+        """What `rank` posts under `topic`; waits for it."""
+        with self._waiting():
+            return json.loads(self._store.get(f"bulletin/{self._life}{self._part}/{topic}/{rank}"))
+
+    def share(self, topic: str, value: Any) -> list[Any]:
+        """Post a value and read everybody's, by rank."""
+        self.post(topic, value)
+        return [self.read(topic, rank) for rank in range(self.size)]

@@ -1,0 +1,110 @@
+"""Before the first step all ranks compare code, settings, versions and shapes: a difference is a table, not a crash."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import volary
+from volary.errors import RanksDiffer
+from volary.run.machine.environment import versions
+from volary.session.reference import FILE, MODULE, UserObject
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from volary.comm.groups.group import Bulletin
+    from volary.session.spec import Session
+
+Facts = dict[str, str]
+MOST = 12  # differences that are told in full
+
+
+def user_objects(session: Session) -> dict[str, UserObject]:
+    """The user's own code that a session names, by setting."""
+    named = {
+        "network": session.network,
+        "loss": session.loss,
+        "optimizer": session.optimizer,
+        "data.source": session.data.source,
+    }
+    return {setting: value for setting, value in named.items() if isinstance(value, UserObject)}
+
+
+def code_facts(own: Mapping[str, UserObject]) -> Facts:
+    """Versions, and a digest of Volary's code and of each file that defines one of the user's objects."""
+    facts = {f"version of {name}": version for name, version in versions().items()}
+    facts["byte order"] = sys.byteorder
+    facts["code of volary"] = _digest(sorted(Path(volary.__file__).parent.rglob("*.py")))
+    return facts | {f"code of {name}": _digest(_files(one)) for name, one in own.items()}
+
+
+def setting_facts(resolved: Mapping[str, object]) -> Facts:
+    """One fact for each setting of a resolved session, by dotted name."""
+    return {f"setting {name}": str(value) for name, value in resolved.items()}
+
+
+def shape_facts(module: nn.Module) -> Facts:
+    """One fact for each parameter: its shape and type, and whether it is trained."""
+    return {
+        f"parameter {name}": f"{tuple(p.shape)} {str(p.dtype).removeprefix('torch.')}"
+        + ("" if p.requires_grad else " frozen")
+        for name, p in module.named_parameters()
+    }
+
+
+def compare(bulletin: Bulletin, topic: str, facts: Facts) -> None:
+    """Raise RanksDiffer, with a table of who differs in what, unless all ranks give the same facts."""
+    everybody: list[Facts] = bulletin.share(topic, facts)
+    names = dict.fromkeys(name for one in everybody for name in one)
+    different = [name for name in names if len({one.get(name, "absent") for one in everybody}) > 1]
+    if different:
+        raise RanksDiffer(_table(different, everybody))
+
+
+def compare_with_first(first: Facts, mine: Facts, rank: int) -> None:
+    """Raise RanksDiffer, with a table, unless this rank's facts are those of a run's first worker."""
+    names = dict.fromkeys((*first, *mine))
+    different = [name for name in names if first.get(name) != mine.get(name)]
+    if different:
+        lines = [f"rank {rank} differs from the run's first worker, so it does not take part:"]
+        lines += [
+            f"  {name}: there {first.get(name, 'absent')}; here {mine.get(name, 'absent')}" for name in different[:MOST]
+        ]
+        raise RanksDiffer("\n".join([*lines, *_more(different)]))
+
+
+def _table(names: list[str], everybody: list[Facts]) -> str:
+    lines = ["ranks differ, so nothing was started:"]
+    for name in names[:MOST]:
+        groups: dict[str, list[str]] = {}
+        for rank, facts in enumerate(everybody):
+            groups.setdefault(facts.get(name, "absent"), []).append(str(rank))
+        said = "; ".join(f"rank {', '.join(ranks)}: {value}" for value, ranks in groups.items())
+        lines.append(f"  {name}: {said}")
+    return "\n".join([*lines, *_more(names)])
+
+
+def _more(names: list[str]) -> list[str]:
+    return [f"  and {len(names) - MOST} more"] if len(names) > MOST else []
+
+
+def _files(one: UserObject) -> list[Path]:
+    """The file that a user's object is named in, if its module has one."""
+    if file := FILE.fullmatch(one.reference):
+        return [Path(file["file"])]
+    one.check()  # lets a module beside the session file be found
+    module = MODULE.fullmatch(one.reference)
+    found = find_spec(module["module"]) if module else None
+    return [Path(found.origin)] if found and found.has_location and found.origin else []
+
+
+def _digest(files: list[Path]) -> str:
+    found = hashlib.sha256()
+    for file in files:
+        found.update(file.read_bytes())
+    return found.hexdigest()[:12]

@@ -1,0 +1,179 @@
+"""How workers that a launcher started find their run: rank 0 opens it and posts where, the others read that.
+
+A launcher's own store (torchrun's agent keeps one) is open to everyone who reaches its port, outlives the workers, and
+still holds what a dead life has posted. So nothing in it is believed but an address, and that only if a run of this
+user's, in the folder that this rank's own session names, says that it meets there and its server proves that run's
+key. Which run a restarted rank 0 goes on with stands in the run's directory, not in the store. A file that the ranks
+inherit (a lab's) is nobody else's: it names the run.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from volary.errors import BadInput, PeerLost, RunError, VolaryError
+from volary.placement import Place
+from volary.placement._file_board import FileBoard
+from volary.run.directory import RunDirectory
+from volary.run.launch.launched import launched_by
+from volary.run.launch.meeting import Meeting, announced
+from volary.run.machine.addresses import address_towards
+from volary.run.owner import refuse_foreign, require_private
+from volary.session.spec import Session
+from volary.train.member.process import Membership
+
+MEET_TIMEOUT_S = 120.0
+ANSWER_TIMEOUT_S = 10.0  # of a launcher's store
+AGAIN_S = 0.1
+LOOPBACK = "127.0.0.1"
+ENTRY = "volary/meet"  # an Address, as JSON
+RUN = "volary/run"  # in a file of the ranks' own: the run's directory; one that is there before them is gone on with
+
+
+class Address(msgspec.Struct, forbid_unknown_fields=True):
+    """Where rank 0 says that the run's server listens."""
+
+    host: str
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+
+
+@contextmanager
+def meet(place: Place, session_file: Path, overrides: Sequence[str], *, trust: bool = False) -> Iterator[Membership]:
+    """Be a member of the run of `session_file`. Raises BadInput, and PeerLost if nobody opens the run in time.
+
+    trust: the session file may be another user's.
+    """
+    refuse_foreign(session_file, trust=trust)
+    overrides = [*overrides, f"strategy.workers={place.world_size}"]
+    session = Session.read(session_file, overrides)
+    board = _board(place)
+    if place.rank == 0:
+        with _hosted(session_file, session, overrides, place, board) as member:
+            yield replace(member, session=session)
+    else:
+        yield replace(_found(place, session, board), session=session)
+
+
+@contextmanager
+def _hosted(
+    session_file: Path, session: Session, overrides: list[str], place: Place, board: Any
+) -> Iterator[Membership]:
+    """Rank 0: have the run made, or gone on with after an earlier life, and driven by a process of its own."""
+    if board is not None:
+        board.delete_key(ENTRY)  # of an earlier life
+    again = _again(place, session, board)
+    known: dict[str, Any] = (
+        {"run": str(again.path)} if again else {"session": str(session_file), "overrides": overrides}
+    )
+    known |= {"address": place.address, "launch": place.launch}
+    command = [sys.executable, "-m", "volary.driver.host"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as host:
+        # standard input stays open as a leash: when this process goes, however it goes, the host sees the end of it
+        assert host.stdin is not None and host.stdout is not None
+        host.stdin.write(json.dumps(known).encode() + b"\n")
+        host.stdin.flush()
+        line = host.stdout.readline()
+        if not line:
+            raise BadInput("the run could not be opened; the reason stands above")
+        told = json.loads(line)
+        directory, meeting = RunDirectory(told.pop("run")), Meeting(**told)
+        if place.meet_file is not None:
+            board.set(RUN, str(directory.path))
+        if board is not None:
+            board.set(ENTRY, json.dumps({"host": meeting.host, "port": meeting.port}))
+        yield _member(place, directory, meeting)
+
+
+def _again(place: Place, session: Session, board: Any) -> RunDirectory | None:
+    """The run to go on with, if this is not its first life."""
+    if place.meet_file is not None:
+        return RunDirectory(board.get(RUN).decode()) if board.check([RUN]) else None
+    return next(_of_launch(place, session), None) if place.restarts else None
+
+
+def _found(place: Place, session: Session, board: Any) -> Membership:
+    """Any other rank: read the address until it leads to a server that has a place for us."""
+    deadline = time.monotonic() + MEET_TIMEOUT_S
+    trouble: Exception | None = None
+    while time.monotonic() < deadline:
+        try:
+            if board is None:
+                return _by_launch(place, session)
+            if board.check([ENTRY]):
+                return _at(place, session, board, msgspec.json.decode(board.get(ENTRY), type=Address))
+        except (VolaryError, RuntimeError, msgspec.MsgspecError) as error:  # torch's stores raise RuntimeError
+            trouble = error
+        time.sleep(AGAIN_S)
+    raise PeerLost(f"rank 0 opened no run within {MEET_TIMEOUT_S:.0f} s" + (f" (last: {trouble})" if trouble else ""))
+
+
+def _at(place: Place, session: Session, board: Any, address: Address) -> Membership:
+    """A place in the run that says itself that it meets there, and whose server proves it."""
+    runs = _own_runs(session) if place.meet_file is None else iter([RunDirectory(board.get(RUN).decode())])
+    for directory in runs:
+        meeting = announced(directory)
+        if meeting is not None and (meeting.host, meeting.port) == (address.host, address.port):
+            require_private(directory.path / "key", secret=True)
+            return _member(place, directory, meeting)
+    raise RunError(f"no run of yours in {Path(session.run.folder).absolute()} meets at {address.host}:{address.port}")
+
+
+def _by_launch(place: Place, session: Session) -> Membership:
+    """A place in the run that rank 0 of the same launch has opened. Raises VolaryError if there is none (yet)."""
+    trouble: VolaryError | None = None
+    for directory in _of_launch(place, session):
+        meeting = announced(directory)
+        if meeting is not None:
+            require_private(directory.path / "key", secret=True)
+            here = place if place.address == LOOPBACK else replace(place, address=address_towards(meeting.host))
+            try:
+                return _member(here, directory, meeting)
+            except VolaryError as error:  # of an earlier launch that was called the same, perhaps
+                trouble = error
+    raise trouble or RunError(f"no run of yours in {Path(session.run.folder).absolute()} is of this launch")
+
+
+def _of_launch(place: Place, session: Session) -> Iterator[RunDirectory]:
+    return (run for run in _own_runs(session) if place.launch and launched_by(run, place.launch))
+
+
+def _own_runs(session: Session) -> Iterator[RunDirectory]:
+    """The runs that the session's may be: of its name, or, without one, all in its folder, and nobody else's."""
+    folder = Path(session.run.folder)
+    for directory in (
+        RunDirectory.all_in(folder) if session.run.name is None else [RunDirectory(folder / session.run.name)]
+    ):
+        with suppress(RunError, OSError):
+            require_private(directory.path)
+            yield directory
+
+
+def _member(place: Place, directory: RunDirectory, meeting: Meeting) -> Membership:
+    place = replace(place, life=meeting.life)
+    return Membership.claim(place, directory, meeting.host, meeting.port, meeting.server_life)
+
+
+def _board(place: Place) -> Any:
+    """The launcher's store, as a client; or the file that takes its place; None if there is neither."""
+    if not place.meet:
+        return None
+    if place.meet_file is not None:
+        require_private(place.meet_file)
+        return FileBoard(place.meet_file)
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch exports it untyped
+
+    host, port = place.meet_at
+    store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=MEET_TIMEOUT_S))
+    store.set_timeout(timedelta(seconds=ANSWER_TIMEOUT_S))
+    return store

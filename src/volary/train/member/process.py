@@ -1,0 +1,189 @@
+"""The process around a worker's job: it beats while it works, and leaves a verdict whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from volary.comm.control.errors import ConnectionLost
+from volary.comm.control.wire import Connection
+from volary.errors import BadInput, PeerLost, RanksDiffer, VolaryError, WorkerFailed
+from volary.errors.raised import raised
+from volary.placement._parent import outlive_parent
+from volary.run.directory import RunDirectory
+from volary.run.resuming import resuming
+from volary.run.verdict import Outcome, Verdict
+from volary.train.member.pulse import Pulse, leave_now
+from volary.train.recording.recorder import Recorder
+
+if TYPE_CHECKING:
+    from volary.placement import Place
+    from volary.session.spec import Session
+
+CONNECT_TIMEOUT_S = 15.0
+AGAIN_TIMEOUT_S = 2.0  # of an attempt to have a connection again
+SEND_TIMEOUT_S = 1.0  # a driver that reads nothing for so long is stopped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """A place in a run: who am I, which run is it, and where is its server.
+
+    connection: to the server, beside the data path. give_up_after_s: of silence, until the server's process, the
+    driver, counts as lost. session: the one that this rank was started with, where each rank
+    brings its own; ranks compare them.
+    """
+
+    place: Place
+    directory: RunDirectory
+    host: str
+    port: int
+    connection: Connection
+    give_up_after_s: float
+    session: Session | None = None
+
+    @property
+    def server_life(self) -> str:
+        """Of the run's server, as it has proved."""
+        return self.connection.life
+
+    @classmethod
+    def claim(cls, place: Place, directory: RunDirectory, host: str, port: int, server_life: str) -> Membership:
+        """Take the place in the run at host:port. Raises VolaryError if nobody is there, or the place is not free."""
+        connection, welcome = _connected(place.rank, directory, host, port, server_life, CONNECT_TIMEOUT_S)
+        return cls(
+            place=place,
+            directory=directory,
+            host=host,
+            port=port,
+            connection=connection,
+            give_up_after_s=welcome["give_up_after_s"],
+        )
+
+    def connect_again(self) -> tuple[Connection, int]:
+        """A new connection, and the number of the newest beat that the driver has. Raises VolaryError."""
+        life = self.connection.life
+        connection, welcome = _connected(self.place.rank, self.directory, self.host, self.port, life, AGAIN_TIMEOUT_S)
+        return connection, welcome["heard"]
+
+    def outlive_driver(self) -> None:
+        """From now on this process need not end with its driver; a launcher's ends with the launcher all the same."""
+        if self.place.launcher == "local":
+            outlive_parent()
+
+    def show_life(self) -> None:
+        """Let others see, without the driver, that this worker is about to end in order: the lock's time is now."""
+        with contextlib.suppress(OSError):
+            os.utime(self.directory.path / "lock")
+
+
+def _connected(
+    rank: int, directory: RunDirectory, host: str, port: int, life: str | None, timeout_s: float
+) -> tuple[Connection, dict[str, Any]]:
+    """A connection over which this process is welcome, and the welcome."""
+    hello = {"rank": rank, "pid": os.getpid(), "host": socket.gethostname()}
+    connection = Connection.open(host, port, directory.key(), "pulse", hello, life, timeout_s, SEND_TIMEOUT_S)
+    try:
+        answer = connection.receive(timeout_s)
+    except TimeoutError:
+        connection.close()
+        raise ConnectionLost(f"the run's server did not answer within {timeout_s:.0f} s") from None
+    except BaseException:
+        connection.close()
+        raise
+    if "end" in answer:
+        connection.close()
+        raise PeerLost(answer["end"])
+    return connection, answer
+
+
+Job = Callable[[Membership, Recorder, Pulse], Outcome]
+
+
+def work(member: Membership, job: str) -> int:
+    """Do a job as a member of a run, beating all the while, and leave a verdict. Returns the process's exit code.
+
+    job: "module:function" of a `Job`; imported only once the heart beats, as torch takes its time.
+    """
+    recorder = Recorder(member.place.rank)
+    pulse = Pulse(member, recorder, lambda sentence: _abandon(member, recorder, sentence))
+    recorder.hand_over = pulse.beat
+    recorder.starting("importing torch")
+    pulse.start()
+    # a launcher's notice (Slurm's before the time limit, a preemption, torchrun's Ctrl-C): finish the step, save, end
+    for notice in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(notice, lambda *_: pulse.ask_to_end())
+    try:
+        outcome = _load(job)(member, recorder, pulse)
+        verdict = replace(_verdict(member, recorder, outcome), reason=pulse.lost)
+        if pulse.lost:
+            _print(f"{pulse.lost}; {outcome} after step {recorder.step}\n{resuming(member.directory)}")
+    except (Exception, SystemExit) as error:  # the user's code may raise anything, and it must reach the verdict
+        verdict = _verdict(member, recorder, _outcome_of(error), error)
+        _print_whole(error)
+    _keep(verdict, member)
+    pulse.stop(verdict)
+    if pulse.lost:
+        leave_now(verdict.exit_code)  # what is left takes its time, and nobody sees it out who knows that it is well
+    return verdict.exit_code
+
+
+def _load(job: str) -> Job:
+    module, _, name = job.partition(":")
+    function: Job = getattr(import_module(module), name)
+    return function
+
+
+def _abandon(member: Membership, recorder: Recorder, sentence: str) -> None:
+    _keep(_verdict(member, recorder, "peer_lost", PeerLost(sentence)), member)
+    _print(sentence)
+    leave_now(PeerLost.exit_code)
+
+
+def _keep(verdict: Verdict, member: Membership) -> None:
+    try:
+        verdict.write(member.directory.verdicts)
+    except OSError as error:  # a full disk: the goodbye carries it too
+        _print(f"the verdict could not be written: {error}")
+
+
+def _print(text: str) -> None:
+    with contextlib.suppress(OSError):  # the log lies on the same disk as all else
+        print(text, file=sys.stderr, flush=True)
+
+
+def _print_whole(error: BaseException) -> None:
+    """Into the log: an error of ours is a sentence, any other comes with its whole traceback."""
+    if isinstance(error, VolaryError):
+        _print(str(error))
+    else:
+        _print("".join(traceback.format_exception(error)))
+
+
+def _outcome_of(error: BaseException) -> Outcome:
+    if isinstance(error, PeerLost):
+        return "peer_lost"
+    return "refused" if isinstance(error, (BadInput, RanksDiffer)) else "failed"
+
+
+def _verdict(member: Membership, recorder: Recorder, outcome: Outcome, error: BaseException | None = None) -> Verdict:
+    told = None if error is None or isinstance(error, VolaryError) else raised(error)
+    return Verdict(
+        rank=member.place.rank,
+        life=member.place.life,
+        outcome=outcome,
+        step=recorder.step,
+        phase=recorder.phase,
+        reason=told.sentence if told else "" if error is None else str(error),
+        place=told.place if told else "",
+        frames=told.lines if told else (),
+        exit_code=0 if error is None else error.exit_code if isinstance(error, VolaryError) else WorkerFailed.exit_code,
+    )

@@ -1,0 +1,228 @@
+"""The heartbeat: a thread that tells the driver, beside the data path, that this worker lives and how far it is.
+
+The driver answers each beat. A connection that breaks is made again, and what was not answered is said again. A driver
+that does not answer, or is gone, ends this worker: after its step and a checkpoint where it can, else at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Protocol
+
+from volary.comm.control.errors import ConnectionLost, NobodyThere
+from volary.errors import VolaryError
+from volary.train.member.driver_watch import DriverWatch
+
+if TYPE_CHECKING:
+    from volary.comm.control.wire import Connection
+    from volary.run.verdict import Verdict
+    from volary.train.recording.recorder import Recorder
+
+BEAT_S = 0.25
+AGAIN_S = 0.1  # between two attempts to have a connection again
+GOODBYE_S = 1.0  # until the driver has answered it
+STACK_CHARACTERS = 20_000
+
+
+class DriverAccess(Protocol):
+    """A place in a run, by which its driver is reached."""
+
+    @property
+    def connection(self) -> Connection:
+        """To the driver, whose welcome has come over it."""
+        ...
+
+    @property
+    def give_up_after_s(self) -> float:
+        """When a silent driver counts as lost."""
+        ...
+
+    def connect_again(self) -> tuple[Connection, int]:
+        """A new connection, and the number of the newest beat that the driver has. Raises VolaryError."""
+        ...
+
+    def outlive_driver(self) -> None:
+        """From now on this process need not end with its driver."""
+        ...
+
+    def show_life(self) -> None:
+        """Let others see, without the driver, that this worker is about to end in order."""
+        ...
+
+
+class Pulse:
+    """Beats until `stop`; carries the recorder's rows and events.
+
+    asked_to_end: this worker is to finish its step, save and end. lost: why it is without a driver, if it is.
+    abandon: called with a sentence when the run is over for this worker, whatever its training thread sits in
+    (another worker is lost, or the driver); it must end the process.
+    """
+
+    def __init__(self, member: DriverAccess, recorder: Recorder, abandon: Callable[[str], None]) -> None:
+        self.asked_to_end = False
+        self._member, self._recorder, self._abandon = member, recorder, abandon
+        self._connection = member.connection
+        self._driver = DriverWatch(member.give_up_after_s, time.monotonic())
+        self._unanswered: deque[dict[str, Any]] = deque()
+        self._beats = 0
+        self._can_finish = False
+        self._sending = threading.Lock()
+        self._stop_at: float | None = None
+        self._thread = threading.Thread(target=self._beat_until_stopped, name="pulse", daemon=True)
+
+    @property
+    def lost(self) -> str:
+        """Why this worker is without a driver; empty while it has one."""
+        return self._driver.lost
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    def can_finish(self, *, saves: bool) -> None:
+        """From now on this worker can do without the driver what is left to do. saves: that ends with a checkpoint."""
+        self._driver.saves = saves
+        self._can_finish = True
+        self._member.outlive_driver()
+
+    def beat(self) -> None:
+        """Send what the recorder holds now."""
+        with contextlib.suppress(ConnectionLost):  # the thread finds that too, and connects again
+            self._send()
+
+    def ask_to_end(self) -> None:
+        """Let the run end after this step; whoever asks one rank asks all."""
+        self.asked_to_end = True
+
+    def stop(self, verdict: Verdict) -> None:
+        """Send what is left, say goodbye with `verdict`, and end the thread."""
+        self._stop_at = time.monotonic() + GOODBYE_S
+        with contextlib.suppress(ConnectionLost):
+            self._send(bye=asdict(verdict))
+        self._thread.join(timeout=5)
+        self._connection.close()
+
+    def _beat_until_stopped(self) -> None:
+        while not self._is_over():
+            try:
+                if self._stop_at is None:
+                    self._send()
+                self._listen(until=time.monotonic() + BEAT_S)
+            except VolaryError:
+                self._connect_again()
+            self._look()
+
+    def _is_over(self) -> bool:
+        """After the goodbye: whether the driver has it, or will not."""
+        if self._stop_at is None:
+            return False
+        return not self._unanswered or bool(self._driver.lost) or time.monotonic() > self._stop_at
+
+    def _listen(self, until: float) -> None:
+        while not self._is_over() and (left_s := until - time.monotonic()) > 0:
+            try:
+                message = self._connection.receive(left_s)
+            except TimeoutError:
+                return
+            self._driver.answered()
+            self._obey(message)
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        if "heard" in message:
+            self._drop_answered(int(message["heard"]))
+        if message.get("finish"):
+            self.ask_to_end()
+        if message.get("stack"):
+            self._send(stack=_stacks())
+        if "end" in message and self._stop_at is None:
+            self._abandon(str(message["end"]))
+
+    def _drop_answered(self, newest: int) -> None:
+        with self._sending:
+            while self._unanswered and self._unanswered[0]["number"] <= newest:
+                self._unanswered.popleft()
+
+    def _send(self, **more: Any) -> None:
+        recorder = self._recorder
+        with self._sending:
+            self._beats += 1
+            message = {
+                "number": self._beats,
+                "step": recorder.step,
+                "phase": recorder.phase,
+                "progress": recorder.progress,
+                **recorder.take(),
+                **more,
+            }
+            self._unanswered.append(message)
+            self._connection.send(message)
+
+    def _connect_again(self) -> None:
+        """Have a connection again, or find that there is no driver any more."""
+        self._connection.close()
+        while not self._is_over():
+            try:
+                connection, newest = self._member.connect_again()
+            except NobodyThere:
+                self._driver.refused()
+            except ConnectionLost:
+                pass  # its host does not answer
+            except VolaryError as error:  # somebody else's run, or the driver wants nothing of us any more
+                if self._stop_at is None:
+                    self._abandon(str(error))
+                return
+            else:
+                self._driver.answered()
+                self._drop_answered(newest)
+                if self._said_again(connection):
+                    return
+            self._look()
+            time.sleep(AGAIN_S)
+
+    def _said_again(self, connection: Connection) -> bool:
+        with self._sending:
+            self._connection = connection
+            try:
+                for message in self._unanswered:
+                    connection.send(message)
+            except ConnectionLost:
+                connection.close()
+                return False
+        return True
+
+    def _look(self) -> None:
+        recorder, driver = self._recorder, self._driver
+        driver.look(time.monotonic(), progress=recorder.progress, step_s=recorder.step_s, saves=recorder.saves)
+        if not driver.lost or self._stop_at is not None:
+            return
+        if not self._can_finish:
+            self._abandon(driver.lost)
+        self._member.show_life()
+        self.ask_to_end()
+        if driver.overdue:
+            self._abandon(f"{driver.lost}; the step could not be finished")
+
+
+def _stacks() -> str:
+    """What every thread of this process is doing, the training thread last and in it the innermost call last."""
+    main = threading.main_thread().ident
+    frames = sorted(sys._current_frames().items(), key=lambda pair: pair[0] == main)
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    stacks = (f"Thread {names.get(one, one)}\n{''.join(traceback.format_stack(frame))}" for one, frame in frames)
+    return "\n".join(stacks)[-STACK_CHARACTERS:]
+
+
+def leave_now(exit_code: int) -> None:
+    """End this process at once, although its training thread may sit in a collective."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # a full disk
+            stream.flush()
+    os._exit(exit_code)

@@ -1,0 +1,1 @@
+"""Loops of a user's own."""

@@ -1,0 +1,1 @@
+"""What a step cost, counted where it arises."""

@@ -1,0 +1,142 @@
+"""Counts cost where it arises: times the phases of each step and keeps what the worker has to say until it is sent."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from volary.run.database.journal import STEP_FIELDS, StepRow
+from volary.train.recording.spans import Spans
+
+STEP_PHASES = ("data", "forward", "backward", "exchange", "optimizer")
+
+
+class Recorder:
+    """One worker's clock and notebook. The pulse thread reads it; only the training thread writes.
+
+    phase: what the worker is in; in "exchange" and "idle" it waits for others, and they never for it.
+    progress: grows with every change of phase, and as what is waited for comes.
+    spans: what happened within steps, of those that are recorded in full; other threads add to it too.
+    step_s: what the newest step took. saves: checkpoints begun.
+    hand_over: sends what is here now, which otherwise happens with the next beat. What happens between `end_step` and
+    `begin_step` (an evaluation, a checkpoint) counts for no step.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.step = 0
+        self.phase = "starting"
+        self.progress = 0
+        self.since = time.perf_counter()
+        self.step_s = 0.0
+        self.saves = 0
+        self.hand_over: Callable[[], None] = lambda: None
+        self.rows: deque[StepRow] = deque()
+        self.said: deque[dict[str, Any]] = deque()
+        self.spans = Spans()
+        self._spent = dict.fromkeys(STEP_PHASES, 0.0)
+        self._in_step = False
+        self._sent_bytes = 0
+        self._received_bytes = 0
+
+    def enter(self, phase: str) -> None:
+        """The worker leaves its phase for `phase`."""
+        now = time.perf_counter()
+        spent = now - self.since
+        if self._in_step and self.phase in self._spent:
+            self._spent[self.phase] += spent
+            if self.spans.recording:
+                self.spans.add(self.step + 1, "phase", self.phase, self.since, now)
+        self.phase, self.since = phase, now
+        self.progress += 1
+
+    def moved(self) -> None:
+        """Something has come of what the worker waits for; from any thread."""
+        self.progress += 1  # if another thread's is lost to this one, it has grown all the same
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """For a while the worker waits for others; afterwards it is in the phase that it was in."""
+        phase = self.phase
+        self.enter("exchange")
+        yield
+        self.enter(phase)
+
+    def begin_step(self) -> None:
+        """From now on time counts for the next step, which begins by waiting for data."""
+        self.enter("data")
+        self._in_step = True
+        self.spans.begin(self.step + 1)
+
+    def enter_step(self, phase: str) -> None:
+        """The worker enters `phase`, of the next step if none has begun."""
+        if not self._in_step:
+            self.begin_step()
+        self.enter(phase)
+
+    def end_step(
+        self, *, epoch: float, samples: int, loss: float, lr: float, sent_bytes: int, received_bytes: int
+    ) -> None:
+        """Close a step with what it did; bytes are totals since the start."""
+        self.enter("between steps")
+        self._in_step = False
+        self.step += 1
+        spent = self._spent
+        self.step_s = sum(spent.values())
+        self.rows.append(
+            StepRow(
+                step=self.step,
+                rank=self.rank,
+                ended_at=time.time(),
+                epoch=epoch,
+                samples=samples,
+                loss=loss,
+                lr=lr,
+                step_s=self.step_s,
+                data_s=spent["data"],
+                forward_s=spent["forward"],
+                backward_s=spent["backward"],
+                exchange_s=spent["exchange"],
+                optimizer_s=spent["optimizer"],
+                sent_bytes=sent_bytes - self._sent_bytes,
+                received_bytes=received_bytes - self._received_bytes,
+            )
+        )
+        self._sent_bytes, self._received_bytes = sent_bytes, received_bytes
+        for phase in spent:
+            spent[phase] = 0.0
+
+    def go_on_from(self, step: int) -> None:
+        """Steps up to `step` were done in an earlier life."""
+        self.step = step
+
+    def event(self, kind: str, **data: Any) -> None:
+        """Something happened at this step."""
+        self.said.append({"event": kind, "step": self.step, "data": data})
+
+    def metrics(self, values: dict[str, float]) -> None:
+        """An evaluation at this step measured `values`."""
+        self.said.append({"metrics": values, "step": self.step})
+
+    def starting(self, doing: str) -> None:
+        """What the start of this worker is at, for those who look on and wait."""
+        self.note(**{f"doing_{self.rank}": doing})
+
+    def note(self, **facts: Any) -> None:
+        """A fact about the run, replacing its older value."""
+        self.said.append({"note": {key: str(value) for key, value in facts.items()}})
+
+    def take(self) -> dict[str, Any]:
+        """Everything not taken yet, as plain values; for the thread that sends it."""
+        rows = [_plain(self.rows.popleft()) for _ in range(len(self.rows))]
+        said = [self.said.popleft() for _ in range(len(self.said))]
+        if spans := self.spans.take():
+            said.append({"spans": spans})
+        return {"rows": rows, "said": said}
+
+
+def _plain(row: StepRow) -> list[float]:
+    return [getattr(row, name) for name in STEP_FIELDS]

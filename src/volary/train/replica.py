@@ -1,0 +1,78 @@
+"""A worker's copy of the network, and how it and all others stay one model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from volary.train.coordinator import LearnTask
+    from volary.train.strategies.first_state import DeferredTensors
+    from volary.train.strategies.votes import Agreed, Vote
+
+
+class Replica(Protocol):
+    """Gradients leave as they become ready; whoever reads a parameter waits until it is as new as it must be.
+
+    sent_bytes and received_bytes: what this worker put on and took off the wire since it started.
+    """
+
+    @property
+    def sent_bytes(self) -> int:
+        """Since the start."""
+        ...
+
+    @property
+    def received_bytes(self) -> int:
+        """Since the start."""
+        ...
+
+    def begin(self, task: LearnTask) -> None:
+        """A contribution begins: from now on parameters are read that are as new as it wants. Raises PeerLost."""
+        ...
+
+    def update(self) -> None:
+        """Update this worker's own parameters with its own gradients, between two pushes."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until all that was pushed counts: before anything but training reads parameters. Raises PeerLost."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the network."""
+        ...
+
+
+class Voting(Replica, Protocol):
+    """One of replicas that all keep step: each applies what all agree on, and they vote on what that is."""
+
+    def begin(self, task: LearnTask) -> None:
+        """Nothing has to be asked for: what is agreed comes."""
+        return
+
+    def update(self) -> None:
+        """Nothing is updated but by what is agreed."""
+        return
+
+    def start(self, late: DeferredTensors) -> None:
+        """Give all ranks rank 0's parameters, then what is `late`; before the first step. A collective call.
+
+        It may still be under way when this returns: whoever reads a parameter waits for it.
+        """
+        ...
+
+    def vote(self, vote: Vote) -> None:
+        """Say what all ranks must agree on, before the contribution's last backward pass. Raises PeerLost."""
+        ...
+
+    def agree(self) -> Agreed:
+        """Backward is over: what all ranks agree on. Raises PeerLost."""
+        ...
+
+    def apply(self, scale: float = 1.0) -> None:
+        """Let the update happen, now or as its sums arrive. scale: a factor of all gradients."""
+        ...
+
+    def leave_out(self) -> None:
+        """Let the step pass without an update."""
+        ...

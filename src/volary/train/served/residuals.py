@@ -1,0 +1,152 @@
+"""What a worker has of its own, as of any of its contributions that a checkpoint may be of: residuals, its optimiser.
+
+Servers keep a state as of an update, while workers are ahead of it by what is in no update yet. A checkpoint of that
+state needs what each worker had after its newest contribution in it: a resumed run computes again what came later.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from volary.server.protocol.messages import Saved
+from volary.train.state.rank_state import OPTIMIZER, RESIDUALS
+
+if TYPE_CHECKING:
+    from volary.exchange.compression.push_encoding import PushEncoding
+    from volary.train.state.checkpoint import RankState
+
+_JOIN_S = 60.0  # for a file that is being written
+Write = Callable[[int, dict[str, Any]], dict[str, str]]  # a state to the draft of a step's checkpoint: checksums
+Start = Callable[[Callable[[], None]], None]
+
+
+class HasState(Protocol):
+    """What encodes pushes."""
+
+    def state(self) -> dict[str, Any]:
+        """Copies of the residuals, while nothing is encoded."""
+        ...
+
+
+class OwnState:
+    """All that a worker has of its own: what `encoding` left out, and the state of its `optimizer`, if it has one."""
+
+    def __init__(self, encoding: PushEncoding, optimizer: RankState | None) -> None:
+        self._encoding, self._optimizer = encoding, optimizer
+
+    def state(self) -> dict[str, Any]:
+        """See `HasState`; as in the file of a rank."""
+        own = {} if self._optimizer is None else {OPTIMIZER: self._optimizer.owed()}
+        return {RESIDUALS: self._encoding.state(), **own}
+
+    def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Go on from this worker's, and from those of workers that the run has no more."""
+        self._encoding.restore([state[RESIDUALS] for state in states if RESIDUALS in state])
+        if self._optimizer is not None:
+            self._optimizer.owe([state[OPTIMIZER] for state in states if OPTIMIZER in state])
+
+
+class Residuals:
+    """Of `encoding`, by clock. kept: whether any state but the last is saved; else nothing is copied on the way.
+
+    write: raises OSError. say: tells the roster of what is written. start: lets a file be written beside the work.
+    Methods may be called by any thread.
+    """
+
+    def __init__(
+        self, encoding: HasState, write: Write, say: Callable[[Saved], None], start: Start, *, kept: bool
+    ) -> None:
+        self._encoding, self._write, self._say, self._start, self._copies = encoding, write, say, start, kept
+        self._lock = threading.Lock()
+        self._newest, self._quiet = -1, True  # the contribution that was encoded last, and whether that is done
+        self._after: dict[int, dict[str, Any]] = {}  # by clock; of the newest it is what `encoding` has
+        self._settled = -1
+        self._cuts: dict[int, int] = {}  # by name, the newest contribution in it
+        self._waiting: dict[int, int] = {}  # by name of a cut that is to be saved, its step
+
+    def begin(self, clock: int) -> None:
+        """The contribution `clock` is encoded next; all before are held."""
+        with self._lock:
+            self._quiet = True
+            if self._copies:
+                self._after[self._newest] = self._encoding.state()
+            self._save()
+            self._newest, self._quiet = clock, False
+            self._forget()
+
+    def held(self, clock: int) -> None:
+        """All servers hold a contribution."""
+        with self._lock:
+            if clock == self._newest:
+                self._quiet = True
+                self._save()
+
+    def settle(self, clock: int) -> None:
+        """No state that is kept from now on is older than this worker's contribution `clock`."""
+        with self._lock:
+            self._settled = max(self._settled, clock)
+            self._forget()
+
+    def keep(self, cut: int, clock: int) -> None:
+        """A state is kept whose newest contribution of this worker is `clock`."""
+        with self._lock:
+            self._cuts[cut] = clock
+
+    def save(self, cut: int, step: int) -> None:
+        """Write what belongs to it to the draft of checkpoint `step`, now or as soon as it is there."""
+        with self._lock:
+            self._waiting[cut] = step
+            self._save()
+
+    def release(self, cut: int) -> None:
+        """Nobody will save that state any more."""
+        with self._lock:
+            self._cuts.pop(cut, None)
+            self._waiting.pop(cut, None)
+            self._forget()
+
+    def _as_of(self, clock: int) -> int:
+        """The newest contribution up to `clock` that was encoded: others, as empty ones, changed nothing."""
+        return max((one for one in (*self._after, self._newest) if one <= clock), default=-1)
+
+    def _save(self) -> None:
+        for cut, step in list(self._waiting.items()):
+            clock = self._as_of(self._cuts[cut])
+            if clock == self._newest and not self._quiet:
+                continue  # its last values are on their way
+            del self._waiting[cut]
+            state = self._after[clock] if clock in self._after else self._encoding.state()
+            self._start(partial(self._written, cut, step, state))
+
+    def _written(self, cut: int, step: int, state: dict[str, Any]) -> None:
+        try:
+            said = Saved(cut, self._write(step, state))
+        except OSError as problem:
+            said = Saved(cut, {}, str(problem))
+        self._say(said)
+
+    def _forget(self) -> None:
+        oldest = self._as_of(self._settled)
+        needed = {self._as_of(clock) for clock in self._cuts.values()}
+        self._after = {clock: one for clock, one in self._after.items() if clock >= oldest or clock in needed}
+
+
+class Writers:
+    """Threads that each write a file, and end with it."""
+
+    def __init__(self) -> None:
+        self._all: list[threading.Thread] = []
+
+    def start(self, work: Callable[[], None]) -> None:
+        """See `Start`."""
+        self._all = [writer for writer in self._all if writer.is_alive()]
+        self._all.append(threading.Thread(target=work, name="residuals"))
+        self._all[-1].start()
+
+    def close(self) -> None:
+        """Let what is being written come to its end."""
+        for writer in self._all:
+            writer.join(_JOIN_S)

@@ -1,0 +1,252 @@
+"""Saving and resuming: all that decides the rest of a run, so that a resumed run equals an uninterrupted one."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from volary.comm.groups.blocking import gather_plain
+from volary.errors import NotSaved
+from volary.run.checkpoints import ROSTER, Checkpoints, Manifest, read
+from volary.run.disk import TRY_AGAIN_AFTER_S
+from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
+from volary.train.state.rank_state import rank_file, rank_states
+from volary.train.state.seeds import generators_state, restore_generators
+from volary.train.state.skeleton import blank, put_together, taken_apart
+from volary.train.state.state_file import packed, unpacked
+from volary.train.state.weights import WEIGHTS, SavedWeights, load_buffers, load_weights, packed_weights, weights_of
+from volary.train.strategies.first_state import DeferredTensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from torch import nn
+
+    from volary.comm.groups.group import Group
+    from volary.session.spec import Checkpoint as Settings
+    from volary.train.recording.recorder import Recorder
+    from volary.train.state.progress import Progress
+
+SHARED = "state.pt"  # beside weights and optimiser: what all ranks hold alike
+
+
+class Stateful(Protocol):
+    """Part of a run's state, in values that a weights-only reader accepts."""
+
+    def state(self) -> Any:
+        """Everything that decides how this goes on."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Go on from `state`."""
+        ...
+
+
+class RankState(Protocol):
+    """State that differs by rank, such as residuals; those of ranks that a resumed run has no more go to the others."""
+
+    def owed(self) -> dict[str, Any]:
+        """In values that a weights-only reader accepts."""
+        ...
+
+    def owe(self, states: Sequence[dict[str, Any]]) -> None:
+        """Owe what several ranks owed, instead of what is owed now."""
+        ...
+
+
+class Saver:
+    """Writes and reads the checkpoints of one run, all ranks of `group` together.
+
+    update: of all parameters; rank 0 writes these, what the optimiser remembers, and `parts`, which all ranks hold
+    alike. Each rank adds its random generators, the network's buffers, and `own`. late: of a resumed state, what rank 0
+    has yet to send to the others besides the parameters.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        group: Group,
+        recorder: Recorder,
+        module: nn.Module,
+        update: Stateful,
+        parts: Mapping[str, Stateful],
+        own: Mapping[str, RankState],
+        progress: Progress,
+        settings: Settings,
+    ) -> None:
+        self._checkpoints, self._group, self._recorder = checkpoints, group, recorder
+        self._module, self._update, self._parts, self._own = module, update, parts, own
+        self._progress, self._settings = progress, settings
+        self.late = DeferredTensors()
+        self._newest = "none yet"
+        self._saved = 0
+
+    @property
+    def newest(self) -> str:
+        """The newest checkpoint of this life, in words."""
+        return self._newest
+
+    def save(self, metric: float | None, *, last: bool = False) -> None:
+        """Write the checkpoint of this step. metric: of the evaluation at this step, if it was the best so far.
+
+        A full disk, or any rank that cannot write, ends the save and not the training: it is told, and the older
+        checkpoints stay. last: nothing will be saved after it, so it is tried again for some seconds; raises NotSaved
+        then. Saving the same step twice writes once. A collective call: ranks agree among themselves, so that they can
+        save without the run's driver, too.
+        """
+        step = self._recorder.step
+        if step == self._saved:
+            return
+        self._recorder.saves += 1
+        # steps that a checkpoint is beyond are never done again: they must be written down before it counts
+        self._recorder.hand_over()
+        self._recorder.enter("checkpoint")
+        started = time.perf_counter()
+        failure = self._write(step, metric)
+        for wait_s in TRY_AGAIN_AFTER_S if last else ():
+            if failure:
+                self._tell(f"{failure}; it is the last one, and tried again in {wait_s:g} s")
+                time.sleep(wait_s)
+                failure = self._write(step, metric)
+        if failure and last:
+            raise NotSaved(
+                f"the last checkpoint, of step {step}, could not be written: {failure}; kept: {self._newest}"
+            )
+        if failure:
+            self._tell(f"{failure}; training goes on, older checkpoints stay")
+            return
+        self._newest, self._saved = f"step {step}", step
+        if self._group.rank == 0:
+            path = str(self._checkpoints.path(step))
+            self._recorder.event("checkpoint", step=step, path=path, seconds=time.perf_counter() - started)
+            self._checkpoints.prune(
+                self._settings.keep_last, self._checkpoints.newest_measured() if self._settings.keep_best else None
+            )
+
+    def resume(self) -> Manifest | None:
+        """Restore the newest whole checkpoint, if the run has one; the same on every rank. Says which were damaged.
+
+        Raises RunError if all are. Rank 0 alone reads what all hold alike; parameters, and what is `late`, come to the
+        others when training starts.
+        """
+        if self._group.rank == 0:
+            manifest, warnings = self._checkpoints.take_up()
+            for text in warnings:
+                self._recorder.event("warning", text=text)
+            self._group.bulletin.post("resume", None if manifest is None else manifest.step)
+        step = self._group.bulletin.read("resume", 0)
+        if step is None:
+            return None
+        manifest = self._checkpoints.manifest(step)
+        self._restore(manifest)
+        self._recorder.go_on_from(step)
+        self._newest, self._saved = f"step {step}", step
+        return manifest
+
+    def _tell(self, reason: str) -> None:
+        if self._group.rank == 0:
+            self._recorder.event("checkpoint_failed", reason=reason)
+            self._recorder.hand_over()
+
+    def _write(self, step: int, metric: float | None) -> str:
+        """Write and commit it; why that failed, the same on all ranks, or nothing: then nothing is left of it."""
+        failure = self._tried(step, metric)
+        if failure and self._group.rank == 0:
+            self._checkpoints.give_up(step)
+        return failure
+
+    def _tried(self, step: int, metric: float | None) -> str:
+        checkpoints = self._checkpoints
+        if failure := self._failure_of_first(lambda: checkpoints.begin(step)):
+            return failure
+        sums: dict[str, str] = {}
+
+        def write() -> None:
+            for name, data in self._files(step):
+                sums[name] = checkpoints.write(step, name, data)
+
+        everybody = self._gathered((_failure(write), sums))
+        for other, (failure, theirs) in enumerate(everybody):
+            if failure:
+                return f"rank {other}: {failure}" if other else failure
+            sums |= theirs
+        return self._failure_of_first(lambda: checkpoints.commit(step, len(everybody), sums, metric))
+
+    def _files(self, step: int) -> Iterator[tuple[str, bytes]]:
+        """What this rank writes, by name."""
+        rank = self._group.rank
+        yield rank_file(rank), packed(self._own_state())
+        if rank == 0:
+            yield WEIGHTS, packed_weights(weights_of(self._module))
+            yield OPTIMIZER, packed(self._update.state())
+            yield SHARED, packed({name: part.state() for name, part in self._parts.items()})
+            yield ROSTER, self._progress.packed(step)
+
+    def _failure_of_first(self, work: Callable[[], object]) -> str:
+        """Rank 0 does it; all ranks learn why it failed, if it did."""
+        failure: str = self._gathered(_failure(work) if self._group.rank == 0 else "")[0]
+        return failure
+
+    def _gathered(self, value: Any) -> list[Any]:
+        """What all ranks say, by rank; meanwhile the others are those that are late."""
+        with self._recorder.waiting():
+            return gather_plain(value, self._group)
+
+    def _own_state(self) -> dict[str, Any]:
+        # cloned: a view would be saved with all that it is a view of
+        buffers = {name: buffer.detach().clone() for name, buffer in self._module.named_buffers()}
+        own = {name: one.owed() for name, one in self._own.items()}
+        return {"generators": generators_state(), "buffers": buffers, **own}
+
+    def _restore(self, manifest: Manifest) -> None:
+        rank, parts = self._group.rank, {"update": self._update, **self._parts}
+        if rank == 0:
+            load_weights(self._module, SavedWeights(self._checkpoints.path(manifest.step), manifest))
+            shared = self._shared(manifest)
+            apart = {name: taken_apart(shared[name]) for name in parts if name in shared}
+            self._group.bulletin.post("resumed-state", {name: plain for name, (plain, _) in apart.items()})
+        else:
+            posted = self._group.bulletin.read("resumed-state", 0)
+            apart = {name: (plain, blank(plain)) for name, plain in posted.items()}
+        late = {name: tensors for name, (_, tensors) in apart.items() if tensors and rank != 0}
+        for name, (plain, tensors) in apart.items():
+            if name not in late:
+                parts[name].restore(put_together(plain, tensors))
+
+        def come() -> None:
+            for name, tensors in late.items():
+                parts[name].restore(put_together(apart[name][0], tensors))
+
+        self.late = DeferredTensors([tensor for _, tensors in apart.values() for tensor in tensors], come)
+        self._restore_own(manifest)
+
+    def _shared(self, manifest: Manifest) -> dict[str, Any]:
+        """What all ranks hold alike; of what servers wrote, as much as they know of it."""
+        path = self._checkpoints.path(manifest.step)
+        if SHARED in manifest.files:
+            known = unpacked(read(path, manifest, SHARED), path / SHARED)
+        else:
+            known = self._progress.parts(read(path, manifest, ROSTER))
+        return {"update": OptimizerState.read(path, manifest).plain(), **known}
+
+    def _restore_own(self, manifest: Manifest) -> None:
+        path, rank = self._checkpoints.path(manifest.step), self._group.rank
+        states = rank_states(path, manifest, rank, self._group.size)
+        if "buffers" in states[0]:
+            for name, buffer in self._module.named_buffers():
+                buffer.copy_(states[0]["buffers"][name])
+        else:  # the run had fewer workers, or servers
+            load_buffers(self._module, SavedWeights(path, manifest))
+        if "generators" in states[0]:
+            restore_generators(states[0]["generators"])
+        for name, one in self._own.items():
+            one.owe([state[name] for state in states if name in state])
+
+
+def _failure(work: Callable[[], object]) -> str:
+    """Do it; what the disk did not let be done, or nothing."""
+    try:
+        work()
+    except OSError as error:
+        return str(error)
+    return ""

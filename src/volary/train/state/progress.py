@@ -1,0 +1,46 @@
+"""How far a run is, in the words that every checkpoint has, whoever writes it: those of a roster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from volary.server.roster.portions import PortionPlan, RemainingSamples
+from volary.server.roster.roster import RosterState
+
+if TYPE_CHECKING:
+    from volary.data.feed import Feed
+    from volary.run.best import Best
+
+
+class Progress:
+    """Of workers that keep step. tell: what cannot be as it was, in a sentence."""
+
+    def __init__(self, feed: Feed, best: Best, tell: Callable[[str], None]) -> None:
+        self._feed, self._best, self._tell = feed, best, tell
+
+    def packed(self, step: int) -> bytes:
+        """After `step` updates."""
+        feed = self._feed.state()
+        epoch, position, samples = feed["epoch"], feed["position"], feed["samples"]
+        begun = [(epoch, position, samples)] if position else []
+        left = RemainingSamples(epoch + len(begun), begun)
+        return msgspec.json.encode(RosterState(step, epoch * samples + position, left, self._best))
+
+    def parts(self, data: bytes) -> dict[str, Any]:
+        """The states of the feed and of the best evaluation, from what a roster said.
+
+        A feed has an epoch in its order, which workers of servers may not have.
+        """
+        known, state = msgspec.json.decode(data, type=RosterState), self._feed.state()
+        plan = PortionPlan(samples=state["samples"], batch_size=self._feed.batch_size, limit=known.samples)
+        epoch, position = divmod(known.samples, plan.samples)
+        ranges = [(start + each * plan.samples, end + each * plan.samples) for each, start, end in known.left.ranges]
+        if missed := sum(max(0, min(end, known.samples) - start) for start, end in ranges):
+            self._tell(
+                f"{missed} samples are left out, and as many come twice in an epoch: workers were not equally far"
+            )
+        feed = state | {"epoch": epoch, "position": position, "step": plan.steps(known.samples)}
+        return {"feed": feed, "best": msgspec.to_builtins(known.best)}

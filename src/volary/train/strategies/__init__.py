@@ -1,0 +1,1 @@
+"""How replicas stay one model, as a worker of the loop sees it."""

@@ -1,0 +1,101 @@
+"""A strategy whose ways change between steps: a warm-up ends, the links are known, or have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from volary.train.replica import Voting
+from volary.train.strategies.first_state import DeferredTensors
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from volary.train.coordinator import LearnTask
+    from volary.train.strategies.at_once import AfterBackward
+    from volary.train.strategies.choosing import Chooser
+    from volary.train.strategies.local_steps import LocalSteps
+    from volary.train.strategies.overlapping import Overlapping
+    from volary.train.strategies.votes import Agreed, Vote
+
+    Plain: TypeAlias = AfterBackward | LocalSteps | Overlapping
+
+
+class Adapting(Voting):
+    """See `volary.train.replica.Voting`. make: a strategy with the ways that `chooser` names now, a collective call.
+
+    own_loop: nobody calls `apply`: a step is over when it was agreed on.
+    """
+
+    def __init__(
+        self, chooser: Chooser, make: Callable[[], Overlapping | AfterBackward | LocalSteps], *, own_loop: bool
+    ) -> None:
+        self._chooser, self._make, self._own_loop = chooser, make, own_loop
+        self._began_with = chooser.ways()
+        self._now = make()
+        self._sent_bytes = self._received_bytes = 0  # by those before
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that this worker put on the wire since it started."""
+        return self._sent_bytes + self._now.sent_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that this worker took off the wire since it started."""
+        return self._received_bytes + self._now.received_bytes
+
+    def start(self, late: DeferredTensors) -> None:
+        """Start, with the ways of a checkpoint if there was one."""
+        if self._chooser.ways() != self._began_with:
+            self._replace()
+        self._now.start(late)
+
+    def begin(self, task: LearnTask) -> None:
+        """As it is now."""
+        self._now.begin(task)
+
+    def update(self) -> None:
+        """As it is now."""
+        self._now.update()
+
+    def vote(self, vote: Vote) -> None:
+        """As it is now."""
+        self._now.vote(vote)
+
+    def agree(self) -> Agreed:
+        """As it is now."""
+        agreed = self._now.agree()
+        if self._own_loop:
+            self._adapt()
+        return agreed
+
+    def apply(self, scale: float = 1.0) -> None:
+        """Let the step's update happen, and see whether ways change."""
+        self._now.apply(scale)
+        self._adapt()
+
+    def leave_out(self) -> None:
+        """Let the step pass, and see whether ways change."""
+        self._now.leave_out()
+        self._adapt()
+
+    def settle(self) -> None:
+        """Wait until every parameter is what was agreed."""
+        self._now.settle()
+
+    def close(self) -> None:
+        """Let go of the network."""
+        self._now.close()
+        self._chooser.close()
+
+    def _adapt(self) -> None:
+        if self._chooser.changed(self._now.contribution):
+            self._now.settle()
+            self._replace()
+            self._now.start(DeferredTensors(new=False))
+
+    def _replace(self) -> None:
+        self._sent_bytes, self._received_bytes = self.sent_bytes, self.received_bytes
+        self._now.close()
+        self._now = self._make()

@@ -1,0 +1,42 @@
+"""What travels, and in which order: the same on all ranks, or training ends in a sentence before anything is sent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from volary.train.member.compare import compare
+
+if TYPE_CHECKING:
+    from volary.comm.groups.group import Bulletin
+    from volary.exchange.gradients.plan import BucketPlan, ChunkPlan
+
+
+def describe(plans: Sequence[BucketPlan], chunk_mb: float) -> list[str]:
+    """Each chunk of buckets with these plans, in words, in the order of `Buckets.chunks`."""
+    return [
+        f"bucket {number}, values {cut.start} to {cut.end} of {_parameters(plan, cut)}, {plan.way}"
+        for number, plan in enumerate(plans)
+        for cut in plan.cuts(chunk_mb)
+    ]
+
+
+def compare_plan(bulletin: Bulletin, topic: str, chunks: Sequence[str], order: Sequence[int]) -> None:
+    """Raise RanksDiffer, naming the ranks and the first difference, unless all ranks send the same chunks in order.
+
+    Their hash is compared; only where that differs are the plans themselves. A collective call.
+    """
+    facts = {f"plan, number {place}": chunks[index] for place, index in enumerate(order)}
+    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    if len(set(bulletin.share(f"{topic}-hash", digest))) > 1:
+        compare(bulletin, topic, facts)
+
+
+def _parameters(plan: BucketPlan, cut: ChunkPlan) -> str:
+    own = [plan.parameters[part.parameter] for part in cut.parts]
+    # values travel in their order in memory
+    orders = ["" if p.is_contiguous() else f" in memory as {p.stride()}" for _, p in own]
+    named = [f"{name} {tuple(p.shape)}{order}" for (name, p), order in zip(own, orders, strict=True)]
+    return ", ".join([*named, str(plan.dtype).removeprefix("torch.")])

@@ -1,0 +1,55 @@
+"""One worker: nothing is exchanged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from volary.train.replica import Voting
+from volary.train.strategies import votes
+from volary.train.strategies.votes import Vote
+
+if TYPE_CHECKING:
+    from volary.train.recording.recorder import Recorder
+    from volary.train.strategies.first_state import DeferredTensors
+    from volary.train.strategies.votes import Agreed
+    from volary.train.update.update import Update
+
+
+class SingleWorker(Voting):
+    """See `volary.train.replica.Voting`."""
+
+    sent_bytes = received_bytes = 0
+
+    def __init__(self, recorder: Recorder, update: Update | None) -> None:
+        self._recorder, self._update = recorder, update
+        self._agreed = votes.read(votes.cast(Vote(0.0, busy=False, ending=False), 0, 1))
+
+    def start(self, late: DeferredTensors) -> None:
+        """Nobody has to be told."""
+        late.come()
+
+    def vote(self, vote: Vote) -> None:
+        """It is agreed at once."""
+        self._agreed = votes.read(votes.cast(vote, 0, 1))
+
+    def agree(self) -> Agreed:
+        """What was voted."""
+        return self._agreed
+
+    def apply(self, scale: float = 1.0) -> None:
+        """Update all parameters."""
+        assert self._update is not None
+        self._recorder.enter("optimizer")
+        self._update.prepare(self._recorder.step)
+        self._update.apply(scale)
+
+    def leave_out(self) -> None:
+        """Forget the step's gradients."""
+        assert self._update is not None
+        self._update.clear()
+
+    def settle(self) -> None:
+        """All is done."""
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,88 @@
+"""All gradients are waited for once, at the end of backward; then all parameters are updated together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from volary.train.strategies.exchanging import Exchanging
+from volary.train.strategies.first_state import DeferredTensors, share_now
+from volary.train.strategies.votes import Agreed, Vote
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from volary.exchange.gradients.bucket import Chunk
+    from volary.exchange.overlap.comm_thread import ParcelTimes
+    from volary.train.recording.recorder import Recorder
+    from volary.train.strategies.contribution import GradientBuffers
+    from volary.train.update.update import Update
+
+
+class AfterBackward(Exchanging):
+    """See `volary.train.replica.Voting`. update: None where a user's own loop updates, after `agree`."""
+
+    contribution: GradientBuffers
+
+    def __init__(
+        self, contribution: GradientBuffers, module: nn.Module, recorder: Recorder, update: Update | None
+    ) -> None:
+        self.contribution, self._module, self._recorder, self._update = contribution, module, recorder, update
+        self._vote = Vote(0.0, busy=True, ending=False)
+        self._agreed: Agreed | None = None
+
+    def start(self, late: DeferredTensors) -> None:
+        """Start the exchange, and give all ranks what rank 0 has."""
+        share_now(list(self._module.parameters()), late, self.contribution.group, self.contribution.exchange.broadcast)
+        self.contribution.start(
+            votes_first=False, heard=self._hear, apply=None, travelled=self._travelled, applied=_nothing
+        )
+
+    def vote(self, vote: Vote) -> None:
+        """To be sent with the last gradients: only then is known what this rank has."""
+        self._vote = vote
+        self.contribution.buckets.in_backward = True
+
+    def agree(self) -> Agreed:
+        """Wait until every parameter's gradient is the sum over all ranks."""
+        contribution = self.contribution
+        vote = replace(self._vote, busy=contribution.close() and self._vote.busy)
+        self._recorder.enter("exchange")
+        contribution.vote(vote)
+        contribution.exchange.release()
+        contribution.exchange.settle()
+        contribution.exchange.wait_for(lambda: self._agreed is not None)
+        agreed, self._agreed = self._agreed, None
+        assert agreed is not None
+        contribution.buckets.deliver()
+        contribution.name_missing(agreed.busy)
+        return agreed
+
+    def apply(self, scale: float = 1.0) -> None:
+        """Update all parameters."""
+        assert self._update is not None
+        self._recorder.enter("optimizer")
+        self._update.prepare(self._recorder.step)
+        self._update.apply(scale)
+
+    def leave_out(self) -> None:
+        """Forget the step's gradients."""
+        assert self._update is not None
+        self._update.clear()
+
+    def settle(self) -> None:
+        """All is done with the step."""
+
+    def _hear(self) -> None:
+        self._agreed = self.contribution.read()
+
+    def _travelled(self, chunk: Chunk, travelled: ParcelTimes) -> None:
+        self._recorder.moved()
+        spans, step = self._recorder.spans, self._recorder.step + 1
+        if spans.recording:
+            spans.add(step, "ready", chunk.name, travelled.ready_s, travelled.ready_s)
+            spans.add(step, "exchange", chunk.name, travelled.sent_s, travelled.received_s, chunk.wire_bytes)
+
+
+def _nothing(*_: Any) -> None:
+    """Nobody asks."""

@@ -1,0 +1,46 @@
+"""What outlives a plan of what travels: the ways that were chosen, and what codecs still owe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from volary.exchange.compression.error_feedback import ErrorFeedback
+
+if TYPE_CHECKING:
+    from volary.exchange.gradients.plan import BucketPlan
+
+
+class StrategyState:
+    """Ways are the same on all ranks, and in state.pt of a checkpoint; what is owed is each rank's own.
+
+    ways: by parameter, the name of the way that was chosen; empty before anything was.
+    """
+
+    def __init__(self) -> None:
+        self.ways: dict[str, str] = {}
+        self._errors = ErrorFeedback([])
+
+    def errors(self, plans: Sequence[BucketPlan]) -> ErrorFeedback:
+        """The error memory of buckets with these plans, which goes on from that of the ones before."""
+        owed = self._errors.state()
+        self._errors = ErrorFeedback(plans)
+        self._errors.restore([owed])
+        return self._errors
+
+    def state(self) -> dict[str, Any]:
+        """The ways."""
+        return {"ways": self.ways}
+
+    def restore(self, state: Any) -> None:
+        """Go on with these ways."""
+        self.ways = dict(state["ways"])
+
+    def owed(self) -> dict[str, Any]:
+        """The residuals of this rank's codecs."""
+        return self._errors.state()
+
+    def owe(self, states: Sequence[dict[str, Any]]) -> None:
+        """Owe what this rank owed, and ranks that are gone, instead of what it owes now."""
+        self._errors.clear()
+        self._errors.restore(states)

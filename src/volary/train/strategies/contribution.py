@@ -1,0 +1,225 @@
+"""What this rank contributes to a step, and what all ranks agree on: its gradients and its votes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from volary.comm.routes._base import BufferShape
+from volary.exchange._base import ExchangeCallbacks
+from volary.exchange.gradients.buckets import Buckets, Gradients
+from volary.exchange.gradients.factor_hooks import send_factors
+from volary.exchange.gradients.plan import plan
+from volary.exchange.gradients.row_blocks import write_as_usual, write_in_place
+from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
+from volary.exchange.overlap.delayed import DelayedExchange
+from volary.train.strategies import votes
+from volary.train.strategies.agreed_plan import compare_plan, describe
+from volary.train.strategies.profile import busy_s
+from volary.train.strategies.votes import Agreed, Vote
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.nn import Parameter
+
+    from volary.comm.groups.group import Bulletin, Group
+    from volary.comm.routes._base import Memory
+    from volary.exchange._base import Exchange
+    from volary.exchange.gradients.bucket import Chunk
+    from volary.exchange.gradients.plan import BucketPlan
+    from volary.exchange.overlap.ground import CommSetup
+    from volary.exchange.representations._base import Representation
+    from volary.session.spec import Strategy as Settings
+    from volary.train.recording.recorder import Recorder
+    from volary.train.strategies.carried import StrategyState
+
+
+@dataclass(frozen=True)
+class StrategySettings:
+    """What does not change while ways do.
+
+    private: agreed gradients may be changed in place, by clipping say. passes: backward passes a step (gradient
+    accumulation). weight: the factor of what this rank contributes, if that is not yet its share of the mean over all
+    ranks' samples.
+    """
+
+    settings: Settings
+    module: nn.Module
+    recorder: Recorder
+    ground: CommSetup
+    carried: StrategyState
+    on_nonfinite: str
+    private: bool
+    passes: int
+    weight: Callable[[], float]
+
+
+class ContributionBuffers:
+    """Buckets of what travels of the network's parameters and a box for votes, in the memory of the session's exchange.
+
+    ways: of each parameter that does not travel as it is. group: with a bulletin of this contribution alone. Making one
+    is a collective call. links_per_s: how much of `Chunk.load` links carry in a second, if that was measured. Raises
+    RanksDiffer if ranks plan differently.
+    """
+
+    def __init__(self, terms: StrategySettings, ways: Mapping[str, Representation], group: Group) -> None:
+        settings, module = terms.settings, terms.module
+        self.group, self._recorder = group, terms.recorder
+        everyone = list(module.named_parameters())
+        trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
+        frozen = [(name, parameter) for name, parameter in everyone if not parameter.requires_grad]
+        plans = plan(trained, settings.bucket_mb, ways)
+        self._described = describe(plans, settings.bucket_mb)
+        self.compare(group.bulletin, "plan", range(len(self._described)))
+        box = BufferShape(votes.size(group.size), torch.float32, torch.device("cpu"))
+        left_out = self._warn if terms.on_nonfinite == "skip" else None
+        exchange = terms.ground.build(group, plans, box, terms.carried.errors(plans), left_out)
+        self.exchange = self._over(exchange, behind=terms.ground.behind)
+        *memory, self._box = self.exchange.memory
+        self.buckets = self._placed(terms, plans, memory, frozen)
+        bytes_per_s, ranks = terms.ground.topology.within_bytes_per_s, group.size
+        # of all that is sent to one rank after the other, each link carries its share; a chunk's load is of all
+        self.links_per_s = bytes_per_s * ranks / (ranks - 1) if bytes_per_s else None
+        place = {id(parameter): number for number, (_, parameter) in enumerate(everyone)}
+        self.slots = sorted(self.buckets.slots, key=lambda slot: place[id(slot.parameter)])  # as forward uses them
+        self._seen = deque[tuple[ParcelTimes, int]](maxlen=2 * len(self.buckets.chunks))
+        parts = module.named_modules()
+        self._scripted = [name or "the network" for name, part in parts if isinstance(part, torch.jit.ScriptModule)]
+
+    def _over(self, exchange: Exchange, *, behind: bool) -> Exchange:
+        """The exchange that this contribution travels by. behind: it is used a step late."""
+        return exchange
+
+    def _placed(
+        self,
+        terms: StrategySettings,
+        plans: Sequence[BucketPlan],
+        memory: Sequence[Memory],
+        frozen: list[tuple[str, Parameter]],
+    ) -> Buckets:
+        """The buckets with these plans, in this memory. frozen: parameters that are not trained."""
+        raise NotImplementedError
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that this process put on the wire since it started."""
+        return int(self.exchange.sent_bytes)
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that this process took off the wire since it started."""
+        return int(self.exchange.received_bytes)
+
+    @property
+    def why_at_once(self) -> str:
+        """Empty where chunks can be applied as they arrive, else why not."""
+        if not self.exchange.overlaps:
+            return "all gradients are summed in one operation"
+        if self._scripted:
+            return f"{self._scripted[0]} is TorchScript, which reads its parameters where nobody can wait for them"
+        odd = [slot.name for slot in self.buckets.slots if slot.parameter.stride() != slot.view.stride()]
+        return f"{odd[0]} does not lie densely in memory" if odd else ""
+
+    def compare(self, bulletin: Bulletin, topic: str, order: Sequence[int]) -> None:
+        """Raise RanksDiffer unless all ranks would send the same in this order. A collective call."""
+        compare_plan(bulletin, topic, self._described, order)
+
+    def start(self, travelled: Callable[[Chunk, ParcelTimes], None], **more: Any) -> None:
+        """Start the exchange; more: see `volary.exchange._base.ExchangeCallbacks`."""
+        chunks = self.buckets.chunks
+        votes_parcel = Parcel(len(self.exchange.memory) - 1, 0, self._box.contribution.numel())
+
+        def seen(chunk: Chunk, how: ParcelTimes) -> None:
+            self._seen.append((how, self.exchange.sent_bytes))
+            travelled(chunk, how)
+
+        self.exchange.start(
+            ExchangeCallbacks(chunks=chunks, slots=self.slots, votes=votes_parcel, travelled=seen, **more)
+        )
+
+    def sent_bytes_per_s(self) -> float | None:
+        """What this rank sent in a second in which anything was on the wire, of about the last two steps."""
+        seen = list(self._seen)
+        if len(seen) < 2 or seen[0][1] == seen[-1][1]:
+            return None
+        return (seen[-1][1] - seen[0][1]) / max(1e-9, busy_s(how for how, _ in seen[1:]))
+
+    def vote(self, vote: Vote) -> None:
+        """Send this rank's vote."""
+        self._box.contribution.copy_(torch.tensor(votes.cast(vote, self.group.rank, self.group.size)))
+        self.exchange.push(self.buckets.parcels)
+
+    def read(self) -> Agreed:
+        """What the votes say, once they are there."""
+        return votes.read(self._box.agreed.tolist())
+
+    def _warn(self, text: str) -> None:
+        self._recorder.event("warning", text=text)
+
+    def let_go(self) -> None:
+        """End the exchange and let go of the network."""
+        self.exchange.close()
+
+
+class GradientBuffers(ContributionBuffers):
+    """Gradients leave as backward makes them; see `ContributionBuffers`."""
+
+    buckets: Gradients
+
+    def __init__(self, terms: StrategySettings, ways: Mapping[str, Representation], group: Group) -> None:
+        super().__init__(terms, ways, group)
+        self._changed = [*write_in_place(terms.module, self.buckets), *send_factors(terms.module, self.buckets)]
+        self._named: set[str] = set()
+
+    def close(self) -> bool:
+        """Backward is over: what is still here leaves. Whether this rank had any gradient."""
+        missing = self.buckets.close()
+        return len(missing) < len(self.buckets.slots)
+
+    def name_missing(self, busy: int) -> None:
+        """Say once of each parameter that some rank with samples had no gradient for it; rank 0 says it for all.
+
+        It counted as zero there; one that no rank used was not updated, as on one device.
+        """
+        for slot in self.buckets.slots:
+            if slot.users < busy and slot.name not in self._named:
+                self._named.add(slot.name)
+                if self.group.rank == 0:
+                    self._recorder.event("warning", text=_missing_text(slot.name, busy - slot.users, busy))
+
+    def let_go(self) -> None:
+        """End the exchange and let go of the network."""
+        super().let_go()
+        self.buckets.remove()
+        write_as_usual(self._changed)
+
+    def _over(self, exchange: Exchange, *, behind: bool) -> Exchange:
+        return DelayedExchange(exchange) if behind else exchange
+
+    def _placed(
+        self,
+        terms: StrategySettings,
+        plans: Sequence[BucketPlan],
+        memory: Sequence[Memory],
+        frozen: list[tuple[str, Parameter]],
+    ) -> Gradients:
+        return Gradients(
+            plans,
+            memory,
+            frozen,
+            chunk_mb=terms.settings.bucket_mb,
+            private=terms.private,
+            passes=terms.passes,
+            ready=lambda chunk: self.exchange.push(chunk.parcel),
+            weight=terms.weight,
+        )
+
+
+def _missing_text(name: str, without: int, ranks: int) -> str:
+    if without == ranks:
+        return f"{name} had no gradient on any worker; it was not updated"
+    return f"{name} had no gradient on {without} of {ranks} workers; it counted as zero there"

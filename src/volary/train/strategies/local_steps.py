@@ -1,0 +1,204 @@
+"""Local updates: each worker updates its own replica, and now and then all replicas become their mean.
+
+What travels is what a worker has changed since replicas were equal last, times its share of the samples: the sum over
+all workers, added to what they were, is the mean of their parameters (Zinkevich et al., NIPS 2010). A step behind, that
+sum travels under the next steps and is added after them, to what these have changed (CoCoD-SGD, Shen et al., IJCAI
+2019).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from volary.exchange.gradients.buckets import Buckets
+from volary.train.strategies.contribution import ContributionBuffers
+from volary.train.strategies.exchanging import Exchanging
+from volary.train.strategies.first_state import share_now
+from volary.train.strategies.votes import Vote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+    from torch.nn import Parameter
+
+    from volary.comm.routes._base import Memory
+    from volary.exchange.gradients.bucket import Chunk, ParameterSlot
+    from volary.exchange.gradients.plan import BucketPlan
+    from volary.exchange.overlap.comm_thread import ParcelTimes
+    from volary.train.coordinator import LearnTask
+    from volary.train.recording.recorder import Recorder
+    from volary.train.strategies.contribution import StrategySettings
+    from volary.train.strategies.first_state import DeferredTensors
+    from volary.train.strategies.votes import Agreed
+    from volary.train.update.update import Update
+
+
+class DifferenceBuffers(ContributionBuffers):
+    """What this worker has changed of each parameter; see `ContributionBuffers`."""
+
+    def push(self) -> None:
+        """All of it leaves."""
+        for number in range(self.buckets.parcels):
+            self.exchange.push(number)
+
+    def _placed(
+        self,
+        terms: StrategySettings,
+        plans: Sequence[BucketPlan],
+        memory: Sequence[Memory],
+        frozen: list[tuple[str, Parameter]],
+    ) -> Buckets:
+        return Buckets(plans, memory, chunk_mb=terms.settings.bucket_mb, private=False)
+
+
+class LocalOptimizer:
+    """What each worker's optimiser remembers, in checkpoints; see `Stateful` and `RankState`.
+
+    A worker that a resumed run has more than before begins with rank 0's.
+    """
+
+    def __init__(self, update: Update) -> None:
+        self._update, self._own = update, False
+
+    def state(self) -> Any:
+        """This worker's."""
+        return self._update.state()
+
+    def restore(self, state: Any) -> None:
+        """Go on from rank 0's, unless there was one of this worker's own."""
+        if not self._own:
+            self._update.restore(state)
+
+    def owed(self) -> dict[str, Any]:
+        """This worker's."""
+        return {"optimizer": self._update.state()}
+
+    def owe(self, states: Sequence[dict[str, Any]]) -> None:
+        """Go on from this worker's own, if there is one; those of workers that are gone end with them."""
+        if states:
+            self._own = True
+            self._update.restore(states[0]["optimizer"])
+
+
+class LocalSteps(Exchanging):
+    """See `volary.train.replica.Voting`. update: None where a user's own loop updates.
+
+    Two copies of the parameters are kept: as they were when this worker began its steps (`_begun`), and as all workers
+    had them when they were equal last (`_equal`). They differ only while a sum is under way, a step behind.
+    """
+
+    contribution: DifferenceBuffers
+
+    def __init__(
+        self,
+        contribution: DifferenceBuffers,
+        terms: StrategySettings,
+        module: nn.Module,
+        recorder: Recorder,
+        update: Update | None,
+    ) -> None:
+        self.contribution, self._module, self._recorder, self._update = contribution, module, recorder, update
+        self._behind = terms.ground.behind
+        self._vote = Vote(0.0, busy=True, ending=False)
+        self._begun = {slot.name: torch.empty_like(slot.parameter) for slot in contribution.buckets.slots}
+        self._equal = (
+            {name: torch.empty_like(one) for name, one in self._begun.items()} if self._behind else self._begun
+        )
+        self._under_way: float | None = None  # the factor of the sums that are
+        self._agreed: Agreed | None = None
+
+    def start(self, late: DeferredTensors) -> None:
+        """Start the exchange, and give all ranks what rank 0 has."""
+        share_now(list(self._module.parameters()), late, self.contribution.group, self.contribution.exchange.broadcast)
+        self.contribution.start(
+            votes_first=True, heard=self._hear, apply=None, travelled=self._travelled, applied=lambda *_: None
+        )
+
+    @torch.no_grad()
+    def begin(self, task: LearnTask) -> None:
+        """From here on it is counted what this worker changes."""
+        for slot in self.contribution.buckets.slots:
+            self._begun[slot.name].copy_(slot.parameter)
+            if self._under_way is None:
+                self._equal[slot.name].copy_(slot.parameter)
+
+    def update(self) -> None:
+        """Update this worker's parameters with its own gradients."""
+        assert self._update is not None
+        self._recorder.enter("optimizer")
+        self._update.prepare(self._recorder.step)
+        self._update.apply()
+
+    def vote(self, vote: Vote) -> None:
+        """To be sent with the differences."""
+        self._vote = vote
+
+    def agree(self) -> Agreed:
+        """Let what was changed leave, and wait for what all say of it; a step behind also for the sums before."""
+        contribution = self.contribution
+        self._recorder.enter("exchange")
+        self._take_up(self._changed())
+        contribution.buckets.fill(self._write)
+        contribution.vote(self._vote)
+        contribution.push()
+        contribution.exchange.release()
+        contribution.exchange.wait_for(lambda: self._agreed is not None)
+        agreed, self._agreed = self._agreed, None
+        assert agreed is not None
+        return agreed
+
+    def apply(self, scale: float = 1.0) -> None:
+        """Let the sums count: now, or a step behind before the next leave."""
+        self._under_way = scale
+        if not self._behind:
+            self.settle()
+
+    @torch.no_grad()
+    def leave_out(self) -> None:
+        """What was changed is forgotten, by all."""
+        self._recorder.enter("exchange")
+        self.contribution.exchange.settle()
+        if self._update is not None:
+            self._update.clear()
+        for slot in self.contribution.buckets.slots:
+            slot.parameter.copy_(self._equal[slot.name])
+
+    def settle(self) -> None:
+        """Wait for the sums that are under way, between two contributions: all replicas are equal then."""
+        with self._recorder.waiting():
+            self._take_up(None)
+
+    @torch.no_grad()
+    def _changed(self) -> dict[str, Tensor] | None:
+        """What was changed since the sums that are under way left; None: there are none."""
+        if self._under_way is None:
+            return None
+        return {slot.name: slot.parameter - self._begun[slot.name] for slot in self.contribution.buckets.slots}
+
+    @torch.no_grad()
+    def _take_up(self, changed: dict[str, Tensor] | None) -> None:
+        """Add the sums that are under way to what was equal. changed: what this worker has added since they left."""
+        if self._under_way is None:
+            return
+        self.contribution.exchange.settle()
+        for slot in self.contribution.buckets.slots:
+            equal = self._equal[slot.name].add_(slot.agreed, alpha=self._under_way)
+            slot.parameter.copy_(equal if changed is None else equal + changed[slot.name])
+        self._under_way = None
+
+    @torch.no_grad()
+    def _write(self, slot: ParameterSlot) -> None:
+        torch.sub(slot.parameter, self._equal[slot.name], out=slot.view)
+        slot.view.mul_(self._vote.weight)
+
+    def _hear(self) -> None:
+        self._agreed = self.contribution.read()
+
+    def _travelled(self, chunk: Chunk, travelled: ParcelTimes) -> None:
+        self._recorder.moved()
+        spans, step = self._recorder.spans, self._recorder.step + 1
+        if spans.recording:
+            spans.add(step, "exchange", chunk.name, travelled.sent_s, travelled.received_s, chunk.wire_bytes)

@@ -1,0 +1,223 @@
+"""Communication under backward and the next forward: sums are applied as they arrive, layers wait for their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from volary.comm.groups.blocking import take_all_from_first
+from volary.exchange.gradients.bucket import ParameterGate
+from volary.exchange.gradients.just_in_time import JustInTime
+from volary.train.strategies.exchanging import Exchanging
+from volary.train.strategies.first_state import DeferredTensors, messages
+from volary.train.strategies.profile import WARM_STEPS, Profile
+from volary.train.strategies.votes import Agreed, Vote
+from volary.train.update.rule import SlicePart
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from volary.comm.groups.group import Group
+    from volary.exchange.gradients.bucket import Chunk
+    from volary.exchange.overlap.comm_thread import ParcelTimes
+    from volary.train.recording.recorder import Recorder
+    from volary.train.strategies.contribution import GradientBuffers
+    from volary.train.update.update import Update
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What becomes of a step's sums. busy: how many ranks had samples. left_out: nothing changes. scale: a factor."""
+
+    busy: int = 0
+    left_out: bool = False
+    scale: float = 1.0
+
+
+class Overlapping(Exchanging):
+    """See `volary.train.replica.Voting`.
+
+    The votes leave before the last backward pass and so are there before any sum: nothing is applied of a step that
+    may not be. After two steps rank 0's third tells in which order chunks travel from then on.
+    """
+
+    contribution: GradientBuffers
+
+    def __init__(
+        self,
+        contribution: GradientBuffers,
+        module: nn.Module,
+        recorder: Recorder,
+        group: Group,
+        update: Update,
+    ) -> None:
+        self.contribution, self._recorder, self._update = contribution, recorder, update
+        self._group = group
+        self._step = self._steps = 0  # the step whose gradients are under way, and how many there were in this life
+        self._began = False  # whether all is there that rank 0 sends at the start
+        self._began_s = 0.0
+        self._agreed: Agreed | None = None
+        self._busy = 0
+        self._now = self._next = _Step()  # whose sums are applied, and of which backward is over
+        chunks, slots = contribution.buckets.chunks, contribution.buckets.slots
+        contribution.buckets.form_one_by_one()
+        update.divide([_parts(chunk) for chunk in chunks])
+        self._profile = Profile(chunks, contribution.slots, contribution.links_per_s)
+        self._parameters = list(module.parameters())
+        self._gates = {id(parameter): ParameterGate(name) for name, parameter in module.named_parameters()}
+        self._gates |= {id(slot.parameter): slot.gate for slot in slots}
+        self._just_in_time = JustInTime(module, self._gates, self._wait_for)
+
+    def start(self, late: DeferredTensors) -> None:
+        """Start the exchange: what rank 0 has comes first, layer by layer, under the first forward."""
+        send = self.contribution.exchange.broadcast
+        first = [partial(self._receive, together) for together in messages(self._parameters if late.new else [])]
+        if self._group.rank != 0 and late.new:
+            for gate in self._gates.values():
+                gate.waits = 1
+        self.contribution.start(
+            first=[
+                *first,
+                *(partial(take_all_from_first, together, self._group, send) for together in messages(late.tensors)),
+                late.come,
+                self._here,
+            ],
+            votes_first=True,
+            heard=self._hear,
+            apply=self._apply_chunk,
+            travelled=self._travelled,
+            applied=self._applied,
+        )
+
+    def vote(self, vote: Vote) -> None:
+        """Send the votes; the step before must be settled, as its buckets are filled anew."""
+        self._settle_step()
+        if self._steps == WARM_STEPS + 1 and not self.contribution.exchange.behind:
+            self._reorder()
+        self._steps += 1
+        self._step = self._recorder.step + 1
+        self._update.prepare(self._recorder.step)
+        self.contribution.vote(vote)
+        self.contribution.buckets.in_backward = True
+        self._began_s = time.perf_counter()
+
+    def agree(self) -> Agreed:
+        """Wait for the votes alone."""
+        self.contribution.close()
+        if self._agreed is None:
+            self._recorder.enter("exchange")
+            self.contribution.exchange.wait_for(lambda: self._agreed is not None)
+        agreed, self._agreed = self._agreed, None
+        assert agreed is not None
+        self._busy = agreed.busy
+        return agreed
+
+    def apply(self, scale: float = 1.0) -> None:
+        """From now on parameters change as their sums arrive."""
+        self._end_backward(_Step(self._busy, scale=scale))
+
+    def leave_out(self) -> None:
+        """The sums still travel, as on all ranks, and change nothing."""
+        self._end_backward(_Step(self._busy, left_out=True))
+
+    def settle(self) -> None:
+        """Wait until all has come that rank 0 sends at the start, and all sums are applied."""
+        exchange = self.contribution.exchange
+        self._wait(lambda: exchange.wait_for(lambda: self._began))
+        self._settle_step()
+        if exchange.behind:
+            self._now = self._next
+            self._wait(exchange.drain)
+
+    def close(self) -> None:
+        """End the exchange and let go of the network."""
+        super().close()
+        self._just_in_time.remove()
+
+    def _end_backward(self, step: _Step) -> None:
+        self._now = self._next if self.contribution.exchange.behind else step
+        self._next = step
+        self.contribution.exchange.release()
+
+    def _wait(self, until: Callable[[], None]) -> None:
+        with self._recorder.waiting():
+            until()
+
+    def _settle_step(self) -> None:
+        """Wait until the sums of the step before are applied."""
+        self._wait(self.contribution.exchange.settle)
+        if self._steps and not self._now.left_out:
+            self.contribution.name_missing(self._now.busy)
+
+    def _receive(self, together: Sequence[Tensor]) -> None:
+        """Take parameters from rank 0, on the exchange's thread, and let those pass who wait for them."""
+        started_s = time.perf_counter()
+        take_all_from_first(together, self._group, self.contribution.exchange.broadcast)
+        gates = [self._gates[id(parameter)] for parameter in together]
+
+        def come() -> None:
+            for gate in gates:
+                gate.waits = 0
+
+        self.contribution.exchange.tell(come)
+        if self._recorder.spans.recording:
+            size_bytes = sum(parameter.numel() * parameter.element_size() for parameter in together)
+            name, step = gates[0].name, self._recorder.step + 1
+            self._recorder.spans.add(step, "broadcast", name, started_s, time.perf_counter(), size_bytes)
+
+    def _here(self) -> None:
+        def begin() -> None:
+            self._began = True
+
+        self.contribution.exchange.tell(begin)
+
+    def _reorder(self) -> None:
+        """Take rank 0's order, from what it saw of the last step."""
+        if self._group.rank == 0:
+            self._group.bulletin.post("order", self._profile.order(self._began_s, time.perf_counter()))
+        order = self._group.bulletin.read("order", 0)
+        self.contribution.compare(self._group.bulletin, "plan-in-order", order)
+        self.contribution.exchange.reorder(order)
+
+    def _wait_for(self, gate: ParameterGate) -> None:
+        started_s = time.perf_counter()
+        with self._recorder.waiting():
+            self.contribution.exchange.pull(gate)
+        ended_s = time.perf_counter()
+        if self._steps == WARM_STEPS + 1:
+            self._profile.waited(gate, started_s, ended_s)
+        if self._recorder.spans.recording:
+            self._recorder.spans.add(self._recorder.step + 1, "wait", gate.name, started_s, ended_s)
+
+    def _hear(self) -> None:
+        self._agreed = self.contribution.read()
+
+    def _apply_chunk(self, chunk: Chunk) -> None:
+        if not self._now.left_out:
+            pairs = zip(chunk.slots, chunk.gradients, strict=True)
+            sums = [gradient if slot.users else None for slot, gradient in pairs]
+            self._update.apply_slice(chunk.index, sums, self._now.scale)
+
+    def _travelled(self, chunk: Chunk, travelled: ParcelTimes) -> None:
+        self._recorder.moved()
+        if self._steps == WARM_STEPS + 1:
+            self._profile.travelled(chunk, travelled)
+        if self._recorder.spans.recording:
+            self._recorder.spans.add(self._step, "ready", chunk.name, self._began_s, travelled.ready_s)
+            self._recorder.spans.add(
+                self._step, "exchange", chunk.name, travelled.sent_s, travelled.received_s, chunk.wire_bytes
+            )
+
+    def _applied(self, chunk: Chunk, started_s: float, ended_s: float) -> None:
+        if self._steps == WARM_STEPS + 1:
+            self._profile.updated(chunk, started_s, ended_s)
+        if self._recorder.spans.recording:
+            self._recorder.spans.add(self._step, "update", chunk.name, started_s, ended_s, chunk.size_bytes)
+
+
+def _parts(chunk: Chunk) -> list[SlicePart]:
+    pairs = zip(chunk.slots, chunk.parts, strict=True)
+    return [SlicePart.of(slot.name, slot.parameter, part.start, part.end) for slot, part in pairs]

@@ -1,0 +1,88 @@
+"""Watches one step, and says in which order parcels had better travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from volary.exchange.overlap.order import StepTimes, most_urgent_first, quickest
+
+if TYPE_CHECKING:
+    from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
+    from volary.exchange.overlap.comm_thread import ParcelTimes
+
+MUCH_LESS = 0.3
+WARM_STEPS = 2  # the first steps take their time for other reasons
+
+
+class Profile:
+    """From the beginning of a backward to that of the next: when parcels were there, how long updates and waits took.
+
+    slots: in the order in which forward uses them. links_per_s: how much of `Chunk.load` links carry in a second, by
+    what was measured before training; None if nothing was. Times are of time.perf_counter.
+    """
+
+    def __init__(self, chunks: Sequence[Chunk], slots: Sequence[ParameterSlot], links_per_s: float | None) -> None:
+        self._chunks, self._links_per_s = chunks, links_per_s
+        self._slots = [slot for slot in slots if slot.chunks]
+        self._travelled: dict[int, ParcelTimes] = {}  # by parcel
+        self._update_s: dict[int, float] = {}
+        self._waits: list[tuple[ParameterGate, float, float]] = []
+
+    def travelled(self, chunk: Chunk, how: ParcelTimes) -> None:
+        """A parcel arrived; its first chunk tells which."""
+        self._travelled[chunk.parcel] = how
+
+    def updated(self, chunk: Chunk, started_s: float, ended_s: float) -> None:
+        """A chunk was applied."""
+        self._update_s[chunk.parcel] = self._update_s.get(chunk.parcel, 0.0) + ended_s - started_s
+
+    def waited(self, gate: ParameterGate, started_s: float, ended_s: float) -> None:
+        """Forward waited."""
+        self._waits.append((gate, started_s, ended_s))
+
+    def order(self, began_s: float, ends_s: float) -> list[int]:
+        """The order of chunks, of each parcel the first. began_s, ends_s: of the backward, and of the next forward."""
+        first = {chunk.parcel: chunk for chunk in reversed(self._chunks)}
+        parcels = sorted(first)
+        seen = [self._travelled[parcel] for parcel in parcels]
+        loads = [first[parcel].load for parcel in parcels]
+        per_s = self._per_s(sum(loads) / max(1e-9, busy_s(seen)))
+        urgency = [min(place for place, slot in enumerate(self._slots) if _holds(slot, parcel)) for parcel in parcels]
+        cycle = StepTimes(
+            ready_s=[max(0.0, one.ready_s - began_s) for one in seen],
+            takes_s=[load / max(1.0, per_s) for load in loads],
+            update_s=[self._update_s.get(parcel, 0.0) for parcel in parcels],
+            urgency=urgency,
+            uses=self._uses(ends_s),
+        )
+        guess = most_urgent_first(cycle.ready_s, cycle.takes_s, urgency)
+        return [first[parcel].index for parcel in quickest(cycle, guess)]
+
+    def _per_s(self, seen_per_s: float) -> float:
+        """What the wire carries: as measured before, unless much less was seen, as it waits for late ranks too."""
+        known = self._links_per_s
+        return known if known is not None and seen_per_s > MUCH_LESS * known else seen_per_s
+
+    def _uses(self, ends_s: float) -> list[tuple[list[int], float]]:
+        """What forward computed between two waits counts for the parameter of the first of them."""
+        then_s: dict[ParameterGate, float] = {}
+        bounds = [*self._waits, (None, ends_s, ends_s)]
+        for (gate, _, ended_s), (_, started_s, _) in pairwise(bounds):
+            if gate is not None:
+                then_s[gate] = then_s.get(gate, 0.0) + max(0.0, started_s - ended_s)
+        return [(sorted({chunk.parcel for chunk in slot.chunks}), then_s.get(slot.gate, 0.0)) for slot in self._slots]
+
+
+def _holds(slot: ParameterSlot, parcel: int) -> bool:
+    return any(chunk.parcel == parcel for chunk in slot.chunks)
+
+
+def busy_s(seen: Iterable[ParcelTimes]) -> float:
+    """Seconds in which anything was on the wire."""
+    busy, until = 0.0, float("-inf")
+    for one in sorted(seen, key=lambda one: one.sent_s):
+        busy += max(0.0, one.received_s - max(one.sent_s, until))
+        until = max(until, one.received_s)
+    return busy

@@ -1,0 +1,94 @@
+"""Puts the four axes together: how replicas stay one model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from volary.consistency._base import Push
+from volary.errors import SettingError
+from volary.train.strategies.adapting import Adapting
+from volary.train.strategies.alone import SingleWorker
+from volary.train.strategies.at_once import AfterBackward
+from volary.train.strategies.choosing import Chooser
+from volary.train.strategies.contribution import ContributionBuffers, GradientBuffers, StrategySettings
+from volary.train.strategies.local_steps import DifferenceBuffers, LocalSteps
+from volary.train.strategies.overlapping import Overlapping
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from volary.comm.groups.group import Group
+    from volary.session.spec import Strategy as Settings
+    from volary.train.recording.recorder import Recorder
+    from volary.train.replica import Voting
+    from volary.train.strategies.carried import StrategyState
+    from volary.train.update.update import Update
+
+
+def build_strategy(
+    settings: Settings,
+    module: nn.Module,
+    recorder: Recorder,
+    group: Group,
+    update: Update | None,
+    *,
+    carried: StrategyState,
+    samples: Callable[[], int] | None = None,
+    on_nonfinite: str = "stop",
+    passes: int = 1,
+    weight: Callable[[], float] = lambda: 1.0,
+) -> Voting:
+    """The replica of a session's strategy for `module` in `group`. A collective call. Raises RanksDiffer, SettingError.
+
+    update: applies agreed gradients; None where a user's own loop does, after `agree`. carried: what a checkpoint
+    brings and takes. samples: how many the run has seen; None where nobody knows. on_nonfinite: what becomes of
+    gradients that no codec can encode. passes: backward passes a step (gradient accumulation). weight: the factor of
+    this rank's gradients, if its loss is not yet its share of the global batch's mean. A world of one worker exchanges
+    nothing.
+    """
+    if group.size == 1:
+        return SingleWorker(recorder, update)
+    warms_up = settings.codec.at(0) != settings.codec
+    private = update is None or update.changes_gradients
+    ground = settings.exchange.ground(group)
+    terms = StrategySettings(settings, module, recorder, ground, carried, on_nonfinite, private, passes, weight)
+    chooser = Chooser(terms, group.bulletin, samples or (lambda: 0))
+    numbers = itertools.count()
+
+    def make() -> Overlapping | AfterBackward | LocalSteps:
+        own = group.within(f"plan {next(numbers)}")
+        if settings.consistency.pushes is Push.DIFFERENCE:
+            return _local(DifferenceBuffers(terms, chooser.ways(), own), terms, own, update)
+        return _of(GradientBuffers(terms, chooser.ways(), own), terms, own, update)
+
+    adapts = settings.codec.chooses or warms_up
+    return Adapting(chooser, make, own_loop=update is None) if adapts else make()
+
+
+def _local(differences: DifferenceBuffers, terms: StrategySettings, group: Group, update: Update | None) -> LocalSteps:
+    when = "while the next steps are computed" if terms.ground.behind else "before the next step"
+    _tell(terms.recorder, group, differences, f"by each worker; their mean is taken {when}")
+    return LocalSteps(differences, terms, terms.module, terms.recorder, update)
+
+
+def _of(
+    contribution: GradientBuffers, terms: StrategySettings, group: Group, update: Update | None
+) -> Overlapping | AfterBackward:
+    """What waits no longer than it must."""
+    recorder, module = terms.recorder, terms.module
+    whole = "the loop is your own" if update is None else contribution.why_at_once or update.why_whole
+    if whole and contribution.exchange.behind:
+        raise SettingError(f"exchange.behind applies chunks as they come, but {whole}; accepted: behind=false")
+    _tell(recorder, group, contribution, f"together, since {whole}" if whole else "chunk by chunk, as sums arrive")
+    if whole or update is None:
+        return AfterBackward(contribution, module, recorder, update)
+    return Overlapping(contribution, module, recorder, group, update)
+
+
+def _tell(recorder: Recorder, group: Group, contribution: ContributionBuffers, update: str) -> None:
+    """Write down how contributions travel, and when parameters are updated."""
+    if group.rank == 0:
+        recorder.note(route=contribution.exchange.route, update=update)
+        recorder.event("exchange", route=contribution.exchange.route, update=update)

@@ -1,0 +1,1 @@
+"""How parameters change, given the sum of their gradients."""

@@ -1,0 +1,70 @@
+"""Mixed precision: which operations run in fewer bits, and the loss scale that fp16 needs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from volary.errors import SettingError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+
+def check_precision(kind: str, device: torch.device) -> None:
+    """Raise SettingError if `device` does not compute in train.precision `kind`; what `volary doctor` says of it."""
+    if kind == "fp16" and device.type != "cuda":
+        raise SettingError("train.precision is 'fp16', and fp16 needs a CUDA device; accepted: fp32 or bf16")
+    if kind == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise SettingError("train.precision is 'bf16', and this device has no bf16; accepted: fp32 or fp16")
+
+
+class Precision:
+    """`fp32` as computed; `bf16` and `fp16` under autocast, fp16 with a loss scale (Micikevicius et al. 2018)."""
+
+    def __init__(self, kind: Literal["fp32", "bf16", "fp16"], device: torch.device) -> None:
+        self._dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[kind]
+        self._device = device.type
+        self._scaler = torch.amp.GradScaler(self._device) if kind == "fp16" else None
+
+    @property
+    def scales(self) -> bool:
+        """Whether gradients come scaled."""
+        return self._scaler is not None
+
+    def casting(self) -> AbstractContextManager[Any]:
+        """The context that forward runs in."""
+        if self._dtype is None:
+            return nullcontext()
+        return torch.autocast(self._device, dtype=self._dtype)
+
+    def backward(self, loss: Tensor, weight: float) -> None:
+        """Add the gradients of `loss * weight`, scaled where the precision needs it, to the parameters'."""
+        start = loss if self._scaler is None else self._scaler.scale(loss)
+        # not handed in as the first gradient: for that torch imports sympy, which takes a worker 0.8 s
+        (start * weight).backward()  # type: ignore[no-untyped-call]
+
+    def unscale(self, optimizer: Optimizer) -> None:
+        """Bring gradients back to their true size, before they are clipped."""
+        if self._scaler is not None:
+            self._scaler.unscale_(optimizer)
+
+    def step(self, optimizer: Optimizer) -> None:
+        """Update, unless fp16 overflowed: then this update is skipped and the scale shrinks."""
+        if self._scaler is None:
+            optimizer.step()
+        else:
+            self._scaler.step(optimizer)
+            self._scaler.update()
+
+    def state(self) -> dict[str, Any]:
+        """The loss scale, for a checkpoint."""
+        return {} if self._scaler is None else self._scaler.state_dict()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on with the loss scale of a checkpoint."""
+        if self._scaler is not None and state:
+            self._scaler.load_state_dict(state)

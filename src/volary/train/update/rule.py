@@ -1,0 +1,149 @@
+"""The update rule, by slices: how parameters change, given the sum of their gradients, on workers and on servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from volary.exchange.gradients.plan import in_memory_order, laid_out_as
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from volary.train.state.optimizer_state import OptimizerState
+
+COUNTER = "step"  # torch's optimisers count a parameter's updates under this name; all else that is a tensor is values
+
+
+@dataclass(frozen=True)
+class SlicePart:
+    """Values `start` to `end`, in the order in memory, of the parameter `name`.
+
+    values: (end - start,), or in the parameter's shape if they are all of it; they share the parameter's memory.
+    """
+
+    name: str
+    start: int
+    end: int
+    values: Tensor
+
+    @classmethod
+    def of(cls, name: str, parameter: Tensor, start: int, end: int) -> SlicePart:
+        """Some values of a dense parameter."""
+        # views share their parameter's version: whoever still needs the old values in a backward is told by autograd
+        return cls(name, start, end, in_memory_order(parameter.detach())[start:end])
+
+
+@dataclass(frozen=True)
+class PartState:
+    """What an optimiser remembers of values `start` to `end`, in the order in memory, of the parameter `name`.
+
+    each: entries with something of each value, (end - start,). whole: all others, which are the same for any part.
+    """
+
+    name: str
+    start: int
+    end: int
+    each: Mapping[str, Tensor]
+    whole: Mapping[str, Any]
+
+
+class SliceOptimizer:
+    """The optimiser of one slice: parts of some parameters, or all parameters of a network, each whole.
+
+    build: an optimiser of given tensors. elementwise: its rule updates each value by its own gradient and state alone;
+    only then a part may be less than its parameter. clip_value: bound of each gradient value.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[SlicePart],
+        build: Callable[[list[Tensor]], Optimizer],
+        elementwise: bool,
+        clip_value: float | None,
+    ) -> None:
+        self.parts, self._elementwise, self._clip_value = parts, elementwise, clip_value
+        self._values = [part.values for part in parts]
+        self.optimizer = build(self._values)
+        self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]  # before any schedule
+
+    def move(self, values: Sequence[Tensor]) -> None:
+        """From now on these tensors are updated, of the shapes of those before."""
+        for tensor, moved in zip(self._values, values, strict=True):
+            tensor.data = moved
+
+    def take(self, gradients: Sequence[Tensor | None], scale: float = 1.0, *, in_place: bool = False) -> None:
+        """The sums that the next step is made of, in the shapes of the values; None: nobody used that part, it stays.
+
+        scale: factor of the sums. in_place: they may be written to.
+        """
+        bound = self._clip_value
+        for values, gradient in zip(self._values, gradients, strict=True):
+            if gradient is not None and scale != 1.0:
+                gradient = gradient.mul_(scale) if in_place else gradient * scale
+            if gradient is not None and bound is not None:
+                gradient = gradient.clamp_(-bound, bound) if in_place else gradient.clamp(-bound, bound)
+            values.grad = gradient
+
+    def step(self, factor: float, by: Callable[[Optimizer], object] | None = None) -> None:
+        """Update by the gradients that were taken, and let go of them.
+
+        factor: of the learning rate. by: lets the optimiser take its step, or not; None: it does.
+        """
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        if by is None:
+            self.optimizer.step()
+        else:
+            by(self.optimizer)
+        self.clear()
+
+    def clear(self) -> None:
+        """Let go of gradients."""
+        for values in self._values:
+            values.grad = None
+
+    def state(self) -> list[PartState]:
+        """Copies of what the optimiser remembers, by part."""
+        return [self._state_of(part) for part in self.parts]
+
+    def restore(self, state: OptimizerState) -> None:
+        """Go on from what was remembered of these parts, however they were cut then."""
+        own = [tensor for group in self.optimizer.param_groups for tensor in group["params"]]
+        numbers = {id(tensor): number for number, tensor in enumerate(own)}
+        entries = {
+            numbers[id(part.values)]: _laid_out(state.of(part.name, part.start, part.end), part.values)
+            for part in self.parts
+        }
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": {n: one for n, one in entries.items() if one}, "param_groups": groups})
+
+    def _state_of(self, part: SlicePart) -> PartState:
+        each, whole = dict[str, torch.Tensor](), dict[str, Any]()
+        for key, entry in self.optimizer.state.get(part.values, {}).items():
+            if not isinstance(entry, torch.Tensor):
+                whole[key] = entry
+            elif self._elementwise and key != COUNTER and entry.shape == part.values.shape:
+                alike = torch.empty_like(part.values, dtype=entry.dtype, requires_grad=False)
+                each[key] = in_memory_order(alike.copy_(entry))
+            else:
+                whole[key] = entry.clone()
+        return PartState(part.name, part.start, part.end, each, whole)
+
+
+def _laid_out(state: PartState, values: Tensor) -> dict[str, Any]:
+    """A part's entries in the shape of its values and in their order in memory; what other parts have too in copies.
+
+    torch's fused rules read values and their state as flat runs, each in its own order.
+    """
+    entries: dict[str, Any] = {key: laid_out_as(values, entry) for key, entry in state.each.items()}
+    for key, entry in state.whole.items():
+        if isinstance(entry, torch.Tensor) and entry.shape == values.shape and entry.stride() != values.stride():
+            entries[key] = torch.empty_like(values, dtype=entry.dtype, requires_grad=False).copy_(entry)
+        else:
+            entries[key] = entry.clone() if isinstance(entry, torch.Tensor) else entry
+    return entries

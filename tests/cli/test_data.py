@@ -1,0 +1,69 @@
+"""`volary data`: what a session reads from storage, packed, checked and summed up."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+SESSION = "network: lenet\ndata: {source: {name: images, folder: photos, channels: 1}}\n"
+
+
+@pytest.fixture
+def session() -> Path:
+    for split, count in (("train", 8), ("test", 4)):
+        for number in range(count):
+            path = Path("photos") / split / "ab"[number % 2] / f"{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            buffer = io.BytesIO()
+            Image.fromarray(np.full((28, 28), 20 * number, np.uint8)).save(buffer, "JPEG")
+            path.write_bytes(buffer.getvalue())
+    Path("s.yaml").write_text(SESSION)
+    return Path("s.yaml")
+
+
+def test_a_pack_trains_as_its_files_do(volary, session):
+    said = volary("data", "pack", session, "packed")
+    assert (said.status, said.err) == (0, "")
+    assert said.out.splitlines()[0].startswith("packed/train: 8 samples, ")
+    assert volary("data", "check", session, "data.source={name: packed, folder: packed, channels: 1}").status == 0
+    said = volary("check", session, "data.source={name: packed, folder: packed, channels: 1}")
+    assert "# samples: 8" in said.err
+    said = volary("data", "pack", session, "packed")
+    assert (said.status, said.err) == (2, "packed/train: is packed already; accepted: another folder, or none\n")
+
+
+def test_damaged_samples_are_named_and_listed(volary, session):
+    for number in (1, 6):
+        path = Path("photos") / "train" / "ab"[number % 2] / f"{number}.jpg"
+        path.write_bytes(path.read_bytes()[:-2])
+    said = volary("data", "check", session, "--list", "damaged.txt")
+    assert said.status == 2
+    lines = said.out.splitlines()
+    assert lines[:2] == ["train: 8 samples, 2 damaged", "test: 4 samples, 0 damaged"]
+    here = Path.cwd() / "photos" / "train"
+    assert lines[2:] == [f"{here}/a/6.jpg: Premature end of JPEG file", f"{here}/b/1.jpg: Premature end of JPEG file"]
+    assert Path("damaged.txt").read_text() == f"{here}/a/6.jpg\n{here}/b/1.jpg\n"
+    assert volary("data", "check", session, "--list", "damaged.txt").err.startswith("damaged.txt exists already;")
+
+
+def test_stats_are_what_the_settings_take(volary, session):
+    found = json.loads(volary("data", "stats", session, "--json").out)
+    assert found["train"]["classes"] == {"0": 4, "1": 4}
+    assert found["train"]["mean"] == [pytest.approx(70 / 255, abs=0.005)]
+    assert found["test"]["shapes"]["largest"] == [28, 28]
+    assert "mean" in volary("data", "stats", session).out
+
+
+def test_data_in_memory_is_refused(volary, session):
+    said = volary("data", "pack", session, "packed", "data.source=digits")
+    expected = "s.yaml: data.source is kept in memory; accepted: a source of files, shards or records\n"
+    assert (said.status, said.err) == (2, expected)
+
+
+def test_a_foreign_mistake_shows_its_traceback_with_debug(volary, session):
+    assert "Traceback" in volary("data", "pack", session, "packed", "data.source=digits", "--debug").err

@@ -1,0 +1,109 @@
+"""Sweeps: several runs at once, one of which fails; stopped and resumed; refused before anything starts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
+from volary.session import Session
+
+SESSION = (
+    "network: lenet\n"
+    "data: {source: digits, batch_size: 16}\n"
+    "train: {steps: 6}\n"
+    "evaluate: {every: 6 steps}\n"
+    "checkpoint: {every: never}\n"
+)
+
+
+def runs(folder: str) -> dict[str, str]:
+    found = {}
+    for run in RunDirectory.all_in(Path(folder)):
+        with RunReader(run) as reader:
+            found[run.name] = reader.state()
+    return found
+
+
+def test_a_sweep_runs_two_at_once_outlives_a_failed_one_and_ends_with_the_best(volary):
+    Path("session.yaml").write_text(SESSION)
+    said = volary("sweep", "session.yaml", "optimizer.lr=0.01,1e30", "--at-once", 2, "--name", "rates")
+    assert said.status == 1
+    assert runs("runs/rates") == {"lr-0.01": "finished", "lr-1e-30": "failed"}
+    header, first, second, best = said.out.splitlines()
+    assert header.split() == ["optimizer.lr", "state", "best", "accuracy", "time"]
+    assert (first.split()[:2], second.split()[1]) == (["0.01", "finished"], "failed")
+    assert best == "best: optimizer.lr=0.01, in runs/rates/lr-0.01"
+    assert "2 runs in runs/rates, 2 at a time\n" in said.err
+    assert "lr-1e-30: the loss of rank 0 is" in said.err
+    assert "1 of 2 runs did not finish" in said.err
+    assert Session.read("runs/rates/lr-0.01/session.yaml").optimizer.lr == 0.01
+
+    again = volary("sweep", "rates", "--json")
+    assert again.status == 1
+    assert "started" not in again.err, "what has finished, and what has failed, stays as it is"
+    (top, _) = json.loads(again.out)["combinations"]
+    assert (top["settings"], top["states"]) == ({"optimizer.lr": "0.01"}, {"lr-0.01": "finished"})
+
+
+@pytest.mark.slow  # four lives
+def test_a_sweep_that_is_stopped_saves_what_is_under_way_and_is_resumed(volary):
+    Path("session.yaml").write_text(SESSION.replace("steps: 6", "steps: 100"))
+    command = [sys.executable, "-m", "volary", "sweep", "session.yaml", "optimizer.lr=0.01,0.02", "--name", "rates"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
+        try:
+            until = time.monotonic() + 120
+            while not _steps("runs/rates/lr-0.01"):
+                assert time.monotonic() < until
+                assert sweep.poll() is None
+                time.sleep(0.05)
+            sweep.send_signal(signal.SIGINT)
+            out, err = sweep.communicate(timeout=120)
+        finally:
+            sweep.kill()
+    assert sweep.returncode == 130
+    assert "resume: volary sweep runs/rates" in err
+    assert "not begun" in out
+    assert runs("runs/rates") == {"lr-0.01": "stopped"}
+    said = volary("sweep", "runs/rates")
+    assert said.status == 0, said.err
+    assert "1/2 lr-0.01 resumed" in said.err
+    assert runs("runs/rates") == {"lr-0.01": "finished", "lr-0.02": "finished"}
+
+
+def _steps(path: str) -> int:
+    if not Path(path).exists():
+        return 0
+    with RunReader(RunDirectory(path)) as reader:
+        return reader.last_step()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["optimizer.lr=0.1"], "a sweep varies something"),
+        (["optimizer.lr=0.1,fast"], "with optimizer.lr=fast:\ncommand line: optimizer.lr: is 'fast'"),
+        (["optimizer.rl=0.1,0.2"], "optimizer.rl: unknown; Known: lr, momentum"),
+        (["optimizer.lr=0.1,0.2", "--at-once", "0"], "--at-once is '0'; accepted: auto, or a whole number"),
+        (["optimizer.lr=0.1,0.2", "--name", "a/b"], "--name is 'a/b'; accepted: letters"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused_and_leaves_nothing(volary, words, sentence):
+    Path("session.yaml").write_text(SESSION)
+    said = volary("sweep", "session.yaml", *words)
+    assert said.status == 2
+    assert sentence in said.err
+    assert not list(Path("runs").glob("*/*"))
+
+
+def test_a_sweep_is_resumed_as_it_is(volary):
+    Path("runs/x").mkdir(parents=True)
+    Path("runs/x/sweep.json").write_text("{}")
+    assert "is resumed as it is" in volary("sweep", "x", "optimizer.lr=1,2").err

@@ -1,0 +1,85 @@
+"""docs/extending.md: its files, put into a copy of Volary by a stranger, are found, checked, trained with and run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import volary
+from docs._pages import CHECKOUT, blocks
+
+PAGE = CHECKOUT / "docs" / "extending.md"
+FILE = re.compile(r"# ([\w/]+\.py)\n")
+SESSION = """
+network: softmax
+data: {source: digits, batch_size: 32}
+train: {epochs: 3}
+"""
+
+
+class Copy:
+    """Volary in another folder, where the page's files can be put."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.work = folder, folder / "work"
+        self.work.mkdir()
+        home = Path(volary.__file__).parent
+        shutil.copytree(home, folder / "src" / "volary", ignore=shutil.ignore_patterns("__pycache__"))
+        for block in blocks(PAGE):
+            if block.language == "python":
+                self.add(block.text)
+        (self.work / "session.yaml").write_text(SESSION)
+
+    def add(self, text: str) -> Path:
+        """A file of the page; its first line says where it goes."""
+        named = FILE.match(text)
+        assert named, text
+        path = self.folder / "src" / "volary" / named[1]
+        assert not path.exists()
+        path.write_text(text)
+        return path
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"PYTHONPATH": str(self.folder / "src")}
+        return subprocess.run(
+            [sys.executable, "-m", "volary", *arguments],
+            cwd=self.work, env=environment, capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    return Copy(tmp_path_factory.mktemp("copy"))
+
+
+def shown() -> list[str]:
+    """The page's command, as a shell would read it."""
+    import shlex
+
+    (block,) = (block for block in blocks(PAGE) if block.language == "sh")
+    return shlex.split(block.text)[1:]
+
+
+def test_all_six_files_train_together_and_the_verb_says_where(copy):
+    said = copy(*shown(), "run.name=mine")
+    assert said.returncode == 0, said.stderr
+    found = copy("show", "mine")
+    assert "star" in found.stdout
+    lies = copy("where", "mine")
+    assert lies.stdout.strip() == str((copy.work / "runs" / "mine").resolve()), lies.stderr
+
+
+def test_one_that_lacks_something_is_refused_by_check(copy):
+    path = copy.add("# codec/idle.py\n'''Nothing.'''\n")
+    try:
+        said = copy("check", "session.yaml", "strategy.codec=idle")
+        assert said.returncode == 2
+        assert "volary.codec.idle has no CODEC, which names the plug-in of that file" in said.stderr
+    finally:
+        path.unlink()

@@ -1,0 +1,55 @@
+"""The engines that the contract is tested with, and what each needs to be had here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from volary.engine import ROOM
+from volary.engine._base import Engine
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def mpirun(name: str) -> str:
+    """The launcher of PyPI's package of this name, as `make engines` installs it."""
+    return str(CHECKOUT / ".engines" / name / "bin" / "mpirun")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One way to start a run. settings: overrides. launcher: what stands between driver and workers, by its name.
+
+    guarded: the launcher's own ports are open beyond loopback, and ask who comes. ends_together: it ends all processes
+    when one fails.
+    """
+
+    name: str
+    settings: tuple[str, ...]
+    launcher: str
+    guarded: bool = False
+    ends_together: bool = False
+
+    @property
+    def engine(self) -> Engine:
+        """With these settings."""
+        values = dict(one.removeprefix("engine.").split("=", 1) for one in self.settings[1:])
+        found: Engine = ROOM.load(self.settings[0].removeprefix("engine="))(**values)
+        return found
+
+    def why_not(self) -> str | None:
+        """Why it cannot be had here; None if it can."""
+        return self.engine.check(2)
+
+
+TRIED = [
+    Tried("torchrun", ("engine=torchrun",), "torchrun", ends_together=True),
+    *(Tried(name, ("engine=mpi", f"engine.mpirun={mpirun(name)}"), "mpirun") for name in ("openmpi", "mpich")),
+    Tried("slurm", ("engine=slurm",), "srun", guarded=True),
+]
+
+
+def every() -> list[Tried]:
+    """All engines there are: as above, or with their defaults."""
+    known = {one.settings[0] for one in TRIED}
+    return [*(Tried(name, (f"engine={name}",), "") for name in ROOM.names() if f"engine={name}" not in known), *TRIED]

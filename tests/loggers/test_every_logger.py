@@ -1,0 +1,266 @@
+"""A run, copied to each logger: afterwards, and while it trains."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from monitor._made_runs import evaluated, finished, journal, new_run, row, rows, started, whole_run
+from volary.errors import BadInput, SettingError
+from volary.loggers import ROOM
+from volary.loggers._copy import copy_run
+from volary.loggers._read import read
+from volary.run.directory import RunDirectory
+from volary.session.reading.problems import SessionError
+
+STEPS = 46
+
+
+def wait_until(condition: Callable[[], bool], at_most_s: float = 60) -> None:
+    until = time.monotonic() + at_most_s
+    while not condition():
+        assert time.monotonic() < until, "waited too long"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def table(file: Path) -> list[dict[str, str]]:
+    if not file.exists():
+        return []
+    with file.open(newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+@pytest.fixture
+def diverged() -> RunDirectory:
+    """A run whose last loss is not a number."""
+    directory = new_run("diverged")
+    with journal(directory) as run:
+        started(run, 2)
+        run.steps([*rows(1, 1), *(row(2, rank, 0.0, 0.0, loss=math.nan) for rank in (0, 1))])
+        finished(run, 2, "failed")
+    return directory
+
+
+def test_csv_has_every_step_of_every_worker_and_every_value(diverged):
+    whole = whole_run()
+    copy_run(whole, read(["csv"]))
+    steps, metrics = table(whole.path / "csv" / "steps.csv"), table(whole.path / "csv" / "metrics.csv")
+    assert [(int(one["step"]), int(one["rank"])) for one in steps] == [
+        (s, r) for s in range(1, STEPS + 1) for r in (0, 1)
+    ]
+    assert float(steps[3]["loss"]) == 1.0
+    assert [(one["step"], one["name"], one["value"]) for one in metrics if one["name"] == "accuracy"] == [
+        ("23", "accuracy", "0.9132"),
+        ("46", "accuracy", "0.9733"),
+    ]
+    copy_run(diverged, read(["{name: csv, folder: here}"]))
+    assert [one["loss"] for one in table(Path("here/steps.csv"))] == ["2.0", "2.0", "nan", "nan"]
+
+
+def test_a_copy_is_of_the_whole_run_and_replaces_an_older_one():
+    directory = whole_run()
+    for _ in range(2):
+        copy_run(directory, read(["csv"]))
+    assert len(table(directory.path / "csv" / "steps.csv")) == 2 * STEPS
+
+
+def test_parquet_reads_back_with_types_and_leaves_nothing_half_done(diverged):
+    pq = pytest.importorskip("pyarrow.parquet")
+    directory = whole_run()
+    copy_run(directory, read(["parquet"]))
+    steps = pq.read_table(directory.path / "parquet" / "steps.parquet")
+    assert steps.num_rows == 2 * STEPS
+    assert (str(steps.schema.field("step").type), str(steps.schema.field("loss").type)) == ("int64", "double")
+    assert steps.column("loss")[2].as_py() == 1.0
+    metrics = pq.read_table(directory.path / "parquet" / "metrics.parquet").to_pylist()
+    assert {"step": 46, "name": "accuracy", "value": 0.9733} in [
+        {name: one[name] for name in ("step", "name", "value")} for one in metrics
+    ]
+    assert sorted(file.name for file in (directory.path / "parquet").iterdir()) == ["metrics.parquet", "steps.parquet"]
+
+
+def test_tensorboard_reads_the_events(diverged):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    directory = whole_run()
+    for _ in range(2):  # the second copy replaces the first: otherwise each step were there twice
+        copy_run(directory, read(["tensorboard"]))
+    found = EventAccumulator(str(directory.path / "tensorboard"))
+    found.Reload()
+    losses = found.Scalars("training/loss")
+    assert [(one.step, round(one.value, 4)) for one in losses[:3]] == [(1, 2.0), (2, 1.0), (3, 0.6667)]
+    assert len(losses) == STEPS
+    assert losses[0].wall_time == pytest.approx(1000.1)
+    assert [(one.step, round(one.value, 4)) for one in found.Scalars("validation/accuracy")] == [
+        (23, 0.9132),
+        (46, 0.9733),
+    ]
+    assert found.Scalars("training/samples_per_s")[0].value == pytest.approx(640)
+
+
+def test_a_live_run_is_copied_step_by_step_and_only_steps_that_all_workers_have_done():
+    directory = new_run("live")
+    with journal(directory) as run:
+        started(run, 6)
+        lock = directory.lock()
+        lock.__enter__()
+        copying = threading.Thread(target=copy_run, args=(directory, read(["csv"])), kwargs={"follow": True})
+        copying.start()
+        try:
+            file = directory.path / "csv" / "steps.csv"
+            run.steps([*rows(1, 4), row(5, 0, 0.0, 0.0)])
+            evaluated(run, 4, 0.5)
+            wait_until(lambda: len(table(file)) == 8)
+            wait_until(lambda: len(table(directory.path / "csv" / "metrics.csv")) == 2)
+            run.steps([row(5, 1, 0.0, 0.0)])
+            wait_until(lambda: len(table(file)) == 10)
+            run.steps([row(6, 0, 0.0, 0.0)])
+        finally:
+            lock.__exit__(None, None, None)
+            copying.join(60)
+    assert [(one["step"], one["rank"]) for one in table(file)][-3:] == [("5", "0"), ("5", "1"), ("6", "0")]
+    assert len(table(directory.path / "csv" / "metrics.csv")) == 2, "each value once"
+
+
+def test_prometheus_serves_the_newest_figures_on_loopback_while_the_run_trains():
+    pytest.importorskip("prometheus_client")
+    directory, port = new_run("live"), free_port()
+
+    def scraped() -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return ""
+
+    loggers = read([f"{{name: prometheus, port: {port}}}"])
+    with journal(directory) as run:
+        started(run, 6)
+        run.steps(rows(1, 4))
+        evaluated(run, 4, 0.5)
+        with directory.lock():
+            copying = threading.Thread(target=copy_run, args=(directory, loggers), kwargs={"follow": True})
+            copying.start()
+            wait_until(lambda: 'volary_step{run="live"} 4.0' in scraped())
+            text = scraped()
+            with pytest.raises(BadInput, match=f"port {port} cannot be listened on"):
+                copy_run(directory, loggers, follow=True)
+        copying.join(60)
+    assert 'volary_training_loss{run="live"} 0.5' in text
+    assert 'volary_samples_total{run="live"} 256.0' in text
+    assert 'volary_step_seconds{phase="forward",rank="1",run="live"} 0.03' in text
+    wait_until(lambda: 'volary_metric{name="accuracy",run="live"} 0.5' in text)
+    assert scraped() == "", "it listens no longer than the run"
+    with pytest.raises(BadInput, match="prometheus serves a run while it trains, with --follow"):
+        copy_run(directory, loggers)
+
+
+@pytest.mark.slow  # its import alone takes seconds
+def test_wandb_keeps_an_offline_copy_and_needs_no_network():
+    pytest.importorskip("wandb")
+    directory = whole_run()
+    code = (
+        "from volary.loggers._copy import copy_run; from volary.loggers._read import read\n"
+        "from volary.run.directory import RunDirectory\n"
+        f"copy_run(RunDirectory({str(directory.path)!r}), read(['wandb']))\n"
+    )
+    # a process of its own: wandb leaves threads and a service behind until it ends
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    (file,) = (directory.path / "wandb" / "wandb").glob("offline-run-*/*.wandb")
+    content = file.read_bytes()
+    for part in (b"training/loss", b"validation/accuracy", b"optimizer.lr", b"lenet-digits-1"):
+        assert part in content
+
+
+@pytest.mark.slow  # starts a server that takes seconds
+def test_mlflow_takes_the_run_at_a_local_server():
+    pytest.importorskip("mlflow")
+    if find_spec("flask") is None:
+        pytest.skip("mlflow-skinny has no server")
+    import mlflow
+
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    environment = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_BACKEND_STORE_URI": "sqlite:///m.db"}
+    environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # it would leave a folder in shared memory
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as server:
+        try:
+
+            def is_up() -> bool:
+                assert server.poll() is None
+                try:
+                    return urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).status == 200
+                except OSError:
+                    return False
+
+            wait_until(is_up, 150)
+            directory = whole_run()
+            for _ in range(2):
+                copy_run(directory, read([f"{{name: mlflow, uri: 'http://127.0.0.1:{port}'}}"]))
+            client = mlflow.MlflowClient(f"http://127.0.0.1:{port}")
+            experiment = client.get_experiment_by_name("volary")
+            (run,) = client.search_runs([experiment.experiment_id])
+            history = client.get_metric_history(run.info.run_id, "training/loss")
+        finally:
+            server.terminate()
+            server.communicate(timeout=60)
+    assert run.info.status == "FINISHED"
+    assert run.info.run_name == "lenet-digits-1"
+    assert run.data.params["optimizer.lr"] == "0.05"
+    assert run.data.metrics["validation/accuracy"] == 0.9733
+    assert [(one.step, one.value) for one in history][:2] == [(1, 2.0), (2, 1.0)]
+    assert len(history) == STEPS
+
+
+@pytest.mark.parametrize("name", ROOM.names())
+def test_a_logger_whose_package_is_missing_says_how_to_get_it(name, monkeypatch):
+    monkeypatch.setattr("volary.loggers._read.find_spec", lambda _: None)
+    word = f"{{name: {name}, uri: x}}" if name == "mlflow" else name
+    if ROOM.load(name).package is None:
+        assert read([word])
+        return
+    with pytest.raises(BadInput, match=rf"is not installed; accepted: pip install 'volary\[{name}\]' first"):
+        read([word])
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("tensorbord", "unknown name 'tensorbord'; did you mean 'tensorboard'"),
+        ("{name: csv, foldr: x}", "unknown; did you mean 'folder'"),
+        ("mlflow", "uri: is missing"),
+        ("{name: prometheus, port: 0}", "port: is 0; accepted: 1 to 65535"),
+        ("{", "not valid YAML"),
+    ],
+)
+def test_what_is_no_logger_is_refused(word, sentence):
+    with pytest.raises((SessionError, SettingError), match=sentence):
+        read([word])
+
+
+def test_the_verb_copies_and_says_where_it_is(volary):
+    whole_run("a")
+    said = volary("log", "a", "--to", "csv", "--to", "{name: csv, folder: here}")
+    assert said.status == 0
+    assert said.out.splitlines() == [str(Path.cwd() / "runs" / "a" / "csv"), str(Path.cwd() / "here")]
+    assert volary("train", "none.yaml", "--log", "nothing").status == 2
+    assert len(table(Path("here/steps.csv"))) == 2 * STEPS

@@ -1,0 +1,75 @@
+"""Runs as a driver writes them, with numbers that tests know."""
+
+from __future__ import annotations
+
+from monitor._made_runs import evaluated, finished, journal, new_run, rows, started, whole_run
+from volary.run.database.spans import Span
+from volary.run.database.tallies import Tally
+from volary.run.directory import RunDirectory
+from volary.run.verdict import Verdict
+
+WAYS = [
+    ["0.weight", "exact", 10368, 0.00089, "nothing else takes it"],
+    ["10.weight", "factors", 1572864, 0.158, "quicker than as it is"],
+]
+SLOW = "rank 1 is the slowest: others wait 41% of each step for it; its data takes 52 ms where the others take 3 ms"
+
+
+def made_runs() -> None:
+    """In `runs/` here: one that ended well, one with a slow worker, one that failed, and one in a sweep."""
+    whole_run("lenet-digits-1")
+    slow_run()
+    failed_run()
+    moved = whole_run("lr-0.1", steps=20)
+    (moved.path.parent / "sweep").mkdir()
+    moved.path.rename(moved.path.parent / "sweep" / "lr-0.1")
+
+
+def slow_run() -> RunDirectory:
+    directory = new_run("slow-1")
+    with journal(directory) as run:
+        started(run, steps=200)
+        run.steps(rows(1, 100, slow_s=0.1))
+        evaluated(run, 50, 0.7, loss=0.9)
+        evaluated(run, 100, 0.8, loss=0.6)
+        run.event("ways", 0, 3, bytes_per_s=12 * 2**20, table=WAYS)
+        run.event("slow", 1, 40, reason=SLOW, cause="data", share=0.41)
+        run.tally([Tally("staleness", 0, 0, 0, 30), Tally("staleness", 1, 0, 2, 10), Tally("late", 0, 0, 0, 3)])
+        run.spans(spans(90))
+        run.note(hosts='{"0": "ant", "1": "bee"}')
+        finished(run, 100, "stopped")
+    return directory
+
+
+def spans(step: int) -> list[Span]:
+    def of(rank: int, kind: str, name: str, start_ms: float, end_ms: float, size: int = 0) -> Span:
+        return Span(rank, step, kind, name, 1000 + start_ms / 1000, 1000 + end_ms / 1000, size)
+
+    return [
+        span
+        for rank in (0, 1)
+        for span in (
+            of(rank, "phase", "forward", 0, 30),
+            of(rank, "phase", "backward", 30, 75),
+            of(rank, "ready", "10.weight", 30, 40),
+            of(rank, "exchange", "10.weight", 41, 60, 1572864),
+            of(rank, "update", "10.weight", 62, 64),
+        )
+    ]
+
+
+def failed_run() -> RunDirectory:
+    directory = new_run("failed-1")
+    reason = "my_net.py:15 in forward: RuntimeError: mat1 and mat2 shapes cannot be multiplied"
+    with journal(directory) as run:
+        run.start_life(0)
+        started(run)
+        run.steps(rows(1, 5))
+        finished(run, 5, "failed", f"{reason}\n  rank 1 (host bee) at step 5, in forward")
+    for rank in (0, 1):
+        directory.log(rank).write_text(
+            "loading the data\n"
+            + (f"Traceback (most recent call last):\n  my_net.py:15\nRuntimeError: {reason}\n" * rank)
+        )
+    Verdict(rank=1, outcome="failed", step=5, phase="forward", reason=reason, host="bee").write(directory.verdicts)
+    return directory

@@ -1,0 +1,280 @@
+"""The page in a real Chromium: every panel shows the numbers of its run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from page._made import SLOW
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+
+def card(page: Page, name: str) -> Locator:
+    """A panel, filled: those out of view are empty."""
+    found = page.locator(f"[data-card={name}]")
+    found.scroll_into_view_if_needed()
+    return found
+
+
+def told(panel: Locator) -> str:
+    """What a chart says of itself to who cannot see it; it waits until there is something."""
+    plot = panel.get_by_role("img").first
+    plot.wait_for()
+    return plot.get_attribute("aria-label") or ""
+
+
+def opened(page: Page, link: str, where: str) -> Page:
+    page.goto(link + where)
+    page.get_by_role("heading", level=1).wait_for()
+    return page
+
+
+def test_the_link_opens_the_table_of_runs_and_the_token_leaves_the_address(page, server):
+    opened(page, server.link, "")
+    page.get_by_role("link", name="lenet-digits-1").wait_for()
+    assert "token" not in page.url
+    text = page.get_by_role("row").filter(has_text="lenet-digits-1").inner_text()
+    for part in ("finished", "bsp x allreduce x none x data", "lenet on digits", "46 / 46", "accuracy 0.9733", "640"):
+        assert part in text
+    page.reload()
+    page.get_by_role("link", name="sweep/lr-0.1").wait_for()  # the cookie is enough
+
+
+def test_the_table_is_filtered_and_sorted_with_the_keyboard(page, server):
+    opened(page, server.link, "")
+    rows = page.locator("tbody tr")
+    rows.nth(3).wait_for()
+    page.get_by_role("searchbox").press_sequentially("failed")
+    page.get_by_text("1 of 4 runs").wait_for()
+    assert rows.count() == 1
+    page.get_by_role("searchbox").fill("digits-1")
+    assert page.get_by_role("link", name="Compare").count() == 0
+    page.get_by_role("searchbox").fill("finished")
+    together = page.get_by_role("link", name="Compare 2 runs")
+    assert together.get_attribute("href") in (
+        "#/compare/lenet-digits-1,sweep%2Flr-0.1",
+        "#/compare/sweep%2Flr-0.1,lenet-digits-1",
+    )
+    together.click()
+    page.get_by_role("heading", level=1, name="2 runs").wait_for()
+    page.locator("[data-card=loss]").get_by_role("img", name="sweep/lr-0.1: newest 0.1 at step 20").wait_for()
+    page.go_back()
+    page.get_by_role("searchbox").fill("")
+    page.get_by_role("button", name="best", exact=True).press("Enter")
+    heads = page.get_by_role("columnheader").filter(has_text="best")
+    assert heads.get_attribute("aria-sort") == "descending"
+    best = rows.locator("[data-column=best]").all_inner_texts()
+    assert best[-1] == "\N{EN DASH}"  # what has no value is last, whichever way
+    assert best[:-1] == sorted(best[:-1], reverse=True)
+    page.get_by_role("button", name="best", exact=True).press("Enter")
+    assert rows.locator("[data-column=best]").all_inner_texts()[0] == "accuracy 0.8"
+
+
+def test_one_runs_first_view_says_how_it_goes_and_what_is_wrong(page, server):
+    opened(page, server.link, "#/run/slow-1")
+    page.get_by_role("heading", level=1, name="slow-1 stopped").wait_for()
+    figures = page.locator(".figures").inner_text()
+    assert re.search(r"loss\s+0.02\b", figures)
+    assert re.search(r"best accuracy\s+0.8 at 100", figures)
+    assert re.search(r"communication\s+31 %", figures)
+    assert SLOW in card(page, "wrong").inner_text()
+    loss = told(card(page, "loss"))
+    assert "training: newest 0.02 at step 100, least 0.02 at 100, greatest 2 at 1." in loss
+    assert "validation: newest 0.6 at step 100, least 0.6 at 100, greatest 0.9 at 50." in loss
+    assert "samples/s: newest 320 at step 100" in told(card(page, "throughput"))
+    phases = told(card(page, "phases"))
+    assert "forward: newest 80 ms" in phases
+    assert "communication: newest 62 ms" in phases
+    assert "2 workers. The most has rank 0: 56 % on average." in told(card(page, "ranks"))
+    page.get_by_text("steps 1 to 100; showing 100 of 200 points").wait_for()
+
+
+def test_all_other_panels_show_their_numbers(page, server):
+    opened(page, server.link, "#/run/slow-1")
+    assert "accuracy: newest 0.8 at step 100, least 0.7 at 50" in told(card(page, "metrics"))
+    assert "learning rate: newest 0.05" in told(card(page, "rate"))
+    workers = card(page, "workers").get_by_role("row")
+    workers.nth(2).wait_for()
+    assert [text.strip() for text in workers.nth(2).locator("td").all_inner_texts()] == [
+        "rank 1 bee", "200 ms", "", "3 ms", "130 ms", "45 ms", "12 ms", "6 ms", "1000 B", "1000 B", "100",
+    ]  # fmt: skip
+    timeline = card(page, "timeline")
+    assert told(timeline) == "Step 90: 8 lanes over 75 milliseconds"
+    spans = timeline.locator("rect title").all_text_contents()
+    assert spans.count("exchange 10.weight: 19 ms from 41 ms, 1.5 MiB") == 2
+    assert "10.weight" in timeline.get_by_role("table").inner_text()
+    communication = card(page, "communication")
+    assert "sent 195.3 KiB and received 195.3 KiB" in communication.inner_text()
+    assert "quicker than as it is" in communication.get_by_role("table").last.inner_text()
+    staleness = card(page, "staleness").inner_text()
+    assert "40 counted, mean 0.50, most 2" in staleness
+    assert "late: 3" in staleness
+    assert "None yet." in card(page, "checkpoints").inner_text()
+    assert SLOW in card(page, "happened").inner_text()
+    assert "name: lenet" in card(page, "session").locator("pre").first.inner_text()
+
+
+def test_the_first_error_of_the_worker_that_failed_first_stands_above_the_logs(page, server):
+    opened(page, server.link, "#/run/failed-1")
+    assert "my_net.py:15 in forward" in card(page, "wrong").inner_text()
+    logs = card(page, "logs")
+    logs.get_by_text("worker-1 on bee failed first, at step 5, in forward").wait_for()
+    lines = logs.get_by_role("log").get_by_role("row")
+    assert lines.first.inner_text().split("\t") == ["all 2", "loading the data"]
+    logs.get_by_role("searchbox").fill("runtimeerror")
+    logs.get_by_text("1 of 1 lines").wait_for()
+    assert lines.count() == 1
+
+
+def test_zooming_reads_again_and_all_charts_follow(page, server):
+    opened(page, server.link, "#/run/slow-1")
+    told(card(page, "loss"))
+    plot = card(page, "loss").locator(".u-over")
+    box = plot.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.8 * box["width"], box["y"] + 50, steps=5)
+    page.mouse.up()
+    page.get_by_text(re.compile(r"steps (49|50|51) to (79|80|81|82); showing 3\d of 6\d points")).wait_for()
+    page.get_by_role("button", name="all steps").press("Enter")
+    page.get_by_text("steps 1 to 100; showing 100 of 200 points").wait_for()
+    page.get_by_role("button", name="zoom in").press("Enter")
+    page.get_by_text("showing 50 of 100 points").wait_for()
+    assert "newest 0.02667 at step 75," in told(card(page, "loss"))
+
+
+def test_a_metric_is_found_smoothed_and_drawn_on_a_log_scale(page, server):
+    opened(page, server.link, "#/run/slow-1")
+    metrics = card(page, "metrics")
+    metrics.get_by_role("searchbox").fill("los")
+    metrics.get_by_role("combobox").select_option("loss")
+    metrics.get_by_role("slider").fill("0.5")
+    metrics.get_by_label("log").check()
+    metrics.get_by_role("img", name="loss, smoothed: newest 0.7 at step 100").wait_for()
+
+
+def test_runs_are_chosen_and_compared_over_steps_samples_time_and_bytes(page, server):
+    opened(page, server.link, "")
+    for name in ("lenet-digits-1", "slow-1"):
+        page.get_by_role("checkbox", name=f"compare {name}").press("Space")
+    page.get_by_role("link", name="Compare 2 runs").press("Enter")
+    page.get_by_role("heading", level=1, name="2 runs").wait_for()
+    loss = told(card(page, "loss"))
+    assert "lenet-digits-1: newest 0.04348 at step 46, least 0.04348 at 46, greatest 2 at 1." in loss
+    assert "slow-1: newest 0.02 at step 100, least 0.02 at 100, greatest 2 at 1." in loss
+    assert "slow-1: newest 320 at step 100" in told(card(page, "throughput"))
+    assert "slow-1: newest 0.8 at step 100, least 0.7 at 50" in told(card(page, "metric-accuracy"))
+    for over, place in (("samples", "samples 6,400"), ("time", "seconds 9.9"), ("bytes", "bytes sent 200,000")):
+        page.get_by_role("radio", name=over).check()
+        card(page, "loss").get_by_role("img", name=f"slow-1: newest 0.02 at {place}").wait_for()
+        card(page, "metric-accuracy").get_by_role("img", name=f"slow-1: newest 0.8 at {place}").wait_for()
+    rows = card(page, "compared").get_by_role("table").inner_text()
+    assert "validation accuracy\t0.9733\t0.8" in rows
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1300])
+def test_nothing_is_wider_than_the_screen(page, server, width, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    for where in ("#/", "#/run/slow-1", "#/run/failed-1"):
+        opened(page, server.link, where)
+        page.locator("table").first.wait_for(state="attached")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_page_says_that_its_server_is_gone(browser, tmp_path):
+    from page._asking import served
+    from page._made import slow_run
+
+    slow_run()
+    context = browser.new_context()
+    page = context.new_page()
+    with served(Path("runs")) as own:
+        opened(page, own.link, "#/run/slow-1")
+        told(card(page, "loss"))
+    page.get_by_text("The server does not answer").wait_for(timeout=60_000)
+    context.close()
+
+
+SESSION = """
+network: lenet
+data: {source: digits, batch_size: 64}
+optimizer: {name: sgd, lr: 0.01}
+train: {steps: 60, trace: 10 steps}
+evaluate: {every: 10 steps}
+checkpoint: {every: 20 steps}
+strategy: {workers: 2, exchange: server, consistency: ssp}
+run: {name: live}
+"""
+
+
+def test_a_run_that_trains_is_seen_live_and_every_panel_has_its_real_numbers(page):
+    Path("session.yaml").write_text(SESSION)
+    command = [sys.executable, "-m", "volary", "train", "session.yaml", "--quiet", "--ui"]
+    training = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert training.stderr is not None
+    try:
+        word, link = training.stderr.readline().split()
+        assert word == "page"
+        page.goto(link)
+        page.get_by_role("heading", level=1, name="live").wait_for()
+        page.get_by_text(re.compile(r"step [1-5]?\d of 60")).wait_for()  # before it has ended
+        page.get_by_text("step 60 of 60").wait_for()  # nobody reloaded the page
+        page.get_by_role("heading", level=1, name="live finished").wait_for()
+        assert_it_shows(page, RunDirectory("runs/live"))
+        page.close()  # the page ends with its last tab
+    finally:
+        if training.poll() is None:
+            training.terminate()
+        training.communicate(timeout=120)
+    assert training.returncode == 0
+
+
+def assert_it_shows(page: Page, directory: RunDirectory) -> None:
+    """Every panel, by what the run itself has recorded."""
+    with RunReader(directory) as reader:
+        rows, metrics, tallies = list(reader.steps()), reader.metrics(), reader.tallies()
+        spans = list(reader.spans(41, 41))
+    newest = [row.loss for row in rows if row.step == 60]
+    loss = told(card(page, "loss"))
+    assert f"training: newest {sum(newest) / len(newest):.4g} at step 60" in loss
+    assert f"validation: newest {metrics['loss'][-1][1]:.4g} at step 60" in loss
+    assert "samples/s: newest" in told(card(page, "throughput"))
+    assert "backward: newest" in told(card(page, "phases"))
+    assert told(card(page, "ranks")).startswith("2 workers.")
+    assert f"accuracy: newest {metrics['accuracy'][-1][1]:.4g} at step 60" in told(card(page, "metrics"))
+    assert "learning rate: newest 0.01" in told(card(page, "rate"))
+    workers = card(page, "workers").get_by_role("row")
+    workers.nth(2).wait_for()
+    steps = [workers.nth(row).locator("td").last.inner_text() for row in (1, 2)]
+    assert steps == [str(sum(row.rank == rank for row in rows)) for rank in (0, 1)]
+    timeline = card(page, "timeline")
+    timeline.get_by_role("combobox").select_option("41")
+    timeline.get_by_role("img", name="Step 41:").wait_for()
+    assert timeline.locator("rect").count() == len(spans) > 0
+    sent, received = sum(row.sent_bytes for row in rows), sum(row.received_bytes for row in rows)
+    assert (
+        f"sent {sent / 1024:.1f} KiB and received {received / 1024:.1f} KiB" in card(page, "communication").inner_text()
+    )
+    staleness = [tally for tally in tallies if tally.kind == "staleness"]
+    counted = sum(tally.count for tally in staleness)
+    mean = sum(tally.value * tally.count for tally in staleness) / counted
+    assert f"{counted} counted, mean {mean:.2f}" in card(page, "staleness").inner_text()
+    kept = card(page, "checkpoints").locator("tbody tr").all_inner_texts()
+    assert [int(row.split()[0]) for row in kept] == sorted(
+        int(path.name[5:]) for path in directory.checkpoints.glob("step-*")
+    )
+    assert f"step 60: accuracy {metrics['accuracy'][-1][1]:.4g}" in card(page, "happened").inner_text()
+    assert "consistency:\n    name: ssp" in card(page, "session").locator("pre").first.inner_text()
+    card(page, "logs").get_by_text("Nothing was printed").wait_for()
