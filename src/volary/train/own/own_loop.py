@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +11,7 @@ from volary.data.own import samples_of
 from volary.data.stream import Stream
 from volary.errors import BadInput, DataError, SettingError
 from volary.train.member.compare import compare, shape_facts
+from volary.train.own.own_feed import OwnFeed
 from volary.train.own.own_step import OwnStep, Share
 from volary.train.run_session import share_buffers
 from volary.train.state.seeds import seed_all
@@ -20,11 +20,10 @@ from volary.train.strategies.first_state import DeferredTensors
 from volary.train.strategies.strategy import build_strategy
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
     from torch.optim import Optimizer
 
     from volary.comm.groups.group import Group
-    from volary.data.batch import Batch
     from volary.session.script import Script
     from volary.train.member.pulse import Pulse
     from volary.train.recording.recorder import Recorder
@@ -134,39 +133,3 @@ def _refuse(model: Any, optimizer: Any) -> None:
             f"worker.distribute: {lazy[0]} has no shape yet; accepted: a model that was called once on a batch, which "
             "gives lazy layers their shapes, before its optimiser is made"
         )
-
-
-class OwnFeed:
-    """Batches of (inputs, targets) on the worker's device; `len` is the number of steps of an epoch."""
-
-    def __init__(self, feed: Feed, share: Share, recorder: Recorder, device: torch.device) -> None:
-        self._feed, self._share, self._recorder, self._device = feed, share, recorder, device
-        self._spare: tuple[Tensor, Tensor] | None = None
-
-    def __len__(self) -> int:
-        if self._feed.steps_per_epoch is None:
-            raise SettingError("the data is a stream without a length")
-        return self._feed.steps_per_epoch
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        feed, share = self._feed, self._share
-        if feed.position:  # an epoch that was left with `break`
-            feed.epoch, feed.position = feed.epoch + 1, 0
-        while True:
-            self._recorder.enter_step("data")
-            batch = next(feed).to(self._device)
-            share.weight, share.samples, share.total = batch.weight, batch.count, batch.total
-            share.ends_epoch = batch.ends_epoch
-            share.epoch = batch.epoch + (batch.step_in_epoch + 1) / (feed.steps_per_epoch or 1)
-            self._recorder.enter("forward")
-            yield self._never_empty(batch)
-            if batch.ends_epoch:
-                return
-
-    def _never_empty(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The batch, or a sample of an earlier one: means and batch norms of nothing are NaN or refused."""
-        if batch.count:
-            self._spare = batch.inputs[:1], batch.targets[:1]
-        elif self._spare is not None:
-            return self._spare
-        return batch.inputs, batch.targets
