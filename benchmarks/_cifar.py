@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from volary.data.sources.images import Images
 
 if TYPE_CHECKING:
-    from volary.data._base import Split
     from volary.data.memory import InMemory
+    from volary.data.samples import Split
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data" / "cifar10"
 SETTINGS: dict[str, Any] = {

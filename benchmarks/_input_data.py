@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from volary.data.packing import pack
+from volary.data.preparation.packing import pack
 from volary.data.sources.images import Images
 
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "cifar10"

@@ -25,8 +25,8 @@ from _input_data import cifar, drop_page_cache, may_drop, packed, photos
 from _input_limit import Limit
 from _input_peers import WORKERS, Files, Same, Textbook, best_workers, epoch_seconds
 from _report import Options, Paired, Row, arguments, paired, report
-from volary.data._base import Samples
 from volary.data.feed import Feed
+from volary.data.samples import Samples
 from volary.data.sources.images import Images
 from volary.data.sources.packed import PackedShards
 

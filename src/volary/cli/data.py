@@ -15,8 +15,8 @@ from volary.errors import BadInput
 from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
-    from volary.data.pipeline import Pipeline
-    from volary.data.survey import Survey
+    from volary.data.loading.pipeline import Pipeline
+    from volary.data.preparation.survey import Survey
 
 SPLITS = ("train", "test")
 NAMED = 20  # damaged samples that are printed
@@ -48,8 +48,8 @@ def pack(session: Path, folder: Path, overrides: tuple[str, ...], shard_mb: floa
         raise BadInput(f"--shard-mb is {shard_mb:g}; accepted: above 0, up to {2**14}")
     opened = _opened(session, overrides, trust)
     from volary.data.decoding.images import ImageDecoder
-    from volary.data.packing import pack as write
-    from volary.data.transforming import Prepared
+    from volary.data.loading.transforming import Prepared
+    from volary.data.preparation.packing import pack as write
     from volary.monitor.wording import size
 
     for split, samples in opened.items():
@@ -119,7 +119,7 @@ def _opened(path: Path, overrides: tuple[str, ...], trust: bool) -> dict[str, Pi
     from volary.session import Session
 
     session = Session.read(path, overrides)
-    from volary.data.pipeline import Pipeline
+    from volary.data.loading.pipeline import Pipeline
     from volary.train.assemble import open_data
 
     opened = {split: open_data(session, split) for split in SPLITS}  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ def _opened(path: Path, overrides: tuple[str, ...], trust: bool) -> dict[str, Pi
 
 
 def _surveyed(split: str, samples: Pipeline, *, values: bool) -> Survey:
-    from volary.data.survey import survey
+    from volary.data.preparation.survey import survey
 
     with _progress(f"{split}: decoded", len(samples)) as told:
         return survey(samples, told, values=values)

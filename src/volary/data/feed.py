@@ -22,7 +22,7 @@ from volary.data.stream import Stream
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
-    from volary.data._base import Samples
+    from volary.data.samples import Samples
 
 
 class BatchRange(NamedTuple):

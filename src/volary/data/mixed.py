@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from volary.data._base import Samples
 from volary.data.order import seeded
+from volary.data.samples import Samples
 from volary.data.stored import fetch
 from volary.errors import CorruptSample, DataError
 

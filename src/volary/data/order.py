@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 from volary.data.stored import Stored
 
 if TYPE_CHECKING:
-    from volary.data._base import Samples
+    from volary.data.samples import Samples
 
 WINDOW_BLOCKS = 64  # of 10 classes that are stored one after the other, 99 of 100 windows have samples of all
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from volary.data._base import Samples, Split
+    from volary.data.samples import Samples, Split
     from volary.data.stream import Stream
 
 

@@ -13,7 +13,7 @@ from volary.errors import CorruptSample
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.data._base import Samples
+    from volary.data.samples import Samples
 
 
 class Skipping:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from volary.data._base import Samples
+from volary.data.samples import Samples
 
 if TYPE_CHECKING:
     from torch import Tensor

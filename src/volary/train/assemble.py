@@ -38,8 +38,8 @@ from volary.train.update.update import Update
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
-    from volary.data._base import Samples, Split
     from volary.data.batch import Batch
+    from volary.data.samples import Samples, Split
     from volary.network._criterion import Criterion
     from volary.run.checkpoints import Checkpoints
     from volary.session.spec import Session

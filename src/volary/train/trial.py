@@ -25,7 +25,7 @@ from volary.train.update.precision import Precision
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from volary.data._base import Samples
+    from volary.data.samples import Samples
     from volary.placement import Place
     from volary.session.spec import Session
     from volary.train.assemble import Model

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from volary.data.decoding._base import Array
+from volary.data.decoding.decoder import Array
 from volary.data.decoding.images import PIXELS_LIMIT, ImageDecoder
-from volary.data.records._base import Bytes, refuse_large
+from volary.data.records.records import Bytes, refuse_large
 
 _VARINT, _LENGTH = 0, 2
 _FIXED = {1: 8, 5: 4}  # bytes of the wire types that are skipped

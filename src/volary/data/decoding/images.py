@@ -11,8 +11,8 @@ import numpy as np
 import simplejpeg  # type: ignore[import-untyped]
 from PIL import Image
 
-from volary.data.decoding._base import Array
-from volary.data.records._base import Bytes, refuse_large
+from volary.data.decoding.decoder import Array
+from volary.data.records.records import Bytes, refuse_large
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
 PIXELS_LIMIT = 64 * 2**20  # of one image: 8192 x 8192; its header says how many there are

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from volary.data.decoding._base import Array
-from volary.data.records._base import Bytes, refuse_large
+from volary.data.decoding.decoder import Array
+from volary.data.records.records import Bytes, refuse_large
 
 SUFFIXES = frozenset({".wav"})
 ACCEPTED = "class folders of .wav files"

@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from volary.data.archive import Archive
-from volary.data.records._base import Records
+from volary.data.formats.archive import Archive
 from volary.data.records.files import Files
 from volary.data.records.members import TarMembers
+from volary.data.records.records import Records
 from volary.errors import DataError
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from volary.data.records._base import FILE_LIMIT_BYTES, refuse_large, will_need
 from volary.data.records.names import Names
+from volary.data.records.records import FILE_LIMIT_BYTES, refuse_large, will_need
 
 _BLOCK = 16  # files that were written one after the other have their inodes in one block of the disk
 

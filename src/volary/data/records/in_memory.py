@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from volary.data.records._base import Bytes
+from volary.data.records.records import Bytes
 
 
 class InHand:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from volary.data.extras import needed
-from volary.data.records._base import FILE_LIMIT_BYTES, Bytes, refuse_large
+from volary.data.formats.extras import needed
 from volary.data.records.names import Names
+from volary.data.records.records import FILE_LIMIT_BYTES, Bytes, refuse_large
 from volary.errors import DataError
 
 T = TypeVar("T")

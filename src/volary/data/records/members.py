@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from volary.data.archive import Archive, ArchiveMember
-from volary.data.records._base import FILE_LIMIT_BYTES, refuse_large
+from volary.data.formats.archive import Archive, ArchiveMember
 from volary.data.records.names import Names
+from volary.data.records.records import FILE_LIMIT_BYTES, refuse_large
 
 
 class TarMembers:

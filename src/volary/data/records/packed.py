@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from volary.data.order import WINDOW_BLOCKS
-from volary.data.records._base import FILE_LIMIT_BYTES, Bytes, refuse_large, will_need
 from volary.data.records.names import Names
+from volary.data.records.records import FILE_LIMIT_BYTES, Bytes, refuse_large, will_need
 from volary.errors import DataError
 
 INDEX = "index.npz"

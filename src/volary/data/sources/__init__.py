@@ -2,4 +2,4 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "SOURCE", protocol="volary.data._base:Source")
+ROOM = Room(__name__, "SOURCE", protocol="volary.data.sources._base:Source")

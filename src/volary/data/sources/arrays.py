@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from volary.data.files import existing_file, existing_folder
+from volary.data.formats.files import existing_file, existing_folder
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from volary.data._base import Split
     from volary.data.memory import InMemory
+    from volary.data.samples import Split
 
 _ACCEPTED = "arrays of numbers, as numpy.save or numpy.savez write them"
 

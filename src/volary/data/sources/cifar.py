@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.data.files import existing_folder
+from volary.data.formats.files import existing_folder
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
-    from volary.data._base import Split
     from volary.data.memory import InMemory
+    from volary.data.samples import Split
 
 _PIXELS = 3 * 32 * 32
 _FILES = {"train": ("data_batch_*.bin", "train.bin"), "test": ("test_batch.bin", "test.bin")}  # CIFAR-10, CIFAR-100

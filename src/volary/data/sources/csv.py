@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.data.files import existing_file
+from volary.data.formats.files import existing_file
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.data._base import Split
     from volary.data.memory import InMemory
+    from volary.data.samples import Split
 
 _ACCEPTED = "a table with a header, as text in UTF-8"
 
@@ -56,7 +56,7 @@ class CsvTable:
         """Read the table, and for validation data the training part's, too. Raises DataError with the line."""
         import torch
 
-        from volary.data.labels import Labels
+        from volary.data.formats.labels import Labels
         from volary.data.memory import InMemory
 
         training, said = self._read(Path(self.train))

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.data.idx_file import IdxFile
+from volary.data.formats.idx_file import IdxFile
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
-    from volary.data._base import Split
     from volary.data.memory import InMemory
+    from volary.data.samples import Split
 
 _FOLDER = Path(__file__).parent / "_digits"
 _HELD_BACK = 5  # every fifth

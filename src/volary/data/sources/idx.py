@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.data.files import existing_folder
-from volary.data.idx_file import IdxFile
+from volary.data.formats.files import existing_folder
+from volary.data.formats.idx_file import IdxFile
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.data._base import Split
     from volary.data.memory import InMemory
+    from volary.data.samples import Split
 
 _PREFIX: dict[Split, str] = {"train": "train", "test": "t10k"}
 

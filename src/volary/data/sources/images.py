@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.data.class_folders import check_part, part_of
-from volary.data.picture_settings import PictureSettings
+from volary.data.formats.class_folders import check_part, part_of
+from volary.data.loading.image_settings import ImageSettings
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
-    from volary.data._base import Split
-    from volary.data.pipeline import Pipeline
+    from volary.data.loading.pipeline import Pipeline
+    from volary.data.samples import Split
 
 
 @dataclass(frozen=True, kw_only=True)
-class Images(PictureSettings):
+class Images(ImageSettings):
     """Images (channels, height, width) in float32: (value / 255 - mean) / std. Class folders, numbered by name."""
 
     folder: Path  # holds both parts

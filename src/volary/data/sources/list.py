@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.data.files import existing_file
-from volary.data.picture_settings import PictureSettings
+from volary.data.formats.files import existing_file
+from volary.data.loading.image_settings import ImageSettings
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
-    from volary.data._base import Split
-    from volary.data.pipeline import Pipeline
+    from volary.data.loading.pipeline import Pipeline
+    from volary.data.samples import Split
 
 _ACCEPTED = "a text file with a path and a label on each line"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListFile(PictureSettings):
+class ListFile(ImageSettings):
     """Images (channels, height, width) in float32, in the order of the lists."""
 
     train: Path  # the list of the training part: on each line a path, spaces, and a label (a number, or a name)
@@ -48,7 +48,7 @@ class ListFile(PictureSettings):
         """Read the lists."""
         import torch
 
-        from volary.data.labels import Labels
+        from volary.data.formats.labels import Labels
         from volary.data.records.files import Files
 
         training = self._entries("train")

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.data.files import existing_file
-from volary.data.picture_settings import PictureSettings
+from volary.data.formats.files import existing_file
+from volary.data.loading.image_settings import ImageSettings
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
-    from volary.data._base import Split
-    from volary.data.pipeline import Pipeline
+    from volary.data.loading.pipeline import Pipeline
     from volary.data.records.lmdb import LmdbRecords
+    from volary.data.samples import Split
 
 _ACCEPTED = "an LMDB database of Caffe's Datum: a folder with data.mdb, or the file"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lmdb(PictureSettings):
+class Lmdb(ImageSettings):
     """Images (channels, height, width) in float32, in the order of the keys."""
 
     train: Path  # the database of the training part: a folder with data.mdb, or the file itself

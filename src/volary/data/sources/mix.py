@@ -9,8 +9,8 @@ from volary.errors import SettingError
 from volary.session.reading.choice import Choice
 
 if TYPE_CHECKING:
-    from volary.data._base import Split
     from volary.data.mixed import MixedSamples
+    from volary.data.samples import Split
 
 
 @dataclass(frozen=True, kw_only=True)

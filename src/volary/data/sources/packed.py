@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.data.files import existing_file, existing_folder
-from volary.data.picture_settings import PictureSettings
+from volary.data.formats.files import existing_file, existing_folder
+from volary.data.loading.image_settings import ImageSettings
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
-    from volary.data._base import Split
-    from volary.data.pipeline import Pipeline
+    from volary.data.loading.pipeline import Pipeline
+    from volary.data.samples import Split
 
 _ACCEPTED = "what `volary data pack SESSION FOLDER` wrote"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackedShards(PictureSettings):
+class PackedShards(ImageSettings):
     """Images (channels, height, width) in float32, in the order in which they were packed."""
 
     folder: Path  # holds the parts `train` and `test`, as `volary data pack` wrote them

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from volary.data.extras import needed
-from volary.data.files import existing_file
-from volary.data.picture_settings import PictureSettings
+from volary.data.formats.extras import needed
+from volary.data.formats.files import existing_file
+from volary.data.loading.image_settings import ImageSettings
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
-    from volary.data._base import Samples, Split
+    from volary.data.samples import Samples, Split
 
 _SUFFIXES = (".parquet", ".arrow", ".feather")
 _ACCEPTED = "a file or a folder of files (" + ", ".join(_SUFFIXES) + ")"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParquetTable(PictureSettings):
+class ParquetTable(ImageSettings):
     """Images as `images` gives them, or numbers (columns,) in float32. What is encoded stays so in memory."""
 
     train: Path  # the training part: a file, or a folder of files in the order of their names
@@ -48,7 +48,7 @@ class ParquetTable(PictureSettings):
         import numpy as np
         import torch
 
-        from volary.data.labels import Labels
+        from volary.data.formats.labels import Labels
         from volary.data.memory import InMemory
         from volary.data.records.in_memory import InHand
 

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.data.files import existing_folder
-from volary.data.picture_settings import PictureSettings
+from volary.data.formats.files import existing_folder
+from volary.data.loading.image_settings import ImageSettings
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
-    from volary.data._base import Split
-    from volary.data.archive import Archive, ArchiveMember
-    from volary.data.pipeline import Pipeline
+    from volary.data.formats.archive import Archive, ArchiveMember
+    from volary.data.loading.pipeline import Pipeline
+    from volary.data.samples import Split
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shards(PictureSettings):
+class Shards(ImageSettings):
     """Images (channels, height, width) in float32, in the order of the shards."""
 
     folder: Path  # holds the shards of both parts
@@ -35,7 +35,7 @@ class Shards(PictureSettings):
 
     def check(self) -> None:
         """Look whether each part has shards and the first one starts as a tar."""
-        from volary.data.archive import check_archive
+        from volary.data.formats.archive import check_archive
 
         for split in ("train", "test"):
             check_archive(self._shards(split)[0])
@@ -47,7 +47,7 @@ class Shards(PictureSettings):
         """List the members and read the labels."""
         import torch
 
-        from volary.data.labels import Labels
+        from volary.data.formats.labels import Labels
         from volary.data.records.members import TarMembers
 
         where = str(Path(self.folder) / self.train)
@@ -57,7 +57,7 @@ class Shards(PictureSettings):
         return self.decoded(TarMembers(archives, images), torch.from_numpy(targets), labels.count, split)
 
     def _listed(self, split: Split) -> tuple[list[Archive], list[tuple[int, ArchiveMember]], list[str]]:
-        from volary.data.archive import Archive
+        from volary.data.formats.archive import Archive
 
         archives = [Archive.open(path) for path in self._shards(split)]
         images: list[tuple[int, ArchiveMember]] = []

@@ -11,8 +11,8 @@ from volary.errors import SettingError
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from volary.data._base import Split
     from volary.data.memory import InMemory
+    from volary.data.samples import Split
 
 _POOL_BYTES = 64 * 2**20  # distinct samples made; more samples than fit go through them again
 _HELD_BACK = 5

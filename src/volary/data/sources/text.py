@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.data.bpe import ACCEPTED, Bpe
-from volary.data.files import existing_file
+from volary.data.formats.bpe import ACCEPTED, Bpe
+from volary.data.formats.files import existing_file
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from volary.data._base import Split
+    from volary.data.samples import Split
 
 _ACCEPTED = "a text file in UTF-8"
 

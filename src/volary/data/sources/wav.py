@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.data.class_folders import check_part, part_of
+from volary.data.formats.class_folders import check_part, part_of
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
-    from volary.data._base import Split
-    from volary.data.pipeline import Pipeline
+    from volary.data.loading.pipeline import Pipeline
+    from volary.data.samples import Split
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Wav:
         import torch
 
         from volary.data.decoding.sound import ACCEPTED, SUFFIXES, LogMel
-        from volary.data.pipeline import Pipeline
+        from volary.data.loading.pipeline import Pipeline
         from volary.data.records.classes import list_classes
 
         path = part_of(self.folder, self.train)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from PIL.Image import Image
 
-    from volary.data.decoding._base import Array
+    from volary.data.decoding.decoder import Array
 
 
 class Transform(Protocol):

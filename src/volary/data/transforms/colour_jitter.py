@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from PIL.Image import Image
 
-    from volary.data.decoding._base import Array
+    from volary.data.decoding.decoder import Array
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from volary.errors import SettingError
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from volary.data.decoding._base import Array
+    from volary.data.decoding.decoder import Array
 
 _TRIES = 10  # of sizes that fit into the image; then it is the largest square
 

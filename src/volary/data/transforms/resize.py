@@ -10,7 +10,7 @@ from volary.errors import SettingError
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from volary.data.decoding._base import Array
+    from volary.data.decoding.decoder import Array
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from volary.train.strategies.votes import not_finite
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.data._base import Samples
+    from volary.data.samples import Samples
     from volary.network.flow import Flow
     from volary.server.protocol.messages import Portion
     from volary.session.spec import Session

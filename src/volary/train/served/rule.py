@@ -17,7 +17,7 @@ from volary.train.update.rule import SliceOptimizer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.data._base import Samples
+    from volary.data.samples import Samples
     from volary.server.protocol.slices import Slice
     from volary.server.shards.vault import SliceUpdate
     from volary.session.spec import Session

@@ -41,7 +41,7 @@ from volary.train.update.update import Update
 
 if TYPE_CHECKING:
     from volary.comm.transports._base import Channel, Transport
-    from volary.data._base import Samples
+    from volary.data.samples import Samples
     from volary.session.spec import Session
     from volary.train.assemble import Model
     from volary.train.coordinator import Outcome

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from volary.data.threads import Threads
+from volary.data.loading.threads import Threads
 
 
 def of(name: str) -> list[threading.Thread]:
@@ -55,7 +55,7 @@ def test_a_process_ends_in_order_while_threads_decode_or_are_stuck(stuck):
     code = f"""
 import io, threading
 import simplejpeg
-from volary.data import threads
+from volary.data.loading import threads
 threads.ENDING_S = 0.5
 content = simplejpeg.encode_jpeg(__import__("numpy").zeros((512, 512, 3), "uint8"))
 def piece():

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from volary.data import readers
-from volary.data.readers import Readers
+from volary.data.loading import readers
+from volary.data.loading.readers import Readers
 from volary.data.records.files import Files
 
 

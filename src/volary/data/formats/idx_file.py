@@ -1,7 +1,7 @@
 """IDX, the format of MNIST (LeCun, Cortes, Burges): 0 0 type rank, one big-endian int32 per dimension, the values.
 
 Only unsigned bytes (type 8) are read. A file whose name ends in .gz is gzip, unpacked within the limits of
-`volary.data.unpacking`. Checking needs no torch.
+`volary.data.formats.unpacking`. Checking needs no torch.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from volary.data.files import existing_file
-from volary.data.unpacking import beyond, unpacked_limit
+from volary.data.formats.files import existing_file
+from volary.data.formats.unpacking import beyond, unpacked_limit
 from volary.errors import DataError
 
 if TYPE_CHECKING:

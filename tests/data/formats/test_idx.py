@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from volary.data.idx_file import IdxFile
+from volary.data.formats.idx_file import IdxFile
 from volary.data.sources.idx import Idx
 from volary.errors import DataError, SettingError
 

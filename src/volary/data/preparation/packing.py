@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from volary.data.pipeline import Pipeline
-from volary.data.reading import in_order
-from volary.data.records._base import Bytes
+from volary.data.loading.pipeline import Pipeline
+from volary.data.preparation.reading import in_order
 from volary.data.records.names import Names
 from volary.data.records.packed import INDEX, Index
+from volary.data.records.records import Bytes
 from volary.errors import DataError
 
 _MARK = "packing"  # what the shards that are there are of

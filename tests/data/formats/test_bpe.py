@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volary.data.bpe import Bpe
+from volary.data.formats.bpe import Bpe
 from volary.data.sources.text import Text
 from volary.errors import DataError
 

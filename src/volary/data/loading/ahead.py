@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from volary.data.decoding._base import Array
+from volary.data.decoding.decoder import Array
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from volary.data.records._base import Bytes
+from volary.data.records.records import Bytes
 
 Array = NDArray[Any]
 

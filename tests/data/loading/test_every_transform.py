@@ -21,7 +21,7 @@ from volary.data.transforms.random_resized_crop import RandomResizedCrop
 from volary.data.transforms.resize import Resize
 from volary.errors import DataError, SettingError
 
-PAGE = Path(__file__).parents[2] / "docs" / "data.md"
+PAGE = Path(__file__).parents[3] / "docs" / "data.md"
 SMALL = {"size": 8}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from volary.data.records._base import Bytes, Records
+from volary.data.records.records import Bytes, Records
 from volary.errors import DataError
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from volary.data import unpacking
+from volary.data.formats import unpacking
 from volary.data.sources.images import Images
 from volary.errors import DataError, SettingError
 

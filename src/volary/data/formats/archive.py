@@ -1,6 +1,6 @@
 """Files inside a tar, read in place: nothing is ever unpacked to disk, so no path of the archive can leave it.
 
-A plain tar is mapped into memory; a .tar.gz is unpacked into memory, within the limits of `volary.data.unpacking`.
+A plain tar is mapped into memory; a .tar.gz is unpacked into memory, within the limits of `formats/unpacking.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from volary.data.files import existing_file
-from volary.data.unpacking import unpacked
+from volary.data.formats.files import existing_file
+from volary.data.formats.unpacking import unpacked
 from volary.errors import DataError
 
 ACCEPTED = "a .tar, .tar.gz or .tgz of class folders"

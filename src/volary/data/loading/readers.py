@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from volary.data.records._base import Records
-from volary.data.threads import Threads
+from volary.data.loading.threads import Threads
+from volary.data.records.records import Records
 
 READERS = 8  # measured: one or 32 of them bring small cold files at half the rate
 QUIET = 64  # pieces of work in which nothing came from a disk, until they stop

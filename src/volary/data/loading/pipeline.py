@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from volary.data.ahead import Made
-from volary.data.decoding._base import Array, Decoder
-from volary.data.readers import Readers
-from volary.data.records._base import Records
-from volary.data.threads import Threads
-from volary.data.transforming import Varied
+from volary.data.decoding.decoder import Array, Decoder
+from volary.data.loading.ahead import Made
+from volary.data.loading.readers import Readers
+from volary.data.loading.threads import Threads
+from volary.data.loading.transforming import Varied
+from volary.data.records.records import Records
 from volary.errors import CorruptSample, DataError
 
 AHEAD = 3  # batches, to begin with: the one that is fetched next, and two more

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from volary.data.decoding._base import Array, Decoder
 from volary.data.decoding.datum import DatumDecoder
+from volary.data.decoding.decoder import Array, Decoder
 from volary.data.decoding.images import ImageDecoder
-from volary.data.pipeline import Pipeline
-from volary.data.reading import each
+from volary.data.loading.pipeline import Pipeline
+from volary.data.loading.transforming import Prepared
+from volary.data.preparation.reading import each
 from volary.data.records.packed import Packed
-from volary.data.transforming import Prepared
 
 
 @dataclass

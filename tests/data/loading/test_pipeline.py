@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from volary.data import pipeline
 from volary.data.feed import Feed, one_pass
-from volary.data.pipeline import Pipeline, Scale
+from volary.data.loading import pipeline
+from volary.data.loading.pipeline import Pipeline, Scale
 from volary.data.skipping import Skipping
 from volary.errors import CorruptSample, DataError
 

@@ -1,4 +1,4 @@
-"""What a source of data promises: checked cheaply before a run, opened by each worker, read by index."""
+"""What every worker reads: a part of a data set, by index."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from volary.data.stream import Stream
 
 Split = Literal["train", "test"]
 
@@ -41,23 +40,4 @@ class Samples(Protocol):
         n may be 0: a worker without a share of the last batch still gets tensors of the right shape and dtype. Raises
         CorruptSample, with its index, for a sample that cannot be read.
         """
-        ...
-
-
-class Source(Protocol):
-    """Settings of a data set: a frozen dataclass, importable without torch."""
-
-    def check(self) -> None:
-        """Look, cheaply and with the standard library alone, whether the data can be what it should be.
-
-        Raises DataError: one sentence with the path, what is wrong with it and what is accepted.
-        """
-        ...
-
-    def count(self, split: Split) -> int | None:
-        """How many samples `split` has, if that can be told as cheaply as `check`; else None."""
-        ...
-
-    def open(self, split: Split) -> Samples | Stream:
-        """The samples of `split`. Raises DataError for what only reading can find, and for an empty data set."""
         ...

@@ -9,7 +9,7 @@ import pytest
 
 from volary.data.sources import ROOM
 
-PAGE = Path(__file__).parents[2] / "docs" / "data.md"
+PAGE = Path(__file__).parents[3] / "docs" / "data.md"
 
 
 @pytest.mark.parametrize("name", ROOM.names())

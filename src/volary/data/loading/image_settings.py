@@ -12,14 +12,14 @@ from volary.session.reference import UserObject
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.data._base import Split
-    from volary.data.decoding._base import Decoder
-    from volary.data.pipeline import Pipeline, Scale
-    from volary.data.records._base import Records
+    from volary.data.decoding.decoder import Decoder
+    from volary.data.loading.pipeline import Pipeline, Scale
+    from volary.data.records.records import Records
+    from volary.data.samples import Split
 
 
 @dataclass(frozen=True, kw_only=True)
-class PictureSettings:
+class ImageSettings:
     """What becomes of an image: (channels, height, width) in float32, (value / 255 - mean) / std."""
 
     size: int | None = None  # side in pixels to which each image is resized; none: all have one size already
@@ -50,7 +50,7 @@ class PictureSettings:
         """What makes values of bytes."""
         import torch
 
-        from volary.data.pipeline import Scale
+        from volary.data.loading.pipeline import Scale
 
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         return Scale(1 / (255 * std), -mean / std)
@@ -60,8 +60,8 @@ class PictureSettings:
     ) -> Pipeline:
         """Samples of image files. decoder: another one than for files."""
         from volary.data.decoding.images import ImageDecoder
-        from volary.data.pipeline import Pipeline
-        from volary.data.transforming import Prepared, Varied, divided
+        from volary.data.loading.pipeline import Pipeline
+        from volary.data.loading.transforming import Prepared, Varied, divided
 
         decoder = decoder or ImageDecoder(self.channels, self.size)
         chosen = self.transforms if split == "train" else self.test_transforms
@@ -79,7 +79,7 @@ class PictureSettings:
 
 def _loaded(transform: Any) -> Any:
     """A transform; of the user's code, what the name says, or what it makes of its arguments."""
-    from volary.data.transforming import Own
+    from volary.data.loading.transforming import Own
 
     if not isinstance(transform, UserObject):
         return transform

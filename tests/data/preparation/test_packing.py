@@ -11,13 +11,13 @@ import torch
 from PIL import Image
 
 from volary.data.feed import Feed, one_pass
-from volary.data.packing import pack
-from volary.data.reading import each
+from volary.data.preparation.packing import pack
+from volary.data.preparation.reading import each
+from volary.data.preparation.survey import survey
 from volary.data.records.packed import Packed
 from volary.data.skipping import Skipping
 from volary.data.sources.images import Images
 from volary.data.sources.packed import PackedShards
-from volary.data.survey import survey
 from volary.errors import CorruptSample, DataError
 
 COUNT = 300

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from volary.data.decoding._base import Array, Decoder
-from volary.data.records._base import Bytes
+from volary.data.decoding.decoder import Array, Decoder
+from volary.data.records.records import Bytes
 from volary.data.transforms._base import Transform
 from volary.errors import DataError
 

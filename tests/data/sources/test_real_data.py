@@ -10,7 +10,7 @@ from volary.data.sources.idx import Idx
 from volary.data.sources.images import Images
 from volary.data.sources.text import Text
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
+DATA = Path(__file__).parents[4] / "shared" / "data"
 
 
 @pytest.fixture(autouse=True)

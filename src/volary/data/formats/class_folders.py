@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from volary.data.archive import SUFFIXES, check_archive
-from volary.data.files import existing_folder
+from volary.data.formats.archive import SUFFIXES, check_archive
+from volary.data.formats.files import existing_folder
 from volary.errors import DataError
 
 

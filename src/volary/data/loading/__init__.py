@@ -1,0 +1,1 @@
+"""Samples in storage: read ahead, decoded and transformed by threads, put into batches."""
