@@ -9,8 +9,8 @@ import pytest
 from monitor._made_runs import STEP_S, whole_run
 from page._asking import served
 from page._made import SLOW, WAYS
-from volary.page.folder import Folder
-from volary.page.overview import Overview
+from volary.page.overview.folder import Folder
+from volary.page.overview.table import Overview
 
 
 def test_the_table_has_a_row_for_each_run_below_the_folder_also_in_folders_of_it(server):

@@ -9,11 +9,11 @@ import pytest
 
 from page._asking import Server
 from volary.errors import BadInput
-from volary.page import guard
 from volary.page.actions import ACTIONS
-from volary.page.answers import ANSWERS
-from volary.page.guard import is_loopback, names
-from volary.page.serve import PageServer
+from volary.page.questions.answers import ANSWERS
+from volary.page.server import guard
+from volary.page.server.guard import is_loopback, names
+from volary.page.server.serve import PageServer
 
 ROUTES = ["/", "/static/page.js", "/static/page.css", "/api/runs", "/api/live", "/nothing/here"]
 ROUTES += [f"/api/{name}?run=lenet-digits-1" for name in ANSWERS]

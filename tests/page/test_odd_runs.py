@@ -10,7 +10,7 @@ import pytest
 
 from monitor._made_runs import journal, new_run, rows, started, whole_run
 from page._asking import Server, served
-from volary.page.answers import ANSWERS
+from volary.page.questions.answers import ANSWERS
 from volary.run.directory import RunDirectory
 
 

@@ -26,8 +26,8 @@ def report(runs: tuple[RunDirectory, ...], out: Path | None) -> None:
     Guide: docs/page.md.
     """
     from volary.monitor.wording import place, size
-    from volary.page.markdown import report_markdown
-    from volary.page.report import report_page
+    from volary.page.report.html import report_page
+    from volary.page.report.markdown import report_markdown
     from volary.run.disk import Disk, replace_file
 
     for file in _files(runs, out):

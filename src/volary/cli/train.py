@@ -54,7 +54,7 @@ def train(
     with ExitStack() as beside:
         if with_page:
             from volary.cli._output import remark
-            from volary.page.beside import served_beside
+            from volary.page.server.beside import served_beside
 
             remark(f"page      {beside.enter_context(served_beside(Path(found.run.folder)))}#/newest")
         watcher = beside.enter_context(logged_beside(console(quiet, as_json), log))

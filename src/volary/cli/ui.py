@@ -21,8 +21,8 @@ def ui(folder: Path, host: str, port: int, opened: bool, with_stdin: bool) -> No
 
     Guide: docs/page.md.
     """
-    from volary.page.guard import is_loopback
-    from volary.page.serve import PageServer
+    from volary.page.server.guard import is_loopback
+    from volary.page.server.serve import PageServer
 
     server = PageServer(folder, host, port)
     say(server.link)
@@ -33,7 +33,7 @@ def ui(folder: Path, host: str, port: int, opened: bool, with_stdin: bool) -> No
 
         webbrowser.open(server.link)
     if with_stdin:
-        from volary.page.beside import when_stdin_closes
+        from volary.page.server.beside import when_stdin_closes
 
         when_stdin_closes(server.leave)
     server.run()

@@ -13,17 +13,17 @@ from typing import Any
 import msgspec
 
 from volary.errors import BadInput
-from volary.page import charts
-from volary.page.compare import MOST, side_by_side
-from volary.page.facts import facts
-from volary.page.logs import logs
-from volary.page.overview import row
-from volary.page.session_text import session_text
-from volary.page.timeline import timeline
+from volary.page.overview.compare import MOST, side_by_side
+from volary.page.overview.table import row
+from volary.page.questions import charts
+from volary.page.questions.facts import facts
+from volary.page.questions.logs import logs
+from volary.page.questions.session_text import session_text
+from volary.page.questions.timeline import timeline
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
-STATIC = Path(__file__).parent / "static"
+STATIC = Path(__file__).parents[1] / "static"
 COLUMNS = 1200  # of a chart: nothing is read again later
 RANK_COLUMNS = 160
 METRICS = 200  # as many of a run's are brought along

@@ -8,7 +8,7 @@ from typing import Any
 
 from volary.errors import BadInput
 from volary.monitor.comparison import compared, differing, table
-from volary.page.folder import Folder
+from volary.page.overview.folder import Folder
 from volary.run.directory import RunDirectory
 
 MOST = 12  # as many as can be told apart

@@ -19,14 +19,14 @@ from starlette.routing import Route
 
 from volary.errors import BadInput, RunError
 from volary.page.actions import ACTIONS, LARGEST_BYTES
-from volary.page.answers import ANSWERS, Query
-from volary.page.changes import signature
-from volary.page.compare import compare
-from volary.page.folder import Folder
-from volary.page.overview import Overview, RunTable
+from volary.page.overview.changes import signature
+from volary.page.overview.compare import compare
+from volary.page.overview.folder import Folder
+from volary.page.overview.table import Overview, RunTable
+from volary.page.questions.answers import ANSWERS, Query
 from volary.run.directory import RunDirectory
 
-STATIC = Path(__file__).parent / "static"
+STATIC = Path(__file__).parents[1] / "static"
 LOOK_S = 0.2  # how often a run that somebody watches is looked at
 LOOK_AT_ALL_S = 1.0  # how often all are
 READ_S = 0.25  # how long runs are read before those that were are shown

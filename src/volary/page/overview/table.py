@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from volary.errors import RunError
 from volary.monitor.digest import best_of, elapsed, known_number, steps_done
 from volary.monitor.outline import outline
-from volary.page.changes import Signature, signature
-from volary.page.folder import Folder
+from volary.page.overview.changes import Signature, signature
+from volary.page.overview.folder import Folder
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.removing import bytes_of

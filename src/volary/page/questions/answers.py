@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from volary.errors import BadInput
-from volary.page import charts
-from volary.page.facts import facts
-from volary.page.logs import logs
-from volary.page.session_text import session_text
-from volary.page.timeline import timeline
+from volary.page.questions import charts
+from volary.page.questions.facts import facts
+from volary.page.questions.logs import logs
+from volary.page.questions.session_text import session_text
+from volary.page.questions.timeline import timeline
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 

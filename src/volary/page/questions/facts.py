@@ -11,7 +11,7 @@ from volary.monitor.account import account
 from volary.monitor.digest import known_number
 from volary.monitor.terminal.plain import happened
 from volary.monitor.wording import clean, starting_in
-from volary.page.wrong import wrong
+from volary.page.questions.wrong import wrong
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.resuming import resuming

@@ -10,9 +10,9 @@ from pathlib import Path
 import uvicorn
 
 from volary.errors import BadInput, VolaryError
-from volary.page.app import Pages
-from volary.page.folder import Folder
-from volary.page.guard import Guard, bracketed, names
+from volary.page.overview.folder import Folder
+from volary.page.server.app import Pages
+from volary.page.server.guard import Guard, bracketed, names
 
 TOKEN_BYTES = 24
 _LEAVE_S = 1  # how long streams may take to end
