@@ -98,6 +98,15 @@ def test_an_interrupted_lab_ends_its_ranks_and_returns_130(possible, number):
         assert lab.wait(60) == 130
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("option", ["--ui", "--dry-run"])
+def test_an_option_that_a_lab_has_no_use_for_is_refused(possible, volary, option):
+    Path("session.yaml").write_text("network: softmax\ndata: digits\n")
+    said = volary("lab", "--", "volary", "train", "session.yaml", option)
+    assert said.status == 2
+    assert f"{option} is for `volary train` alone" in said.err
+
+
 @pytest.mark.slow
 @pytest.mark.root
 def test_volary_train_trains_on_all_hosts(possible, volary):

@@ -5,6 +5,7 @@ import pytest
 
 from volary.errors import SettingError
 from volary.lab import Lab, LabError
+from volary.lab.jobs import wait_any
 
 pytestmark = pytest.mark.root
 
@@ -121,3 +122,7 @@ def test_a_lab_can_be_opened_again_and_two_labs_do_not_meet(allowed):
         with lab, Lab(hosts=1) as another:
             lab.output(0, ["touch", "/dev/shm/seen"])
             assert another.output(0, ["ls", "/dev/shm"]) == ""
+
+
+def test_a_wait_for_nobody_ends():
+    wait_any([])  # the last rank may end between two looks at who still runs

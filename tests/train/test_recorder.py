@@ -98,3 +98,12 @@ def test_every_step_of_every_worker_is_measured(workers):
             total = sum(getattr(row, f"{direction}_bytes") for row in everything["overlapped"].rows)
             # what travels under the next step's forward is counted there
             assert 5 * gradients < total < 6 * gradients + beside
+
+
+def test_the_driver_is_told_at_once_that_a_worker_has_started_and_then_with_its_beats():
+    recorder, told = Recorder(0), []
+    recorder.hand_over = lambda: told.append(recorder.phase)
+    for _ in range(3):
+        recorder.begin_step()
+        recorder.end_step(epoch=0.1, samples=1, loss=1.0, lr=0.1, sent_bytes=0, received_bytes=0)
+    assert told == ["data"]

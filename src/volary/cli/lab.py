@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from volary.lab.measure import Throughput
 
 _RATE = "100mbit, 2.5gbit or unlimited"
+_NOT_IN_A_LAB = {
+    "anew": "a lab resumes a run from its newest whole checkpoint; --anew is for `volary resume` alone",
+    "with_page": "a lab's run is not served by itself: `volary ui` shows it from another terminal; --ui is for "
+    "`volary train` alone",
+    "dry_run": "a lab starts ranks itself, not through an engine; --dry-run is for `volary train` alone",
+}
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -94,23 +100,29 @@ def _train(
     """What `volary train` or `volary resume` with these words does, on all hosts of the lab."""
     from volary.cli._ending import conclude, console
     from volary.lab.training import LabTraining, train
+    from volary.loggers._beside import logged_beside
 
     command = import_module(f"volary.cli.{verb}")
     found: dict[str, Any] = getattr(command, verb).make_context(f"volary {verb}", list(words)).params
-    quiet, as_json = found.pop("quiet"), found.pop("as_json")
-    if found.pop("anew", False):
-        raise BadInput("a lab resumes a run from its newest whole checkpoint; --anew is for `volary resume` alone")
-    training = LabTraining(**found)
-    ending = train(
-        lab,
-        training,
-        console(quiet, as_json),
-        procs=procs,
-        at=at,
-        timeout_s=timeout_s,
-        pin=pin or None,
-        say=None if quiet or sys.stdout.isatty() else remark,  # a view that is redrawn would be torn
-    )
+    quiet, as_json, log = found.pop("quiet"), found.pop("as_json"), found.pop("log")
+    for option, why in _NOT_IN_A_LAB.items():
+        if found.pop(option, False):
+            raise BadInput(why)
+    if "run" in found and found["overrides"]:
+        raise BadInput(
+            f"a lab resumes a run with its own settings; {found['overrides'][0]} is for `volary resume` alone"
+        )
+    with logged_beside(console(quiet, as_json), log) as watcher:
+        ending = train(
+            lab,
+            LabTraining(**found),
+            watcher,
+            procs=procs,
+            at=at,
+            timeout_s=timeout_s,
+            pin=pin or None,
+            say=None if quiet or sys.stdout.isatty() else remark,  # a view that is redrawn would be torn
+        )
     return conclude(ending, as_json)
 
 

@@ -90,9 +90,12 @@ class Job:
 
 
 def wait_any(jobs: Sequence[Job], timeout_s: float | None = None) -> None:
-    """Return when one of the jobs has ended, or the time is over (None: never). Sleeps; it takes no core."""
+    """Return when one of the jobs has ended, or the time is over (None: never). Sleeps; it takes no core.
+
+    With no jobs at all there is nothing to wait for.
+    """
     deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
-    while all(job.status is None for job in jobs) and (left_s := deadline - time.monotonic()) > 0:
+    while jobs and all(job.status is None for job in jobs) and (left_s := deadline - time.monotonic()) > 0:
         poll = select.poll()
         for job in jobs:
             poll.register(job._end, select.POLLIN)

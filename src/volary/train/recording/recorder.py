@@ -39,6 +39,7 @@ class Recorder:
         self.spans = Spans()
         self._spent = dict.fromkeys(STEP_PHASES, 0.0)
         self._in_step = False
+        self._starting = True
         self._sent_bytes = 0
         self._received_bytes = 0
 
@@ -70,6 +71,9 @@ class Recorder:
         self.enter("data")
         self._in_step = True
         self.spans.begin(self.step + 1)
+        if self._starting:  # a worker that is stopped in its first steps has not the time of a start
+            self._starting = False
+            self.hand_over()
 
     def enter_step(self, phase: str) -> None:
         """The worker enters `phase`, of the next step if none has begun."""
