@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 CLASSES, FEATURES = 3, 5
 
@@ -168,3 +168,45 @@ def refused(worker: Any) -> list[str]:
             said.append(f"{type(error).__name__}: {error}")
     worker.distribute(model, one)
     return said
+
+
+def as_a_session(worker: Any, model: nn.Module, data: Any) -> dict[str, Any]:
+    """20 steps of 10 samples, as `_training.session` has them, with a loader of torch's."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    model, optimizer = worker.distribute(model, optimizer)
+    loader = worker.feed(DataLoader(data, batch_size=10, shuffle=True))
+    for _ in range(20 // len(loader)):
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+class Drawn(torch.utils.data.Sampler[int]):
+    """Each rank's would draw in another order."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __len__(self) -> int:
+        return 23
+
+    def __iter__(self) -> Any:
+        return iter(torch.randperm(23, generator=self.generator).tolist())
+
+
+def drawing(worker: Any) -> list[int]:
+    """Batches of dictionaries through a network with batch norm; the last of each epoch has 3 samples."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.Linear(8, CLASSES)).double()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    samples = [{"x": x, "y": y, "number": number} for number, (x, y) in enumerate(points())]
+    loader, seen = worker.feed(DataLoader(samples, batch_size=4, sampler=Drawn(worker.rank))), []
+    for _ in range(2):
+        for batch in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(batch["x"]), batch["y"]).backward()
+            optimizer.step()
+            seen.append(batch["number"].tolist())
+    return [seen, len(loader.dataset)]

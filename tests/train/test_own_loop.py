@@ -13,12 +13,15 @@ import torch
 
 from _workers import alone, joined
 from train import _own_loops
-from train._training import OVERLAPPED
+from train._training import OVERLAPPED, session, trained
+from train._user_code import points
 from volary.data.feed import Feed
+from volary.data.order import share_of
 from volary.data.own import samples_of
 from volary.errors import NotSaved, SettingError, Stopped
 from volary.exchange.gradients import row_blocks
 from volary.session.script import Script
+from volary.train.assemble import build_model
 from volary.train.own import run_script
 from volary.train.own.own_loop import Worker
 from volary.train.recording.recorder import Recorder
@@ -191,9 +194,11 @@ def by_hand(workers: int, period: int) -> dict[str, torch.Tensor]:
     for _ in range(24):
         batch = next(feed)
         for rank, (model, rule) in enumerate(zip(models, rules, strict=True)):
-            inputs, targets = batch.inputs[rank::workers], batch.targets[rank::workers]
+            share = share_of(rank, workers, batch.total, 4)
+            inputs, targets = batch.inputs[share], batch.targets[share]
             rule.zero_grad()
-            torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+            loss = torch.nn.functional.cross_entropy(model(inputs), targets, reduction="sum")
+            (loss / max(1, len(inputs))).backward()
             rule.step()
             counts[rank] += len(inputs)
         steps += 1
@@ -213,3 +218,29 @@ def test_local_steps_in_a_loop_of_ones_own_are_what_one_does_by_hand(workers):
         for name, value in expected.items():
             torch.testing.assert_close(found["state"][name], value, rtol=0, atol=ROUNDING, msg=name)
         assert len(found["rows"]) == 24
+
+
+def own_and_session(rank: int, world_size: int) -> Any:
+    of = session("Wide", source={"name": "points", "samples": 40})
+    ours = trained(rank, world_size, of)
+    seed_all(of.train.seed)
+    model = build_model(of, torch.device("cpu")).module
+    own, _ = call(lambda worker: _own_loops.as_a_session(worker, model, points("train", 40)), rank, world_size, 95)
+    (drawn, length), _ = call(_own_loops.drawing, rank, world_size, 96)
+    return ours.parameters, own, drawn, length
+
+
+def test_a_loop_of_ones_own_and_a_sessions_are_one_thing_and_all_follow_what_rank_0_draws(workers):
+    everyone = workers(2, own_and_session)
+    for ours, own, _, length in everyone:
+        assert ours.keys() == own.keys()
+        assert all(torch.equal(ours[name], own[name]) for name in own), "bit for bit"
+        assert length == 23
+    drawn = torch.Generator().manual_seed(0)
+    (_, _, first, _), (_, _, second, _) = everyone
+    for epoch in range(2):
+        order = torch.randperm(23, generator=drawn).tolist()
+        for step in range(6):
+            batch = order[4 * step : 4 * step + 4]
+            mine, others = first[6 * epoch + step], second[6 * epoch + step]
+            assert (mine, others) == ((batch[::2], batch[1::2]) if step < 5 else (batch, batch[:2]))

@@ -1,7 +1,7 @@
 """The batches of one worker: epoch after epoch, from any position, on any number of workers.
 
-Global batch b of an epoch is `order[b * B : (b + 1) * B]`, rank r of N takes `[r::N]` of it. The position is counted in
-samples over all workers, so that it means the same to any number of them: nothing is lost or repeated by a resize.
+Global batch b of an epoch is `order[b * B : (b + 1) * B]`, rank r of N takes `[r::N]` of it (`share_of`). The position
+is counted in samples over all workers, so that it means the same to any number of them: a resize loses nothing.
 Batches may grow (`size`); steps are counted as if they had not, so that so many steps are always as much data. The last
 two grown ones of an epoch have the same size: a remainder of one sample, which the first size never had, would be the
 end of a network with batch norm.
@@ -9,7 +9,8 @@ end of a network with batch norm.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
@@ -23,6 +24,9 @@ from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from volary.data.samples import Samples
+
+
+Share = Callable[[int], slice]  # what a worker takes of a batch of so many samples
 
 
 class BatchRange(NamedTuple):
@@ -65,7 +69,7 @@ class Feed:
         self._newest = 0, range(0)  # the newest batch: its epoch, and the places of this worker's share in that
         self.batch_size, self.seed, self.shuffle = batch_size, seed, shuffle
         self.size = batch_size
-        self._share = share_of(rank, world_size)
+        self._share = partial(share_of, rank, world_size, whole=batch_size)
         self._last_step: int | None = None
         self._samples = _OfStream(data) if isinstance(data, Stream) else _OfIndexed(data, seed, shuffle)
 
@@ -133,7 +137,7 @@ class Feed:
         inputs, targets, total, ends, lost = self._samples.read(self.epoch, self.position, size, self._share)
         scale = self._samples.scale
         end = self.position + total
-        self._newest = self.epoch, range(self.position, end)[self._share]
+        self._newest = self.epoch, range(self.position, end)[self._share(total)]
         before, after = self.position // self.batch_size, -(-end // self.batch_size) if ends else end // self.batch_size
         batch = Batch(inputs, targets, total, self.epoch, after - 1, ends, lost, scale)
         # before the batch is handed out: a checkpoint taken after its step must go on with the next one
@@ -225,20 +229,20 @@ class _OfIndexed:
         self._orders: dict[int, Order] = {}
         self._told: list[BatchRange] = []  # the next batches, as storage was told
 
-    def read(self, epoch: int, start: int, size: int, share: slice) -> tuple[Tensor, Tensor, int, bool, int]:
+    def read(self, epoch: int, start: int, size: int, share: Share) -> tuple[Tensor, Tensor, int, bool, int]:
         end = min(start + size, self.length)
-        wanted = self._indices(BatchRange(epoch, start, end))[share]
+        wanted = self._indices(BatchRange(epoch, start, end))[share(end - start)]
         inputs, targets = self._stored.take(wanted, epoch) if self._stored else self._source.fetch(wanted)
         return inputs, targets, end - start, end == self.length, len(wanted) - len(inputs)
 
-    def look_ahead(self, spans: Iterator[BatchRange], share: slice) -> None:
+    def look_ahead(self, spans: Iterator[BatchRange], share: Share) -> None:
         """Tell storage of as many of the next batches as it has room for."""
         if self._stored is None:
             return
         told: list[BatchRange] = []
         for span in spans:
             known = span in self._told
-            if not known and not self._stored.prefetch(self._indices(span)[share], span.epoch):
+            if not known and not self._stored.prefetch(self._indices(span)[share(span.end - span.start)], span.epoch):
                 break
             told.append(span)
         self._told = told
@@ -268,10 +272,10 @@ class _OfStream:
         self.scale = None
         self._stream = stream
 
-    def look_ahead(self, spans: Iterator[BatchRange], share: slice) -> None:
+    def look_ahead(self, spans: Iterator[BatchRange], share: Share) -> None:
         """A stream comes as it comes."""
 
-    def read(self, epoch: int, start: int, size: int, share: slice) -> tuple[Tensor, Tensor, int, bool, int]:
+    def read(self, epoch: int, start: int, size: int, share: Share) -> tuple[Tensor, Tensor, int, bool, int]:
         return *self._stream.read(epoch, start, size, share), 0
 
     def number(self, epoch: int, places: range, place: int) -> int:

@@ -94,6 +94,12 @@ def seeded(*words: int | str) -> Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:4]))
 
 
-def share_of(rank: int, world_size: int) -> slice:
-    """What rank `rank` takes of a global batch: every `world_size`-th sample, from its own on."""
-    return slice(rank, None, world_size)
+def share_of(rank: int, world_size: int, total: int, whole: int) -> slice:
+    """What rank `rank` takes of a global batch of `total` samples: every N-th, from its own on. whole: a full one.
+
+    Where full batches give everyone two samples, a smaller one gives nobody a single one, which would be the end of a
+    network with batch norm: fewer workers share it.
+    """
+    if total < 2 * world_size <= whole:
+        world_size = max(1, total // 2)
+    return slice(rank, None, world_size) if rank < world_size else slice(0)

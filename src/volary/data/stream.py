@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
 
 import torch
@@ -42,8 +42,10 @@ class Stream:
         """The sample that was read to begin with, as a batch of one. It still comes first."""
         return self._first
 
-    def read(self, epoch: int, start: int, size: int, share: slice) -> tuple[Tensor, Tensor, int, bool]:
-        """Go to sample `start` of `epoch` and read up to `size`; of these, keep `share`.
+    def read(
+        self, epoch: int, start: int, size: int, share: Callable[[int], slice]
+    ) -> tuple[Tensor, Tensor, int, bool]:
+        """Go to sample `start` of `epoch` and read up to `size`; of so many, keep `share`.
 
         Gives inputs, targets, how many were read (before taking the share), and whether the epoch ends with them.
         """
@@ -57,8 +59,9 @@ class Stream:
             taken.append(sample)
         if not taken:
             raise DataError(f"{self.name}: ended after {self._position} samples; the run had read as many")
-        mine = taken[share]
-        inputs, targets = collate(mine, range(start, start + len(taken))[share], self.name) if mine else self._nothing
+        own = share(len(taken))
+        mine = taken[own]
+        inputs, targets = collate(mine, range(start, start + len(taken))[own], self.name) if mine else self._nothing
         return inputs, targets, len(taken), self._ahead is None
 
     def _start(self, epoch: int) -> None:

@@ -2,52 +2,65 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from volary.comm.groups.blocking import gather_plain
+from volary.data.structures import moved
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
-    from volary.data.batch import Batch
-    from volary.data.feed import Feed
+    from volary.comm.groups.group import Group
+    from volary.data.sharing.among import Batches, Shared
     from volary.train.own.own_step import Share
     from volary.train.recording.recorder import Recorder
 
 
 class OwnFeed:
-    """Batches of (inputs, targets) on the worker's device; `len` is the number of steps of an epoch."""
+    """Batches as the loader's collate_fn makes them, on the worker's device; `len` is the number of steps of an epoch.
 
-    def __init__(self, feed: Feed, share: Share, recorder: Recorder, device: torch.device) -> None:
-        self._feed, self._share, self._recorder, self._device = feed, share, recorder, device
-        self._spare: tuple[Tensor, Tensor] | None = None
+    Each `for` over it is an epoch. What else one asks of it (`dataset`, `batch_size`, `sampler`, ...) the loader has.
+    """
+
+    def __init__(self, shared: Shared, share: Share, recorder: Recorder, device: torch.device) -> None:
+        self._shared, self._share, self._recorder, self._device = shared, share, recorder, device
+        self._epoch = 0  # of the next `for`
 
     def __len__(self) -> int:
-        if self._feed.steps_per_epoch is None:
+        if self._shared.steps is None:
             raise SettingError("the data is a stream without a length")
-        return self._feed.steps_per_epoch
+        return self._shared.steps
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        feed, share = self._feed, self._share
-        if feed.position:  # an epoch that was left with `break`
-            feed.epoch, feed.position = feed.epoch + 1, 0
-        while True:
-            self._recorder.enter_step("data")
-            batch = next(feed).to(self._device)
-            share.weight, share.samples, share.total = batch.weight, batch.count, batch.total
-            share.ends_epoch = batch.ends_epoch
-            share.epoch = batch.epoch + (batch.step_in_epoch + 1) / (feed.steps_per_epoch or 1)
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # a copy of it is asked before it has anything
+            raise AttributeError(name)
+        return getattr(self._shared.loader, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        share, epoch = self._share, self._epoch
+        self._epoch += 1  # now: an epoch that is left with `break` is over
+        self._recorder.enter_step("data")
+        for step, part in enumerate(self._shared.epoch(epoch)):
+            share.weight, share.samples, share.total = part.samples / part.total, part.samples, part.total
+            share.ends_epoch = part.ends_epoch
+            done = (step + 1) / self._shared.steps if self._shared.steps else 0.0
+            share.epoch = epoch + (1.0 if part.ends_epoch else done)
+            batch = moved(part.batch, self._device)
             self._recorder.enter("forward")
-            yield self._never_empty(batch)
-            if batch.ends_epoch:
-                return
+            yield batch
+            if not part.ends_epoch:
+                self._recorder.enter_step("data")
 
-    def _never_empty(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The batch, or a sample of an earlier one: means and batch norms of nothing are NaN or refused."""
-        if batch.count:
-            self._spare = batch.inputs[:1], batch.targets[:1]
-        elif self._spare is not None:
-            return self._spare
-        return batch.inputs, batch.targets
+
+def of_first(batches: Batches, group: Group) -> Batches:
+    """Rank 0's plan of an epoch. A collective call: digests are compared, and only what differs travels."""
+    digest = hashlib.sha256(msgspec.json.encode(batches, enc_hook=str)).hexdigest()
+    if len(set(gather_plain(digest, group))) == 1:
+        return batches
+    found: Batches = gather_plain(batches if group.rank == 0 else None, group)[0]
+    return found

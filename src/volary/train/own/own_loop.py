@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from volary.data.feed import Feed
-from volary.data.own import samples_of
-from volary.data.stream import Stream
-from volary.errors import BadInput, DataError, SettingError
+from volary.data.sharing.among import Among
+from volary.data.sharing.shared import shared
+from volary.errors import BadInput
 from volary.train.member.compare import compare, shape_facts
-from volary.train.own.own_feed import OwnFeed
+from volary.train.own.own_feed import OwnFeed, of_first
 from volary.train.own.own_step import OwnStep, Share
 from volary.train.run_session import share_buffers
 from volary.train.state.seeds import seed_all
@@ -84,29 +84,18 @@ class Worker:
         self._recorder.enter("between steps")
         return model, optimizer
 
-    def feed(self, dataset: Any, batch_size: int, shuffle: bool = True) -> OwnFeed:
-        """This worker's share of `dataset`, batch by batch; each `for` over it is an epoch.
+    def feed(self, data: Any, batch_size: int | None = None, shuffle: bool | None = None) -> OwnFeed:
+        """This worker's share of `data`, batch by batch; each `for` over it is an epoch.
 
-        dataset: a torch data set, map style or iterable. batch_size: samples per step over all workers. The last batch
-        of an epoch may be too small to give every worker a sample: one without goes through the loop with a sample that
-        it had before, and its gradients count nothing. Raises DataError and SettingError if there is less than a sample
-        a worker at all.
+        data: a torch DataLoader, whose batch_size is that of all workers together; or a data set or any iterable of
+        samples, with batch_size (and shuffle: a data set is, unless told otherwise); or an iterable of whole batches.
+        Batches are what the loader's collate_fn makes of the share, on the worker's device. A loader with a
+        DistributedSampler keeps its own sharding. The last batch of an epoch may be too small to give every worker a
+        sample: one without goes through the loop with samples of another's, and its gradients count nothing. Raises
+        BadInput, DataError and SettingError for what cannot be shared out.
         """
-        name = type(dataset).__name__
-        samples = samples_of(dataset, name)
-        if batch_size < self.world_size:
-            raise SettingError(f"batch_size is {batch_size}; accepted: {self.world_size} or more, a sample a worker")
-        feed = Feed(
-            samples,
-            batch_size,
-            rank=self.rank,
-            world_size=self.world_size,
-            seed=self._script.seed,
-            shuffle=shuffle and not isinstance(samples, Stream),
-        )
-        if feed.samples is not None and feed.samples < self.world_size:
-            raise DataError(f"{name}: has {feed.samples} samples; accepted: at least one for each of the workers")
-        return OwnFeed(feed, self._share, self._recorder, self.device)
+        among = Among(self.rank, self.world_size, self._script.seed, partial(of_first, group=self._group))
+        return OwnFeed(shared(data, batch_size, shuffle, among), self._share, self._recorder, self.device)
 
     def close(self) -> None:
         """Let go of the model."""

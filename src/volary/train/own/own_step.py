@@ -80,6 +80,7 @@ class OwnStep:
         self._period = AveragingPeriod()
         self._step_s = 0.0  # what all workers took for a step in the last period, in the mean
         self._passes, self._group = passes, group
+        self._parameters: list[Tensor] = []
         self._buffers: list[Tensor] = []
         self._passed = 0  # backward passes that have not been agreed on
         self._in_backward = False
@@ -88,7 +89,7 @@ class OwnStep:
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Listen to both; after the strategy has, so that it has a gradient before this does."""
-        self._buffers = list(model.buffers())
+        self._parameters, self._buffers = list(model.parameters()), list(model.buffers())
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
@@ -156,9 +157,12 @@ class OwnStep:
     def _before(self, _optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         if len(arguments) > 1 or named:  # torch gives the optimiser itself as the first
             raise SettingError("optimizer.step(closure) cannot be distributed; call backward(), then step()")
-        if self._locally and not self._period.steps:
-            self._strategy.begin(LearnTask(iter(()), 0, 0, 0))
-        elif not self._locally and (self._passed or not self._agreed):
+        if self._locally:
+            if not self._period.steps:
+                self._strategy.begin(LearnTask(iter(()), 0, 0, 0))
+            if self._share.total and not self._share.samples:  # what went through the loop is another worker's
+                torch._foreach_zero_([one.grad for one in self._parameters if one.grad is not None])
+        elif self._passed or not self._agreed:
             # fewer passes than were announced, or none that reached a parameter
             self._agree()
         self._recorder.enter("optimizer")

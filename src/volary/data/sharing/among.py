@@ -1,0 +1,75 @@
+"""What shared data gives, and who shares it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from volary.data.order import share_of
+from volary.errors import DataError
+
+Batches = list[list[Any]]  # the indices of an epoch
+_AS_THE_USER_SAID = (
+    *("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),
+    *("prefetch_factor", "persistent_workers", "in_order"),
+)
+
+
+class Part(NamedTuple):
+    """A worker's part of a step. samples: how many of its own, 0 if `batch` has another's; total: of all workers."""
+
+    batch: Any
+    samples: int
+    total: int
+    ends_epoch: bool
+
+
+@dataclass(frozen=True)
+class Among:
+    """Who shares. seed: of the order of a shuffled data set. alike: gives every worker rank 0's plan of an epoch."""
+
+    rank: int
+    world_size: int
+    seed: int
+    alike: Callable[[Batches], Batches]
+
+    def share(self, total: int, whole: int) -> slice:
+        """This worker's, of a batch of so many samples. whole: those of a full batch."""
+        return share_of(self.rank, self.world_size, total, whole)
+
+
+class Shared(Protocol):
+    """Data that is shared out. steps: of an epoch; None if nobody knows. loader: the user's, or as the user would."""
+
+    steps: int | None
+    loader: Any
+
+    def epoch(self, number: int) -> Iterator[Part]:
+        """This worker's part of each step of an epoch; all workers have as many."""
+        ...
+
+
+def kept(loader: Any) -> dict[str, Any]:
+    """What a worker's loader has of the user's, whatever it reads."""
+    return {name: getattr(loader, name) for name in _AS_THE_USER_SAID}
+
+
+def begin_epoch(number: int, *parts: Any) -> None:
+    """Say so to all that want to know."""
+    for part in parts:
+        if hasattr(part, "set_epoch"):
+            part.set_epoch(number)
+
+
+def with_last(items: Iterable[Any], number: int) -> Iterator[tuple[Any, bool]]:
+    """Each with whether it is the last: one is read ahead, since a stream says it no earlier. Raises DataError."""
+    coming, nothing = iter(items), object()
+    item = next(coming, nothing)
+    if item is nothing:
+        hint = "at least one sample" if number == 0 else "an iterable that starts anew with every iter()"
+        raise DataError(f"worker.feed found no sample in epoch {number}; accepted: {hint}")
+    while item is not nothing:
+        after = next(coming, nothing)
+        yield item, after is nothing
+        item = after

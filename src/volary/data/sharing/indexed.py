@@ -1,0 +1,112 @@
+"""Batches of indices, of which each worker reads its share."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset, default_collate
+
+from volary.data.order import epoch_order
+from volary.data.sharing.among import Among, Part, begin_epoch, kept
+from volary.errors import BadInput
+
+
+class SharedIndices:
+    """See `volary.data.sharing.among.Shared`.
+
+    A data set that is merely shuffled has the order of a session with the same seed. What any other sampler draws is
+    drawn by rank 0 for all.
+    """
+
+    def __init__(self, loader: Any, among: Among) -> None:
+        self.loader, self._among = loader, among
+        try:
+            self.steps: int | None = len(loader)
+        except TypeError:
+            by = type(loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler)
+            raise BadInput(
+                f"worker.feed cannot share out what {by.__name__} draws, as it does not say how much that is; "
+                "accepted: a sampler with __len__, or an IterableDataset"
+            ) from None
+        self._under_way = deque[tuple[int, int]]()  # samples of its own and in all of each batch that is being read
+        self._number = self._drawn = 0
+        dataset, collate = _read_by(loader)
+        self._reader = DataLoader[Any](dataset, batch_sampler=_Drawing(self._draw), collate_fn=collate, **kept(loader))
+
+    def epoch(self, number: int) -> Iterator[Part]:
+        """See `Shared`."""
+        self._number = number
+        self._under_way.clear()
+        for step, batch in enumerate(self._reader):
+            yield Part(batch, *self._under_way.popleft(), step + 1 == self._drawn)
+
+    def _draw(self) -> Iterator[list[Any]]:
+        """The indices that this worker reads, batch by batch, as the reader asks for them."""
+        batches = self._batches()
+        self._drawn, whole = len(batches), max(map(len, batches), default=0)
+        for batch in batches:
+            mine = batch[self._among.share(len(batch), whole)]
+            self._under_way.append((len(mine), len(batch)))
+            read = mine if len(mine) else batch[:2]
+            yield read.tolist() if isinstance(read, torch.Tensor) else list(read)
+
+    def _batches(self) -> Sequence[Any]:
+        """The global batches of the epoch, each a list or tensor of indices."""
+        loader = self.loader
+        begin_epoch(self._number, loader.sampler, loader.batch_sampler, loader.dataset)
+        shuffled = _shuffled(loader)
+        if shuffled is None:
+            return self._among.alike([list(batch) for batch in loader.batch_sampler])
+        order = epoch_order(len(loader.dataset), self._among.seed, self._number, shuffled)
+        return torch.split(order, loader.batch_size)[: len(loader)]
+
+
+def _shuffled(loader: Any) -> bool | None:
+    """Whether all samples come once, in a random order or as they are; None if something else decides."""
+    if type(loader.batch_sampler) is not BatchSampler or loader.batch_size is None:
+        return None
+    sampler = loader.sampler
+    if type(sampler) is RandomSampler:
+        plain = not sampler.replacement and sampler.generator is None and len(sampler) == len(loader.dataset)
+        return True if plain else None
+    return False if type(sampler) is SequentialSampler else None
+
+
+class _Drawing:
+    """A batch sampler that draws anew with each epoch."""
+
+    def __init__(self, draw: Callable[[], Iterator[list[Any]]]) -> None:
+        self._draw = draw
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return self._draw()
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A data set that gives a batch at once: of tensors in memory the same, and quicker."""
+
+    __getitems__: Callable[[list[int]], Any]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])
+
+
+def _read_by(loader: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """What is read, and what makes a batch of it."""
+    dataset = loader.dataset
+    if loader.num_workers or loader.collate_fn is not default_collate:
+        return dataset, loader.collate_fn
+    if type(dataset) is TensorDataset:
+        return _Rows(lambda indices: [tensor[indices] for tensor in dataset.tensors]), _as_it_is
+    if hasattr(dataset, "fetch") and hasattr(dataset, "input_shape"):  # of `volary.data.samples.Samples`
+        return _Rows(lambda indices: list(dataset.fetch(torch.tensor(indices)))), _as_it_is
+    return dataset, loader.collate_fn
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

@@ -1,0 +1,61 @@
+"""Which way data is shared out: by indices, as a stream, batch by batch, or not at all where it is shared already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
+
+from volary.data.sharing.among import Among, Shared
+from volary.data.sharing.batches import SharedBatches
+from volary.data.sharing.indexed import SharedIndices
+from volary.data.sharing.own_sharding import SharedAlready
+from volary.data.sharing.streamed import SharedStream, stream_of
+from volary.errors import BadInput, DataError, SettingError
+
+
+def shared(data: Any, batch_size: int | None, shuffle: bool | None, among: Among) -> Shared:
+    """What `worker.feed` was given. Raises BadInput, DataError and SettingError for what cannot be shared out."""
+    name = type(data).__name__
+    if isinstance(data, DataLoader):
+        if batch_size is not None or shuffle is not None:
+            raise BadInput("worker.feed was given a DataLoader and more; accepted: the loader alone, which says it all")
+        return _of_loader(data, among)
+    indexed = not isinstance(data, IterableDataset) and hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    if not indexed and not hasattr(data, "__iter__"):
+        raise DataError(
+            f"worker.feed was given a {name}; accepted: a DataLoader, a data set with __getitem__ and __len__, or an "
+            "iterable"
+        )
+    if batch_size is None:
+        if isinstance(data, Dataset):
+            raise SettingError(f"worker.feed({name}) needs batch_size: the samples of a step over all workers")
+        return SharedBatches(data, among)
+    if batch_size < 1:
+        raise SettingError(f"batch_size is {batch_size}; accepted: 1 or more")
+    if indexed:
+        _refuse_few(data, name, among)
+        return _of_loader(DataLoader(data, batch_size, shuffle=shuffle is not False), among)
+    if shuffle:
+        raise SettingError(f"shuffle is true, but {name} is a stream, which comes in its own order; accepted: false")
+    return _of_loader(DataLoader(data if isinstance(data, IterableDataset) else stream_of(data), batch_size), among)
+
+
+def _of_loader(loader: DataLoader[Any], among: Among) -> Shared:
+    if any(isinstance(one, DistributedSampler) for one in (loader.sampler, loader.batch_sampler)):
+        return SharedAlready(loader, among)
+    if loader.batch_size is not None and loader.batch_size < among.world_size:
+        raise SettingError(
+            f"batch_size is {loader.batch_size}; accepted: {among.world_size} or more, a sample a worker"
+        )
+    if isinstance(loader.dataset, IterableDataset):
+        return SharedStream(loader, among) if loader.batch_size else SharedBatches(loader, among)
+    if loader.batch_sampler is None:
+        return SharedBatches(loader, among)
+    _refuse_few(loader.dataset, type(loader.dataset).__name__, among)
+    return SharedIndices(loader, among)
+
+
+def _refuse_few(dataset: Any, name: str, among: Among) -> None:
+    if len(dataset) < among.world_size:
+        raise DataError(f"{name}: has {len(dataset)} samples; accepted: at least one for each of the workers")

@@ -1,0 +1,68 @@
+"""A stream of samples, of which every worker reads all and collates its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from volary.data.order import share_of
+from volary.data.sharing.among import Among, Part, begin_epoch, kept, with_last
+
+
+class SharedStream:
+    """See `volary.data.sharing.among.Shared`. The stream must not divide itself among workers."""
+
+    def __init__(self, loader: Any, among: Among) -> None:
+        self.loader = loader
+        self.steps: int | None = len(loader) if hasattr(loader.dataset, "__len__") else None
+        self._reader: DataLoader[Any] = DataLoader(
+            loader.dataset,
+            batch_size=loader.batch_size,
+            drop_last=loader.drop_last,
+            collate_fn=_OwnShare(loader.collate_fn, among.rank, among.world_size, loader.batch_size),
+            **kept(loader),
+        )
+
+    def epoch(self, number: int) -> Iterator[Part]:
+        """See `Shared`."""
+        begin_epoch(number, self.loader.dataset)
+        for (batch, mine, total), ends in with_last(self._reader, number):
+            yield Part(batch, mine, total, ends)
+
+
+@dataclass(frozen=True)
+class _OwnShare:
+    """Collates a worker's share of a batch: (batch, its samples, those of all). It may run in a reading process."""
+
+    collate: Callable[[Any], Any]
+    rank: int
+    world_size: int
+    whole: int
+
+    def __call__(self, samples: list[Any]) -> tuple[Any, int, int]:
+        mine = samples[share_of(self.rank, self.world_size, len(samples), self.whole)]
+        return self.collate(mine or samples[:2]), len(mine), len(samples)
+
+
+def stream_of(samples: Iterable[Any]) -> IterableDataset[Any]:
+    """Any iterable as a data set."""
+    return _SizedStream(samples) if hasattr(samples, "__len__") else _Stream(samples)
+
+
+class _Stream(IterableDataset[Any]):
+    def __init__(self, samples: Iterable[Any]) -> None:
+        self._samples: Any = samples
+
+    def set_epoch(self, number: int) -> None:
+        begin_epoch(number, self._samples)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._samples)
+
+
+class _SizedStream(_Stream):
+    def __len__(self) -> int:
+        return len(self._samples)
