@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from volary.data.samples import Samples
 
 
-Share = Callable[[int], slice]  # what a worker takes of a batch of so many samples
+ShareOf = Callable[[int], slice]  # what a worker takes of a batch of so many samples
 
 
 class BatchRange(NamedTuple):
@@ -229,13 +229,13 @@ class _OfIndexed:
         self._orders: dict[int, Order] = {}
         self._told: list[BatchRange] = []  # the next batches, as storage was told
 
-    def read(self, epoch: int, start: int, size: int, share: Share) -> tuple[Tensor, Tensor, int, bool, int]:
+    def read(self, epoch: int, start: int, size: int, share: ShareOf) -> tuple[Tensor, Tensor, int, bool, int]:
         end = min(start + size, self.length)
         wanted = self._indices(BatchRange(epoch, start, end))[share(end - start)]
         inputs, targets = self._stored.take(wanted, epoch) if self._stored else self._source.fetch(wanted)
         return inputs, targets, end - start, end == self.length, len(wanted) - len(inputs)
 
-    def look_ahead(self, spans: Iterator[BatchRange], share: Share) -> None:
+    def look_ahead(self, spans: Iterator[BatchRange], share: ShareOf) -> None:
         """Tell storage of as many of the next batches as it has room for."""
         if self._stored is None:
             return
@@ -272,10 +272,10 @@ class _OfStream:
         self.scale = None
         self._stream = stream
 
-    def look_ahead(self, spans: Iterator[BatchRange], share: Share) -> None:
+    def look_ahead(self, spans: Iterator[BatchRange], share: ShareOf) -> None:
         """A stream comes as it comes."""
 
-    def read(self, epoch: int, start: int, size: int, share: Share) -> tuple[Tensor, Tensor, int, bool, int]:
+    def read(self, epoch: int, start: int, size: int, share: ShareOf) -> tuple[Tensor, Tensor, int, bool, int]:
         return *self._stream.read(epoch, start, size, share), 0
 
     def number(self, epoch: int, places: range, place: int) -> int:

@@ -16,7 +16,7 @@ _AS_THE_USER_SAID = (
 )
 
 
-class Part(NamedTuple):
+class BatchShare(NamedTuple):
     """A worker's part of a step. samples: how many of its own, 0 if `batch` has another's; total: of all workers."""
 
     batch: Any
@@ -39,13 +39,13 @@ class Among:
         return share_of(self.rank, self.world_size, total, whole)
 
 
-class Shared(Protocol):
+class SharedData(Protocol):
     """Data that is shared out. steps: of an epoch; None if nobody knows. loader: the user's, or as the user would."""
 
     steps: int | None
     loader: Any
 
-    def epoch(self, number: int) -> Iterator[Part]:
+    def epoch(self, number: int) -> Iterator[BatchShare]:
         """This worker's part of each step of an epoch; all workers have as many."""
         ...
 

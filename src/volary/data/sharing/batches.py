@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from volary.data.sharing.among import Among, Part, begin_epoch, with_last
+from volary.data.sharing.among import Among, BatchShare, begin_epoch, with_last
 from volary.data.structures import rows_of, size_of
 from volary.errors import DataError
 
 
 class SharedBatches:
-    """See `volary.data.sharing.among.Shared`. The iterable must not divide itself among workers."""
+    """See `volary.data.sharing.among.SharedData`. The iterable must not divide itself among workers."""
 
     def __init__(self, loader: Any, among: Among) -> None:
         self.loader, self._among = loader, among
         self.steps: int | None = len(loader) if hasattr(loader, "__len__") else None
         self._whole = 0
 
-    def epoch(self, number: int) -> Iterator[Part]:
-        """See `Shared`."""
+    def epoch(self, number: int) -> Iterator[BatchShare]:
+        """See `SharedData`."""
         begin_epoch(number, *(one for one in (self.loader, getattr(self.loader, "dataset", None)) if one is not None))
         for batch, ends in with_last(self.loader, number):
             total = size_of(batch)
@@ -31,4 +31,4 @@ class SharedBatches:
             self._whole = max(self._whole, total)
             share = self._among.share(total, self._whole)
             mine = len(range(total)[share])
-            yield Part(rows_of(batch, total, share if mine else slice(2)), mine, total, ends)
+            yield BatchShare(rows_of(batch, total, share if mine else slice(2)), mine, total, ends)

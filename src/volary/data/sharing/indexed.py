@@ -11,12 +11,12 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset, default_collate
 
 from volary.data.order import epoch_order
-from volary.data.sharing.among import Among, Part, begin_epoch, kept
+from volary.data.sharing.among import Among, BatchShare, begin_epoch, kept
 from volary.errors import BadInput
 
 
 class SharedIndices:
-    """See `volary.data.sharing.among.Shared`.
+    """See `volary.data.sharing.among.SharedData`.
 
     A data set that is merely shuffled has the order of a session with the same seed. What any other sampler draws is
     drawn by rank 0 for all.
@@ -37,12 +37,12 @@ class SharedIndices:
         dataset, collate = _read_by(loader)
         self._reader = DataLoader[Any](dataset, batch_sampler=_Drawing(self._draw), collate_fn=collate, **kept(loader))
 
-    def epoch(self, number: int) -> Iterator[Part]:
-        """See `Shared`."""
+    def epoch(self, number: int) -> Iterator[BatchShare]:
+        """See `SharedData`."""
         self._number = number
         self._under_way.clear()
         for step, batch in enumerate(self._reader):
-            yield Part(batch, *self._under_way.popleft(), step + 1 == self._drawn)
+            yield BatchShare(batch, *self._under_way.popleft(), step + 1 == self._drawn)
 
     def _draw(self) -> Iterator[list[Any]]:
         """The indices that this worker reads, batch by batch, as the reader asks for them."""

@@ -7,12 +7,12 @@ from typing import Any
 
 from torch.utils.data import DistributedSampler
 
-from volary.data.sharing.among import Among, Part, begin_epoch
+from volary.data.sharing.among import Among, BatchShare, begin_epoch
 from volary.errors import BadInput
 
 
 class SharedAlready:
-    """See `volary.data.sharing.among.Shared`. batch_size is this worker's, as the script has it."""
+    """See `volary.data.sharing.among.SharedData`. batch_size is this worker's, as the script has it."""
 
     def __init__(self, loader: Any, among: Among) -> None:
         self.loader, self._among = loader, among
@@ -26,11 +26,11 @@ class SharedAlready:
                 "rank=worker.rank, or no DistributedSampler at all, since worker.feed shares"
             )
 
-    def epoch(self, number: int) -> Iterator[Part]:
-        """See `Shared`."""
+    def epoch(self, number: int) -> Iterator[BatchShare]:
+        """See `SharedData`."""
         begin_epoch(number, self._sampler)
         left = len(self._sampler)
         for step, batch in enumerate(self.loader):
             mine = min(self.loader.batch_size or left, left)
             left -= mine
-            yield Part(batch, mine, mine * self._among.world_size, step + 1 == self.steps)
+            yield BatchShare(batch, mine, mine * self._among.world_size, step + 1 == self.steps)

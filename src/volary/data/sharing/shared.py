@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 
-from volary.data.sharing.among import Among, Shared
+from volary.data.sharing.among import Among, SharedData
 from volary.data.sharing.batches import SharedBatches
 from volary.data.sharing.indexed import SharedIndices
 from volary.data.sharing.own_sharding import SharedAlready
@@ -14,7 +14,7 @@ from volary.data.sharing.streamed import SharedStream, stream_of
 from volary.errors import BadInput, DataError, SettingError
 
 
-def shared(data: Any, batch_size: int | None, shuffle: bool | None, among: Among) -> Shared:
+def shared(data: Any, batch_size: int | None, shuffle: bool | None, among: Among) -> SharedData:
     """What `worker.feed` was given. Raises BadInput, DataError and SettingError for what cannot be shared out."""
     name = type(data).__name__
     if isinstance(data, DataLoader):
@@ -41,7 +41,7 @@ def shared(data: Any, batch_size: int | None, shuffle: bool | None, among: Among
     return _of_loader(DataLoader(data if isinstance(data, IterableDataset) else stream_of(data), batch_size), among)
 
 
-def _of_loader(loader: DataLoader[Any], among: Among) -> Shared:
+def _of_loader(loader: DataLoader[Any], among: Among) -> SharedData:
     if any(isinstance(one, DistributedSampler) for one in (loader.sampler, loader.batch_sampler)):
         return SharedAlready(loader, among)
     if loader.batch_size is not None and loader.batch_size < among.world_size:

@@ -9,11 +9,11 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from volary.data.order import share_of
-from volary.data.sharing.among import Among, Part, begin_epoch, kept, with_last
+from volary.data.sharing.among import Among, BatchShare, begin_epoch, kept, with_last
 
 
 class SharedStream:
-    """See `volary.data.sharing.among.Shared`. The stream must not divide itself among workers."""
+    """See `volary.data.sharing.among.SharedData`. The stream must not divide itself among workers."""
 
     def __init__(self, loader: Any, among: Among) -> None:
         self.loader = loader
@@ -26,11 +26,11 @@ class SharedStream:
             **kept(loader),
         )
 
-    def epoch(self, number: int) -> Iterator[Part]:
-        """See `Shared`."""
+    def epoch(self, number: int) -> Iterator[BatchShare]:
+        """See `SharedData`."""
         begin_epoch(number, self.loader.dataset)
         for (batch, mine, total), ends in with_last(self._reader, number):
-            yield Part(batch, mine, total, ends)
+            yield BatchShare(batch, mine, total, ends)
 
 
 @dataclass(frozen=True)

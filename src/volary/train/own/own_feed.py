@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from volary.comm.groups.group import Group
-    from volary.data.sharing.among import Batches, Shared
+    from volary.data.sharing.among import Batches, SharedData
     from volary.train.own.own_step import Share
     from volary.train.recording.recorder import Recorder
 
@@ -27,7 +27,7 @@ class OwnFeed:
     Each `for` over it is an epoch. What else one asks of it (`dataset`, `batch_size`, `sampler`, ...) the loader has.
     """
 
-    def __init__(self, shared: Shared, share: Share, recorder: Recorder, device: torch.device) -> None:
+    def __init__(self, shared: SharedData, share: Share, recorder: Recorder, device: torch.device) -> None:
         self._shared, self._share, self._recorder, self._device = shared, share, recorder, device
         self._epoch = 0  # of the next `for`
 
