@@ -4,7 +4,8 @@ from volary import Session
 result = Session(network="lenet", data={"source": "digits"}, strategy={"workers": 2}).train()
 
 import volary
-volary.launch(train, workers=2)         # a loop of your own; see docs/own-loop.md
+worker = volary.init()                  # a loop of your own; see docs/own-loop.md
+volary.launch(train, workers=2)         # a function as a run, from Python or a notebook
 volary.store.serve(workers=2)           # tensors by key, for those who want only that; see docs/store.md
 """
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from volary.api import Result as Result
     from volary.api import launch as launch
     from volary.session.spec import Session as Session
+    from volary.train.own.init import init as init
     from volary.train.own.own_loop import Worker as Worker
 
 __version__ = "0.1.0"
@@ -24,9 +26,10 @@ _HOME = {
     "Session": "volary.session.spec",
     "launch": "volary.api",
     "Result": "volary.api",
+    "init": "volary.train.own.init",
     "Worker": "volary.train.own.own_loop",
 }
-__all__ = ["Result", "Session", "Worker", "launch", "store"]
+__all__ = ["Result", "Session", "Worker", "init", "launch", "store"]
 
 
 def __getattr__(name: str) -> "Any":

@@ -55,10 +55,10 @@ def _launched(place: Place, arguments: list[str]) -> int:
     arguments = arguments[trust:]
     if not arguments:
         raise BadInput(f"{place.launcher}: name a session file, as in `-m volary.worker session.yaml`")
-    from volary.train.member.meeting import meet
+    from volary.train.member.meeting import meet_for_session
     from volary.train.member.process import work
 
-    with meet(place, Path(arguments[0]), arguments[1:], trust=trust) as member:
+    with meet_for_session(place, Path(arguments[0]), arguments[1:], trust=trust) as member:
         if place.writes_log:
             print_into(member.directory.log(place.rank))
         return work(member, "volary.train.run_session:run_session")

@@ -11,7 +11,9 @@ import pytest
 
 from docs._pages import LANGUAGES, MARKS, NOT_RUN, PAGES, Block, blocks
 from volary.cli._main import cli
+from volary.cli.launch import parted
 from volary.session import Session, starter
+from volary.session.script import Script
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 TYPED = re.compile(r"(\$ |volary |torchrun |python |pip |make |sqlite3 |curl |from \w+ import|import \w+$)")
@@ -59,6 +61,10 @@ def test_a_command_in_running_text_is_one_that_there_is(page: str, words: str) -
         return
     command = cli.get_command(click.Context(cli), verb)
     assert command is not None, f"no verb {verb!r}"
+    if verb == "launch" and rest:
+        settings, program, _ = parted(rest)
+        Script.of_program(program, [], settings)
+        return
     known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     known |= {option for part in getattr(command, "commands", {}).values() for p in part.params for option in p.opts}
     assert {word.partition("=")[0] for word in rest if word.startswith("-")} <= known

@@ -29,7 +29,7 @@ def say_plot(runs: Sequence[RunDirectory], metric: str, *, as_json: bool) -> Non
     found: list[Curve] = []
     for run in runs:
         with RunReader(run) as reader:
-            own_loop = bool(outline(run.session).function)
+            own_loop = bool(outline(run.session).own_loop)
             mine = curves(reader, metric, 2 * width, own_loop=own_loop)
         found += [replace(curve, label=f"{run.name}, {curve.label}") for curve in mine] if len(runs) > 1 else mine
     if as_json:

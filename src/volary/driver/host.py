@@ -18,7 +18,7 @@ from typing import Any
 
 from volary.driver.drive import LEAVE_S
 from volary.driver.ending import Unwatched
-from volary.driver.start import check_input, create, drive_of
+from volary.driver.start import Task, check_input, create, drive_of, task_of
 from volary.engine._base import Exited
 from volary.engine.local import LocalEngine
 from volary.errors import VolaryError, WorkerLost
@@ -27,6 +27,7 @@ from volary.run.disk import Disk
 from volary.run.launch.launched import note_launch
 from volary.run.launch.meeting import Meeting, announce
 from volary.run.lock import RunLock
+from volary.session.script import Script
 from volary.session.spec import Session
 
 LOCK_WAIT_S = LEAVE_S + 5.0  # the host of an earlier life may still be writing its last words
@@ -66,9 +67,9 @@ def main() -> int:
     try:
         wish = json.loads(sys.stdin.readline())
         directory = _directory(wish)
-        session = Session.read(directory.session)
+        task = task_of(directory)
         with _locked(directory) as lock:
-            drive = drive_of(directory, lock, session, Unwatched(), wish["address"], LocalEngine())
+            drive = drive_of(directory, lock, task, Unwatched(), wish["address"], LocalEngine())
             threading.Thread(target=_end_with_rank_0, name="leash", daemon=True).start()
             try:
                 ending = drive.run(lambda meeting: _announce(directory, meeting))
@@ -84,9 +85,13 @@ def main() -> int:
 def _directory(wish: dict[str, Any]) -> RunDirectory:
     if "run" in wish:
         return RunDirectory.existing(wish["run"])
-    session = Session.read(wish["session"], wish["overrides"])
-    check_input(session)
-    directory = create(session)
+    task: Task
+    if "program" in wish:
+        task = Script.of_program(wish["program"], wish["arguments"], wish["overrides"])
+    else:
+        task = Session.read(wish["session"], wish["overrides"])
+    check_input(task)
+    directory = create(task)
     if wish["launch"]:
         note_launch(directory, wish["launch"])
     return directory

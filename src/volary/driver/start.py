@@ -16,7 +16,8 @@ from volary.driver.ending import Ending, Watcher
 from volary.driver.servers.keepers import NoServers, ServerGroup
 from volary.driver.watching.watch import Rules
 from volary.engine._base import Engine, Handle, Launch
-from volary.errors import BadInput, RunError, ServerLost, WorkerLost
+from volary.errors import BadInput, ProgramEnded, RunError, ServerLost, WorkerLost
+from volary.monitor.outline import outline
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
@@ -29,21 +30,23 @@ from volary.session.spec import Session
 
 WORKER = [sys.executable, "-m", "volary.worker"]
 SESSION_JOB = "volary.train.run_session:run_session"
+PROGRAM_JOB = "volary.train.own.run_program:run_program"
 Task = Session | Script  # what a run is a run of
 
 
 def start(task: Task, watcher: Watcher) -> Ending:
     """Make the run directory and train. Raises BadInput before the first step, and what `Drive.run` raises.
 
-    Input that the workers refuse leaves no run: the name stays free for the next try.
+    Input that the workers refuse, and a program that ends before it begins, leave no run: the name stays free.
     """
     warnings = check(task)
     directory = create(task)
     try:
         with directory.lock() as lock:
             return drive(directory, lock, task, watcher, warnings)
-    except BadInput:
-        if not Checkpoints(directory.checkpoints).steps():
+    except (BadInput, ProgramEnded) as error:
+        begun = isinstance(error, ProgramEnded) and error.begun
+        if not begun and not Checkpoints(directory.checkpoints).steps():
             Disk().remove(directory.path)
         raise
 
@@ -55,9 +58,15 @@ def session_of(directory: RunDirectory) -> Session:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise RunError(f"{directory.session} cannot be read ({reason}); put the run's session file there") from None
-    if text.startswith("function:"):
+    if text.startswith(("function:", "program:")):
         raise RunError(f"{directory.path} is a run of a training loop of your own, which keeps its own state")
     return Session.read(directory.session)
+
+
+def task_of(directory: RunDirectory) -> Task:
+    """What the run is a run of. Raises RunError if that cannot be read."""
+    own = outline(directory.session).own_loop
+    return Script.read(directory.session) if own else session_of(directory)
 
 
 def check(task: Task) -> list[str]:
@@ -129,8 +138,9 @@ def launch_of_workers(directory: RunDirectory, task: Task, meeting: Meeting) -> 
     """All workers of a run, for its engine."""
     command, job = WORKER, SESSION_JOB
     if isinstance(task, Script):
-        # the user's file may read its arguments while it is imported
-        command, job = [*command, *sys.argv[1:]], "volary.train.own.run_script:run_script"
+        job = "volary.train.own.run_script:run_script" if task.function else PROGRAM_JOB
+        # the file of a function may read its arguments while it is imported
+        command = [*command, *(sys.argv[1:] if task.function else [])]
     count = task.strategy.workers
     return Launch(role="worker", directory=directory, command=command, count=count, meeting=meeting, job=job)
 
@@ -150,9 +160,9 @@ def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watche
 
 
 def stem(task: Task) -> str:
-    """What an unnamed run is called, before its number: network and source, or the function."""
+    """What an unnamed run is called, before its number: network and source, or the function or program."""
     if isinstance(task, Script):
-        return _plain(task.function)
+        return task.name
     settings = task.settings()
     network = str(settings.get("network.name") or settings["network"])
     source = str(settings.get("data.source.name") or settings["data.source"])

@@ -10,6 +10,7 @@ VolaryError               exit code 1
 │   │   └── TargetError   a target that the loss cannot be computed with
 │   └── RunError          a run that exists already, is missing, or is being written by someone else
 ├── WorkerFailed          3   a worker's own code raised
+│   └── ProgramEnded      a program ended by sys.exit; the command ends with its status
 ├── WorkerLost            4   a worker died, was stopped or hung
 ├── ServerLost            4   a parameter server died or was stopped, and nobody else keeps what it kept
 ├── RanksDiffer           5   ranks (or replicas) that must be equal are not
@@ -77,6 +78,15 @@ class WorkerFailed(VolaryError):
     """A worker's own code raised; the message names the rank and carries the end of its traceback."""
 
     exit_code = 3
+
+
+class ProgramEnded(WorkerFailed):
+    """A program of the user's own has ended by `sys.exit`. begun: after `volary.init()`, so that there is a run."""
+
+    def __init__(self, text: str, status: int, *, begun: bool) -> None:
+        super().__init__(text)
+        self.exit_code = self.status = status
+        self.begun = begun
 
 
 class WorkerLost(VolaryError):

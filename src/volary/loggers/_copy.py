@@ -9,7 +9,7 @@ from typing import Any
 
 from volary.loggers._base import About, Writer
 from volary.monitor.digest import known_number
-from volary.monitor.outline import settings_in
+from volary.monitor.outline import own_loop, settings_in
 from volary.run.database.journal import StepRow
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
@@ -96,6 +96,6 @@ def _about(reader: RunReader, *, live: bool) -> About:
         path=directory.path,
         settings=settings,
         started_at=known_number(info, "started_at") or 0.0,
-        own_loop="function" in settings,
+        own_loop=bool(own_loop(settings)),
         live=live,
     )

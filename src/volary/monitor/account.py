@@ -122,7 +122,7 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
         members = [event for event in reader.events() if event.kind in MEMBERSHIP]
         corrupt = _corrupt(reader.events(kind="corrupt_sample"))
         changes = _changes(reader)
-        curves = measured(reader, CURVE_POINTS, own_loop=bool(digest.session.function)) if courses else []
+        curves = measured(reader, CURVE_POINTS, own_loop=bool(digest.session.own_loop)) if courses else []
     follower.close()
     return Account(
         digest=digest,

@@ -39,7 +39,7 @@ def closing(digest: Digest, *, drawn: bool = False) -> list[tuple[str, str]]:
         rows.append(("best", f"{measured(digest.best.values)} at step {digest.best.step}"))
     rows += run
     # a loop of one's own keeps its own state: Volary has nothing to evaluate or export
-    verbs = ("show",) if digest.session.function else _NEXT.get(digest.state, ())
+    verbs = ("show",) if digest.session.own_loop else _NEXT.get(digest.state, ())
     following = [f"volary {verb} {digest.directory.argument}" for verb in verbs]
     if digest.state == "stopped" and (how := resuming(digest.directory)):
         following.insert(0, how)

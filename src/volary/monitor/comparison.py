@@ -8,7 +8,7 @@ from typing import Any
 
 from volary.errors import RunError
 from volary.monitor.digest import Measurement, best_of, known_number, steps_done
-from volary.monitor.outline import settings_in
+from volary.monitor.outline import own_loop, settings_in
 from volary.monitor.wording import clean, duration, number, size
 from volary.run.database.reader import RunReader
 from volary.run.database.totals import Totals
@@ -54,7 +54,7 @@ def compared(directory: RunDirectory) -> Compared:
             step=steps_done(info, state, reader.last_step()),
             workers=int(known_number(info, "workers") or 1),
             settings=settings,
-            training_loss=window.loss if window and "function" not in settings else None,
+            training_loss=window.loss if window and not own_loop(settings) else None,
             final={name: pairs[-1][1] for name, pairs in reader.metrics().items()},
             best=best_of(info),
             higher_is_better=info.get("higher_is_better") != "False",
@@ -78,7 +78,7 @@ def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
     rows += [("state", *(run.state for run in runs)), ("steps", *(str(run.step) for run in runs))]
     rows += [("training loss", *(_number(run.training_loss) for run in runs))]
     for metric in sorted({metric for run in runs for metric in run.final}):
-        label = metric if any("function" in run.settings for run in runs) else f"validation {metric}"
+        label = metric if any(own_loop(run.settings) for run in runs) else f"validation {metric}"
         rows.append((clean(label), *(_number(run.final.get(metric)) for run in runs)))
     rows += [
         ("best", *(_best(run.best) for run in runs)),

@@ -158,7 +158,7 @@ class Follower:
             epochs_planned=known_number(info, "epochs_planned"),
             batch_size=int(batch) if batch else None,
             window=window,
-            recorded_loss=self._reader.newest("loss") if self._session.function else None,
+            recorded_loss=self._reader.newest("loss") if self._session.own_loop else None,
             left_s=self._left(step, planned, info),
             elapsed_s=elapsed(info, state, self._clock()),
             metric=info.get("metric", ""),

@@ -75,7 +75,7 @@ def _curves(runs: Sequence[RunDirectory], name: str) -> list[Curve]:
     found = []
     for run in runs:
         with RunReader(run) as reader:
-            mine = curves(reader, name, POINTS, own_loop=bool(outline(run.session).function))
+            mine = curves(reader, name, POINTS, own_loop=bool(outline(run.session).own_loop))
         several = len(runs) > 1
         found += [Curve(f"{run.name}, {one.label}" if several else one.label, one.points) for one in mine]
     return found

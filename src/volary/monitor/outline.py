@@ -18,10 +18,11 @@ AXES = ("consistency", "exchange", "codec", "partition")
 class Outline:
     """What a session is about; a part that the file does not tell is an empty string.
 
-    function: of a run of somebody's own training loop, which has no network, data or loss that Volary knows.
+    own_loop: the function or program of a run of somebody's own training loop, which has no network, data or loss that
+    Volary knows.
     """
 
-    function: str = ""
+    own_loop: str = ""
     network: str = ""
     source: str = ""
     batch_size: str = ""
@@ -34,7 +35,7 @@ class Outline:
         """One line: `lenet on digits, batch 64, sgd lr 0.05, 2 workers, bsp x allreduce x none x data, local`."""
         workers = f"{self.workers} worker{'s' * (self.workers != '1')}" if self.workers else ""
         source = f" on {self.source}" if self.source else ""
-        subject = self.function or self.network + source
+        subject = self.own_loop or self.network + source
         batch = f"batch {self.batch_size}" if self.batch_size else ""
         parts = (subject, batch, self.optimizer, workers, self.strategy, self.engine)
         return ", ".join(part for part in parts if part)
@@ -71,6 +72,11 @@ def settings_in(path: Path) -> dict[str, str]:
     return plugins | values
 
 
+def own_loop(settings: Mapping[str, str]) -> str:
+    """The function or program, if the settings are of a training loop of the user's own."""
+    return settings.get("function") or settings.get("program") or ""
+
+
 def _outline(settings: Mapping[str, str]) -> Outline:
     def name(setting: str) -> str:
         return settings.get(setting, "")
@@ -78,7 +84,7 @@ def _outline(settings: Mapping[str, str]) -> Outline:
     axes = [name(f"strategy.{axis}") for axis in AXES]
     rate = settings.get("optimizer.lr")
     return Outline(
-        function=settings.get("function", ""),
+        own_loop=own_loop(settings),
         network=name("network"),
         source=name("data.source"),
         batch_size=settings.get("data.batch_size", ""),

@@ -48,7 +48,7 @@ class Top:
         """A run's cells under HEADER."""
         window, planned = digest.window, digest.steps_planned
         started = window is not None and not digest.starting
-        loss = digest.recorded_loss if digest.session.function else window.loss if window else None
+        loss = digest.recorded_loss if digest.session.own_loop else window.loss if window else None
         return (
             str(digest.directory.path.relative_to(self._folder.absolute())),
             (f"{digest.step}/{planned}" if planned else str(digest.step)) if started else clean(digest.starting),

@@ -39,16 +39,16 @@ def training(
 
     recorded: the loss that a loop of the user's own recorded, if it did; what it does not tell is left out.
     """
-    known = recorded if session.function else window.loss
+    known = recorded if session.own_loop else window.loss
     loss = [] if known is None else [f"loss {number(known)}"]
-    speed = [f"{number(window.samples_per_s)} samples/s"] if window.samples_per_s or not session.function else []
+    speed = [f"{number(window.samples_per_s)} samples/s"] if window.samples_per_s or not session.own_loop else []
     batch = [] if batch_size is None else [f"batch {batch_size}"]
     return [*loss, f"lr {number(window.lr)}", *speed, *batch]
 
 
 def epoch(window: Window, session: Outline) -> str:
     """Which epoch it is; empty where a loop of the user's own does not tell."""
-    return f"epoch {window.epoch:.1f}" if window.epoch or not session.function else ""
+    return f"epoch {window.epoch:.1f}" if window.epoch or not session.own_loop else ""
 
 
 def duration(seconds: float) -> str:

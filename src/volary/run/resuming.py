@@ -11,7 +11,7 @@ from volary.run.directory import RunDirectory
 def is_resumable(directory: RunDirectory) -> bool:
     """Whether Volary keeps the run's state: a training loop of the user's own keeps its own."""
     try:
-        return not directory.session.read_text(encoding="utf-8").startswith("function:")
+        return not directory.session.read_text(encoding="utf-8").startswith(("function:", "program:"))
     except OSError:
         return True
 

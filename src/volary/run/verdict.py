@@ -25,7 +25,7 @@ class Verdict:
     raised); refused (bad input, found before the first step); peer_lost (the exchange broke because another rank went).
     step: steps completed. phase: what it was in. reason: one sentence. place: the innermost frame of the user's own
     code, if that raised; it is in the reason too. frames: theirs, and how many others. exit_code: that the command
-    should give for it.
+    should give for it. status: a program's own, if it ended by `sys.exit`.
     """
 
     rank: int
@@ -37,6 +37,7 @@ class Verdict:
     place: str = ""
     frames: tuple[str, ...] = ()
     exit_code: int = 0
+    status: int | None = None
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
 

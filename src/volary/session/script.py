@@ -1,34 +1,44 @@
-"""A run of a user's own training loop: what `volary.launch` was told, in the form that a run directory keeps."""
+"""A run of a user's own training loop, a function or a whole program, in the form that a run directory keeps."""
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from volary.errors import SettingError
 from volary.session import fitting
 from volary.session.reading.choice import Choice
-from volary.session.reading.read import read
+from volary.session.reading.read import read, read_from
 from volary.session.reading.settle import settle
 from volary.session.reference import UserObject
 from volary.session.resolved import to_yaml
 from volary.session.spec import RunSettings, Strategy
 
+MODULE = "-m "  # a program that is a module is written so, as on Python's command line
+
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """A training function, and how it is distributed. Sections may be given as mappings; they become objects."""
+    """A training function or a program, and how it is distributed. Sections may be given as mappings."""
 
-    function: str  # the function train(worker), as "package.module:name" or "path/file.py:name"
+    function: str = ""  # the function train(worker), as "package.module:name" or "path/file.py:name"
+    program: str = ""  # or a program that calls volary.init(): "path/train.py", or "-m package.module"
+    arguments: list[str] = field(default_factory=list)  # of the program
     strategy: Strategy = field(default_factory=Strategy)
-    seed: int = 1  # of everything random, set before the function is called
+    seed: int = 1  # of the order of samples; of a function's everything random, set before it is called
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda if every worker can have a device, else cpu
     engine: Annotated[Any, Choice("volary.engine")] = "local"  # who starts the workers
     run: RunSettings = field(default_factory=RunSettings)
 
     def __post_init__(self) -> None:
         settle(self)
+        if bool(self.function) == bool(self.program):
+            raise SettingError(f"function is {self.function!r} and program {self.program!r}; accepted: one of them")
         if not 0 <= self.seed < 2**63:
             raise SettingError(f"seed is {self.seed}; accepted: a whole number from 0 to 2**63 - 1")
         fitting.fit(self.strategy, fitting.of_own_loop(self.strategy))
@@ -38,13 +48,40 @@ class Script:
         """The script that a run directory's session file describes."""
         return read(cls, path)
 
+    @classmethod
+    def of_program(cls, program: str, arguments: Sequence[str], overrides: Sequence[str] = ()) -> Script:
+        """A program with its arguments, and settings as `strategy.workers=4`. Raises SessionError for what is wrong."""
+        if not program.startswith(MODULE):
+            program = str(Path(program).absolute())
+        return read_from(cls, {"program": program, "arguments": list(arguments)}, overrides)
+
     def to_yaml(self) -> str:
         """Every setting with its value; reading it gives an equal script."""
-        return to_yaml(self)
+        unused = "program" if self.function else "function"
+        return "".join(line for line in to_yaml(self).splitlines(True) if not line.startswith(f"{unused}:"))
+
+    @property
+    def module(self) -> str:
+        """The module that the program is; empty if it is a file."""
+        return self.program.removeprefix(MODULE) if self.program.startswith(MODULE) else ""
+
+    @property
+    def name(self) -> str:
+        """What a run of it is called before its number, unless it has a name."""
+        if self.function:
+            return self.function.partition(" in ")[0].rpartition(":")[2].replace(".", "-").lower()
+        last = self.module.removesuffix(".__main__").rpartition(".")[2]
+        return re.sub(r"[^A-Za-z0-9_-]+", "-", last or Path(self.program).stem).strip("-_").lower() or "program"
 
     def check(self) -> None:
-        """Look whether the function's file or module is there. Raises SettingError if it is not."""
-        self._object().check()
+        """Look whether the function or program is there. Raises SettingError if it is not."""
+        if self.function:
+            self._object().check()
+        elif self.module:
+            if not _is_there(self.module):
+                raise SettingError(f"no module {self.module!r}; looked in {Path.cwd()} and the installed packages")
+        elif not Path(self.program).is_file():
+            raise SettingError(f"{self.program}: no such file; accepted: a Python program, or -m and a module")
 
     def loaded(self) -> Any:
         """The training function, imported. Raises SettingError if it is not there."""
@@ -52,3 +89,15 @@ class Script:
 
     def _object(self) -> UserObject:
         return UserObject.found_from(self.function, Path.cwd(), {})
+
+
+def _is_there(module: str) -> bool:
+    """Whether a module can be found; only its packages are imported for that, as Python's -m does."""
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+    finally:
+        sys.path.remove(folder)

@@ -8,6 +8,7 @@ from typing import Any
 
 from volary.errors import BadInput
 from volary.monitor.comparison import compared, differing, table
+from volary.monitor.outline import own_loop
 from volary.page.overview.folder import Folder
 from volary.run.directory import RunDirectory
 
@@ -28,7 +29,7 @@ def side_by_side(names: Sequence[str], directories: Sequence[RunDirectory]) -> d
         "runs": list(names),
         "states": [run.state for run in runs],
         "metrics": sorted({metric for run in runs for metric in run.final}),
-        "own_loop": any("function" in run.settings for run in runs),
+        "own_loop": any(own_loop(run.settings) for run in runs),
         "differing": len(differing([run.settings for run in runs])),
         "rows": [list(row) for row in table(runs)],
     }

@@ -88,7 +88,7 @@ def row(name: str, directory: RunDirectory) -> Row:
     blank = Row(
         name,
         "unreadable",
-        network=about.network or about.function,
+        network=about.network or about.own_loop,
         source=about.source,
         strategy=about.strategy,
         size_bytes=size,

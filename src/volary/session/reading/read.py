@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from volary.session.elsewhere import Whole
+from volary.session.elsewhere import COMMAND_LINE, Whole
+from volary.session.reading.node import Node, from_python
 from volary.session.reading.overrides import apply
 from volary.session.reading.problems import Problems
 from volary.session.reading.reader import Reader
@@ -22,6 +23,15 @@ def read(cls: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
     if root is None:
         problems.raise_if_any()
         raise AssertionError("a file that is not read has a problem")
+    return _built(cls, root, overrides, problems)
+
+
+def read_from(cls: type[T], settings: Mapping[str, Any], overrides: Sequence[str] = ()) -> T:
+    """The `cls` that a program's settings describe. Raises SessionError with every problem of them and overrides."""
+    return _built(cls, from_python(settings, COMMAND_LINE, Path.cwd()), overrides, Problems())
+
+
+def _built(cls: type[T], root: Node, overrides: Sequence[str], problems: Problems) -> T:
     apply(root, overrides, cls, problems)
     session: T = Reader(problems, Whole(cls, root)).build(cls, root, "")
     problems.raise_if_any()

@@ -43,6 +43,12 @@ def code_facts(own: Mapping[str, UserObject]) -> Facts:
     return facts | {f"code of {name}": _digest(_files(one)) for name, one in own.items()}
 
 
+def file_facts(program: str) -> Facts:
+    """A digest of a program's file; nothing of one that is a module."""
+    file = Path(program)
+    return {f"code of {file.name}": _digest([file])} if file.is_file() else {}
+
+
 def setting_facts(resolved: Mapping[str, object]) -> Facts:
     """One fact for each setting of a resolved session, by dotted name."""
     return {f"setting {name}": str(value) for name, value in resolved.items()}

@@ -30,7 +30,8 @@ from volary.run.launch.launched import launched_by
 from volary.run.launch.meeting import Meeting, announced
 from volary.run.machine.addresses import address_towards
 from volary.run.owner import refuse_foreign, require_private
-from volary.session.spec import Session
+from volary.session.script import Script
+from volary.session.spec import RunSettings, Session
 from volary.train.member.process import Membership
 
 MEET_TIMEOUT_S = 120.0
@@ -49,7 +50,9 @@ class Address(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @contextmanager
-def meet(place: Place, session_file: Path, overrides: Sequence[str], *, trust: bool = False) -> Iterator[Membership]:
+def meet_for_session(
+    place: Place, session_file: Path, overrides: Sequence[str], *, trust: bool = False
+) -> Iterator[Membership]:
     """Be a member of the run of `session_file`. Raises BadInput, and PeerLost if nobody opens the run in time.
 
     trust: the session file may be another user's.
@@ -57,25 +60,40 @@ def meet(place: Place, session_file: Path, overrides: Sequence[str], *, trust: b
     refuse_foreign(session_file, trust=trust)
     overrides = [*overrides, f"strategy.workers={place.world_size}"]
     session = Session.read(session_file, overrides)
-    board = _board(place)
-    if place.rank == 0:
-        with _hosted(session_file, session, overrides, place, board) as member:
-            yield replace(member, session=session)
-    else:
-        yield replace(_found(place, session, board), session=session)
+    with _met(place, session.run, {"session": str(session_file), "overrides": overrides}) as member:
+        yield replace(member, session=session)
 
 
 @contextmanager
-def _hosted(
-    session_file: Path, session: Session, overrides: list[str], place: Place, board: Any
-) -> Iterator[Membership]:
+def meet_for_program(
+    place: Place, program: str, arguments: Sequence[str], overrides: Sequence[str] = ()
+) -> Iterator[tuple[Membership, Script]]:
+    """Be a member of the run of a program, as `Script.of_program` takes it. Raises as `meet_for_session`."""
+    overrides = [*overrides, f"strategy.workers={place.world_size}"]
+    script = Script.of_program(program, arguments, overrides)
+    wish = {"program": script.program, "arguments": script.arguments, "overrides": overrides}
+    with _met(place, script.run, wish) as member:
+        yield member, script
+
+
+@contextmanager
+def _met(place: Place, run: RunSettings, wish: dict[str, Any]) -> Iterator[Membership]:
+    """wish: what the host is to read."""
+    board = _board(place)
+    if place.rank == 0:
+        with _hosted(wish, run, place, board) as member:
+            yield member
+    else:
+        yield _found(place, run, board)
+
+
+@contextmanager
+def _hosted(wish: dict[str, Any], run: RunSettings, place: Place, board: Any) -> Iterator[Membership]:
     """Rank 0: have the run made, or gone on with after an earlier life, and driven by a process of its own."""
     if board is not None:
         board.delete_key(ENTRY)  # of an earlier life
-    again = _again(place, session, board)
-    known: dict[str, Any] = (
-        {"run": str(again.path)} if again else {"session": str(session_file), "overrides": overrides}
-    )
+    again = _again(place, run, board)
+    known: dict[str, Any] = {"run": str(again.path)} if again else wish
     known |= {"address": place.address, "launch": place.launch}
     command = [sys.executable, "-m", "volary.driver.host"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as host:
@@ -95,44 +113,44 @@ def _hosted(
         yield _member(place, directory, meeting)
 
 
-def _again(place: Place, session: Session, board: Any) -> RunDirectory | None:
+def _again(place: Place, run: RunSettings, board: Any) -> RunDirectory | None:
     """The run to go on with, if this is not its first life."""
     if place.meet_file is not None:
         return RunDirectory(board.get(RUN).decode()) if board.check([RUN]) else None
-    return next(_of_launch(place, session), None) if place.restarts else None
+    return next(_of_launch(place, run), None) if place.restarts else None
 
 
-def _found(place: Place, session: Session, board: Any) -> Membership:
+def _found(place: Place, run: RunSettings, board: Any) -> Membership:
     """Any other rank: read the address until it leads to a server that has a place for us."""
     deadline = time.monotonic() + MEET_TIMEOUT_S
     trouble: Exception | None = None
     while time.monotonic() < deadline:
         try:
             if board is None:
-                return _by_launch(place, session)
+                return _by_launch(place, run)
             if board.check([ENTRY]):
-                return _at(place, session, board, msgspec.json.decode(board.get(ENTRY), type=Address))
+                return _at(place, run, board, msgspec.json.decode(board.get(ENTRY), type=Address))
         except (VolaryError, RuntimeError, msgspec.MsgspecError) as error:  # torch's stores raise RuntimeError
             trouble = error
         time.sleep(AGAIN_S)
     raise PeerLost(f"rank 0 opened no run within {MEET_TIMEOUT_S:.0f} s" + (f" (last: {trouble})" if trouble else ""))
 
 
-def _at(place: Place, session: Session, board: Any, address: Address) -> Membership:
+def _at(place: Place, run: RunSettings, board: Any, address: Address) -> Membership:
     """A place in the run that says itself that it meets there, and whose server proves it."""
-    runs = _own_runs(session) if place.meet_file is None else iter([RunDirectory(board.get(RUN).decode())])
+    runs = _own_runs(run) if place.meet_file is None else iter([RunDirectory(board.get(RUN).decode())])
     for directory in runs:
         meeting = announced(directory)
         if meeting is not None and (meeting.host, meeting.port) == (address.host, address.port):
             require_private(directory.path / "key", secret=True)
             return _member(place, directory, meeting)
-    raise RunError(f"no run of yours in {Path(session.run.folder).absolute()} meets at {address.host}:{address.port}")
+    raise RunError(f"no run of yours in {Path(run.folder).absolute()} meets at {address.host}:{address.port}")
 
 
-def _by_launch(place: Place, session: Session) -> Membership:
+def _by_launch(place: Place, run: RunSettings) -> Membership:
     """A place in the run that rank 0 of the same launch has opened. Raises VolaryError if there is none (yet)."""
     trouble: VolaryError | None = None
-    for directory in _of_launch(place, session):
+    for directory in _of_launch(place, run):
         meeting = announced(directory)
         if meeting is not None:
             require_private(directory.path / "key", secret=True)
@@ -141,19 +159,17 @@ def _by_launch(place: Place, session: Session) -> Membership:
                 return _member(here, directory, meeting)
             except VolaryError as error:  # of an earlier launch that was called the same, perhaps
                 trouble = error
-    raise trouble or RunError(f"no run of yours in {Path(session.run.folder).absolute()} is of this launch")
+    raise trouble or RunError(f"no run of yours in {Path(run.folder).absolute()} is of this launch")
 
 
-def _of_launch(place: Place, session: Session) -> Iterator[RunDirectory]:
-    return (run for run in _own_runs(session) if place.launch and launched_by(run, place.launch))
+def _of_launch(place: Place, run: RunSettings) -> Iterator[RunDirectory]:
+    return (one for one in _own_runs(run) if place.launch and launched_by(one, place.launch))
 
 
-def _own_runs(session: Session) -> Iterator[RunDirectory]:
-    """The runs that the session's may be: of its name, or, without one, all in its folder, and nobody else's."""
-    folder = Path(session.run.folder)
-    for directory in (
-        RunDirectory.all_in(folder) if session.run.name is None else [RunDirectory(folder / session.run.name)]
-    ):
+def _own_runs(run: RunSettings) -> Iterator[RunDirectory]:
+    """The runs that it may be: of its name, or, without one, all in its folder, and nobody else's."""
+    folder = Path(run.folder)
+    for directory in RunDirectory.all_in(folder) if run.name is None else [RunDirectory(folder / run.name)]:
         with suppress(RunError, OSError):
             require_private(directory.path)
             yield directory

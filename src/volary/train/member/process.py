@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from volary.comm.control.errors import ConnectionLost
 from volary.comm.control.wire import Connection
-from volary.errors import BadInput, PeerLost, RanksDiffer, VolaryError, WorkerFailed
+from volary.errors import BadInput, PeerLost, ProgramEnded, RanksDiffer, VolaryError, WorkerFailed
 from volary.errors.raised import raised
 from volary.placement._parent import outlive_parent
 from volary.run.directory import RunDirectory
@@ -108,32 +108,54 @@ def _connected(
 Job = Callable[[Membership, Recorder, Pulse], Outcome]
 
 
+class Presence:
+    """This process as a member of a run: it beats from here on, until it has said how it ended."""
+
+    def __init__(self, member: Membership) -> None:
+        self._member = member
+        self.recorder = recorder = Recorder(member.place.rank)
+        self.pulse = Pulse(member, recorder, lambda sentence: _abandon(member, recorder, sentence))
+        recorder.hand_over = self.pulse.beat
+        self.pulse.start()
+
+    def ended(self, outcome: Outcome) -> int:
+        """Leave a verdict: it has ended as it should. Returns the process's exit code."""
+        verdict = replace(_verdict(self._member, self.recorder, outcome), reason=self.pulse.lost)
+        if self.pulse.lost:
+            how = f"{self.pulse.lost}; {outcome} after step {self.recorder.step}"
+            _print(f"{how}\n{resuming(self._member.directory)}")
+        return self._leave(verdict)
+
+    def failed(self, error: BaseException) -> int:
+        """Leave a verdict: this was raised. Returns the process's exit code."""
+        return self._leave(_verdict(self._member, self.recorder, _outcome_of(error), error))
+
+    def _leave(self, verdict: Verdict) -> int:
+        _keep(verdict, self._member)
+        self.pulse.stop(verdict)
+        if self.pulse.lost:
+            leave_now(
+                verdict.exit_code
+            )  # what is left takes its time, and nobody sees it out who knows that it is well
+        return verdict.exit_code
+
+
 def work(member: Membership, job: str) -> int:
     """Do a job as a member of a run, beating all the while, and leave a verdict. Returns the process's exit code.
 
     job: "module:function" of a `Job`; imported only once the heart beats, as torch takes its time.
     """
-    recorder = Recorder(member.place.rank)
-    pulse = Pulse(member, recorder, lambda sentence: _abandon(member, recorder, sentence))
-    recorder.hand_over = pulse.beat
-    recorder.starting("importing torch")
-    pulse.start()
+    present = Presence(member)
+    present.recorder.starting("importing torch")
     # a launcher's notice (Slurm's before the time limit, a preemption, torchrun's Ctrl-C): finish the step, save, end
     for notice in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(notice, lambda *_: pulse.ask_to_end())
+        signal.signal(notice, lambda *_: present.pulse.ask_to_end())
     try:
-        outcome = _load(job)(member, recorder, pulse)
-        verdict = replace(_verdict(member, recorder, outcome), reason=pulse.lost)
-        if pulse.lost:
-            _print(f"{pulse.lost}; {outcome} after step {recorder.step}\n{resuming(member.directory)}")
+        outcome = _load(job)(member, present.recorder, present.pulse)
     except (Exception, SystemExit) as error:  # the user's code may raise anything, and it must reach the verdict
-        verdict = _verdict(member, recorder, _outcome_of(error), error)
-        _print_whole(error)
-    _keep(verdict, member)
-    pulse.stop(verdict)
-    if pulse.lost:
-        leave_now(verdict.exit_code)  # what is left takes its time, and nobody sees it out who knows that it is well
-    return verdict.exit_code
+        print_whole(error)
+        return present.failed(error)
+    return present.ended(outcome)
 
 
 def _load(job: str) -> Job:
@@ -160,7 +182,7 @@ def _print(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def _print_whole(error: BaseException) -> None:
+def print_whole(error: BaseException) -> None:
     """Into the log: an error of ours is a sentence, any other comes with its whole traceback."""
     if isinstance(error, VolaryError):
         _print(str(error))
@@ -171,11 +193,13 @@ def _print_whole(error: BaseException) -> None:
 def _outcome_of(error: BaseException) -> Outcome:
     if isinstance(error, PeerLost):
         return "peer_lost"
-    return "refused" if isinstance(error, (BadInput, RanksDiffer)) else "failed"
+    early = isinstance(error, ProgramEnded) and not error.begun
+    return "refused" if early or isinstance(error, (BadInput, RanksDiffer)) else "failed"
 
 
 def _verdict(member: Membership, recorder: Recorder, outcome: Outcome, error: BaseException | None = None) -> Verdict:
     told = None if error is None or isinstance(error, VolaryError) else raised(error)
+    status = error.status if isinstance(error, ProgramEnded) else None
     return Verdict(
         rank=member.place.rank,
         life=member.place.life,
@@ -186,4 +210,5 @@ def _verdict(member: Membership, recorder: Recorder, outcome: Outcome, error: Ba
         place=told.place if told else "",
         frames=told.lines if told else (),
         exit_code=0 if error is None else error.exit_code if isinstance(error, VolaryError) else WorkerFailed.exit_code,
+        status=status,
     )

@@ -58,6 +58,18 @@ class DriverAccess(Protocol):
         ...
 
 
+class EndWatch(Protocol):
+    """Knows whether this worker is to finish its step, save and end."""
+
+    asked_to_end: bool
+
+
+class Undriven:
+    """In the place of a `Pulse` where there is no driver."""
+
+    asked_to_end = False
+
+
 class Pulse:
     """Beats until `stop`; carries the recorder's rows and events.
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.session.script import Script
-    from volary.train.member.pulse import Pulse
+    from volary.train.member.pulse import EndWatch
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
 
@@ -38,7 +38,7 @@ class Worker:
         script: Script,
         group: Group,
         recorder: Recorder,
-        pulse: Pulse,
+        pulse: EndWatch,
         device: torch.device,
         local_rank: int,
     ) -> None:

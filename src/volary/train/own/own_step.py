@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.consistency._base import Consistency
-    from volary.train.member.pulse import Pulse
+    from volary.train.member.pulse import EndWatch
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
 
@@ -71,7 +71,7 @@ class OwnStep:
         consistency: Consistency,
         share: Share,
         recorder: Recorder,
-        pulse: Pulse,
+        pulse: EndWatch,
         passes: int,
         group: Group,
     ) -> None:

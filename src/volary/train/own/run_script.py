@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from volary.comm.groups.gloo import cut
 from volary.errors import BadInput, NotSaved, Stopped
 from volary.run.disk import TRY_AGAIN_AFTER_S, Disk, refusal, replace_file
 from volary.session.reference import UserObject
 from volary.session.script import Script
-from volary.train.assemble import choose_device
 from volary.train.coordinator import Outcome
-from volary.train.member.compare import code_facts, compare
+from volary.train.member.compare import code_facts
 from volary.train.optimizers._uncompiled import spare_the_compiler
-from volary.train.own.own_loop import Worker
-from volary.train.run_session import joined
+from volary.train.own.joining import worker_of
 from volary.train.state.seeds import seed_all
 from volary.train.state.state_file import packed, unpacked
 
@@ -37,28 +34,15 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     """Call the run's function as one of its ranks. Raises what it raises."""
     place, directory = member.place, member.directory
     script = Script.read(directory.session)
-    device = choose_device(script.device, place.local_rank, place.world_size)
     function = script.loaded()
-    with joined(member, recorder, device, script.strategy.backend) as group:
-        own = {"function": UserObject.found_from(script.function, Path.cwd(), {})}
-        compare(group.bulletin, "code", code_facts(own))
-        recorder.enter("starting")
-        seed_all(script.seed)
-        spare_the_compiler()
-        if place.rank == 0:
-            recorder.note(device=device)
-        recorder.starting("running your function")
-        worker = Worker(script, group, recorder, pulse, device, place.local_rank)
-        pulse.can_finish(saves=False)  # the function may keep what it has when it is asked to end
-        try:
+    facts = code_facts({"function": UserObject.found_from(script.function, Path.cwd(), {})})
+    try:
+        with worker_of(member, script, recorder, pulse, facts, "running your function") as worker:
+            seed_all(script.seed)
+            spare_the_compiler()
             value = function(worker)
-        except Stopped:
-            return "stopped"
-        except BaseException:
-            cut()  # the exchange's thread may wait for ranks that will never come
-            raise
-        finally:
-            worker.close()
+    except Stopped:
+        return "stopped"
     value, refused = handed_back(value)
     if "" in refused:
         raise BadInput(f"train(worker) returned a {refused['']}; accepted: {_ACCEPTED}")

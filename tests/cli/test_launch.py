@@ -1,0 +1,61 @@
+"""`volary launch`: a program as a run, with its own arguments, prints, exit code and errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from train._own_programs import PROGRAM
+from volary.cli.launch import parted
+
+
+@pytest.mark.parametrize(
+    ("line", "settings", "program", "arguments"),
+    [
+        ("train.py", "", "train.py", ""),
+        ("strategy.workers=2 train.py --epochs 3 a=b", "strategy.workers=2", "train.py", "--epochs 3 a=b"),
+        ("a=1 b.c=2 -m pkg.mod -m x", "a=1 b.c=2", "-m pkg.mod", "-m x"),
+    ],
+)
+def test_what_follows_the_program_is_the_programs(line, settings, program, arguments):
+    assert [*map(list, parted(line.split())[::2])] == [settings.split(), arguments.split()]
+    assert parted(line.split())[1] == program
+
+
+@pytest.mark.parametrize("line", ["", "strategy.workers=2", "-m", "--epochs 3 train.py"])
+def test_a_line_without_a_program_is_refused(line):
+    with pytest.raises(click.UsageError, match=r"no program; accepted: settings, a program|no option '--epochs'"):
+        parted(line.split())
+
+
+def test_a_program_is_a_run_with_its_arguments_and_its_exit_status(fresh):
+    Path("mine.py").write_text(PROGRAM + "sys.exit(7)\n")
+    said = fresh("-m", "volary", "launch", "strategy.workers=2", "run.name=it", "mine.py", "--epochs", "3")
+    assert said.status == 7, said.err
+    assert said.err.startswith("mine.py ended with status 7\n")
+    logs = [Path(f"runs/it/logs/worker-{rank}.log").read_text() for rank in range(2)]
+    firsts = [log.splitlines()[0].partition(": ") for log in logs]
+    assert [first[0] for first in firsts] == ["__main__ 0 of 2", "__main__ 1 of 2"]
+    assert firsts[0][2] == firsts[1][2], "all ranks have the same model"
+
+
+@pytest.mark.slow  # tests/train/test_init.py has the program's ends in one process
+def test_a_program_that_ends_before_it_begins_leaves_no_run(fresh):
+    Path("mine.py").write_text(PROGRAM)
+    said = fresh("-m", "volary", "launch", "mine.py", "--nonsense")
+    assert said.status == 2
+    assert "mine.py ended with status 2 before it called volary.init(), so there is no run" in said.err
+    assert list(Path("runs").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_module_and_its_error_are_told_with_the_users_line_first(fresh):
+    Path("pack").mkdir()
+    Path("pack/__init__.py").touch()
+    Path("pack/mine.py").write_text(PROGRAM + "print(1 / 0)\n")
+    said = fresh("-m", "volary", "launch", "strategy.workers=2", "-m", "pack.mine", "--epochs", "1")
+    assert said.status == 3
+    assert said.err.startswith("pack/mine.py:")
+    assert "in <module>: ZeroDivisionError: division by zero\n  rank " in said.err
