@@ -1,11 +1,11 @@
-// What a run can be told: to end after its step, to bear tags and a note, to be gone.
+// What a run can be told: to end after its step, to write a checkpoint, to learn at another rate, to bear tags, to be gone.
 import { useRef, useState } from "preact/hooks";
 import { act, report } from "./ask.js";
 import { html } from "./html.js";
 
 export function Actions({ id, facts, gone }) {
   const [said, say] = useState("");
-  const [tagging, tag] = useState(false);
+  const [open, show] = useState(""); // which form
   const asks = useRef(null);
   if (report) return facts.tags.length || facts.note ? html`<${Tags} facts=${facts} />` : null;
   const live = facts.state === "running";
@@ -13,16 +13,26 @@ export function Actions({ id, facts, gone }) {
   const save = (event) => {
     event.preventDefault();
     const { tags, note } = Object.fromEntries(new FormData(event.target));
-    tell("tags", { tags: [...new Set(tags.split(/[\s,]+/).filter(Boolean))], note }).then(() => tag(false), () => {});
+    tell("tags", { tags: [...new Set(tags.split(/[\s,]+/).filter(Boolean))], note }).then(() => show(""), () => {});
   };
+  const change = (event) => {
+    event.preventDefault();
+    tell("rate", { lr: new FormData(event.target).get("lr").trim() }).then(() => show(""), () => {});
+  };
+  const cancel = html`<button type="button" onClick=${() => show("")}>Cancel</button>`;
   return html`<div class="tools actions">
     ${live && html`<button type="button" disabled=${facts.stopping} onClick=${() => tell("stop").catch(() => {})}>Stop after this step</button>`}
-    ${!tagging && html`<${Tags} facts=${facts} /><button type="button" onClick=${() => tag(true)}>${facts.tags.length || facts.note ? "Edit tags and note" : "Tags and note"}</button>`}
+    ${live && !facts.own_loop && html`<button type="button" disabled=${facts.stopping} onClick=${() => tell("save").catch(() => {})}>Checkpoint now</button>`}
+    ${live && !facts.own_loop && open !== "rate" && html`<button type="button" disabled=${facts.stopping} onClick=${() => show("rate")}>Learning rate …</button>`}
+    ${live && open === "rate" && html`<form class="tools" onSubmit=${change}>
+      <label>Learning rate before the schedule <input name="lr" size="10" inputmode="decimal" required defaultValue=${facts.lr ?? ""} /></label>
+      <button type="submit">Change</button>${cancel}</form>`}
+    ${open !== "tags" && html`<${Tags} facts=${facts} /><button type="button" onClick=${() => show("tags")}>${facts.tags.length || facts.note ? "Edit tags and note" : "Tags and note"}</button>`}
     ${!live && html`<button type="button" onClick=${() => asks.current.showModal()}>Delete …</button>`}
-    ${tagging && html`<form class="tools" onSubmit=${save}>
+    ${open === "tags" && html`<form class="tools" onSubmit=${save}>
       <label>Tags <input name="tags" defaultValue=${facts.tags.join(" ")} /></label>
       <label>Note <input name="note" size="40" defaultValue=${facts.note} /></label>
-      <button type="submit">Save</button><button type="button" onClick=${() => tag(false)}>Cancel</button></form>`}
+      <button type="submit">Save</button>${cancel}</form>`}
     ${said && html`<p class="error" role="alert">${said}</p>`}
     <dialog ref=${asks} aria-labelledby="asked"><h2 id="asked">Delete ${id}?</h2>
       <p>Its checkpoints, logs and everything else in its folder go with it. This cannot be undone.</p>

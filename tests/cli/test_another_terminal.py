@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -81,6 +82,8 @@ def said(home: Path) -> Iterator[dict[str, Said]]:
         first, _ = watching.stdout.readline(), leaving.stdout.readline()
         leaving.send_signal(signal.SIGINT)
         left = ended(leaving)
+        saved, changed = ended(terminal("save", "it")), ended(terminal("change", "it", "optimizer.lr=0.002"))
+        refused = ended(terminal("change", "it", "train.steps=5", "optimizer.lr=0.1"))
         listed, removed = ended(terminal("top", "--json")), ended(terminal("rm", "it", "--yes"))
         stopped = ended(terminal("stop", "it"))
         watched = ended(watching)
@@ -90,6 +93,9 @@ def said(home: Path) -> Iterator[dict[str, Said]]:
             "left": left,
             "top": listed,
             "rm": removed,
+            "save": saved,
+            "change": changed,
+            "refused": refused,
             "stop": stopped,
         }
     finally:
@@ -104,11 +110,39 @@ def test_a_stopped_run_saves_and_says_how_to_resume_in_both_terminals(said, home
     with step as reader:
         last, state = reader.last_step(), reader.state()
     assert state == "stopped"
-    assert [path.name for path in (home / "runs" / "it" / "checkpoints").iterdir()] == [f"step-{last:08d}"]
+    assert (home / "runs" / "it" / "checkpoints" / f"step-{last:08d}").is_dir()
     for terminal in ("train", "stop", "watch"):
         assert f"resume from step {last}: volary resume it" in said[terminal].out, terminal
     assert "stopping after this step" in said["train"].out
     assert not (home / "runs" / "it" / "stop.json").exists()
+
+
+def test_a_checkpoint_is_written_when_it_is_asked_for(said, home):
+    assert said["save"].status == 0, said["save"].err
+    (step,) = re.fullmatch(r"checkpoint of step (\d+)\n", said["save"].out).groups()
+    directory = RunDirectory(home / "runs" / "it")
+    with RunReader(directory) as reader:
+        assert int(step) in [event.step for event in reader.events(kind="checkpoint")]
+    assert "asked to write a checkpoint" in said["train"].out
+
+
+def test_the_learning_rate_changes_while_the_run_trains_and_stays_so(said, home):
+    assert said["change"].status == 0, said["change"].err
+    (step,) = re.fullmatch(
+        r"step (\d+): optimizer.lr is 0.002 from here on; it was 0.01\n", said["change"].out
+    ).groups()
+    directory = RunDirectory(home / "runs" / "it")
+    with RunReader(directory) as reader:
+        rates = {row.step: row.lr for row in reader.steps()}
+    assert (rates[int(step)], rates[int(step) + 1], set(rates.values())) == (0.01, 0.002, {0.01, 0.002})
+    assert "\n  lr: 0.002\n" in directory.session.read_text()
+    with RunReader(directory) as reader:
+        assert int(step) in [event.step for event in reader.events(kind="checkpoint")], "a resumed run begins with it"
+
+
+def test_what_cannot_change_while_a_run_trains_is_refused(said):
+    assert said["refused"].status == 2
+    assert "train.steps: cannot change while the run trains; accepted: optimizer.lr, or to stop" in said["refused"].err
 
 
 def test_who_watches_sees_the_run_to_its_end_and_learns_how_it_ended(said):

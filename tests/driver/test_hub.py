@@ -98,6 +98,17 @@ def test_wish_to_finish_reaches_who_is_here_and_who_comes_later(hub):
     assert list(hub.opened(2, HELLO | {"rank": 1}, 0.0)) == [(2, WELCOME), (2, {"finish": True})]
 
 
+def test_what_the_run_is_asked_reaches_who_is_here_and_who_comes_later(hub):
+    assert list(hub.opened(1, HELLO, 0.0)) == [(1, WELCOME)]
+    assert list(hub.ask({"type": "checkpoint"})) == [(1, {"requests": [{"type": "checkpoint"}]})]
+    assert list(hub.ask({"type": "rate", "lr": 0.1})) == [
+        (1, {"requests": [{"type": "checkpoint"}, {"type": "rate", "lr": 0.1}]})
+    ]
+    ((_, welcome), (_, told)) = hub.opened(2, HELLO | {"rank": 1}, 0.0)
+    assert welcome == WELCOME
+    assert len(told["requests"]) == 2
+
+
 def test_processes_on_this_machine_are_noted_by_rank(hub, directory):
     here = socket.gethostname()
     list(hub.opened(1, {"rank": 1, "pid": 22, "host": here}, 0.0))

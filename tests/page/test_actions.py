@@ -64,7 +64,22 @@ def test_a_run_that_runs_is_not_removed_and_one_that_does_not_is_not_stopped(own
     assert own.ask("facts", run="it")["step"] == 46
 
 
-def test_a_run_is_stopped_after_its_step_from_the_page(page):
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"lr": "fast"}', "optimizer.lr"),
+        (b'{"lr": "-1"}', "optimizer.lr"),
+        (b'{"lr": "0.05"}', "optimizer.lr: is 0.05 already"),
+        (b'{"lr": 0.1}', "the learning rate: Expected `str`"),
+    ],
+)
+def test_what_is_no_other_learning_rate_is_refused_in_the_words_of_the_session(body, words, own):
+    with RunDirectory("runs/it").lock():
+        said = post(own, "rate", body=body)
+    assert (said.status, words in said.text) == (400, True), said.text
+
+
+def test_a_run_is_saved_changed_and_stopped_from_the_page_while_it_trains(page):
     Path("session.yaml").write_text(
         "network: lenet\ndata: {source: digits, batch_size: 64}\noptimizer: {name: sgd, lr: 0.01}\n"
         "train: {steps: 100000}\nrun: {name: long}\n"
@@ -78,6 +93,14 @@ def test_a_run_is_stopped_after_its_step_from_the_page(page):
             page.get_by_role("link", name="long").click()
             page.get_by_text("of 100 k").wait_for()
             page.locator("[data-card=loss]").get_by_role("img").wait_for()  # a step is done
+            page.get_by_role("button", name="Checkpoint now").press("Enter")
+            page.get_by_text("asked to write a checkpoint").wait_for()
+            page.get_by_role("button", name="Learning rate …").click()
+            rate = page.get_by_label("Learning rate before the schedule")
+            assert rate.input_value() == "0.01"
+            rate.fill("0.002")
+            rate.press("Enter")
+            page.get_by_text("optimizer.lr is 0.002 from here on; it was 0.01").wait_for()
             page.get_by_role("button", name="Stop after this step").press("Enter")
             page.get_by_role("heading", level=1, name="long stopped").wait_for()
     finally:
@@ -86,7 +109,9 @@ def test_a_run_is_stopped_after_its_step_from_the_page(page):
         training.communicate(timeout=120)
     assert training.returncode == 130
     with RunReader(RunDirectory("runs/long")) as reader:
-        assert len(list(reader.events(kind="stopping"))) == 1
+        kinds = [event.kind for event in reader.events() if event.kind in ("asked", "changed", "stopping")]
+        assert kinds == ["asked", "asked", "changed", "stopping"]
+        assert {row.lr for row in reader.steps()} == {0.01, 0.002}
 
 
 def test_a_run_is_tagged_and_after_a_question_deleted_in_the_browser(page, own):

@@ -8,7 +8,19 @@ import pytest
 
 from server._play import FIRST_SERVER, MODELS, Play, Shelf
 from volary.comm.control.errors import BadMessage
-from volary.server.protocol.messages import Evaluated, EvaluatePiece, Figure, Keep, Kept, Learn, Release, Save, Saved
+from volary.run.requests import ChangeRate, WriteCheckpoint
+from volary.server.protocol.messages import (
+    Evaluated,
+    EvaluatePiece,
+    Figure,
+    Keep,
+    Kept,
+    Learn,
+    Rate,
+    Release,
+    Save,
+    Saved,
+)
 
 # Evaluation
 
@@ -294,3 +306,26 @@ def test_a_worker_that_cannot_write_its_residuals_ends_the_save_and_is_named():
     assert play.shelf.committed == []
     with pytest.raises(BadMessage, match="rank 0 has saved cut 9, which nobody asked for"):
         play.say(0, Saved(9, {}))
+
+
+# What is asked
+
+
+def test_what_is_asked_comes_with_the_next_update_and_is_saved():
+    play = Play("ssp", workers=2, samples=64, held_back=0)
+    play.ask(0)
+    play.turn(0)
+    play.deliver(play.roster.ask(WriteCheckpoint(), play.now))
+    assert play.heard(FIRST_SERVER, Keep) == []
+    play.deliver(play.roster.ask(ChangeRate(0.5), play.now))
+    samples = play.roster.samples
+    assert [play.heard(peer, Rate) for peer in (FIRST_SERVER, 0, 1)] == [[Rate(samples, 0.5)]] * 3
+    play.ask(1)
+    play.turn(1)
+    (kept,) = play.heard(FIRST_SERVER, Keep)
+    assert [step for step, *_ in play.shelf.committed] == [play.roster.steps]
+    play.join(2)
+    assert play.heard(2, Rate) == [Rate(samples, 0.5)], "whoever comes later learns it too"
+    play.to_the_end()
+    assert len(play.heard(FIRST_SERVER, Rate)) == 1
+    assert kept.number == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,10 +97,12 @@ def made(
     disk: Disk | None = None,
     until: Callable[[int], bool] = lambda _: False,
     group: Group | None = None,
+    asked: Callable[[int], Sequence[Any]] = lambda _: (),
 ) -> Training:
     """A training as a worker assembles it, before it resumes anything. until: asks it to end after such a step.
 
-    group: in which this is rank `rank` of `world_size`; None: that of all workers.
+    group: in which this is rank `rank` of `world_size`; None: that of all workers. asked: what its run has been asked
+    to do before such a step.
     """
     seed_all(session.train.seed)
     model = build_model(session, torch.device("cpu"))
@@ -118,6 +120,7 @@ def made(
         checkpoints=Checkpoints(Path(folder).absolute(), disk),
         model=model,
         asked_to_end=lambda: until(recorder.step + 1),
+        requests=lambda: asked(recorder.step + 1),
     )
 
 

@@ -21,7 +21,7 @@ from volary.server.shards.vault import PendingContribution, SliceStore
 from volary.session.spec import Session
 from volary.train.assemble import Model, build_model, update_rule
 from volary.train.served.layout import Layout, lay_out
-from volary.train.served.rule import Clock
+from volary.train.served.rule import Clock, RateChanges
 from volary.train.served.serve import filled
 from volary.train.served.shards import ShardWriter
 from volary.train.state.seeds import seed_all
@@ -45,7 +45,15 @@ def served(network: str = "Pictures", **settings: Any) -> Session:
 class Servers:
     """All servers of a session, as one worker sees them: two contributions make an update."""
 
-    def __init__(self, of: Session, servers: int, folder: Path, restore: int | None = None, applied: int = 0) -> None:
+    def __init__(
+        self,
+        of: Session,
+        servers: int,
+        folder: Path,
+        restore: int | None = None,
+        applied: int = 0,
+        rates: RateChanges | None = None,
+    ) -> None:
         seed_all(of.train.seed)
         self.model: Model = build_model(of, torch.device("cpu"))
         self.layout: Layout = lay_out(of, self.model.module, servers)
@@ -53,7 +61,8 @@ class Servers:
         self.checkpoints = Checkpoints(folder, Quick())
         welcome = ServerWelcome(restore, applied)
         self.vaults: list[SliceStore] = [
-            filled(of, self.model, self.layout, self._of(shard), self.checkpoints, welcome) for shard in range(servers)
+            filled(of, self.model, self.layout, self._of(shard), self.checkpoints, welcome, rates=rates)
+            for shard in range(servers)
         ]
 
     def _of(self, shard: int) -> list[Any]:
@@ -273,3 +282,18 @@ def test_layouts_agree_on_every_value(tmp_path: Path) -> None:
             )
             assert [start for start, _ in parts] == [0, *(end for _, end in parts[:-1])]
             assert parts[-1][1] == tensor.numel()
+
+
+def test_a_learning_rate_that_changes_holds_for_updates_beyond_some_samples(tmp_path: Path) -> None:
+    of = served(optimizer={"name": "sgd", "lr": 1.0})
+    rates = RateChanges()
+    servers = Servers(of, 2, tmp_path, rates=rates)
+    rates.add(BATCH, 0.5)
+    given, lost = gradients(0, servers.start), []
+    for number in (1, 2):
+        before = servers.values()
+        servers.update(number, given, number * BATCH)
+        lost.append({name: before[name] - one for name, one in servers.values().items()})
+    for name, gradient in given.items():
+        torch.testing.assert_close(lost[0][name], gradient)
+        torch.testing.assert_close(lost[1][name], 0.5 * gradient)

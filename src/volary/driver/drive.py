@@ -7,11 +7,13 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 
 from volary.comm.control.board import Board
 from volary.comm.control.sealing import Security
 from volary.comm.control.server import KeyedServer
 from volary.comm.control.service import Replies, Service
+from volary.driver.asked import pass_on, written_down
 from volary.driver.ending import Ending, Watcher
 from volary.driver.hub import HeartbeatService
 from volary.driver.interrupts import Interrupts
@@ -29,6 +31,7 @@ from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting
 from volary.run.lock import RunLock
+from volary.run.requests import forget_requests, take
 from volary.run.stopping import How, asked_to_stop, forget_request
 from volary.run.verdict import Verdict
 from volary.session.changing import SettingChange
@@ -108,6 +111,7 @@ class Drive:
         finally:
             journal.close()
             forget_request(self._directory)
+            forget_requests(self._directory)
             self._watcher.ended(state, step)
 
     def _serve(self, journal: Journal, life: int, launcher: Launcher) -> Ending:
@@ -183,6 +187,9 @@ class Drive:
                 asked, shown = True, 0.0
                 journal.event("stopping")
                 server.call_soon(lambda: _finish(hub, self._keepers))
+            for request in take(self._directory, journal.life):
+                if written_down(self._directory, request, journal, self._reached()):
+                    server.call_soon(partial(pass_on, request, hub, self._keepers))
             if time.monotonic() - shown > SHOW_S:
                 self._watcher.look()
                 shown = time.monotonic()

@@ -56,6 +56,7 @@ class HeartbeatService:
         self._dismissed = 0
         self._journal = journal
         self._finishing = False
+        self._requests: list[Any] = []
         self._told_fault = False
         self._stragglers = Stragglers(lock_step=go_on_without is None)
 
@@ -63,6 +64,11 @@ class HeartbeatService:
         """Ask all workers to end after their step, also those that are still to come."""
         self._finishing = True
         return self.tell({"finish": True})
+
+    def ask(self, request: Any) -> Iterator[tuple[int, Any]]:
+        """Ask all workers for something, in plain values, also those that are still to come."""
+        self._requests.append(request)
+        return self.tell({"requests": self._requests})
 
     def end(self, reason: str) -> Iterator[tuple[int, Any]]:
         """The run is over, whoever is still here."""
@@ -95,6 +101,8 @@ class HeartbeatService:
         yield peer, {"welcome": True, "heard": worker.beats, "give_up_after_s": self.watch.rules.give_up_after_s}
         if self._finishing:
             yield peer, {"finish": True}
+        if self._requests:
+            yield peer, {"requests": self._requests}
         if again:
             self._event("reconnected", who.rank, worker.step, {"host": who.host})
             return

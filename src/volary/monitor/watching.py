@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from volary import errors
 from volary.errors import RunError, Stopped, VolaryError
 from volary.monitor.digest import Digest, Follower
 from volary.monitor.terminal.console import Console
-from volary.run.database.reader import RunReader
+from volary.run.database.reader import Event, RunReader
 from volary.run.directory import RunDirectory
+from volary.run.requests import Request, ask
 
 LOOK_S = 0.25
 ANSWER_S = 30.0  # after which a driver that was asked to stop should have said that it does
@@ -42,6 +44,27 @@ def wait_until_stopped(directory: RunDirectory) -> Digest:
                 )
             time.sleep(LOOK_S)
     return ending(directory)
+
+
+def wait_for(directory: RunDirectory, request: Request, kinds: Sequence[str]) -> Event:
+    """Ask a run for something, and wait until it tells of it by an event of one of `kinds`.
+
+    Raises RunError if nobody runs it, or its driver does not answer, or the run ends before.
+    """
+    with RunReader(directory) as reader:
+        newest = max((event.id for event in reader.events()), default=0)
+        ask(directory, request)
+        until = time.monotonic() + ANSWER_S
+        while True:
+            live = directory.is_live()
+            found = list(reader.events(after=newest))
+            if event := next((one for one in found if one.kind in kinds), None):
+                return event
+            if not live:
+                raise RunError(f"{directory.path} has ended meanwhile")
+            if not found and time.monotonic() > until:
+                raise RunError(f"{directory.path}: its driver has not answered for {ANSWER_S:.0f} s")
+            time.sleep(LOOK_S)
 
 
 def ending(directory: RunDirectory) -> Digest:

@@ -3,29 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from volary.errors import BadInput
 from volary.run.directory import RunDirectory
 from volary.run.removing import remove
+from volary.run.requests import ChangeRate, WriteCheckpoint, ask
 from volary.run.stopping import ask_to_stop
 from volary.run.tags import Tags, write_tags
+from volary.session.changing import RATE, rate_while_running
 
 LARGEST_BYTES = 64 * 1024
+_Wanted = TypeVar("_Wanted")
 
 
-def _tagged(directory: RunDirectory, body: bytes) -> None:
+class TypedRate(msgspec.Struct, forbid_unknown_fields=True):
+    """lr: as it was typed."""
+
+    lr: str
+
+
+def _change_rate(directory: RunDirectory, body: bytes) -> None:
+    typed = _said(body, TypedRate, "the learning rate").lr
+    ask(directory, ChangeRate(rate_while_running(directory.session, [f"{RATE}={typed}"])))
+
+
+def _said(body: bytes, kind: type[_Wanted], what: str) -> _Wanted:
     try:
-        write_tags(directory, msgspec.json.decode(body, type=Tags))
+        return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
-        raise BadInput(f"tags and note: {error}") from None
+        raise BadInput(f"{what}: {error}") from None
 
 
 ACTIONS: dict[str, Callable[[RunDirectory, bytes], Any]] = {
     "stop": lambda directory, _: ask_to_stop(directory),
-    "tags": _tagged,
+    "save": lambda directory, _: ask(directory, WriteCheckpoint()),
+    "rate": _change_rate,
+    "tags": lambda directory, body: write_tags(directory, _said(body, Tags, "tags and note")),
     "remove": lambda directory, _: remove(directory),
 }
-"""By name: end the run after its step, replace its tags and its note, remove it. Each raises BadInput if it may not."""
+"""By name: end the run after its step, write a checkpoint, change the learning rate, replace tags and note, remove it.
+
+Each raises BadInput, or RunError, if it may not.
+"""

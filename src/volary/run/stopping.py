@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,10 +9,10 @@ from typing import Literal
 import msgspec
 
 from volary.errors import RunError
-from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, open_regular, replace_file
-from volary.run.owner import require_private, user_name
+from volary.run.owner import require_private
+from volary.run.requests import life_to_ask
 
 FILE = "stop.json"
 How = Literal["after this step", "now"]
@@ -29,13 +28,7 @@ class StopRequest:
 
 def ask_to_stop(directory: RunDirectory, how: How = "after this step") -> None:
     """Ask whoever drives the run to end it, as Ctrl-C does there. Raises RunError if nobody does, or may be asked."""
-    if not directory.is_live():
-        raise RunError(f"nobody runs {directory.path} at this moment")
-    owner = directory.path.stat().st_uid
-    if os.geteuid() not in (owner, 0):
-        raise RunError(f"{directory.path} belongs to {user_name(owner)}: only they, and root, can stop it")
-    with RunReader(directory) as reader:
-        life = int(reader.info().get("life", 0))
+    life = life_to_ask(directory)
     try:
         replace_file(Disk(), _file(directory), msgspec.json.encode(StopRequest(life, how)), mode=0o600)
     except OSError as error:

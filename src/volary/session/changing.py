@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from volary.session.elsewhere import COMMAND_LINE
 from volary.session.reading.problems import Problems
+from volary.session.reference import UserObject
 from volary.session.spec import Session
 
 _BATCHES = "the run counts its steps in batches of that size"
@@ -26,6 +28,7 @@ FIXED = {
 }
 """By name of a setting, or of the plug-in that it chooses, what the checkpoint has to do with it."""
 FOLDER = ("run.name", "run.folder")
+RATE = "optimizer.lr"  # what may change while a run trains
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,28 @@ def refuse(found: list[SettingChange], *, has_checkpoint: bool) -> None:
             kept = f"accepted: {_shown(change.was)}, as before, or a new run with `volary train`"
             problems.add(COMMAND_LINE, change.setting, f"cannot change when a run is resumed: {why}; {kept}")
     problems.raise_if_any()
+
+
+def rate_while_running(path: Path, overrides: Sequence[str]) -> float:
+    """The learning rate that a run whose session is at `path` is to have, by `optimizer.lr=X`.
+
+    Raises SessionError for what else would change, and for what cannot be read.
+    """
+    before = Session.read(path)
+    found, problems = changes(before, Session.read(path, overrides)), Problems()
+    for change in found:
+        if change.setting != RATE:
+            problems.add(
+                COMMAND_LINE,
+                change.setting,
+                f"cannot change while the run trains; accepted: {RATE}, or to stop the run and resume it so",
+            )
+    if isinstance(before.optimizer, UserObject):
+        problems.add(COMMAND_LINE, RATE, "the optimiser is your own; accepted: to stop the run and resume it")
+    if not found:
+        problems.add(COMMAND_LINE, RATE, f"is {before.settings().get(RATE)} already; accepted: another value")
+    problems.raise_if_any()
+    return float(found[0].now)
 
 
 def planned_steps(session: Session, steps_per_epoch: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +25,7 @@ from volary.session.reference import UserObject
 from volary.train.corrupt import Corrupt, teller
 from volary.train.lockstep import Lockstep
 from volary.train.loop import Training
+from volary.train.member.asked import Asked
 from volary.train.optimizers._uncompiled import spare_the_compiler
 from volary.train.schedules._paced import Paced
 from volary.train.state.checkpoint import RankState, Saver, Stateful
@@ -134,8 +135,12 @@ def assemble(
     checkpoints: Checkpoints,
     model: Model,
     asked_to_end: Callable[[], bool],
+    requests: Callable[[], Sequence[Any]] = lambda: (),
 ) -> Training[Lockstep]:
-    """Everything that one rank of `group` trains with; nothing of it has been restored yet."""
+    """Everything that one rank of `group` trains with; nothing of it has been restored yet.
+
+    requests: what the driver has told this worker of what the run is asked to do.
+    """
     data = session.data
     length = None if isinstance(model.samples, Stream) else len(model.samples)
     corrupt = Corrupt(length, data.skip_corrupt, recorder, group.bulletin)
@@ -199,6 +204,7 @@ def assemble(
         steps=steps,
         steps_per_epoch=feed.steps_per_epoch or steps,
         asked_to_end=asked_to_end,
+        asked=Asked(requests, group.bulletin),
     )
     return Training(
         flow=lockstep.flow,

@@ -11,6 +11,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from volary.consistency._base import Push
+from volary.run.requests import ChangeRate
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, SaveTask, Task
 from volary.train.evaluation import buffers_of_first, over_all, record
 from volary.train.not_finite import origin
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from volary.session.spec import Session
     from volary.train.corrupt import Corrupt
     from volary.train.growth import Growth
+    from volary.train.member.asked import Asked
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
     from volary.train.state.checkpoint import RankState, Saver
@@ -70,12 +72,12 @@ class Learnt:
         """A part's loss is known."""
         self.own_loss += loss * part.weight
 
-    def vote(self, *, ending: bool) -> Vote:
+    def vote(self, *, ending: bool, requests: int) -> Vote:
         """This worker's part of what all agree on."""
         self.voted = True
         loss = (self._sum + self.own_loss * self._count) / self.total if self.locally else self.own_loss
         step_s = (time.perf_counter() - self._began_s) / self.batches
-        return Vote(loss, self.samples > 0, ending, self.lost, step_s, self.samples / self.total)
+        return Vote(loss, self.samples > 0, ending, self.lost, step_s, self.samples / self.total, requests)
 
 
 @dataclass(kw_only=True)
@@ -85,7 +87,7 @@ class Lockstep:
     growth: lets batches grow, if they may. held_back: makes this rank's batches of validation data. corrupt: counts
     samples that cannot be read. owing: the residuals of this rank's codecs. consistency: bsp for a worker alone. group:
     with a bulletin of this life. steps: the run's length and that of an epoch, as the feed counts them. asked_to_end:
-    whether this worker was asked to end after its step.
+    whether this worker was asked to end after its step. asked: what else the run is asked to do.
     """
 
     session: Session
@@ -107,6 +109,7 @@ class Lockstep:
     steps: int
     steps_per_epoch: int
     asked_to_end: Callable[[], bool]
+    asked: Asked
     outcome: Outcome = "finished"
     _batch: Batch = field(init=False)  # the newest
     _agreed: Agreed = field(init=False)  # on the newest contribution
@@ -191,7 +194,7 @@ class Lockstep:
         return lambda place: self.feed.number(first + place)
 
     def _vote(self) -> None:
-        self.replica.vote(self._learnt.vote(ending=self.asked_to_end()))
+        self.replica.vote(self._learnt.vote(ending=self.asked_to_end(), requests=self.asked.posted()))
 
     def _leave_out(self, agreed: Agreed) -> None:
         if self.session.train.on_nonfinite == "stop" and not self._trying:
@@ -234,11 +237,29 @@ class Lockstep:
             yield EvaluateTask(self.held_back(), self._as_saved(), self._measured)
         exhausted = session.evaluate.patience is not None and self.best.waited >= session.evaluate.patience
         ending = last or exhausted or self._agreed.ending
-        if ending or self._ends(session.checkpoint.every) or (self._better and session.checkpoint.keep_best):
+        requested = self._do_what_is_asked()
+        if (
+            requested
+            or ending
+            or self._ends(session.checkpoint.every)
+            or (self._better and session.checkpoint.keep_best)
+        ):
             yield SaveTask(lambda: self.saver.save(self.best.value if self._better else None, last=ending))
         if ending and not (last or exhausted):
             self.outcome = "stopped"
         return ending
+
+    def _do_what_is_asked(self) -> bool:
+        """Do it; the same on every rank. Whether a checkpoint follows: a resumed run is to begin with what changed."""
+        requested = False
+        for request in self.asked.due(self._agreed.requests):
+            requested = True
+            if isinstance(request, ChangeRate):
+                self.replica.settle()
+                was = self.update.change_rate(request.lr)
+                if self.group.rank == 0:
+                    self.recorder.event("changed", setting="optimizer.lr", was=was, now=request.lr)
+        return requested
 
     def _ends(self, period: Period) -> bool:
         """Whether the period ended with the newest contribution, which may have been of several steps."""

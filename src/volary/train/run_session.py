@@ -65,6 +65,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
             checkpoints=Checkpoints(member.directory.checkpoints),
             model=model,
             asked_to_end=lambda: pulse.asked_to_end,
+            requests=lambda: pulse.requests,
         )
         recorder.starting("looking for a checkpoint")
         lockstep = training.coordinator

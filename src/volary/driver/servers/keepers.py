@@ -11,6 +11,7 @@ from volary.comm.control.service import Replies, Service
 
 if TYPE_CHECKING:
     from volary.run.launch.meeting import Meeting
+    from volary.run.requests import Request
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,10 @@ class ServerGroup(Protocol):
 
     def finish(self, now: float) -> Replies | None:
         """Bring the run to an end after the current work; None: the workers are asked themselves. In that thread."""
+        ...
+
+    def ask(self, request: Request, now: float) -> Replies | None:
+        """Do what the run is asked to do; None: the workers are asked themselves. In that thread."""
         ...
 
     def look(self) -> None:
@@ -127,6 +132,10 @@ class NoServers:
 
     def finish(self, now: float) -> Replies | None:
         """The workers agree on it."""
+        return None
+
+    def ask(self, request: Request, now: float) -> Replies | None:
+        """The workers agree on when."""
         return None
 
     def look(self) -> None:

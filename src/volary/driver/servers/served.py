@@ -22,6 +22,7 @@ from volary.run.database.tallies import Tally
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk
 from volary.run.launch.meeting import Meeting, announce
+from volary.run.requests import ChangeRate, Request
 from volary.server.roster.roster import Roster, RosterSettings
 from volary.session.spec import Session, Strategy
 
@@ -50,6 +51,7 @@ class RosterAndServers:
         self._reasons: dict[int, str] = {}  # by server, why the roster takes it for lost
         self._started_at = self._noted_at = 0.0
         self._noted = self._first = self._roster.steps
+        self._lr = session.settings().get("optimizer.lr")
 
     @property
     def services(self) -> Mapping[str, Service]:
@@ -81,6 +83,14 @@ class RosterAndServers:
     def finish(self, now: float) -> Replies:
         """What is begun is finished, and saved."""
         return self._roster.finish(now)
+
+    def ask(self, request: Request, now: float) -> Replies | None:
+        """It becomes so with the next update."""
+        if isinstance(request, ChangeRate):
+            change = {"setting": "optimizer.lr", "was": self._lr, "now": request.lr}
+            self._lr = request.lr
+            self._journal.event("changed", None, self._roster.steps, **change)
+        return self._roster.ask(request, now)
 
     def look(self) -> None:
         """See whose process has ended, and note how far the run is."""

@@ -136,6 +136,8 @@ def happened(event: Event, digest: Digest) -> str:
         return f"step {event.step}: batches of {event.data.get('size')} samples{_instead_of(event)}"
     if event.kind == "stopping":
         return STOPPING
+    if event.kind == "asked":
+        return f"step {event.step}: asked to {clean(event.data.get('what'))}"
     if event.kind == "changed":
         return changed(event)
     if event.kind == "resumed":

@@ -9,6 +9,7 @@ from typing import Any
 
 from volary.monitor.account import account
 from volary.monitor.digest import known_number
+from volary.monitor.outline import settings_in
 from volary.monitor.terminal.plain import happened
 from volary.monitor.wording import clean, starting_in
 from volary.page.questions.wrong import wrong
@@ -31,6 +32,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         "read_at": time.time(),
         "sentence": digest.session.sentence(),
         "own_loop": bool(digest.session.own_loop),
+        "lr": _base_lr(directory),
         "starting": starting_in(digest.starting, digest.elapsed_s),
         "stopping": digest.stopping and digest.state == "running",
         "resuming": resuming(directory) if digest.state in ("stopped", "failed", "lost") else "",
@@ -48,6 +50,14 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         ],
         "recorded_steps": recorded,
     }
+
+
+def _base_lr(directory: RunDirectory) -> str:
+    """The learning rate before any schedule, as the session has it; empty if that cannot be read."""
+    try:
+        return settings_in(directory.session).get("optimizer.lr", "")
+    except (OSError, ValueError):
+        return ""
 
 
 def _hosts(info: dict[str, str]) -> dict[str, str]:

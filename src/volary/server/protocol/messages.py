@@ -225,6 +225,16 @@ class Dropped(_Said, frozen=True):
     clock: int
 
 
+class Rate(_Said, frozen=True):
+    """The learning rate before any schedule is `lr`, for updates that bring the run beyond so many samples.
+
+    To workers and to servers, before the first such update.
+    """
+
+    samples: int
+    lr: float
+
+
 class End(_Said, frozen=True):
     """The run is over for this member. outcome: finished or stopped; anything else: why it has to go.
 
@@ -294,6 +304,7 @@ ToMember: TypeAlias = (
     | EvaluatePiece
     | Figure
     | Dropped
+    | Rate
     | End
     | ServerWelcome
     | Close

@@ -93,7 +93,7 @@ class RunProgress:
         self.ending: Outcome | None = None
         self._voice, self._tallies = around.voice, around.tallies
         self._measured_at = self._saved_at = state.closings
-        self._final = False
+        self._final = self._save_next = False
         self._left_over = 0
         self._skip_corrupt = terms.skip_corrupt
         self._told_lost: dict[int, int] = {}
@@ -111,6 +111,10 @@ class RunProgress:
     def stop(self) -> None:
         """Somebody wants the run to end after the current work."""
         self.ending = self.ending or "stopped"
+
+    def save_soon(self) -> None:
+        """Save the state as of the next update, whichever is due otherwise."""
+        self._save_next = True
 
     def task(self, member: Member, now: float) -> Learn | EvaluatePiece | Figure | None:
         """What a worker that asks is to do next; None: nothing now, and no update waits for it."""
@@ -179,7 +183,8 @@ class RunProgress:
         def ends(every: int | None) -> bool:
             return every is not None and after // every > before // every
 
-        self._keep(evaluate=ends(self._evaluate_every), save=ends(self._checkpoint_every))
+        self._keep(evaluate=ends(self._evaluate_every), save=self._save_next or ends(self._checkpoint_every))
+        self._save_next = False
 
     def _keep(self, *, evaluate: bool, save: bool) -> None:
         """Keep the newest state if it is to be measured or saved; the last one is both, unless somebody will go on."""

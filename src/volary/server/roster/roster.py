@@ -8,6 +8,7 @@ import msgspec
 
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import Replies
+from volary.run.requests import ChangeRate, Request
 from volary.server.protocol.messages import (
     Ask,
     Beat,
@@ -22,6 +23,7 @@ from volary.server.protocol.messages import (
     Hello,
     Kept,
     Leave,
+    Rate,
     Saved,
     ServerHello,
     ServerWelcome,
@@ -72,6 +74,8 @@ class Roster:
         self._first: WorkerHello | None = None
         self._course: RunProgress | None = None
         self._stopping = False
+        self._requests: list[Request] = []
+        self._rate: Rate | None = None  # of the newest change
         self._unreachable: dict[int, set[int]] = {}  # server to the workers that cannot reach it
         self._last_gone: tuple[str, str] | None = None  # of those that were here: whether it has left or is lost, told
         self._buried: list[int] = []  # ranks that have gone while something of theirs is in no update yet
@@ -127,6 +131,11 @@ class Roster:
     def finish(self, now: float) -> Replies:
         """End after the current work."""
         self._stopping = True
+        return self._said(now)
+
+    def ask(self, request: Request, now: float) -> Replies:
+        """Do what the run is asked to do with the next update, or with the first one."""
+        self._requests.append(request)
         return self._said(now)
 
     # What members say
@@ -189,6 +198,8 @@ class Roster:
         if self._course is not None:
             self._course.work.join(hello.rank)
             self._voice.to(peer, self._replicas.view())
+            if self._rate is not None:
+                self._voice.to(peer, self._rate)
 
     def _why_not(self, rank: int) -> str:
         """Why a worker cannot come; how the run has ended, if it has."""
@@ -359,6 +370,7 @@ class Roster:
         self._tell_view()
 
     def _go_on(self, course: RunProgress, now: float) -> None:
+        self._do_what_is_asked(course)
         if self._stopping:
             course.stop()
         asking = self._members.asking()
@@ -374,6 +386,16 @@ class Roster:
         self._bury(course)
         if course.over:
             self._end(course.ending or "stopped", now)
+
+    def _do_what_is_asked(self, course: RunProgress) -> None:
+        """With the next update; what was changed is saved, so that a resumed run begins with it."""
+        for request in self._requests:
+            course.save_soon()
+            if isinstance(request, ChangeRate):
+                self._rate = Rate(course.work.samples, request.lr)
+                self._voice.to_servers(self._rate)
+                self._voice.to_workers(self._rate)
+        self._requests = []
 
     def _bury(self, course: RunProgress) -> None:
         """Servers may forget a worker once all that it finished is in an update."""

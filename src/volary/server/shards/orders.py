@@ -12,7 +12,20 @@ import msgspec
 
 from volary.comm.control.errors import ConnectionLost
 from volary.errors import PeerLost
-from volary.server.protocol.messages import Beat, Close, End, Gone, Heard, Keep, Release, Save, Saved, ToMember, View
+from volary.server.protocol.messages import (
+    Beat,
+    Close,
+    End,
+    Gone,
+    Heard,
+    Keep,
+    Rate,
+    Release,
+    Save,
+    Saved,
+    ToMember,
+    View,
+)
 
 if TYPE_CHECKING:
     from volary.comm.control.wire import Connection
@@ -95,10 +108,16 @@ class RosterListener:
 
 
 class RosterOrders:
-    """Hears the roster for a host, until the run ends. write: writes what is kept of a cut to a checkpoint's draft."""
+    """Hears the roster for a host, until the run ends. write: writes what is kept of a cut to a checkpoint's draft.
 
-    def __init__(self, hearing: RosterListener, reports: Reports, host: Host, write: Write) -> None:
+    changed: told the samples beyond which there is another learning rate, and that.
+    """
+
+    def __init__(
+        self, hearing: RosterListener, reports: Reports, host: Host, write: Write, changed: Callable[[int, float], None]
+    ) -> None:
         self._hearing, self._reports, self._host, self._write = hearing, reports, host, write
+        self._changed = changed
         self._savers: list[threading.Thread] = []
         reports.of(host.beat)
 
@@ -125,6 +144,8 @@ class RosterOrders:
                 host.order(lambda: host.shard.keep(cut, number))
             case Release(cut):
                 host.order(lambda: host.shard.release(cut))
+            case Rate(samples, lr):
+                self._changed(samples, lr)
             case Gone(worker):
                 host.order(lambda: host.shard.gone(worker))
             case Save(cut, step, shards):

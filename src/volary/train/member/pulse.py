@@ -73,13 +73,15 @@ class Undriven:
 class Pulse:
     """Beats until `stop`; carries the recorder's rows and events.
 
-    asked_to_end: this worker is to finish its step, save and end. lost: why it is without a driver, if it is.
-    abandon: called with a sentence when the run is over for this worker, whatever its training thread sits in
-    (another worker is lost, or the driver); it must end the process.
+    asked_to_end: this worker is to finish its step, save and end. requests: what else this life of the run was asked
+    to do, oldest first. lost: why it is without a driver, if it is. abandon: called with a sentence when the run is
+    over for this worker, whatever its training thread sits in (another worker is lost, or the driver); it must end the
+    process.
     """
 
     def __init__(self, member: DriverAccess, recorder: Recorder, abandon: Callable[[str], None]) -> None:
         self.asked_to_end = False
+        self.requests: tuple[Any, ...] = ()
         self._member, self._recorder, self._abandon = member, recorder, abandon
         self._connection = member.connection
         self._driver = DriverWatch(member.give_up_after_s, time.monotonic())
@@ -152,6 +154,8 @@ class Pulse:
             self._drop_answered(int(message["heard"]))
         if message.get("finish"):
             self.ask_to_end()
+        if "requests" in message:  # all of this life, again and again
+            self.requests = tuple(message["requests"])
         if message.get("stack"):
             self._send(stack=_stacks())
         if "end" in message and self._stop_at is None:

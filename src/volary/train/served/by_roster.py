@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from volary.train.served.replica import ServedReplica
     from volary.train.served.work import RosterClient
     from volary.train.update.precision import Precision
+    from volary.train.update.update import Update
 
 
 class ByRoster:
     """See `volary.train.coordinator.Coordinator`. work: what the roster says, and hears.
 
-    steps: updates of the whole run, if all were of whole batches. base_lr: of the optimiser, before the schedule.
+    steps: updates of the whole run, if all were of whole batches. update: of this worker's own parameters.
     """
 
     def __init__(
@@ -50,11 +51,11 @@ class ByRoster:
         samples: Samples,
         held_back: Samples | None,
         steps: int,
-        base_lr: float,
+        update: Update,
     ) -> None:
         self._session, self._work, self._replica, self._recorder = session, work, replica, recorder
         self._flow, self._precision, self._device = flow, precision, device
-        self._samples, self._held_back, self._steps, self._base_lr = samples, held_back, steps, base_lr
+        self._samples, self._held_back, self._steps, self._update = samples, held_back, steps, update
         self._order: tuple[int, Order] = (-1, torch.empty(0))
         self._portions: list[Portion] = []  # of the contribution at hand
         self._learn = LearnTask(iter(()), 0, 0, 0)
@@ -76,6 +77,8 @@ class ByRoster:
                     yield self._evaluation(task)
                 case messages.Figure():
                     self._say_figures(task)
+                case messages.Rate():
+                    self._update.change_rate(task.lr)
                 case messages.Leave():
                     self._replica.settle()  # what is held counts
                     self._work.leave(alone=self._session.strategy.consistency.elastic)
@@ -107,7 +110,7 @@ class ByRoster:
             epoch=last.epoch + last.end / len(self._samples),
             samples=self._count() - self._lost,
             loss=self._mean(),
-            lr=self._base_lr * self._session.schedule.factor(step, self._steps),
+            lr=self._update.base_lr * self._session.schedule.factor(step, self._steps),
             sent_bytes=self._replica.sent_bytes,
             received_bytes=self._replica.received_bytes,
         )

@@ -53,13 +53,35 @@ class Clock:
         return self.schedule.factor(step, self.steps)
 
 
+class RateChanges:
+    """What the learning rate became while the run trains. Another thread than those that ask may add to it."""
+
+    def __init__(self) -> None:
+        self._changes: tuple[tuple[int, float], ...] = ()
+
+    def add(self, samples: int, lr: float) -> None:
+        """From now on updates that bring the run beyond so many samples have this rate, before any schedule."""
+        self._changes = (*self._changes, (samples, lr))
+
+    def at(self, samples: int) -> float | None:
+        """Of the update that brings the run to so many samples; None: the session's."""
+        return next((lr for beyond, lr in reversed(self._changes) if samples > beyond), None)
+
+
 class OptimizerRule:
     """See `volary.server.shards.vault.Rule`. Slices of whole parameters are given to the optimiser in their shape."""
 
     changes_total = True
 
-    def __init__(self, session: Session, layout: Layout, slices: Sequence[Slice], clock: Clock) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        session: Session,
+        layout: Layout,
+        slices: Sequence[Slice],
+        clock: Clock,
+        rates: RateChanges | None = None,
+    ) -> None:
+        self._clock, self._rates = clock, rates or RateChanges()
         build, elementwise = update_rule(session)
         self._bounds = _bounds(slices)
         self._slices = {
@@ -80,6 +102,8 @@ class OptimizerRule:
         sums = [laid_out_as(part, update.total[start:end]) for part, (start, end) in zip(like, bounds, strict=True)]
         used = [one if update.used >> place & 1 else None for place, one in enumerate(sums)]
         one.take(used, update.scale, in_place=True)
+        if (lr := self._rates.at(update.samples)) is not None:
+            one.change_rate(lr)
         one.step(self._clock.factor(update.samples))
 
     def state(self, number: int) -> list[PartState]:

@@ -131,7 +131,7 @@ def _train(
             samples=samples,
             held_back=held_back,
             steps=steps,
-            base_lr=_base_lr(session),
+            update=update,
         )
         return train(
             Training(
@@ -203,6 +203,7 @@ def _facts(member: Membership, session: Session, model: Model, layout: Layout) -
     """What all workers of the run must agree on."""
     plan = {f"plan, number {place}": chunk for place, chunk in enumerate(describe(layout.plans, layout.chunk_mb))}
     settings = setting_facts((member.session or session).settings())
+    settings.pop("setting optimizer.lr", None)  # it may change while the run trains: the roster says what it is
     return code_facts(user_objects(session)) | settings | shape_facts(model.module) | plan
 
 
@@ -220,9 +221,3 @@ def _indexed(session: Session, samples: Samples | Stream, told: Callable[[int, s
     samples = readable(session, samples, told)
     assert not isinstance(samples, Stream)  # open_data refuses it
     return samples
-
-
-def _base_lr(session: Session) -> float:
-    """The learning rate that the schedule's factors are of."""
-    build, _ = update_rule(session)
-    return float(build([torch.zeros(1, requires_grad=True)]).param_groups[0]["lr"])

@@ -27,7 +27,7 @@ from volary.server.shards.vault import Rule, SliceStore
 from volary.session.spec import Session
 from volary.train.assemble import Model, build_model
 from volary.train.served.layout import Layout, lay_out
-from volary.train.served.rule import BufferRule, Clock, MeanRule, OptimizerRule
+from volary.train.served.rule import BufferRule, Clock, MeanRule, OptimizerRule, RateChanges
 from volary.train.served.shards import ShardWriter
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.state.seeds import seed_all
@@ -72,13 +72,14 @@ def serve(directory: RunDirectory, number: int, meet: tuple[str, int], life: str
             if not isinstance(welcome, ServerWelcome):
                 raise PeerLost(f"the run's server has no place for server {number}: {welcome}")
             checkpoints = Checkpoints(directory.checkpoints)
-            vault = filled(session, model, layout, slices, checkpoints, welcome, door.transport.memory)
+            rates = RateChanges()
+            vault = filled(session, model, layout, slices, checkpoints, welcome, door.transport.memory, rates)
             shard = Shard({one: vault.forms.shapes[one].size_bytes for one in vault.numbers}, welcome.applied)
             host = Host(shard, vault, pulls=pulls, kept=lambda cut: reports.say(Kept(cut)))
             writer = ShardWriter(number, layout, model.module, checkpoints)
             door.open(host)
             try:
-                RosterOrders(hearing, reports, host, lambda *what: writer.write(vault, *what)).follow()
+                RosterOrders(hearing, reports, host, lambda *what: writer.write(vault, *what), rates.add).follow()
             finally:
                 host.close()
         finally:
@@ -135,14 +136,15 @@ def filled(
     checkpoints: Checkpoints,
     welcome: ServerWelcome,
     memory: Take | None = None,
+    rates: RateChanges | None = None,
 ) -> SliceStore:
-    """The slices as the network begins, or as a checkpoint has them."""
+    """The slices as the network begins, or as a checkpoint has them. rates: how the learning rate changes meanwhile."""
     assert not isinstance(model.samples, Stream)  # open_data refuses it
     own = [one for one in slices if not layout.is_of_buffers(one)]
     buffers = [one for one in slices if layout.is_of_buffers(one)]
     rule: Rule = MeanRule(own)
     if session.strategy.consistency.pushes is not Push.DIFFERENCE:
-        rule = OptimizerRule(session, layout, own, Clock.of(session, model.samples))
+        rule = OptimizerRule(session, layout, own, Clock.of(session, model.samples), rates)
     rules = dict[int, Rule](dict.fromkeys((one.number for one in own), rule))
     rules |= dict.fromkeys((one.number for one in buffers), BufferRule(buffers))
     if welcome.restore is not None:

@@ -24,6 +24,7 @@ from volary.server.protocol.messages import (
     Keep,
     Learn,
     Leave,
+    Rate,
     Release,
     Save,
     Saved,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from volary.train.coordinator import Outcome
     from volary.train.served.residuals import Residuals
 
-Task = Learn | EvaluatePiece | Figure | Leave
+Task = Learn | EvaluatePiece | Figure | Leave | Rate
 WELCOME_WITHIN_S = 60.0
 LEAVE_S = 10.0  # for the thread to end
 LOOK_S = 0.25  # how often it is looked whether this worker is to end
@@ -49,7 +50,7 @@ class RosterClient:
     """Over `connection`, whose hello has been said. leaving: whether this worker was asked to go.
 
     Iterating gives tasks until the run is over for this worker; one is asked for ahead. Leave among them: it was asked
-    to go. outcome: how it ended.
+    to go; Rate: the learning rate changes. outcome: how it ended.
     """
 
     def __init__(self, connection: Connection, leaving: Callable[[], bool]) -> None:
@@ -100,7 +101,7 @@ class RosterClient:
                 if task.unsaved and not self._going:
                     raise NotSaved(task.unsaved)
                 return
-            if not isinstance(task, Leave):
+            if not isinstance(task, Leave | Rate):
                 self._say(Ask())  # ahead: the next is here when this one is done
             if not (isinstance(task, Learn) and (self._going or self.is_dropped(task.clock))):
                 yield task
@@ -189,7 +190,7 @@ class RosterClient:
             self._view(said)
         elif isinstance(said, Keep | Save | Release):
             self._hear_of_cut(said)
-        elif isinstance(said, Learn | EvaluatePiece | Figure | End):
+        elif isinstance(said, Learn | EvaluatePiece | Figure | Rate | End):
             if isinstance(said, Learn) and self._residuals is not None:
                 self._residuals.settle(said.settled)
             self._oldest_ahead = said.oldest if isinstance(said, Learn) else self._oldest_ahead

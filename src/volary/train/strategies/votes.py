@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from volary.errors import NotFinite
 
-_COMMON = 5  # values that are sums over all ranks; after them one for each rank
+_COMMON = 6  # values that are sums over all ranks; after them one for each rank
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Vote:
 
     loss: its share of the global batch's mean. busy: it has samples in it. ending: it was asked to end after it. lost:
     samples of its share that could not be read. step_s: seconds that each of its steps took. weight: of a difference of
-    parameters, its share of the samples that all learnt from meanwhile.
+    parameters, its share of the samples that all learnt from meanwhile. requests: of rank 0, how many all can read.
     """
 
     loss: float
@@ -25,6 +25,7 @@ class Vote:
     lost: int = 0
     step_s: float = 0.0
     weight: float = 1.0
+    requests: int = 0
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Agreed:
 
     busy: how many ranks had samples. not_finite: ranks whose share of the loss is not finite. lost: samples of the
     global batch that could not be read: they count in the mean's divisor, which `scale` puts right. step_s: seconds
-    that a step took, the mean of all ranks.
+    that a step took, the mean of all ranks. requests: how many of the run's are to be done after this step, at least.
     """
 
     loss: float
@@ -42,6 +43,7 @@ class Agreed:
     not_finite: tuple[int, ...]
     lost: int = 0
     step_s: float = 0.0
+    requests: int = 0
 
     def scale(self, total: int) -> float:
         """The factor of sums over a batch of `total` samples that makes them means over those that were read."""
@@ -56,15 +58,16 @@ def size(world_size: int) -> int:
 def cast(vote: Vote, rank: int, world_size: int) -> list[float]:
     """A rank's vote in values that can be read once they are summed over all ranks."""
     finite = math.isfinite(vote.loss)
-    common = [vote.loss if finite else 0.0, float(vote.ending), float(vote.busy), float(vote.lost), vote.step_s]
-    return common + [float(not finite and other == rank) for other in range(world_size)]
+    common = [vote.loss if finite else 0.0, vote.ending, vote.busy, vote.lost, vote.step_s, vote.requests]
+    return [float(value) for value in common] + [float(not finite and other == rank) for other in range(world_size)]
 
 
 def read(summed: list[float]) -> Agreed:
     """What the votes say once they are summed."""
-    loss, ending, busy, lost, seconds, *not_finite = summed
+    loss, ending, busy, lost, seconds, requests, *not_finite = summed
     bad = tuple(rank for rank, vote in enumerate(not_finite) if vote)
-    return Agreed(math.nan if bad else loss, ending > 0, round(busy), bad, round(lost), seconds / len(not_finite))
+    mean = math.nan if bad else loss
+    return Agreed(mean, ending > 0, round(busy), bad, round(lost), seconds / len(not_finite), round(requests))
 
 
 def not_finite(ranks: tuple[int, ...], step: int, origin: str = "", checkpoint: str = "") -> NotFinite:

@@ -71,6 +71,10 @@ class SliceOptimizer:
         self.optimizer = build(self._values)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]  # before any schedule
 
+    def change_rate(self, lr: float) -> None:
+        """From now on the learning rate before any schedule is `lr`."""
+        self.rates = [lr] * len(self.rates)
+
     def move(self, values: Sequence[Tensor]) -> None:
         """From now on these tensors are updated, of the shapes of those before."""
         for tensor, moved in zip(self._values, values, strict=True):

@@ -39,11 +39,17 @@ class Update:
     ) -> None:
         self._schedule, self._settings, self._precision, self._steps = schedule, settings, precision, steps
         self._build, self._elementwise = build, elementwise
+        self._changed_lr: float | None = None
         self._whole = self._of([SlicePart(name, 0, parameter.numel(), parameter) for name, parameter in named])
         self._slices = [self._whole]
         # torch's own rules leave gradients as they are; of others nobody knows
         self._foreign = not type(self._whole.optimizer).__module__.startswith("torch.optim.")
         self.lr, self._factor = 0.0, 1.0
+
+    @property
+    def base_lr(self) -> float:
+        """The learning rate before any schedule."""
+        return self._whole.rates[0]
 
     @property
     def changes_gradients(self) -> bool:
@@ -72,7 +78,14 @@ class Update:
     def prepare(self, step: int) -> None:
         """Set the learning rate of the step after `step` finished ones."""
         self._factor = self._schedule.factor(step, self._steps)
-        self.lr = self._whole.rates[0] * self._factor
+        self.lr = self.base_lr * self._factor
+
+    def change_rate(self, lr: float) -> float:
+        """Let the learning rate before any schedule be `lr`, once all updates before are done; what it was."""
+        was, self._changed_lr = self.base_lr, lr
+        for one in (self._whole, *self._slices):
+            one.change_rate(lr)
+        return was
 
     def apply_slice(self, number: int, sums: Sequence[Tensor | None], scale: float = 1.0) -> None:
         """Update a slice. sums: of each part's gradients, (n,); None: no rank used the parameter. scale: of sums."""
@@ -101,7 +114,10 @@ class Update:
         self._restore(OptimizerState.from_plain(state))
 
     def _of(self, parts: Sequence[SlicePart]) -> SliceOptimizer:
-        return SliceOptimizer(parts, self._build, self._elementwise, self._settings.clip_value)
+        one = SliceOptimizer(parts, self._build, self._elementwise, self._settings.clip_value)
+        if self._changed_lr is not None:
+            one.change_rate(self._changed_lr)
+        return one
 
     def _state(self) -> OptimizerState:
         return OptimizerState(part for one in self._slices for part in one.state())

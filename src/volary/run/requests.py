@@ -1,0 +1,111 @@
+"""What another process asks a run to do while it trains: files in its directory, which its driver takes in order."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from volary.errors import RunError
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
+from volary.run.disk import Disk, open_regular, replace_file
+from volary.run.owner import require_private, user_name
+from volary.run.resuming import is_resumable
+
+_PREFIX, _SUFFIX = "request-", ".json"
+
+
+class WriteCheckpoint(msgspec.Struct, frozen=True, tag="checkpoint", forbid_unknown_fields=True):
+    """Write a checkpoint after the step that is being done."""
+
+    @property
+    def words(self) -> str:
+        """What is asked for."""
+        return "write a checkpoint"
+
+
+class ChangeRate(msgspec.Struct, frozen=True, tag="rate", forbid_unknown_fields=True):
+    """From the next step on the learning rate, before any schedule, is `lr`. Saved at once, so that it stays."""
+
+    lr: Annotated[float, msgspec.Meta(gt=0, lt=1e9)]
+
+    @property
+    def words(self) -> str:
+        """What is asked for."""
+        return f"train with optimizer.lr={self.lr:g}"
+
+
+Request = WriteCheckpoint | ChangeRate
+
+
+class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """life: which start of the run is meant, so that the next one does not do it once more."""
+
+    life: int
+    request: Request
+
+
+def ask(directory: RunDirectory, request: Request) -> None:
+    """Ask whoever drives the run. Raises RunError if nobody does or may be asked, or the loop is the user's own."""
+    life = life_to_ask(directory)
+    if not is_resumable(directory):
+        raise RunError(f"{directory.path} is a run of a training loop of your own, which keeps its own state")
+    name = f"{_PREFIX}{time.time_ns():020d}-{secrets.token_hex(4)}{_SUFFIX}"
+    try:
+        replace_file(Disk(), directory.path / name, msgspec.json.encode(_Asked(life, request)), mode=0o600)
+    except OSError as error:
+        raise RunError(f"{directory.path / name}: cannot be written: {error.strerror}") from None
+
+
+def life_to_ask(directory: RunDirectory) -> int:
+    """The life in which the run is driven now. Raises RunError if it is not, or belongs to somebody else."""
+    if not directory.is_live():
+        raise RunError(f"nobody runs {directory.path} at this moment")
+    owner = directory.path.stat().st_uid
+    if os.geteuid() not in (owner, 0):
+        raise RunError(f"{directory.path} belongs to {user_name(owner)}: only they, and root, can tell it what to do")
+    with RunReader(directory) as reader:
+        return int(reader.info().get("life", 0))
+
+
+def take(directory: RunDirectory, life: int) -> list[Request]:
+    """What this life of the run was asked by its owner or root since the last call, oldest first."""
+    found = []
+    for path in _files(directory):
+        asked = _read(path)
+        try:
+            Disk().remove(path)
+        except OSError:  # what cannot be removed would be done again and again
+            continue
+        if asked is not None and asked.life == life:
+            found.append(asked.request)
+    return found
+
+
+def forget_requests(directory: RunDirectory) -> None:
+    """Remove what was asked: the life that it is of is over."""
+    for path in _files(directory):
+        Disk().remove(path)
+
+
+def _files(directory: RunDirectory) -> list[Path]:
+    try:
+        with os.scandir(directory.path) as entries:
+            names = [one.name for one in entries]
+    except OSError:
+        return []
+    return [directory.path / name for name in sorted(names) if name.startswith(_PREFIX) and name.endswith(_SUFFIX)]
+
+
+def _read(path: Path) -> _Asked | None:
+    try:
+        require_private(path)
+        with open_regular(path) as file:
+            return msgspec.json.decode(file.read(), type=_Asked)
+    except (OSError, ValueError, RunError, msgspec.MsgspecError):
+        return None

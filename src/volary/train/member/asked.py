@@ -1,0 +1,37 @@
+"""What the run is asked to do while it trains: heard by rank 0, done by all ranks after the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from volary.run.requests import Request
+
+if TYPE_CHECKING:
+    from volary.comm.groups.group import Bulletin
+
+_TOPIC = "request"
+
+
+class Asked:
+    """heard: what the driver has told this worker in this life, oldest first. Rank 0's word counts."""
+
+    def __init__(self, heard: Callable[[], Sequence[Any]], bulletin: Bulletin) -> None:
+        self._heard, self._bulletin = heard, bulletin
+        self._posted = self._done = 0
+
+    def posted(self) -> int:
+        """How many requests all ranks can read; for rank 0's vote, so that they do so after the same step."""
+        if self._bulletin.rank == 0:
+            for request in self._heard()[self._posted :]:
+                self._posted += 1
+                self._bulletin.post(f"{_TOPIC} {self._posted}", request)
+        return self._posted
+
+    def due(self, agreed: int) -> Iterator[Request]:
+        """Those that have not been done, up to number `agreed`. A collective call."""
+        while self._done < agreed:
+            self._done += 1
+            yield msgspec.convert(self._bulletin.read(f"{_TOPIC} {self._done}", 0), Request)
