@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from volary.engine import ROOM
 from volary.engine._base import Engine
 
+LONG = {"slurm", "hosts"}  # a cluster or an sshd of its own takes its time: fixtures of these names start it
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -33,7 +36,8 @@ class Tried:
     @property
     def engine(self) -> Engine:
         """With these settings."""
-        values = dict(one.removeprefix("engine.").split("=", 1) for one in self.settings[1:])
+        pairs = (one.removeprefix("engine.").split("=", 1) for one in self.settings[1:])
+        values = {name: yaml.safe_load(value) for name, value in pairs}
         found: Engine = ROOM.load(self.settings[0].removeprefix("engine="))(**values)
         return found
 
@@ -46,6 +50,7 @@ TRIED = [
     Tried("torchrun", ("engine=torchrun",), "torchrun", ends_together=True),
     *(Tried(name, ("engine=mpi", f"engine.mpirun={mpirun(name)}"), "mpirun") for name in ("openmpi", "mpich")),
     Tried("slurm", ("engine=slurm",), "srun", guarded=True),
+    Tried("hosts", ("engine=hosts", "engine.hosts=[alpha:2]", "engine.ssh=ssh -F ssh_config"), "ssh alpha"),
 ]
 
 

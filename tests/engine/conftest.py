@@ -16,6 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from engine import _sshd
+
 NODES = 2
 CONF = """\
 ClusterName=test
@@ -134,3 +136,21 @@ def slurm(_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     if _cluster.why_not:
         pytest.skip(_cluster.why_not)
     monkeypatch.setenv("SLURM_CONF", str(_cluster.conf))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ssh_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path | None]:
+    """The configuration of its client; up as long as Slurm's cluster is."""
+    if _sshd.why_not() or not any("hosts" in item.name and item.path == request.path for item in request.session.items):
+        yield None
+        return
+    with _sshd.sshd(tmp_path_factory.mktemp("sshd")) as config:
+        yield config
+
+
+@pytest.fixture
+def hosts(_ssh_server: Path | None) -> None:
+    """`ssh -F ssh_config` reaches this machine as alpha and as beta."""
+    if _ssh_server is None:
+        pytest.skip(_sshd.why_not())
+    shutil.copy(_ssh_server, "ssh_config")

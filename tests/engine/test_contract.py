@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine._engines import TRIED, Tried
+from engine._engines import LONG, TRIED, Tried
 from faults._running import (
     VOLARY,
     Outcome,
@@ -38,16 +38,13 @@ ENDED_WITHIN_S = 10
 Start = Callable[..., Run]
 
 
-LONG = {"slurm"}  # a cluster of its own takes its time
-
-
 @pytest.fixture(
     params=[pytest.param(one, marks=[pytest.mark.slow] if one.name in LONG else [], id=one.name) for one in TRIED]
 )
 def engine(request: pytest.FixtureRequest) -> Tried:
     tried: Tried = request.param
-    if tried.name == "slurm":
-        request.getfixturevalue("slurm")
+    if tried.name in LONG:
+        request.getfixturevalue(tried.name)
     if (reason := tried.why_not()) is not None:
         pytest.skip(f"{tried.name}: {reason}")
     return tried
@@ -83,7 +80,7 @@ def start(engine: Tried) -> Iterator[Start]:
 
 def launcher(run: Run, engine: Tried) -> psutil.Process:
     """The child of the driver that starts the workers."""
-    log = f"{engine.launcher}-workers.log"
+    log = f"{engine.launcher.replace(' ', '-')}-workers.log"
     (found,) = [
         child
         for child in psutil.Process(run.process.pid).children()
@@ -136,7 +133,8 @@ def test_worker_that_is_killed_is_named_with_its_host_and_step(start, engine):
     os.kill(victim, signal.SIGKILL)
     ended = run.ended(at_most_s=ENDED_WITHIN_S)
     assert ended.status == 4
-    (said,) = re.findall(f"^{re.escape(who(run, 1, victim))}died; last step ([0-9]+), in ", ended.err, re.MULTILINE)
+    words = f"^{re.escape(who(run, 1, victim))}(?:died|was killed by SIGKILL); last step ([0-9]+), in "
+    (said,) = re.findall(words, ended.err, re.MULTILINE)
     assert int(said) >= at - 10
     assert "rank 0 ended because of it" in ended.err
     assert "volary resume it" in ended.err
@@ -204,7 +202,7 @@ def test_workers_end_soon_after_their_driver_is_killed_and_the_run_can_be_resume
 def test_worker_that_leaves_with_status_0_and_no_verdict_is_a_failure(start, engine):
     ended = start(fault="os._exit 0").ended()
     assert ended.status == 4
-    assert re.match(r"rank 1 \(host .*\) died; last step [0-4], in ", ended.err), ended.err
+    assert re.match(r"rank 1 \(host .*\) (died|exited with status 0 .*); last step [0-4], in ", ended.err), ended.err
 
 
 @pytest.mark.slow

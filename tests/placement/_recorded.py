@@ -88,4 +88,17 @@ RECORDED = [
         },
         {"rank": 1, "world_size": 2, "local_rank": 0, "node": 1, "beside": 1, "launch": "slurm 1.0"},
     ),
+    Recorded(
+        "hosts",
+        "volary.remote on the second of two machines, rank 3 of 4, in the run's second life",
+        {
+            "VOLARY_HOSTS_RANK": "3",
+            "VOLARY_HOSTS_WORLD_SIZE": "4",
+            "VOLARY_HOSTS_LOCAL_RANK": "1",
+            "VOLARY_HOSTS_BESIDE": "2",
+            "VOLARY_HOSTS_NODE": "1",
+            "VOLARY_LIFE": "1",
+        },
+        {"rank": 3, "world_size": 4, "local_rank": 1, "node": 1, "life": 1, "beside": 2},
+    ),
 ]

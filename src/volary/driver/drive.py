@@ -203,9 +203,8 @@ class Drive:
         workers, launcher = self._watch.workers, self._launcher
         fled = {gone.rank: exit_words(gone) for gone in self._exits if not workers[gone.rank].goodbye}
         if launcher is not None:
-            fled |= {
-                rank: f"ended with {launcher.launcher}" for rank in range(self._world_size) if not workers[rank].goodbye
-            }
+            with_it = range(self._world_size) if launcher.numbers is None else launcher.numbers
+            fled |= {rank: f"ended with {launcher.launcher}" for rank in with_it if not workers[rank].goodbye}
         self._exits += handle.events()
         self._launcher = handle.ended()
         if self._keepers.elastic and fled:

@@ -68,6 +68,7 @@ class Ended:
     """A launcher that started the processes has ended by itself, and what it started ends with it.
 
     launcher: its name. pid, code, signal: as of any process. log: what it printed, and they as long as they had no log.
+    numbers: of those that it had started; None: all.
     """
 
     launcher: str
@@ -75,6 +76,7 @@ class Ended:
     code: int
     signal: int | None
     log: Path
+    numbers: frozenset[int] | None = None
 
 
 def require_restarts(max_restarts: int) -> None:

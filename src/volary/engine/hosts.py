@@ -1,0 +1,218 @@
+"""Machines that ssh reaches: nothing has to be installed there but Volary, and nothing listens there."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+import volary
+from volary.engine._base import Handle, Launch, require_restarts
+from volary.engine._remote import MachineFound, RemoteLaunch
+from volary.engine._ssh import SshConnection, SshProcesses
+from volary.engine.local import LOOPBACK
+from volary.errors import SettingError
+from volary.run.machine.addresses import address_towards, is_this_machine
+
+ANSWER_S = 40.0  # of a machine that is asked what it has
+_HOST = re.compile(r"((?:[\w.][\w.-]*@)?(?:[A-Za-z0-9][\w.-]*|\[[0-9A-Fa-f:.]+\]))(?::([1-9][0-9]*))?")
+_REMOTE = ["-P", "-m", "volary.remote"]  # -P: what lies in the home folder there is not imported
+_OPTIONS = {
+    "BatchMode": "yes",  # nobody is there to be asked for a password
+    "ConnectTimeout": "10",
+    "ServerAliveInterval": "3",  # a machine that is cut off is noticed, as its heartbeats are
+    "ServerAliveCountMax": "3",
+    "ClearAllForwardings": "yes",
+    "LogLevel": "ERROR",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostsEngine:
+    """Workers and servers run on these machines, on each as children of a process that the driver starts by ssh."""
+
+    hosts: tuple[str, ...] = ()  # machines, each as ssh has it, with slots: alpha, user@beta, gamma:2, [fd00::2]:2
+    python: str = ""  # the Python there that has Volary; empty: at the path of this one
+    folder: str = ""  # the working directory there; empty: at the path of this one
+    bring: tuple[str, ...] = ()  # folders or files here that are copied into that folder before the start
+    ssh: str = "ssh"  # the client, with options of it if need be: ssh -F my_config
+    pin: bool = True  # each worker stays on its own share of the cores of its machine
+    max_restarts: int = 0  # times that the run is resumed by itself after the loss of a process
+
+    def __post_init__(self) -> None:
+        require_restarts(self.max_restarts)
+        for host in self.hosts:
+            if not _HOST.fullmatch(host):
+                raise SettingError(
+                    f"hosts has {host!r}; accepted: machines as ssh has them, each with its slots if there are "
+                    "several: alpha, user@beta:2, [fd00::2]:4"
+                )
+        for path in self.bring:
+            if Path(path).is_absolute() or ".." in Path(path).parts:
+                raise SettingError(f"bring has {path!r}; accepted: folders and files below the working directory")
+
+    def check(self, workers: int) -> str | None:
+        """All machines must answer, and have Volary, of this version, torch, the folder, and slots for all workers."""
+        if shutil.which(self._ssh[0]) is None:
+            return f"there is no {self._ssh[0]}; on Debian: apt-get install openssh-client"
+        if not self.hosts:
+            return "engine.hosts names no machine yet, as in engine.hosts=[alpha,beta:2]"
+        slots = sum(slots for _, slots in self._hosts)
+        if slots < workers:
+            return f"strategy.workers is {workers}, and engine.hosts offers {slots} slots: add hosts, or slots (name:4)"
+        for path in self.bring:
+            if not Path(path).exists():
+                return f"engine.bring has {path}, and there is no such file or folder here"
+        refused = [found for found in self._found() if isinstance(found, str)]
+        return "; ".join(refused) if refused else None
+
+    def warnings(self, workers: int) -> list[str]:
+        """More workers than cores on a machine."""
+        warnings = []
+        for (name, slots), found in zip(self._hosts, self._found(), strict=True):
+            if isinstance(found, MachineFound) and slots > found.cores:
+                warnings.append(
+                    f"engine.hosts gives {name} {slots} slots, and {found.cores} cores are usable there: "
+                    "workers take turns on them"
+                )
+        return warnings
+
+    def host(self) -> str:
+        """Loopback if all are this machine; else this machine's address on the route to the first of the others."""
+        names = [self._address(name) for name, _ in self._hosts]
+        others = [name for name in names if not is_this_machine(name)]
+        return address_towards(others[0]) if others else LOOPBACK
+
+    def command(self, launch: Launch) -> list[str]:
+        """The ssh to the first machine; those to the others differ in the name alone."""
+        return self._command(self._hosts[0][0])
+
+    def launch(self, launch: Launch) -> Handle:
+        """Start them, by an ssh for each machine that has any of them. What these print is in logs of their own."""
+        brought = self._brought(launch.directory.path.parent) if self.bring else None
+        connections: list[SshConnection] = []
+        try:
+            for node, (name, numbers) in enumerate(self._shares(launch)):
+                order = self._order(launch, node, numbers, brought)
+                log = launch.directory.logs / f"ssh-{name}-{launch.role}s.log"
+                connections.append(SshConnection(f"ssh {name}", self._command(name), order, log, brought))
+        except BaseException:
+            SshProcesses(connections).stop(0.0)
+            raise
+        return SshProcesses(connections)
+
+    @functools.cached_property
+    def _hosts(self) -> list[tuple[str, int]]:
+        """Each machine as ssh takes it, and its slots."""
+        parsed = [found for host in self.hosts if (found := _HOST.fullmatch(host))]
+        return [(re.sub(r"[][]", "", found[1]), int(found[2] or 1)) for found in parsed]
+
+    @functools.cached_property
+    def _ssh(self) -> list[str]:
+        return shlex.split(self.ssh) or ["ssh"]
+
+    def _shares(self, launch: Launch) -> list[tuple[str, list[int]]]:
+        """For each machine that gets any: the numbers of its processes. Workers fill slots, servers go around."""
+        slots = [name for name, slots in self._hosts for _ in range(slots if launch.role == "worker" else 1)]
+        numbers: dict[str, list[int]] = {}
+        for number in launch.numbers:
+            numbers.setdefault(slots[number % len(slots)], []).append(number)
+        return [(name, numbers[name]) for name in dict.fromkeys(slots) if name in numbers]
+
+    def _order(self, launch: Launch, node: int, numbers: list[int], brought: IO[bytes] | None) -> RemoteLaunch:
+        program, *arguments = launch.command
+        return RemoteLaunch(
+            command=[self._python if program == sys.executable else program, *arguments],
+            variables=launch.variables() | {"VOLARY_PIN": str(int(self.pin))},
+            numbers=numbers,
+            world_size=launch.first + launch.count,
+            node=node,
+            folder=self._folder,
+            brought_bytes=0 if brought is None else brought.tell(),
+        )
+
+    def _brought(self, runs: Path) -> IO[bytes]:
+        """An archive of what is to be brought, without runs and what Python has compiled; it is at its end."""
+
+        def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+            path = Path(entry.name)
+            return None if path.name == "__pycache__" or path.absolute() == runs else entry
+
+        archive = tempfile.TemporaryFile()  # noqa: SIM115  # read as long as connections send it, and closed with them
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            for path in self.bring:
+                tar.add(path, filter=wanted)
+        archive.seek(0, os.SEEK_END)
+        return archive
+
+    @property
+    def _python(self) -> str:
+        return self.python or sys.executable
+
+    @property
+    def _folder(self) -> str:
+        return self.folder or str(Path.cwd())
+
+    def _command(self, name: str, *arguments: str) -> list[str]:
+        options = [word for key, value in _OPTIONS.items() for word in ("-o", f"{key}={value}")]
+        # one shell word more would be the login shell's to split
+        return [*self._ssh, "-T", *options, "--", name, "exec " + shlex.join([self._python, *_REMOTE, *arguments])]
+
+    def _address(self, name: str) -> str:
+        """What ssh connects to for this name, by its configuration."""
+        said = _said([*self._ssh, "-G", "--", name])
+        words = dict(line.split(" ", 1) for line in said.stdout.splitlines() if " " in line)
+        return words.get("hostname", name.rpartition("@")[2])
+
+    def _found(self) -> Sequence[MachineFound | str]:
+        """What each machine has, or a sentence why it cannot take part; all are asked at once."""
+        with ThreadPoolExecutor(min(32, len(self._hosts) or 1)) as pool:
+            return list(pool.map(self._look, [name for name, _ in self._hosts]))
+
+    def _look(self, name: str) -> MachineFound | str:
+        said = _said(self._command(name, "--look", self._folder))
+        try:
+            found = msgspec.json.decode(said.stdout.strip().rpartition("\n")[2], type=MachineFound)
+        except msgspec.MsgspecError:
+            return f"{name}: {self._why(name, said)}"
+        if found.volary != volary.__version__:
+            return f"{name} has Volary {found.volary}, and here it is {volary.__version__}: install the same"
+        if not found.torch:
+            return f"{name} has Volary without torch: install it there with its dependencies"
+        if not found.folder and not self.bring:
+            return (
+                f"{name} has no folder {self._folder}, where the session's code would be: engine.folder names another "
+                "one, engine.bring copies it there"
+            )
+        return found
+
+    def _why(self, name: str, said: subprocess.CompletedProcess[str]) -> str:
+        last = (said.stderr.strip() or f"status {said.returncode}").splitlines()[-1]
+        if said.returncode == 255:  # ssh's own
+            return f"{last} (`{shlex.join([*self._ssh, name, 'true'])}` must work without a question)"
+        return f"{last}; install Volary there, or name the Python that has it: engine.python=PATH"
+
+
+def _said(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_S, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return subprocess.CompletedProcess(command, 255, "", str(error))
+
+
+ENGINE = HostsEngine

@@ -1,0 +1,159 @@
+"""`python -m volary.remote`: what engine `hosts` starts on a machine by ssh. It starts processes there, and ends them.
+
+Its order comes by standard input, which no other user can read, and it tells by standard output what becomes of them.
+A connection that ends, however that happened, ends them, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import tarfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import volary
+from volary.engine._processes import Processes
+from volary.engine._remote import END, KILL, MachineFound, RemoteExited, RemoteLaunch, RemoteStarted
+from volary.errors import BadInput, VolaryError
+from volary.run.machine.cores import cores_here
+
+LOOK_S = 0.1
+ALONE_S = 7.0  # without a connection: how long they have to finish their step, save and end
+LOOK = "--look"
+_READ_BYTES = 2**16
+
+
+def main() -> int:
+    """Carry out one order, or say what there is; returns the exit code."""
+    try:
+        if sys.argv[1:2] == [LOOK]:
+            _say(_found(sys.argv[2]))
+            return 0
+        words = _Words()
+        _carry_out(msgspec.json.decode(words.line(), type=RemoteLaunch), words)
+        return 0
+    except VolaryError as error:
+        print(error.told, file=sys.stderr)
+        return error.exit_code
+
+
+def _found(folder: str) -> MachineFound:
+    return MachineFound(volary.__version__, find_spec("torch") is not None, len(cores_here()), Path(folder).is_dir())
+
+
+def _carry_out(order: RemoteLaunch, words: _Words) -> None:
+    _enter(order, words)
+    processes = Processes()
+    try:
+        for number, place in order.places().items():
+            variables = order.variables | place | {"VOLARY_DRIVER": str(os.getpid())}
+            # until it has a log of its own, what it prints is read where the connection began
+            processes.start(number, order.command, variables, Path("/dev/stderr"))
+        _say(RemoteStarted(processes.pids()))
+        _see_to(processes, words)
+    finally:
+        processes.stop(0.0)
+
+
+def _enter(order: RemoteLaunch, words: _Words) -> None:
+    """Be in the folder of the order, with what was brought. Raises BadInput."""
+    folder, run = Path(order.folder), Path(order.variables["VOLARY_RUN"])
+    try:
+        if order.brought_bytes:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tarfile.open(fileobj=words.part(order.brought_bytes), mode="r|") as archive:
+                archive.extractall(folder, filter="data")
+            words.part_is_over()
+        os.chdir(folder)
+    except (OSError, tarfile.TarError) as error:
+        raise BadInput(f"{os.uname().nodename}: {folder}: {error}") from None
+    if not run.is_dir():
+        raise BadInput(f"{os.uname().nodename} does not see {run}: it must be on a file system that all machines see")
+
+
+def _see_to(processes: Processes, words: _Words) -> None:
+    """Until all have ended: as they do by themselves, or are told to."""
+    kill_at: float | None = None
+    while processes.running():
+        for word in words.come(LOOK_S):
+            if word == KILL:
+                processes.stop(0.0)
+            elif word == END:
+                processes.ask_to_end()
+        if words.over and kill_at is None:
+            kill_at = time.monotonic() + ALONE_S
+            processes.ask_to_end()
+        if kill_at is not None and time.monotonic() > kill_at:
+            processes.stop(0.0)
+        for gone in processes.events():
+            _say(RemoteExited(gone.rank, gone.code, gone.signal, gone.out_of_memory))
+
+
+def _say(what: Any) -> None:
+    with contextlib.suppress(OSError):  # nobody is there any more
+        os.write(sys.stdout.fileno(), msgspec.json.encode(what) + b"\n")
+
+
+class _Words:
+    """What comes by standard input: lines, and in between a part of so many bytes. over: nothing comes any more."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self._pending = b""
+        self._left = 0
+
+    def line(self) -> bytes:
+        """The next line, however long it takes. Raises BadInput if there is none."""
+        while b"\n" not in self._pending:
+            if not self._wait(None):
+                raise BadInput("the connection ended before the order was here")
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line
+
+    def come(self, at_most_s: float) -> list[bytes]:
+        """The lines that have come; waits for them so long."""
+        if self.over:
+            time.sleep(at_most_s)
+            return []
+        self._wait(at_most_s)
+        *lines, self._pending = self._pending.split(b"\n")
+        return [line + b"\n" for line in lines]
+
+    def part(self, size: int) -> Any:
+        """The next `size` bytes, as a file to be read."""
+        self._left = size
+        return self
+
+    def read(self, most: int) -> bytes:
+        """Of the part; empty at its end, or where the connection ended."""
+        while self._left and not self._pending:
+            if not self._wait(None):
+                return b""
+        data = self._pending[: min(most, self._left)]
+        self._pending, self._left = self._pending[len(data) :], self._left - len(data)
+        return data
+
+    def part_is_over(self) -> None:
+        """Pass over what nobody has read of the part. Raises BadInput if it has not come."""
+        while self._left:
+            if not self.read(_READ_BYTES):
+                raise BadInput("the connection ended before all folders were here")
+
+    def _wait(self, at_most_s: float | None) -> bool:
+        """Take what comes; False where nothing does."""
+        ready, _, _ = select.select([sys.stdin], [], [], at_most_s)
+        data = os.read(sys.stdin.fileno(), _READ_BYTES) if ready else b""
+        self.over = self.over or (bool(ready) and not data)
+        self._pending += data
+        return bool(data)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
