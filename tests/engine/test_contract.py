@@ -243,13 +243,15 @@ def test_elastic_run_goes_on_without_a_worker_that_is_killed_or_stops_in_order_i
 LOOP = """
 import sys
 
+import yaml
+
 import volary
 
 def train(worker):
     return worker.rank, sys.argv[1:]
 
 if __name__ == "__main__":
-    engine = {"name": sys.argv[1], **dict(one.split("=") for one in sys.argv[2:])}
+    engine = {"name": sys.argv[1], **{k: yaml.safe_load(v) for k, v in (one.split("=") for one in sys.argv[2:])}}
     print(volary.launch(train, workers=2, engine=engine).values)
 """
 
