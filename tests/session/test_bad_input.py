@@ -199,7 +199,7 @@ def test_brackets_by_the_thousand_are_refused_before_most_of_them_are_read(write
                 "write source: {name: idx, folder: mnist, mean: 0.1}",
                 "session.yaml:2:36: data.mean: is a setting of the source 'idx'; "
                 "write source: {name: idx, folder: mnist, mean: 0.1}",
-                "session.yaml:2:16: data.source.folder: is missing; accepted: a path",
+                "session.yaml:2:16: data.source.folder: is missing; accepted: a path or a URL (s3://bucket/folder)",
             ],
         ),
         (
@@ -207,7 +207,7 @@ def test_brackets_by_the_thousand_are_refused_before_most_of_them_are_read(write
             [
                 "session.yaml:2:21: data.path: unknown; settings of the source 'idx' are written inside it: "
                 "source: {name: idx, folder: x}",
-                "session.yaml:2:16: data.source.folder: is missing; accepted: a path",
+                "session.yaml:2:16: data.source.folder: is missing; accepted: a path or a URL (s3://bucket/folder)",
             ],
         ),
         (
@@ -217,7 +217,7 @@ def test_brackets_by_the_thousand_are_refused_before_most_of_them_are_read(write
                 "source: {name: idx, folder: ...}",
                 "session.yaml:2:30: data.bach_size: unknown; settings of the source 'idx' are written inside it: "
                 "source: {name: idx, folder: ...}",
-                "session.yaml:2:16: data.source.folder: is missing; accepted: a path",
+                "session.yaml:2:16: data.source.folder: is missing; accepted: a path or a URL (s3://bucket/folder)",
             ],
         ),
     ],

@@ -20,7 +20,7 @@ from volary.errors import CorruptSample, DataError
 class Numbered:
     """Records that say which they are. gate: reading waits for it."""
 
-    block = 4
+    block, remote = 4, False
 
     def __init__(self, count: int, corrupt: frozenset[int] = frozenset()) -> None:
         self.count, self.corrupt = count, corrupt

@@ -18,6 +18,8 @@ from volary.data.records.files import Files
 class Disk:
     """Counts what each thread brings: all that is not in memory yet."""
 
+    remote = False
+
     def __init__(self) -> None:
         self.there: set[int] = set()
         self.asked: list[list[int]] = []

@@ -9,15 +9,21 @@ import io
 import mmap
 import tarfile
 import zlib
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from volary.data.formats.files import existing_file
 from volary.data.formats.unpacking import unpacked
 from volary.errors import DataError
 
+if TYPE_CHECKING:
+    from volary.data.storage.place import Place
+
 ACCEPTED = "a .tar, .tar.gz or .tgz of class folders"
 SUFFIXES = (".tar", ".tar.gz", ".tgz")
+_INDEXED_BYTES = 4 * 2**20  # of a tar in a store that are read at once for its members' names
 
 
 @dataclass(frozen=True)
@@ -33,37 +39,45 @@ class ArchiveMember:
 class Archive:
     """The regular files of a tar and the bytes they are in."""
 
-    path: Path
+    path: Place
     members: list[ArchiveMember]
-    content: memoryview | mmap.mmap
+    content: memoryview | mmap.mmap | None  # None: in a store, and read piece by piece
 
     @classmethod
-    def open(cls, path: Path) -> Archive:
+    def open(cls, path: Place) -> Archive:
         """Index the tar at `path`. Raises DataError for links, paths that leave the archive, and truncation."""
         existing_file(path, ACCEPTED)
         # a plain tar's headers are read from the file: a BytesIO of it would be a copy
         source = _unpacked(path) if _is_gzip(path) else None
-        content = _mapped(path) if source is None else source.getbuffer()
+        content = source.getbuffer() if source else _mapped(path) if isinstance(path, Path) else None
         try:
-            with tarfile.open(path, "r:", fileobj=source) as tar:
+            with (
+                nullcontext(source) if source else path.open("rb", buffering=_INDEXED_BYTES) as file,
+                tarfile.open(fileobj=file, mode="r:") as tar,
+            ):
                 members = [member for info in tar if (member := _member(path, info))]
         except (tarfile.TarError, EOFError, OSError) as problem:
             raise DataError(f"{path}: truncated or not a tar ({problem}); accepted: {ACCEPTED}") from problem
-        if any(member.offset + member.size > len(content) for member in members) or any(bytes(content[-512:])):
+        found = cls(path, members, content)
+        length = path.stat().st_size if content is None else len(content)
+        if any(member.offset + member.size > length for member in members) or any(found.read(length - 512, 512)):
             raise DataError(f"{path}: truncated: ends without the empty block that ends a tar; accepted: {ACCEPTED}")
-        return cls(path, members, content)
+        return found
 
     def read(self, offset: int, size: int) -> bytes:
         """The bytes of a member."""
-        content: bytes | memoryview = self.content[offset : offset + size]
-        return bytes(content)
+        if self.content is not None:
+            content: bytes | memoryview = self.content[offset : offset + size]
+            return bytes(content)
+        assert not isinstance(self.path, Path)
+        return self.path.read(offset, offset + size)
 
 
-def check_archive(path: Path) -> None:
+def check_archive(path: Place) -> None:
     """Whether `path` starts as a tar: reads one header. Raises DataError."""
     existing_file(path, ACCEPTED)
     try:
-        with tarfile.open(path, "r:gz" if _is_gzip(path) else "r:") as tar:
+        with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:gz" if _is_gzip(path) else "r:") as tar:
             first = tar.next()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as problem:
         raise DataError(f"{path}: truncated or not a tar ({problem}); accepted: {ACCEPTED}") from problem
@@ -71,7 +85,7 @@ def check_archive(path: Path) -> None:
         raise DataError(f"{path}: empty: the tar has no files; accepted: {ACCEPTED}")
 
 
-def _member(path: Path, info: tarfile.TarInfo) -> ArchiveMember | None:
+def _member(path: Place, info: tarfile.TarInfo) -> ArchiveMember | None:
     name = PurePosixPath(info.name)
     if name.is_absolute() or ".." in name.parts:
         raise DataError(f"{path}: has the path {info.name!r}, which leaves the archive; accepted: class/file")
@@ -84,7 +98,7 @@ def _member(path: Path, info: tarfile.TarInfo) -> ArchiveMember | None:
     return ArchiveMember(name, info.offset_data, info.size)
 
 
-def _is_gzip(path: Path) -> bool:
+def _is_gzip(path: Place) -> bool:
     return path.suffix in (".gz", ".tgz")
 
 
@@ -93,7 +107,7 @@ def _mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _unpacked(path: Path) -> io.BytesIO:
+def _unpacked(path: Place) -> io.BytesIO:
     into = io.BytesIO()
     try:
         for piece in unpacked(path, ACCEPTED, "the same as a plain .tar, which is read in place"):

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from volary.errors import DataError
+
+if TYPE_CHECKING:
+    from volary.data.storage.place import Place
 
 ACCEPTED = "GPT-2's merges.txt: two symbols on each line, the most frequent pair first"
 MOST_MERGES = 2**20
@@ -28,13 +31,13 @@ def _letters() -> dict[int, str]:
 class Bpe:
     """Text to numbers and back."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         """Read the merges. Raises DataError for a line that is no pair of symbols that were there before."""
         self._letters = _letters()
         symbols = list(self._letters.values())
         self._numbers = {symbol: number for number, symbol in enumerate(symbols)}
         self._ranks: dict[tuple[str, str], int] = {}
-        for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for line, text in enumerate(path.read_bytes().decode("utf-8").splitlines(), start=1):
             if not text.strip() or (line == 1 and text.startswith("#version")):
                 continue
             pair = text.split(" ")

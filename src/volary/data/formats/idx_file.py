@@ -6,20 +6,20 @@ Only unsigned bytes (type 8) are read. A file whose name ends in .gz is gzip, un
 
 from __future__ import annotations
 
-import gzip
 import math
 import struct
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from volary.data.formats.files import existing_file
-from volary.data.formats.unpacking import beyond, unpacked_limit
+from volary.data.formats.unpacking import beyond, gzip_file, unpacked_limit
 from volary.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from volary.data.storage.place import Place
 
 _ACCEPTED = "an IDX file of unsigned bytes, also as .gz"
 
@@ -28,11 +28,11 @@ _ACCEPTED = "an IDX file of unsigned bytes, also as .gz"
 class IdxFile:
     """An IDX file whose header has been read. shape: as the header promises."""
 
-    path: Path
+    path: Place
     shape: tuple[int, ...]
 
     @classmethod
-    def at(cls, path: Path, rank: int) -> IdxFile:
+    def at(cls, path: Place, rank: int) -> IdxFile:
         """Read the header. rank: the dimensions it must have. Raises DataError if it is missing or something else."""
         existing_file(path, _ACCEPTED)
         header_bytes = 4 + 4 * rank
@@ -114,10 +114,10 @@ class IdxFile:
             )
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Place) -> BinaryIO:
     if path.suffix == ".gz":
-        return cast("BinaryIO", gzip.open(path, "rb"))
-    return path.open("rb")
+        return cast("BinaryIO", gzip_file(path))
+    return cast("BinaryIO", path.open("rb"))
 
 
 def _times(shape: tuple[int, ...]) -> str:

@@ -6,8 +6,12 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from volary.errors import DataError
+
+if TYPE_CHECKING:
+    from volary.data.storage.place import Place
 
 LIMIT_BYTES = 2 * 2**30  # of what comes out
 RATIO_LIMIT = 100  # of what comes out to the file; gzip can do 1032
@@ -15,14 +19,14 @@ SMALL_BYTES = 16 * 2**20  # so much may come out whatever the ratio is
 _PIECE_BYTES = 1 << 20
 
 
-def unpacked(path: Path, accepted: str, instead: str) -> Iterator[bytes]:
+def unpacked(path: Place, accepted: str, instead: str) -> Iterator[bytes]:
     """What comes out of the gzip file at `path`, in pieces. instead: what to give for one that is beyond the limits.
 
     Raises DataError for a damaged one and for the piece that is beyond a limit, EOFError for one that is cut.
     """
     total, most = 0, unpacked_limit(path)
     try:
-        with gzip.open(path, "rb") as file:
+        with gzip_file(path) as file:
             while piece := file.read(_PIECE_BYTES):
                 total += len(piece)
                 if total > most:
@@ -34,12 +38,17 @@ def unpacked(path: Path, accepted: str, instead: str) -> Iterator[bytes]:
         raise DataError(f"{path}: damaged ({problem}); accepted: {accepted}") from problem
 
 
-def unpacked_limit(path: Path) -> int:
+def gzip_file(path: Place) -> gzip.GzipFile:
+    """The unpacked file, for reading."""
+    return gzip.open(path if isinstance(path, Path) else path.open("rb"), "rb")
+
+
+def unpacked_limit(path: Place) -> int:
     """How many bytes may come out of the gzip file at `path`."""
     return min(LIMIT_BYTES, max(SMALL_BYTES, RATIO_LIMIT * path.stat().st_size))
 
 
-def beyond(path: Path, limit_bytes: int, instead: str) -> DataError:
+def beyond(path: Place, limit_bytes: int, instead: str) -> DataError:
     """The refusal of a file of which more comes out."""
     why = "the limit for memory" if limit_bytes == LIMIT_BYTES else f"and to more than {RATIO_LIMIT} times its size"
     return DataError(f"{path}: unpacks to more than {limit_bytes / 2**20:g} MiB, {why}; accepted: {instead}")

@@ -2,7 +2,7 @@
 
 They help where reading waits for a disk, and would only cost time where all is in the page cache. The kernel knows: it
 counts what a thread has brought from a disk. Readers begin to work when a decoder had to, and stop when for a while
-they themselves brought nothing.
+they themselves brought nothing. With records of a store they always work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Readers:
 
     def __init__(self, records: Records, disk_reads: Callable[[], int] | None = None) -> None:
         """disk_reads: counts what this thread has brought from a disk."""
-        self.working = False
+        self.working = records.remote
         self._records, self._disk_reads = records, disk_reads or _disk_reads
         self._threads = Threads(READERS, "read")
         self._quiet = 0
@@ -49,7 +49,7 @@ class Readers:
         before = self._disk_reads()
         self._records.expect(indices)
         self._quiet = 0 if self._disk_reads() > before else self._quiet + 1
-        if self._quiet >= QUIET:
+        if self._quiet >= QUIET and not self._records.remote:
             self.working = False
 
 

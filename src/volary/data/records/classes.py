@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,10 @@ from volary.data.records.members import TarMembers
 from volary.data.records.records import Records
 from volary.errors import DataError
 
+if TYPE_CHECKING:
+    from volary.data.storage.place import Place
+    from volary.data.storage.remote_path import RemotePath
+
 
 @dataclass(frozen=True, eq=False)
 class InClasses:
@@ -24,7 +29,7 @@ class InClasses:
     folders: list[str]
     labels: NDArray[np.int64]
 
-    def numbered_as(self, training: InClasses, path: Path) -> NDArray[np.int64]:
+    def numbered_as(self, training: InClasses, path: Place) -> NDArray[np.int64]:
         """The labels, by the number that each class has in the training part, which is at `path`."""
         numbers = {folder: number for number, folder in enumerate(training.folders)}
         for label, folder in enumerate(self.folders):
@@ -34,9 +39,14 @@ class InClasses:
         return np.array([numbers[folder] for folder in self.folders], dtype=np.int64)[self.labels]
 
 
-def list_classes(path: Path, suffixes: frozenset[str], accepted: str) -> InClasses:
+def list_classes(path: Place, suffixes: frozenset[str], accepted: str) -> InClasses:
     """The files with these endings in the class folders of a folder or a tar. Raises DataError if there are none."""
-    records, folders = _of_folder(path, suffixes) if path.is_dir() else _of_archive(path, suffixes)
+    if not path.is_dir():
+        records, folders = _of_archive(path, suffixes)
+    elif isinstance(path, Path):
+        records, folders = _of_folder(path, suffixes)
+    else:
+        records, folders = _of_store(path, suffixes)
     if not folders:
         raise DataError(f"{path}: empty: no such file found; accepted: {accepted}")
     names, labels = np.unique(np.array(folders), return_inverse=True)
@@ -54,7 +64,18 @@ def _of_folder(path: Path, suffixes: frozenset[str]) -> tuple[Records, list[str]
     return Files(path, names), folders
 
 
-def _of_archive(path: Path, suffixes: frozenset[str]) -> tuple[Records, list[str]]:
+def _of_store(path: RemotePath, suffixes: frozenset[str]) -> tuple[Records, list[str]]:
+    from volary.data.records.objects import Objects
+
+    sizes = path.files()
+    parts = sorted(PurePosixPath(name).parts for name in sizes)
+    wanted = [(folder, name) for folder, *_, name in parts if _wanted(name, suffixes) and folder[0] != "."]
+    wanted = [(folder, name) for folder, name in wanted if f"{folder}/{name}" in sizes]
+    names = [f"{folder}/{name}" for folder, name in wanted]
+    return Objects(path, names, [sizes[name] for name in names]), [folder for folder, _ in wanted]
+
+
+def _of_archive(path: Place, suffixes: frozenset[str]) -> tuple[Records, list[str]]:
     archive = Archive.open(path)
     members = [m for m in archive.members if len(m.name.parts) > 1 and _wanted(m.name.name, suffixes)]
     members.sort(key=lambda member: (member.name.parts[-2], str(member.name)))

@@ -16,7 +16,7 @@ _BLOCK = 16  # files that were written one after the other have their inodes in 
 class Files:
     """Files by their names below `root`."""
 
-    block = _BLOCK
+    block, remote = _BLOCK, False
 
     def __init__(self, root: Path, names: Iterable[str]) -> None:
         self._root, self._names = str(root), Names(names)
@@ -26,7 +26,8 @@ class Files:
 
     def name(self, index: int) -> str:
         """The file's path."""
-        return f"{self._root}/{self._names[index]}"
+        name = self._names[index]
+        return name if name[0] == "/" else f"{self._root}/{name}"
 
     def expect(self, indices: Sequence[int]) -> None:
         """Open each, which reads its inode, and have its content brought."""

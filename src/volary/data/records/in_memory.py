@@ -10,7 +10,7 @@ from volary.data.records.records import Bytes
 class InHand:
     """Anything that gives bytes by index. where: what to call it in a message."""
 
-    block = 1
+    block, remote = 1, False
 
     def __init__(self, records: Sequence[Bytes] | Callable[[int], Bytes], count: int, where: str) -> None:
         self._read = records if callable(records) else records.__getitem__

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from volary.data.formats.extras import needed
@@ -12,17 +15,21 @@ from volary.data.records.names import Names
 from volary.data.records.records import FILE_LIMIT_BYTES, Bytes, refuse_large
 from volary.errors import DataError
 
+if TYPE_CHECKING:
+    from volary.data.storage.place import Place
+
 T = TypeVar("T")
 _OPEN: WeakValueDictionary[str, _Environment] = WeakValueDictionary()  # LMDB allows a process one of each
 
 
 class _Environment:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         lmdb = needed("lmdb", "lmdb")
         try:
-            self.opened = lmdb.open(
-                str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False, max_readers=1
-            )
+            with _here(path) as file:
+                self.opened = lmdb.open(
+                    str(file), subdir=file.is_dir(), readonly=True, lock=False, readahead=False, max_readers=1
+                )
         except lmdb.Error as problem:
             raise DataError(f"{path}: cannot be opened ({problem}); accepted: an LMDB database") from problem
 
@@ -31,15 +38,31 @@ class _Environment:
             self.opened.close()
 
 
+@contextmanager
+def _here(path: Place) -> Iterator[Path]:
+    """The database on this machine: of one in a store a copy, which has no name any more once it is mapped."""
+    if isinstance(path, Path):
+        yield path
+        return
+    source = path / "data.mdb" if path.is_dir() else path
+    with tempfile.NamedTemporaryFile(prefix="volary-") as file:
+        with source.open("rb", buffering=2**23) as opened:
+            shutil.copyfileobj(opened, file, 2**23)
+        file.flush()
+        yield Path(file.name)
+
+
 class LmdbRecords:
     """Each value is one record; the file is mapped into memory and read by any thread."""
 
+    remote = False
     block = 64  # neighbours by key are on neighbouring pages, if they were written in that order
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self._path = path
-        self._environment = _OPEN.get(str(path.resolve())) or _Environment(path)
-        _OPEN[str(path.resolve())] = self._environment
+        known = str(path.resolve() if isinstance(path, Path) else path)
+        self._environment = _OPEN.get(known) or _Environment(path)
+        _OPEN[known] = self._environment
         with self._reading() as reading:
             # as text that any bytes survive in
             self._keys = Names(bytes(key).decode("latin-1") for key in reading.cursor().iternext(values=False))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from volary.data.formats.archive import Archive, ArchiveMember
 from volary.data.records.names import Names
 from volary.data.records.records import FILE_LIMIT_BYTES, refuse_large
+from volary.data.storage.remote_path import ByteRange, read_all
+from volary.data.storage.staging import STAGED_BYTES, Staging
 
 
 class TarMembers:
@@ -19,6 +22,8 @@ class TarMembers:
     def __init__(self, archives: Sequence[Archive], members: Sequence[tuple[int, ArchiveMember]]) -> None:
         """members: the number of the archive that each is in, and the member."""
         self._archives = archives
+        self.remote = any(archive.content is None for archive in archives)
+        self._staged = Staging(STAGED_BYTES, keep=False)
         self._in = np.array([archive for archive, _ in members], dtype=np.int32)
         self._names = Names(str(member.name) for _, member in members)
         self._offsets = np.array([member.offset for _, member in members], dtype=np.int64)
@@ -32,10 +37,21 @@ class TarMembers:
         return f"{self._archives[int(self._in[index])].path}:{self._names[index]}"
 
     def expect(self, indices: Sequence[int]) -> None:
-        """Nothing: tars are mapped, and the kernel reads on where members follow one another."""
+        """Of tars in a store, ask for them. Others are mapped: the kernel reads on where members are neighbours."""
+        if self.remote:
+            small = [index for index in indices if self._sizes[index] <= FILE_LIMIT_BYTES]
+            self._staged.bring(small, lambda wanted: read_all([self._span(index) for index in wanted]))
 
     def read(self, index: int) -> bytes:
         """The member's bytes."""
         size = int(self._sizes[index])
         refuse_large(size, FILE_LIMIT_BYTES, "bytes")
-        return self._archives[int(self._in[index])].read(int(self._offsets[index]), size)
+        archive, offset = self._archives[int(self._in[index])], int(self._offsets[index])
+        if self.remote:
+            return self._staged.take(index, lambda: archive.read(offset, size))
+        return archive.read(offset, size)
+
+    def _span(self, index: int) -> ByteRange:
+        path = self._archives[int(self._in[index])].path
+        assert not isinstance(path, Path)
+        return ByteRange(path, int(self._offsets[index]), int(self._offsets[index] + self._sizes[index]))

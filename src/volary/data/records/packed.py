@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,12 @@ from numpy.typing import NDArray
 from volary.data.order import WINDOW_BLOCKS
 from volary.data.records.names import Names
 from volary.data.records.records import FILE_LIMIT_BYTES, Bytes, refuse_large, will_need
+from volary.data.storage.remote_path import ByteRange, read_all
+from volary.data.storage.staging import Staging
 from volary.errors import DataError
+
+if TYPE_CHECKING:
+    from volary.data.storage.place import Place
 
 INDEX = "index.npz"
 ACCEPTED = "a folder that `volary data pack` has finished"
@@ -57,11 +63,11 @@ class Index:
         new.replace(path)
 
     @classmethod
-    def read(cls, path: Path) -> Index:
+    def read(cls, path: Place) -> Index:
         """Read it back. Raises DataError for a file that is missing or damaged."""
         try:
             # opened here: np.load leaves a damaged one open
-            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            with path.open("rb", buffering=2**22) as opened, np.load(opened, allow_pickle=False) as file:
                 names = Names.packed(file["names"].tobytes(), file["ends"])
                 rows = [file[name] for name in ("sizes", "sums", "labels")]
                 found = cls(rows[0], rows[1], rows[2], names, file["shards"], int(file["classes"]))
@@ -77,20 +83,24 @@ class Index:
 class Packed:
     """Records in shards, read by any thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Place) -> None:
         self._folder = folder
         self.index = index = Index.read(folder / INDEX)
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(index.sizes)])
         self._shard = np.searchsorted(index.shards, np.arange(len(index.sizes)), side="right") - 1
         self._offsets = ends[:-1] - ends[index.shards[self._shard]]
         paths = [folder / f"{number:05}.bin" for number in range(len(index.shards) - 1)]
+        lengths = _lengths(folder)
         for number, path in enumerate(paths):
             expected = int(ends[index.shards[number + 1]] - ends[index.shards[number]])
-            length = path.stat().st_size if path.exists() else -1
+            length = lengths.get(path.name, -1)
             if length != expected:
                 found = "is missing" if length < 0 else f"has {length} bytes, its index says {expected}"
                 raise DataError(f"{path}: {found}; accepted: {ACCEPTED}")
-        self._files = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in paths]
+        self.remote = not isinstance(folder, Path)
+        self._paths = paths
+        self._staged = Staging(2 * _KEPT_BYTES, keep=True)
+        self._files = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in paths if isinstance(path, Path)]
         weakref.finalize(self, _close, self._files)
         fit = _KEPT_BYTES // WINDOW_BLOCKS // max(1, int(index.sizes.mean()))
         self.block = min(_BLOCK, max(1, fit))
@@ -107,38 +117,61 @@ class Packed:
 
     def expect(self, indices: Sequence[int]) -> None:
         """Have the blocks brought, each once."""
-        for number in dict.fromkeys(index // self.block for index in indices):
+        numbers = list(dict.fromkeys(index // self.block for index in indices))
+        if self.remote:
+            whole = [number for number in numbers if self._in_one_shard(number)]
+            self._staged.bring(whole, lambda wanted: read_all([self._span(number) for number in wanted]))
+            return
+        for number in numbers:
             with self._lock:
                 if number in self._expected:
                     continue
                 self._expected[number] = None
                 if len(self._expected) > 4 * WINDOW_BLOCKS:
                     self._expected.popitem(last=False)
-            first, last = number * self.block, min(number * self.block + self.block, len(self)) - 1
-            start, end = int(self._offsets[first]), int(self._offsets[last] + self.index.sizes[last])
-            if self._shard[first] == self._shard[last]:
-                will_need(self._files[self._shard[first]], start, end - start)
+            if self._in_one_shard(number):
+                shard, start, end = self._extent(number)
+                will_need(self._files[shard], start, end - start)
 
     def read(self, index: int) -> Bytes:
         """The record, by way of its block."""
         size = int(self.index.sizes[index])
         refuse_large(size, FILE_LIMIT_BYTES, "bytes")
-        number = index // self.block
-        first, last = number * self.block, min(number * self.block + self.block, len(self)) - 1
-        shard, start = self._shard[index], int(self._offsets[index])
-        if self.block == 1 or self._shard[first] != shard or self._shard[last] != shard:
-            return self._piece(int(shard), start, size)
+        number, start = index // self.block, int(self._offsets[index])
+        if (self.block == 1 and not self.remote) or not self._in_one_shard(number):
+            return self._piece(int(self._shard[index]), start, size)
+        shard, begin, end = self._extent(number)
+        if self.remote:
+            block = self._staged.take(number, lambda: self._piece(shard, begin, end - begin))
+        else:
+            block = self._kept_block(number, shard, begin, end)
+        return memoryview(block)[start - begin : start - begin + size]
+
+    def _kept_block(self, number: int, shard: int, begin: int, end: int) -> bytes:
         with self._lock:
             block = self._kept.get(number)
-        begin = int(self._offsets[first])
         if block is None:
-            end = int(self._offsets[last] + self.index.sizes[last])
-            block = self._piece(int(shard), begin, end - begin)
+            block = self._piece(shard, begin, end - begin)
             with self._lock:
                 self._kept[number] = block
                 if len(self._kept) > 2 * WINDOW_BLOCKS:  # this window's, and the next one's, which is read ahead
                     self._kept.popitem(last=False)
-        return memoryview(block)[start - begin : start - begin + size]
+        return block
+
+    def _in_one_shard(self, number: int) -> bool:
+        first, last = number * self.block, min(number * self.block + self.block, len(self)) - 1
+        return bool(self._shard[first] == self._shard[last])
+
+    def _extent(self, number: int) -> tuple[int, int, int]:
+        """A block's shard, its first byte in that, and the one after its last."""
+        first, last = number * self.block, min(number * self.block + self.block, len(self)) - 1
+        return int(self._shard[first]), int(self._offsets[first]), int(self._offsets[last] + self.index.sizes[last])
+
+    def _span(self, number: int) -> ByteRange:
+        shard, start, end = self._extent(number)
+        path = self._paths[shard]
+        assert not isinstance(path, Path)
+        return ByteRange(path, start, end)
 
     def refuse_changed(self, index: int, record: Bytes) -> None:
         """Raise ValueError unless the record is what was packed."""
@@ -146,10 +179,20 @@ class Packed:
             raise ValueError("its checksum is another one than when it was packed")
 
     def _piece(self, shard: int, start: int, size: int) -> bytes:
-        content = os.pread(self._files[shard], size, start)
+        path = self._paths[shard]
+        content = (
+            os.pread(self._files[shard], size, start) if isinstance(path, Path) else path.read(start, start + size)
+        )
         if len(content) != size:
             raise OSError(f"{self._folder}/{shard:05}.bin: cut at byte {start + len(content)}")
         return content
+
+
+def _lengths(folder: Place) -> dict[str, int]:
+    """Of the files in a folder."""
+    if isinstance(folder, Path):
+        return {path.name: path.stat().st_size for path in folder.iterdir()}
+    return folder.files()
 
 
 def _close(files: list[int]) -> None:

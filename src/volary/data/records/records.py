@@ -18,6 +18,11 @@ class Records(Protocol):
         """How many neighbours should be read together; at least 1."""
         ...
 
+    @property
+    def remote(self) -> bool:
+        """Whether they come from a store, so that what is told by `expect` must be asked for always."""
+        ...
+
     def __len__(self) -> int: ...
 
     def name(self, index: int) -> str:

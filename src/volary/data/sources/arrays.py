@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from volary.data.formats.files import existing_file, existing_folder
+from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
+from volary.session.url import Location
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from volary.data.memory import InMemory
     from volary.data.samples import Split
+    from volary.data.storage.place import Place
+    from volary.data.storage.remote_path import RemotePath
 
 _ACCEPTED = "arrays of numbers, as numpy.save or numpy.savez write them"
 
@@ -22,7 +27,7 @@ _ACCEPTED = "arrays of numbers, as numpy.save or numpy.savez write them"
 class Arrays:
     """Rows of arrays. Bytes (uint8) become (value / 255 - mean) / std, other inputs stay what they are."""
 
-    folder: Path  # holds train_inputs.npy, train_targets.npy and the same of test; or train.npz and test.npz
+    folder: Location  # holds train_inputs.npy, train_targets.npy and the same of test; or train.npz and test.npz
     inputs: str = "inputs"  # what the arrays of inputs are called
     targets: str = "targets"  # what the arrays of targets are called
     mean: float = 0.0  # taken off each byte (0 to 1)
@@ -78,22 +83,23 @@ class Arrays:
     def _names(self) -> tuple[str, str]:
         return self.inputs, self.targets
 
-    def _files(self, split: Split) -> list[Path]:
-        folder = existing_folder(Path(self.folder), "a folder of arrays")
+    def _files(self, split: Split) -> list[Place]:
+        folder = existing_folder(located(self.folder), "a folder of arrays")
         packed = folder / f"{split}.npz"
         if packed.exists():
             return [packed, packed]
         return [existing_file(folder / f"{split}_{name}.npy", f"it, or {packed.name}") for name in self._names]
 
-    def _array(self, path: Path, name: str) -> NDArray[Any]:
+    def _array(self, path: Place, name: str) -> NDArray[Any]:
         import numpy as np
 
         try:
             if path.suffix == ".npy":
                 # copy on write: torch takes no memory that cannot be written; nothing writes it
-                array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+                whole = np.load(path, mmap_mode="c", allow_pickle=False) if isinstance(path, Path) else _loaded(path)
+                array: NDArray[Any] = whole
             else:
-                with path.open("rb") as file, np.load(file, allow_pickle=False) as opened:
+                with path.open("rb", buffering=2**22) as file, np.load(file, allow_pickle=False) as opened:
                     if name not in opened.files:
                         raise DataError(f"{path}: has no array {name!r}; it has {', '.join(opened.files)}")
                     array = opened[name]
@@ -104,6 +110,14 @@ class Arrays:
         if array.ndim == 0 or array.dtype.kind not in "biuf":
             raise DataError(f"{path}: is {array.dtype} of {array.ndim} dimensions; accepted: rows of numbers")
         return array
+
+
+def _loaded(path: RemotePath) -> NDArray[Any]:
+    """From a store, all of it."""
+    import numpy as np
+
+    array: NDArray[Any] = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+    return array
 
 
 SOURCE = Arrays

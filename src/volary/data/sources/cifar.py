@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.data.formats.files import existing_folder
+from volary.data.formats.files import existing_folder, matching
+from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
+from volary.session.url import Location
 
 if TYPE_CHECKING:
     from volary.data.memory import InMemory
     from volary.data.samples import Split
+    from volary.data.storage.place import Place
 
 _PIXELS = 3 * 32 * 32
 _FILES = {"train": ("data_batch_*.bin", "train.bin"), "test": ("test_batch.bin", "test.bin")}  # CIFAR-10, CIFAR-100
@@ -22,7 +24,7 @@ _ACCEPTED = "data_batch_1.bin to data_batch_5.bin and test_batch.bin (CIFAR-10),
 class Cifar:
     """Images (3, 32, 32) in float32: (value / 255 - mean) / std. Kept in memory as uint8."""
 
-    folder: Path  # holds data_batch_*.bin and test_batch.bin, or train.bin and test.bin
+    folder: Location  # holds data_batch_*.bin and test_batch.bin, or train.bin and test.bin
     coarse: bool = False  # CIFAR-100: the 20 coarse classes instead of the 100 fine ones
     mean: tuple[float, ...] = (0.0,)  # taken off each value (0 to 1): one number, or one per channel
     std: tuple[float, ...] = (1.0,)  # divides after that: one number, or one per channel
@@ -59,7 +61,7 @@ class Cifar:
 
         self.count(split)
         files, record = self._files(split)
-        rows = np.concatenate([np.fromfile(file, dtype=np.uint8).reshape(-1, record) for file in files])
+        rows = np.concatenate([np.frombuffer(file.read_bytes(), dtype=np.uint8).reshape(-1, record) for file in files])
         fine = record - _PIXELS - 1
         labels = rows[:, 0 if self.coarse else fine]
         classes = 10 if not fine else 20 if self.coarse else 100
@@ -69,10 +71,10 @@ class Cifar:
         pixels = torch.from_numpy(np.ascontiguousarray(rows[:, -_PIXELS:])).view(-1, 3, 32, 32)
         return InMemory(pixels, torch.from_numpy(labels.astype(np.int64)), classes, 1 / (255 * std), -mean / std)
 
-    def _files(self, split: Split) -> tuple[list[Path], int]:
+    def _files(self, split: Split) -> tuple[list[Place], int]:
         """The part's files, and the bytes of a record."""
-        folder = existing_folder(Path(self.folder), f"a folder with {_ACCEPTED}")
-        ten, hundred = (sorted(folder.glob(pattern)) for pattern in _FILES[split])
+        folder = existing_folder(located(self.folder), f"a folder with {_ACCEPTED}")
+        ten, hundred = (matching(folder, pattern) for pattern in _FILES[split])
         if ten and not self.coarse:
             return ten, 1 + _PIXELS
         if hundred:

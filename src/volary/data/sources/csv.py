@@ -5,17 +5,19 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volary.data.formats.files import existing_file
+from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
+from volary.session.url import Location
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.data.memory import InMemory
     from volary.data.samples import Split
+    from volary.data.storage.place import Place
 
 _ACCEPTED = "a table with a header, as text in UTF-8"
 
@@ -24,8 +26,8 @@ _ACCEPTED = "a table with a header, as text in UTF-8"
 class CsvTable:
     """Inputs (columns,) float32: (value - mean) / standard deviation of the training part. Kept in memory."""
 
-    train: Path  # the table of the training part
-    test: Path  # the table of the validation data, with the same columns
+    train: Location  # the table of the training part
+    test: Location  # the table of the validation data, with the same columns
     target: str  # the column that is to be predicted
     columns: tuple[str, ...] = ()  # the columns of inputs, all numbers; none: all but the target
     kind: str = "class"  # of the target; class: numbers from 0 or names, number: any number
@@ -46,8 +48,8 @@ class CsvTable:
     def check(self) -> None:
         """Look whether both tables have the columns."""
         for path in (self.train, self.test):
-            with existing_file(Path(path), _ACCEPTED).open(encoding="utf-8", errors="replace", newline="") as file:
-                self._places(Path(path), next(csv.reader(file, delimiter=self.separator), []))
+            with existing_file(located(path), _ACCEPTED).open(encoding="utf-8", errors="replace", newline="") as file:
+                self._places(located(path), next(csv.reader(file, delimiter=self.separator), []))
 
     def count(self, split: Split) -> None:
         """Unknown before the table has been read."""
@@ -59,19 +61,19 @@ class CsvTable:
         from volary.data.formats.labels import Labels
         from volary.data.memory import InMemory
 
-        training, said = self._read(Path(self.train))
-        inputs, texts = (training, said) if split == "train" else self._read(Path(self.test))
+        training, said = self._read(located(self.train))
+        inputs, texts = (training, said) if split == "train" else self._read(located(self.test))
         if self.standardise:
             spread = training.std(0, correction=0)
             inputs = (inputs - training.mean(0)) / torch.where(spread > 0, spread, 1.0)
-        path = Path(getattr(self, split))
+        path = located(getattr(self, split))
         if self.kind == "number":
             numbers = [_number(path, place, self.target, text) for place, text in enumerate(texts, start=2)]
             return InMemory(inputs.float(), torch.tensor(numbers, dtype=torch.float32).unsqueeze(1))
         labels = Labels(said, str(self.train))
         return InMemory(inputs.float(), torch.from_numpy(labels.numbered(texts, str(path))), labels.count)
 
-    def _read(self, path: Path) -> tuple[Tensor, list[str]]:
+    def _read(self, path: Place) -> tuple[Tensor, list[str]]:
         """Inputs (n, columns) float64, and the targets as they are written."""
         import torch
 
@@ -87,7 +89,7 @@ class CsvTable:
             raise DataError(f"{path}: empty: it has a header alone; accepted: at least one sample")
         return torch.tensor(rows, dtype=torch.float64), texts
 
-    def _lines(self, path: Path) -> Iterator[tuple[int, list[tuple[str, str]], str]]:
+    def _lines(self, path: Place) -> Iterator[tuple[int, list[tuple[str, str]], str]]:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.reader(file, delimiter=self.separator)
             header = next(reader)
@@ -98,7 +100,7 @@ class CsvTable:
                 if row:
                     yield reader.line_num, [(header[place], row[place]) for place in places], row[target].strip()
 
-    def _places(self, path: Path, header: list[str]) -> tuple[list[int], int]:
+    def _places(self, path: Place, header: list[str]) -> tuple[list[int], int]:
         for name in (self.target, *self.columns):
             if name not in header:
                 raise DataError(f"{path}: has no column {name!r}; it has {', '.join(header) or 'none'}")
@@ -108,7 +110,7 @@ class CsvTable:
         return [header.index(name) for name in wanted], header.index(self.target)
 
 
-def _number(path: Path, line: int, column: str, text: str) -> float:
+def _number(path: Place, line: int, column: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.data.formats.files import existing_folder
+from volary.data.formats.files import existing_folder, matching
 from volary.data.formats.idx_file import IdxFile
+from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
+from volary.session.url import Location
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.data.memory import InMemory
     from volary.data.samples import Split
+    from volary.data.storage.place import Place
 
 _PREFIX: dict[Split, str] = {"train": "train", "test": "t10k"}
 
@@ -23,7 +25,7 @@ _PREFIX: dict[Split, str] = {"train": "train", "test": "t10k"}
 class Idx:
     """Grey images in memory as uint8, given as (1, height, width) float32: (value / 255 - mean) / std."""
 
-    folder: Path  # holds train-images*, train-labels*, t10k-images*, t10k-labels*, each with or without .gz
+    folder: Location  # holds train-images*, train-labels*, t10k-images*, t10k-labels*, each with or without .gz
     classes: int | None = None  # how many classes; none: the largest label of the training part + 1
     mean: float = 0.0  # taken off each pixel (0 to 1); MNIST's own is 0.1307
     std: float = 1.0  # divides each pixel after that; MNIST's own is 0.3081
@@ -77,9 +79,9 @@ class Idx:
             )
         return images, labels
 
-    def _find(self, start: str) -> Path:
-        folder = existing_folder(Path(self.folder), "a folder of IDX files")
-        found = sorted(folder.glob(f"{start}*"))  # "x" before "x.gz": unpacked is quicker to read
+    def _find(self, start: str) -> Place:
+        folder = existing_folder(located(self.folder), "a folder of IDX files")
+        found = matching(folder, f"{start}*")  # "x" before "x.gz": unpacked is quicker to read
         if not found:
             raise DataError(f"{folder}: has no file {start}*; accepted: {start}-idx?-ubyte, with or without .gz")
         return found[0]

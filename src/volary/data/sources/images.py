@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volary.data.formats.class_folders import check_part, part_of
 from volary.data.loading.image_settings import ImageSettings
+from volary.data.storage.place import located
 from volary.errors import SettingError
+from volary.session.url import Location
 
 if TYPE_CHECKING:
     from volary.data.loading.pipeline import Pipeline
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class Images(ImageSettings):
     """Images (channels, height, width) in float32: (value / 255 - mean) / std. Class folders, numbered by name."""
 
-    folder: Path  # holds both parts
+    folder: Location  # holds both parts
     train: str = "train"  # the training part in it: a folder of class folders, or the same as .tar, .tar.gz or .tgz
     test: str = "test"  # the validation data in it, likewise
 
@@ -31,7 +32,7 @@ class Images(ImageSettings):
     def check(self) -> None:
         """Look whether both parts exist: a folder has a class folder in it, a tar starts as one."""
         for name in (self.train, self.test):
-            check_part(part_of(self.folder, name))
+            check_part(part_of(located(self.folder), name))
 
     def count(self, split: Split) -> None:
         """Unknown before the files have been listed."""
@@ -43,9 +44,10 @@ class Images(ImageSettings):
         from volary.data.decoding.images import ACCEPTED, SUFFIXES
         from volary.data.records.classes import list_classes
 
-        path = part_of(self.folder, self.train)
+        folder = located(self.folder)
+        path = part_of(folder, self.train)
         training = list_classes(path, SUFFIXES, ACCEPTED)
-        part = training if split == "train" else list_classes(part_of(self.folder, self.test), SUFFIXES, ACCEPTED)
+        part = training if split == "train" else list_classes(part_of(folder, self.test), SUFFIXES, ACCEPTED)
         targets = torch.from_numpy(part.numbered_as(training, path))
         return self.decoded(part.records, targets, len(training.folders), split)
 

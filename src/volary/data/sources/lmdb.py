@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volary.data.formats.files import existing_file
 from volary.data.loading.image_settings import ImageSettings
+from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
+from volary.session.url import Location
 
 if TYPE_CHECKING:
     from volary.data.loading.pipeline import Pipeline
     from volary.data.records.lmdb import LmdbRecords
     from volary.data.samples import Split
+    from volary.data.storage.place import Place
 
 _ACCEPTED = "an LMDB database of Caffe's Datum: a folder with data.mdb, or the file"
 
@@ -22,8 +24,8 @@ _ACCEPTED = "an LMDB database of Caffe's Datum: a folder with data.mdb, or the f
 class Lmdb(ImageSettings):
     """Images (channels, height, width) in float32, in the order of the keys."""
 
-    train: Path  # the database of the training part: a folder with data.mdb, or the file itself
-    test: Path  # the database of the validation data, likewise
+    train: Location  # the database of the training part: a folder with data.mdb, or the file itself
+    test: Location  # the database of the validation data, likewise
     bgr: bool = True  # whether colours that are not encoded are stored as blue, green, red, as Caffe's tools do it
 
     def __post_init__(self) -> None:
@@ -66,8 +68,8 @@ class Lmdb(ImageSettings):
             raise DataError(f"{path}: empty: it has no key; accepted: {_ACCEPTED}")
         return values, labels
 
-    def _path(self, split: Split) -> Path:
-        path = Path(getattr(self, split))
+    def _path(self, split: Split) -> Place:
+        path = located(getattr(self, split))
         existing_file(path / "data.mdb" if path.is_dir() else path, _ACCEPTED)
         return path
 

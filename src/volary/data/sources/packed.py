@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volary.data.formats.files import existing_file, existing_folder
 from volary.data.loading.image_settings import ImageSettings
+from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
+from volary.session.url import Location
 
 if TYPE_CHECKING:
     from volary.data.loading.pipeline import Pipeline
@@ -21,7 +22,7 @@ _ACCEPTED = "what `volary data pack SESSION FOLDER` wrote"
 class PackedShards(ImageSettings):
     """Images (channels, height, width) in float32, in the order in which they were packed."""
 
-    folder: Path  # holds the parts `train` and `test`, as `volary data pack` wrote them
+    folder: Location  # holds the parts `train` and `test`, as `volary data pack` wrote them
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -31,7 +32,7 @@ class PackedShards(ImageSettings):
     def check(self) -> None:
         """Look whether both parts have an index."""
         for split in ("train", "test"):
-            folder = existing_folder(Path(self.folder) / split, _ACCEPTED)
+            folder = existing_folder(located(self.folder) / split, _ACCEPTED)
             existing_file(folder / "index.npz", f"{_ACCEPTED}: if it was stopped, the same command finishes it")
 
     def count(self, split: Split) -> None:
@@ -43,8 +44,8 @@ class PackedShards(ImageSettings):
 
         from volary.data.records.packed import Index, Packed
 
-        packed = Packed(Path(self.folder) / split)
-        training = packed.index if split == "train" else Index.read(Path(self.folder) / "train" / "index.npz")
+        packed = Packed(located(self.folder) / split)
+        training = packed.index if split == "train" else Index.read(located(self.folder) / "train" / "index.npz")
         if packed.index.classes > training.classes:
             raise DataError(f"{self.folder}: test has {packed.index.classes} classes, train {training.classes}")
         return self.decoded(packed, torch.from_numpy(packed.index.labels), training.classes, split)

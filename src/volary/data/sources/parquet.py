@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from volary.data.formats.extras import needed
-from volary.data.formats.files import existing_file
+from volary.data.formats.files import existing_file, matching
 from volary.data.loading.image_settings import ImageSettings
+from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
+from volary.session.url import Location
 
 if TYPE_CHECKING:
     from volary.data.samples import Samples, Split
+    from volary.data.storage.place import Place
 
 _SUFFIXES = (".parquet", ".arrow", ".feather")
 _ACCEPTED = "a file or a folder of files (" + ", ".join(_SUFFIXES) + ")"
@@ -22,8 +25,8 @@ _ACCEPTED = "a file or a folder of files (" + ", ".join(_SUFFIXES) + ")"
 class ParquetTable(ImageSettings):
     """Images as `images` gives them, or numbers (columns,) in float32. What is encoded stays so in memory."""
 
-    train: Path  # the training part: a file, or a folder of files in the order of their names
-    test: Path  # the validation data, likewise
+    train: Location  # the training part: a file, or a folder of files in the order of their names
+    test: Location  # the validation data, likewise
     inputs: tuple[str, ...] = ("image",)  # one column of encoded images (or of {bytes, path}), or columns of numbers
     target: str = "label"  # the column to predict: classes as numbers or names
 
@@ -83,22 +86,23 @@ class ParquetTable(ImageSettings):
             raise DataError(f"{getattr(self, split)}: empty: no row; accepted: at least one")
         return table
 
-    def _files(self, split: Split) -> list[Path]:
-        path = Path(getattr(self, split))
+    def _files(self, split: Split) -> list[Place]:
+        path = located(getattr(self, split))
         if not path.is_dir():
             return [existing_file(path, _ACCEPTED)]
-        if found := sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES):
+        if found := [file for file in matching(path, "*") if file.suffix in _SUFFIXES]:
             return found
         raise DataError(f"{path}: has no {', '.join(_SUFFIXES)}; accepted: {_ACCEPTED}")
 
 
-def _read(path: Path, columns: list[str]) -> Any:
+def _read(path: Place, columns: list[str]) -> Any:
+    arrow = needed("pyarrow", "parquet")
     if path.suffix == ".parquet":
         parquet = needed("pyarrow.parquet", "parquet")
-        there = parquet.read_schema(path).names
-        return parquet.read_table(path, columns=[name for name in columns if name in there])
-    arrow = needed("pyarrow", "parquet")
-    mapped = arrow.memory_map(str(path))
+        source = path if isinstance(path, Path) else arrow.BufferReader(path.read_bytes())
+        there = parquet.read_schema(source).names
+        return parquet.read_table(source, columns=[name for name in columns if name in there])
+    mapped = arrow.memory_map(str(path)) if isinstance(path, Path) else arrow.BufferReader(path.read_bytes())
     try:
         return arrow.ipc.open_file(mapped).read_all()
     except arrow.ArrowInvalid:  # a stream, as Hugging Face's data sets write them

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.data.formats.files import existing_folder
+from volary.data.formats.files import existing_folder, matching
 from volary.data.loading.image_settings import ImageSettings
+from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
+from volary.session.url import Location
 
 if TYPE_CHECKING:
     from volary.data.formats.archive import Archive, ArchiveMember
     from volary.data.loading.pipeline import Pipeline
     from volary.data.samples import Split
+    from volary.data.storage.place import Place
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shards(ImageSettings):
     """Images (channels, height, width) in float32, in the order of the shards."""
 
-    folder: Path  # holds the shards of both parts
+    folder: Location  # holds the shards of both parts
     train: str = "train-*.tar"  # the shards of the training part in it, also .tar.gz and .tgz
     test: str = "test-*.tar"  # the shards of the validation data in it
     image: tuple[str, ...] = ("jpg", "jpeg", "png", "webp", "ppm")  # endings that the image of a sample may have
@@ -50,10 +52,10 @@ class Shards(ImageSettings):
         from volary.data.formats.labels import Labels
         from volary.data.records.members import TarMembers
 
-        where = str(Path(self.folder) / self.train)
+        where = str(located(self.folder) / self.train)
         archives, images, texts = self._listed(split)
         labels = Labels(texts if split == "train" else self._listed("train")[2], where)
-        targets = labels.numbered(texts, str(Path(self.folder) / getattr(self, split)))
+        targets = labels.numbered(texts, str(located(self.folder) / getattr(self, split)))
         return self.decoded(TarMembers(archives, images), torch.from_numpy(targets), labels.count, split)
 
     def _listed(self, split: Split) -> tuple[list[Archive], list[tuple[int, ArchiveMember]], list[str]]:
@@ -75,9 +77,9 @@ class Shards(ImageSettings):
             raise DataError(f"{archives[0].path}: empty: no sample found; accepted: tars of key.jpg and key.cls")
         return archives, images, texts
 
-    def _shards(self, split: Split) -> list[Path]:
-        folder = existing_folder(Path(self.folder), "a folder with the shards of both parts")
-        found = sorted(folder.glob(getattr(self, split)))
+    def _shards(self, split: Split) -> list[Place]:
+        folder = existing_folder(located(self.folder), "a folder with the shards of both parts")
+        found = matching(folder, getattr(self, split))
         if not found:
             raise DataError(f"{folder}: has no {getattr(self, split)}; accepted: tars of key.jpg and key.cls")
         return found

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import codecs
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volary.data.formats.bpe import ACCEPTED, Bpe
 from volary.data.formats.files import existing_file
+from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
+from volary.session.url import Location
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
     from volary.data.samples import Split
+    from volary.data.storage.place import Place
 
 _ACCEPTED = "a text file in UTF-8"
 
@@ -24,8 +26,8 @@ _ACCEPTED = "a text file in UTF-8"
 class Text:
     """Sequences of `length` symbols, one after the other; of characters the vocabulary is the whole file's, sorted."""
 
-    path: Path  # a text file in UTF-8
-    merges: Path | None = None  # byte pair encoding: GPT-2's merges.txt, or one like it; none: characters
+    path: Location  # a text file in UTF-8
+    merges: Location | None = None  # byte pair encoding: GPT-2's merges.txt, or one like it; none: characters
     length: int = 64  # time steps of a sample
     held_back: float = 0.1  # share of the text, at its end, that is the test part
 
@@ -39,7 +41,7 @@ class Text:
 
     def check(self) -> None:
         """Look whether the file exists, is long enough to be cut at all, and starts as UTF-8."""
-        path = existing_file(Path(self.path), _ACCEPTED)
+        path = existing_file(located(self.path), _ACCEPTED)
         with path.open("rb") as file:
             start = file.read(1 << 16)
         try:
@@ -47,7 +49,7 @@ class Text:
         except UnicodeDecodeError as problem:
             raise _not_utf8(path, problem) from problem
         if self.merges is not None:
-            existing_file(Path(self.merges), ACCEPTED)
+            existing_file(located(self.merges), ACCEPTED)
         self._bounds("train", path.stat().st_size)  # a symbol has at least one byte
         self._bounds("test", path.stat().st_size)
 
@@ -59,14 +61,14 @@ class Text:
         import numpy as np
         import torch
 
-        path = existing_file(Path(self.path), _ACCEPTED)
+        path = existing_file(located(self.path), _ACCEPTED)
         try:
             # bytes first: reading as text would turn \r\n into \n
             text = path.read_bytes().decode("utf-8")
         except UnicodeDecodeError as problem:
             raise _not_utf8(path, problem) from problem
         if self.merges is not None:
-            coder = Bpe(existing_file(Path(self.merges), ACCEPTED))
+            coder = Bpe(existing_file(located(self.merges), ACCEPTED))
             cut = round(len(text) * (1 - self.held_back))
             symbols = coder.encode(text[:cut] if split == "train" else text[cut:])
             self._refuse_short(split, len(symbols), "symbols of the file")
@@ -124,7 +126,7 @@ class Sequences:
         return symbols[:, :-1].contiguous(), symbols[:, 1:].contiguous()
 
 
-def _not_utf8(path: Path, problem: UnicodeDecodeError) -> DataError:
+def _not_utf8(path: Place, problem: UnicodeDecodeError) -> DataError:
     return DataError(f"{path}: byte {problem.start} is not UTF-8 ({problem.reason}); accepted: {_ACCEPTED}")
 
 

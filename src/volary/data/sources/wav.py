@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volary.data.formats.class_folders import check_part, part_of
+from volary.data.storage.place import located
 from volary.errors import SettingError
+from volary.session.url import Location
 
 if TYPE_CHECKING:
     from volary.data.loading.pipeline import Pipeline
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class Wav:
     """Spectrograms (1, mels, frames) in float32: (log power - mean) / std, in bands of the mel scale."""
 
-    folder: Path  # holds both parts
+    folder: Location  # holds both parts
     train: str = "train"  # the training part in it: a folder of class folders, or the same as .tar, .tar.gz or .tgz
     test: str = "test"  # the validation data in it, likewise
     rate: int = 16000  # samples a second, which all files have
@@ -40,7 +41,7 @@ class Wav:
     def check(self) -> None:
         """Look whether both parts exist."""
         for name in (self.train, self.test):
-            check_part(part_of(self.folder, name))
+            check_part(part_of(located(self.folder), name))
 
     def count(self, split: Split) -> None:
         """Unknown before the files have been listed."""
@@ -53,9 +54,10 @@ class Wav:
         from volary.data.loading.pipeline import Pipeline
         from volary.data.records.classes import list_classes
 
-        path = part_of(self.folder, self.train)
+        folder = located(self.folder)
+        path = part_of(folder, self.train)
         training = list_classes(path, SUFFIXES, ACCEPTED)
-        part = training if split == "train" else list_classes(part_of(self.folder, self.test), SUFFIXES, ACCEPTED)
+        part = training if split == "train" else list_classes(part_of(folder, self.test), SUFFIXES, ACCEPTED)
         decoder = LogMel(self.rate, self.seconds, self.mels, self.window_ms, self.hop_ms)
         targets = torch.from_numpy(part.numbered_as(training, path))
         cache_bytes = self.cache_mb * 2**20

@@ -97,7 +97,7 @@ class Reader:
             fits = type(value) in (int, float) and isfinite(value)
             value = float(value) if fits else value
         elif hint is Path:
-            fits = isinstance(value, (str, Path)) and str(value) != ""
+            fits = isinstance(value, (str, Path)) and str(value) != "" and "://" not in str(value)
             value = (node.folder / Path(value).expanduser()).absolute() if fits else value
         else:
             fits = hint is Any or type(value) is hint

@@ -1,0 +1,51 @@
+"""One file of a store a sample. What is expected is asked for at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from volary.data.records.names import Names
+from volary.data.records.records import FILE_LIMIT_BYTES, refuse_large
+from volary.data.storage.remote_path import ByteRange, RemotePath, read_all
+from volary.data.storage.staging import STAGED_BYTES, Staging
+
+
+class Objects:
+    """Files by their names below `root`. sizes: of each, if they are known: that saves a question."""
+
+    block = 16  # as of files: the order of an epoch is the same as on this machine
+    remote = True
+
+    def __init__(self, root: RemotePath, names: Iterable[str], sizes: Sequence[int] | None = None) -> None:
+        self._root, self._names = root, Names(names)
+        self._sizes = None if sizes is None else np.array(sizes, dtype=np.int64)
+        self._staged = Staging(STAGED_BYTES, keep=False)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def name(self, index: int) -> str:
+        """The file's URL."""
+        return f"{self._root}/{self._names[index]}"
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """Ask for all of them."""
+        small = [index for index in indices if self._size(index) <= FILE_LIMIT_BYTES]
+        self._staged.bring(small, lambda wanted: read_all([self._span(index) for index in wanted]))
+
+    def read(self, index: int) -> bytes:
+        """The whole file."""
+        refuse_large(self._size(index), FILE_LIMIT_BYTES, "bytes")
+        span = self._span(index)
+        content = self._staged.take(index, lambda: span.path.read(span.start, span.end))
+        refuse_large(len(content), FILE_LIMIT_BYTES, "bytes")
+        return content
+
+    def _size(self, index: int) -> int:
+        return 0 if self._sizes is None else int(self._sizes[index])
+
+    def _span(self, index: int) -> ByteRange:
+        path = self._root / self._names[index]
+        return ByteRange(path, 0, self._size(index)) if self._size(index) else ByteRange(path)
