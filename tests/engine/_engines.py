@@ -10,7 +10,6 @@ import yaml
 from volary.engine import ROOM
 from volary.engine._base import Engine
 
-LONG = {"slurm", "hosts"}  # a cluster or an sshd of its own takes its time: fixtures of these names start it
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -24,7 +23,8 @@ class Tried:
     """One way to start a run. settings: overrides. launcher: what stands between driver and workers, by its name.
 
     guarded: the launcher's own ports are open beyond loopback, and ask who comes. ends_together: it ends all processes
-    when one fails.
+    when one fails. queued: the driver is in a job, and the command only follows it. needs: a fixture that starts a
+    cluster or an sshd of its own, which takes its time.
     """
 
     name: str
@@ -32,6 +32,8 @@ class Tried:
     launcher: str
     guarded: bool = False
     ends_together: bool = False
+    queued: bool = False
+    needs: str = ""
 
     @property
     def engine(self) -> Engine:
@@ -49,12 +51,19 @@ class Tried:
 TRIED = [
     Tried("torchrun", ("engine=torchrun",), "torchrun", ends_together=True),
     *(Tried(name, ("engine=mpi", f"engine.mpirun={mpirun(name)}"), "mpirun") for name in ("openmpi", "mpich")),
-    Tried("slurm", ("engine=slurm",), "srun", guarded=True),
-    Tried("hosts", ("engine=hosts", "engine.hosts=[alpha:2]", "engine.ssh=ssh -F ssh_config"), "ssh alpha"),
+    Tried("slurm", ("engine=slurm",), "srun", guarded=True, needs="allocation"),
+    Tried("slurm-job", ("engine=slurm",), "srun", guarded=True, queued=True, needs="slurm"),
+    Tried(
+        "hosts",
+        ("engine=hosts", "engine.hosts=[alpha:2]", "engine.ssh=ssh -F ssh_config"),
+        "ssh alpha",
+        needs="hosts",
+    ),
 ]
 
 
 def every() -> list[Tried]:
     """All engines there are: as above, or with their defaults."""
     known = {one.settings[0] for one in TRIED}
-    return [*(Tried(name, (f"engine={name}",), "") for name in ROOM.names() if f"engine={name}" not in known), *TRIED]
+    others = [Tried(name, (f"engine={name}",), "") for name in ROOM.names() if f"engine={name}" not in known]
+    return [*others, *(one for one in TRIED if not one.queued)]

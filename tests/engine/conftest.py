@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -74,7 +75,8 @@ class Cluster:
 @pytest.fixture(scope="module", autouse=True)
 def _cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Up before the first test of a file that needs it, and down after the last: no test leaves it behind."""
-    if not any("slurm" in item.name and item.path == request.path for item in request.session.items):
+    here = [item for item in request.session.items if item.path == request.path]
+    if not any("slurm" in item.name or "slurm" in getattr(item, "fixturenames", ()) for item in here):
         yield Cluster(why_not="no test needs it")
         return
     with contextlib.ExitStack() as down:
@@ -131,11 +133,22 @@ def _end(before: set[psutil.Process]) -> None:
 
 
 @pytest.fixture
-def slurm(_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cluster is the one that `srun` speaks to."""
+def slurm(_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The cluster is the one that `srun` speaks to; after the test it has no jobs."""
     if _cluster.why_not:
         pytest.skip(_cluster.why_not)
     monkeypatch.setenv("SLURM_CONF", str(_cluster.conf))
+    yield
+    subprocess.run(["scancel", "--me", "--quiet"], check=True, timeout=30)
+
+
+@pytest.fixture
+def allocation(slurm: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An allocation for two tasks, which this process is in."""
+    command = ["salloc", "--no-shell", "--ntasks=2"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
+    (job,) = re.findall(r"Granted job allocation (\d+)", said)
+    monkeypatch.setenv("SLURM_JOB_ID", job)
 
 
 @pytest.fixture(scope="module", autouse=True)

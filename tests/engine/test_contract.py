@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine._engines import LONG, TRIED, Tried
+from engine._engines import TRIED, Tried
 from faults._running import (
     VOLARY,
     Outcome,
@@ -32,19 +33,18 @@ from faults._running import (
 )
 from volary.comm.groups.listeners import ListeningSocket, listeners
 from volary.errors import WorkerFailed
+from volary.run.database.reader import RunReader
 
 STEPS = 60
 ENDED_WITHIN_S = 10
 Start = Callable[..., Run]
 
 
-@pytest.fixture(
-    params=[pytest.param(one, marks=[pytest.mark.slow] if one.name in LONG else [], id=one.name) for one in TRIED]
-)
+@pytest.fixture(params=[pytest.param(one, marks=[pytest.mark.slow] if one.needs else [], id=one.name) for one in TRIED])
 def engine(request: pytest.FixtureRequest) -> Tried:
     tried: Tried = request.param
-    if tried.name in LONG:
-        request.getfixturevalue(tried.name)
+    if tried.needs:
+        request.getfixturevalue(tried.needs)
     if (reason := tried.why_not()) is not None:
         pytest.skip(f"{tried.name}: {reason}")
     return tried
@@ -78,13 +78,17 @@ def start(engine: Tried) -> Iterator[Start]:
         run.end()
 
 
+def driver(run: Run) -> psutil.Process:
+    """The process that drives the run, in a job or here."""
+    with RunReader(run.directory) as reader:
+        return psutil.Process(json.loads(reader.info()["pids"])[0])
+
+
 def launcher(run: Run, engine: Tried) -> psutil.Process:
     """The child of the driver that starts the workers."""
     log = f"{engine.launcher.replace(' ', '-')}-workers.log"
     (found,) = [
-        child
-        for child in psutil.Process(run.process.pid).children()
-        if any(Path(file.path).name == log for file in child.open_files())
+        child for child in driver(run).children() if any(Path(file.path).name == log for file in child.open_files())
     ]
     return found
 
@@ -191,9 +195,10 @@ def test_launcher_that_is_killed_is_named_and_its_workers_end(start, engine):
 def test_workers_end_soon_after_their_driver_is_killed_and_the_run_can_be_resumed(start, engine):
     run = start(pace_s=0.02)
     at = run.wait_for_step(25)
-    run.process.kill()
+    driver(run).kill()
     ended = run.ended(gone_within_s=ENDED_WITHIN_S + 5)
-    assert "is gone, without a word; its workers have ended\n" in ended.err
+    words = r"job \d+ of slurm ended \(.+\), and its driver left no word; last step \d+\n" if engine.queued else ""
+    assert re.search(words or "is gone, without a word; its workers have ended\n", ended.err), ended.err
     (saved,) = re.findall(r"^resume from step (\d+): volary resume it$", ended.err, re.MULTILINE)
     assert int(saved) >= at - 20
 

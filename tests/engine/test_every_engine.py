@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import volary
-from engine._engines import LONG, Tried, every
+from engine._engines import Tried, every
 from volary.engine._base import Engine, Launch
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting
@@ -34,12 +34,12 @@ STAY = TELL + "import signal\nsignal.pause()\n"
 
 
 @pytest.fixture(
-    params=[pytest.param(one, marks=[pytest.mark.slow] if one.name in LONG else [], id=one.name) for one in every()]
+    params=[pytest.param(one, marks=[pytest.mark.slow] if one.needs else [], id=one.name) for one in every()]
 )
 def engine(request: pytest.FixtureRequest) -> Engine:
     tried: Tried = request.param
-    if tried.name in LONG:
-        request.getfixturevalue(tried.name)
+    if tried.needs:
+        request.getfixturevalue(tried.needs)
     if (reason := tried.why_not()) is not None:
         pytest.skip(f"{tried.name}: {reason}")
     return tried.engine

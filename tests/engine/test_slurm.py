@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from faults._running import VOLARY, events, last_step, running, session, state
+from faults._running import VOLARY, events, last_step, life_of, running, session, state
 from placement._recorded import RECORDED
+from volary.engine._queue import BatchJob
 from volary.engine.slurm import SlurmEngine
 from volary.errors import SettingError
+from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
+from volary.run.launch.queued import job_of
 
 
 def test_a_machine_without_slurm_says_so(monkeypatch):
@@ -32,6 +38,96 @@ def test_what_slurm_would_not_allocate_is_refused_with_its_reason_and_no_run_is_
     assert ended.status == 2
     assert ended.err.startswith("engine: Slurm does not take 2 workers: "), ended.err
     assert not Path("runs").exists()
+
+
+FOREVER = "engine.options=[begin=now+1hour]"  # it waits in the queue
+
+
+def volary(*words: str) -> subprocess.CompletedProcess[str]:
+    """One more command, beside those whose run is looked at."""
+    return subprocess.run([*VOLARY, *words], capture_output=True, text=True, timeout=120, check=False)
+
+
+def jobs() -> list[str]:
+    """Those in the queue: number and state."""
+    said = subprocess.run(["squeue", "--noheader", "--format=%i %T"], capture_output=True, text=True, check=True).stdout
+    return [line for line in said.splitlines() if not line.endswith("COMPLETING")]
+
+
+def test_options_stand_in_the_batch_file_whatever_the_folder_is_called():
+    engine = SlurmEngine(partition="short", account="us", time="2-12:00:00", nodes=2, gpus=1, options=("qos=debug",))
+    folder = Path("it's %j").absolute()
+    text = engine.batch_file(
+        BatchJob(name="volary-it", command=["python", "a b"], workers=4, folder=folder, log=folder / "log")
+    )
+    lines = [shlex.split(line.removeprefix("#SBATCH ")) for line in text.splitlines() if line.startswith("#SBATCH ")]
+    options = {word for (word,) in lines}
+    assert {
+        "--partition=short",
+        "--account=us",
+        "--time=2-12:00:00",
+        "--nodes=2",
+        "--gpus-per-task=1",
+        "--qos=debug",
+    } <= options
+    assert {"--ntasks=4", "--job-name=volary-it", f"--chdir={folder}"} <= options
+    assert f"--output={str(folder).replace('%', '%%')}/log" in options
+    assert text.splitlines()[-1] == "exec python 'a b'"
+
+
+@pytest.mark.slow  # needs a cluster
+def test_dry_run_prints_the_batch_file_that_is_submitted_and_a_job_that_waits_can_be_looked_at_and_stopped(slurm):
+    file = session(steps=20)
+    printed = volary("train", file, "engine=slurm", FOREVER, "--dry-run").stdout
+    assert not Path("runs").exists()
+    with running(*VOLARY, "train", file, "engine=slurm", FOREVER) as run:
+        run.wait_until(lambda: "starting: job " in run.text())
+        assert run.directory.batch.read_text() == printed
+        assert "(PENDING (BeginTime)); follow it: volary attach it" in volary("resume", "it").stderr
+        assert volary("stop", "it").stdout == "it had not begun: its job is cancelled\n"
+        assert "ended before the run began: CANCELLED" in run.ended().err
+    assert jobs() == []
+
+
+@pytest.mark.slow  # needs a cluster
+def test_job_that_waits_is_cancelled_with_its_run_which_leaves_nothing(slurm):
+    with running(*VOLARY, "train", session(steps=20), "engine=slurm", FOREVER) as run:
+        run.wait_until(lambda: "starting: job " in run.text())
+        run.process.send_signal(signal.SIGINT)
+        assert run.ended().status == 130
+    assert jobs() == []
+    assert not Path("runs/it").exists()
+
+
+@pytest.mark.slow  # needs a cluster
+def test_run_goes_on_when_its_terminal_is_closed_and_is_followed_from_another_to_its_end(slurm):
+    with running(*VOLARY, "train", session(steps=400, pace_s=0.05), "engine=slurm") as run:
+        run.wait_for_step(5)
+        run.process.send_signal(signal.SIGHUP)
+        assert run.process.wait(10) == -signal.SIGHUP
+        at = last_step(run.directory)
+        with running(*VOLARY, "attach", "it") as attached:
+            attached.wait_until(lambda: "run it: " in attached.text() and last_step(run.directory) > at + 5)
+            assert len(jobs()) == 1
+            attached.process.send_signal(signal.SIGINT)
+            ended = attached.ended()
+        assert (ended.status, state(run.directory)) == (130, "stopped"), attached.text()
+        assert "volary resume it" in ended.out
+        with running(*VOLARY, "resume", "it", "train.steps=410") as resumed:
+            resumed.wait_until(lambda: life_of(run.directory) == 1)
+            resumed.process.send_signal(signal.SIGINT)
+            assert resumed.ended().status == 130, resumed.text()
+        assert [event.data["setting"] for event in events(run.directory, "changed")] == ["train.steps"]
+
+
+@pytest.mark.slow  # needs a cluster
+def test_job_that_is_cancelled_saves_before_it_ends(slurm):
+    with running(*VOLARY, "train", session(steps=4000, pace_s=0.05), "engine=slurm") as run:
+        at = run.wait_for_step(5)
+        subprocess.run(["scancel", job_of(run.directory).number], check=True)
+        assert run.ended().status == 130, run.text()
+    assert state(run.directory) == "stopped"
+    assert Checkpoints(run.directory.checkpoints).steps()[-1] >= at
 
 
 @pytest.mark.slow  # needs a cluster

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from volary.cli import _arguments
-from volary.cli._output import remark, say_pairs
+from volary.cli._output import remark, say, say_pairs
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 @click.option("--now", is_flag=True, help="Do not wait for the step: what was done since the last checkpoint is lost.")
 def stop(run: RunDirectory, now: bool) -> int:
     """Let RUN finish its step, write a checkpoint and end, as Ctrl-C does where it was started. Waits for that."""
+    from volary.driver.queued import withdraw
     from volary.monitor.closing import closing
     from volary.monitor.watching import exit_code, wait_until_stopped
     from volary.run.stopping import ask_to_stop
 
+    if withdraw(run):
+        say(f"{run.name} had not begun: its job is cancelled")
+        return 0
     ask_to_stop(run, "now" if now else "after this step")
     ended = wait_until_stopped(run)
     say_pairs(closing(ended))

@@ -10,10 +10,14 @@ from typing import Any, Self
 
 
 class Interrupts:
-    """Counts Ctrl-C, terminations and hang-ups while it is open. Only the main thread can hear them."""
+    """Counts Ctrl-C, terminations and hang-ups while it is open. Only the main thread can hear them.
 
-    def __init__(self) -> None:
+    hang_up: a terminal that is closed asks, too.
+    """
+
+    def __init__(self, *, hang_up: bool = True) -> None:
         self.count = 0
+        self._hang_up = hang_up
         self._wake = threading.Event()
         self._before: dict[int, Callable[..., Any] | int | None] = {}
 
@@ -30,7 +34,7 @@ class Interrupts:
         if threading.current_thread() is not threading.main_thread():
             return self
         asking = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else it was started by nohup
+        if self._hang_up and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else it was started by nohup
             asking.append(signal.SIGHUP)
         self._before = {number: signal.signal(number, self._asked) for number in asking}
         return self

@@ -47,7 +47,8 @@ def seen_out(directory: RunDirectory, lock: RunLock, workers: Iterable[int]) -> 
             with contextlib.suppress(BrokenPipeError):  # somebody has killed it
                 process.stdin.write(_OVER)
                 process.stdin.flush()
-            process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # closing writes what is left
+                process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_WITHIN_S)
             process.kill()

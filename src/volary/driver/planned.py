@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from volary.driver.queued import batch_of, queue_of
 from volary.driver.servers.served import are_colocated, launch_of_servers
 from volary.driver.start import check, launch_of_workers, stem
 from volary.engine._base import Engine
@@ -14,13 +15,15 @@ from volary.session.spec import Session
 
 
 def planned(session: Session) -> list[tuple[str, str]]:
-    """For each launch what it is for, and the command line: the launcher's, or that of each process.
+    """For each launch what it is for, and the command line: the launcher's, or that of each process; or the batch file.
 
     A run's number and its server's port and life are not known before it begins. Raises BadInput as `start` does.
     """
     check(session)
     engine: Engine = session.engine
     directory = RunDirectory(Path(session.run.folder) / (session.run.name or stem(session)))
+    if (queue := queue_of(engine)) is not None:
+        return [("the batch file", queue.batch_file(batch_of(directory, session.strategy.workers)).rstrip())]
     meeting, strategy = Meeting(engine.host(), 0, 0, ""), session.strategy
     launches = [launch_of_workers(directory, session, meeting)]
     if strategy.exchange.served and not are_colocated(strategy):

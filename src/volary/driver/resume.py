@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from volary.driver.ending import Ending, Watcher
+from volary.driver.queued import follow, leave_queue, queue_of, submit
 from volary.driver.start import check, drive, session_of
 from volary.errors import BadInput, RunError
 from volary.run.checkpoints import Checkpoints
@@ -14,6 +15,7 @@ from volary.run.database.journal import Journal
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, replace_file
+from volary.run.lock import RunLock
 from volary.session.changing import SettingChange, changes, planned_steps, refuse
 from volary.session.spec import Session
 
@@ -27,6 +29,7 @@ def resume(directory: RunDirectory, watcher: Watcher, overrides: Sequence[str] =
     one that cannot be made. A finished run is resumed if it becomes longer. Input that the workers refuse leaves the
     run as it was. anew: begin at step 0, as no checkpoint is whole; refused if one is.
     """
+    leave_queue(directory)
     before = session_of(directory)
     session = Session.read(directory.session, overrides) if overrides else before
     found = changes(before, session)
@@ -40,19 +43,36 @@ def resume(directory: RunDirectory, watcher: Watcher, overrides: Sequence[str] =
         warnings = check(session)
         if anew:
             _set_damaged_aside(directory)
-        if not found:
+        queue = queue_of(session.engine)
+        if queue is None and not found:
             return drive(directory, lock, session, watcher, warnings)
-        text = directory.session.read_bytes()
-        _write(directory, session.to_yaml().encode())
-        try:
-            return drive(directory, lock, session, watcher, warnings, found)
-        except BadInput:
-            _write(directory, text)
-            with closing(Journal(directory.database)) as journal:
-                journal.continue_life()
-                journal.note(**{key: info.get(key, "") for key in ("state", "message", "error")})
-                journal.event("unchanged", settings=[change.setting for change in found])
-            raise
+        if queue is None:
+            return _drive_changed(directory, lock, session, watcher, warnings, found)
+    submit(directory, queue, session.strategy.workers, overrides)
+    return follow(directory, watcher)
+
+
+def _drive_changed(
+    directory: RunDirectory,
+    lock: RunLock,
+    session: Session,
+    watcher: Watcher,
+    warnings: Sequence[str],
+    found: list[SettingChange],
+) -> Ending:
+    text = directory.session.read_bytes()
+    with RunReader(directory) as reader:
+        info = reader.info()
+    _write(directory, session.to_yaml().encode())
+    try:
+        return drive(directory, lock, session, watcher, warnings, found)
+    except BadInput:
+        _write(directory, text)
+        with closing(Journal(directory.database)) as journal:
+            journal.continue_life()
+            journal.note(**{key: info.get(key, "") for key in ("state", "message", "error")})
+            journal.event("unchanged", settings=[change.setting for change in found])
+        raise
 
 
 def _refuse_finished(

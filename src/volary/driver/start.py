@@ -13,6 +13,7 @@ from volary.comm.control.sealing import Security
 from volary.data.idle import refuse_idle_workers
 from volary.driver.drive import Drive
 from volary.driver.ending import Ending, Watcher
+from volary.driver.queued import follow, queue_of, submit
 from volary.driver.servers.keepers import NoServers, ServerGroup
 from volary.driver.watching.watch import Rules
 from volary.engine._base import Engine, Handle, Launch
@@ -35,13 +36,19 @@ Task = Session | Script  # what a run is a run of
 
 
 def start(task: Task, watcher: Watcher) -> Ending:
-    """Make the run directory and train. Raises BadInput before the first step, and what `Drive.run` raises.
+    """Make the run directory and train, here or as a job of the engine's queue. Raises BadInput before the first step,
+    and what `Drive.run` raises.
 
     Input that the workers refuse, and a program that ends before it begins, leave no run: the name stays free.
     """
     warnings = check(task)
     directory = create(task)
     try:
+        if (queue := queue_of(task.engine)) is not None:
+            # a function's file may read its arguments while it is imported
+            arguments = sys.argv[1:] if isinstance(task, Script) and task.function else ()
+            submit(directory, queue, task.strategy.workers, arguments)
+            return follow(directory, watcher)
         with directory.lock() as lock:
             return drive(directory, lock, task, watcher, warnings)
     except (BadInput, ProgramEnded) as error:

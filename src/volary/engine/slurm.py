@@ -1,50 +1,59 @@
-"""Slurm: `srun` starts the processes, in the allocation that it is called in, or in one of its own."""
+"""Slurm: a run is a job of its own, in which `srun` starts the processes; or it takes the allocation it is begun in."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from volary.engine import _sbatch
 from volary.engine._base import Handle, Launch, require_restarts
+from volary.engine._commands import last_line, refusal, said
 from volary.engine._launched import Launched, told
+from volary.engine._queue import BatchJob, JobState
+from volary.engine.local import LOOPBACK
 from volary.errors import SettingError
-from volary.run.machine.addresses import address_towards
+from volary.run.machine.addresses import address_towards, is_this_machine
 
-ANSWER_S = 30.0  # of a controller that is busy
 _OPTION = re.compile(r"[a-z][a-z-]*(=\S+)?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmEngine:
-    """Workers and servers are tasks of `srun`. The driver stays where it was started, and nodes must reach it there."""
+    """Workers and servers are tasks of `srun`. Outside of an allocation the run, driver and all, is submitted as a job.
+
+    All but `pin` and `max_restarts` describe that job; in an allocation that you have made they are made already.
+    """
 
     partition: str = ""  # of nodes; empty: the cluster's default
     account: str = ""  # that is charged; empty: your default
-    time: str = ""  # limit of the allocation, as Slurm has it (30:00, 2-12:00:00); empty: the partition's
+    time: str = ""  # limit of the job, as Slurm has it (30:00, 2-12:00:00); empty: the partition's
     nodes: int | None = None  # how many nodes; default: as few as hold all workers
-    options: tuple[str, ...] = ()  # further options of srun, without --, as [qos=debug, gpus-per-task=1]
+    gpus: int | None = None  # GPUs of each worker; default: none are asked for
+    options: tuple[str, ...] = ()  # further options of sbatch, without --, as [qos=debug, cpus-per-task=4]
     pin: bool = True  # each worker stays on its own share of the cores that its node has for the run
     max_restarts: int = 0  # times that the run is resumed by itself after the loss of a process
 
     def __post_init__(self) -> None:
         require_restarts(self.max_restarts)
-        if self.nodes is not None and self.nodes < 1:
-            raise SettingError(f"nodes is {self.nodes}; accepted: a whole number, 1 or more")
+        for name, value in (("nodes", self.nodes), ("gpus", self.gpus)):
+            if value is not None and value < 1:
+                raise SettingError(f"{name} is {value}; accepted: a whole number, 1 or more")
         for option in self.options:
             if not _OPTION.fullmatch(option):
                 raise SettingError(f"options has {option!r}; accepted: long options without --, as qos=debug")
 
     def check(self, workers: int) -> str | None:
-        """There must be an srun, a controller that answers, and, outside of an allocation, one that could be had."""
+        """There must be an srun, a controller that answers, and room for all: in the allocation, or one to be had."""
         if shutil.which("srun") is None:
             return "there is no srun here; on Debian it is in slurm-client, and a cluster's login nodes have it"
-        refused = _refusal(["sinfo", "--noheader", "--format=%D"])
-        if refused is None and not _allocated():
-            refused = _refusal(["srun", "--test-only", *self._options(workers), "true"])
+        if self.queues():
+            options = [f"--{option}" for option in self._options(workers)]
+            refused = refusal(["sbatch", "--test-only", *options, "--wrap=true"])
+        else:
+            refused = _too_many(os.environ["SLURM_JOB_ID"], workers)
         return None if refused is None else f"Slurm does not take {workers} workers: {refused}"
 
     def warnings(self, workers: int) -> list[str]:
@@ -52,31 +61,68 @@ class SlurmEngine:
         return []
 
     def host(self) -> str:
-        """This machine's address on the route to a node."""
-        where = ["--partition", self.partition] if self.partition else []
-        said = _said(["sinfo", "--noheader", "--Node", "--format=%o", *where])
-        addresses = said.stdout.split()
-        if said.returncode or not addresses:
-            raise SettingError(f"engine: Slurm names no node: {_last_line(said)}")
-        return address_towards(addresses[0])
+        """This machine's address on the route to a node; loopback if it is the only one of the allocation."""
+        where = [f"--partition={self.partition}"] if self.partition else []
+        if not self.queues():
+            where = [f"--nodes={_of_job(os.environ['SLURM_JOB_ID'], '%N')}"]
+        answer = said(["sinfo", "--noheader", "--Node", "--format=%o", *where])
+        addresses = answer.stdout.split()
+        if answer.returncode or not addresses:
+            raise SettingError(f"engine: Slurm names no node: {last_line(answer)}")
+        others = [address for address in addresses if not is_this_machine(address)]
+        if self.queues() or others:
+            return address_towards((others or addresses)[0])
+        return LOOPBACK
 
     def command(self, launch: Launch) -> list[str]:
         """One srun for all of them."""
         # a task that is lost is the driver's to judge: srun ends nobody for it
         own = ["--kill-on-bad-exit=0", "--wait=0", "--input=none", "--mpi=none", f"--job-name={_name(launch)}"]
-        return ["srun", *own, *self._options(launch.count), *launch.command]
+        if self.queues():
+            return ["srun", *own, *(f"--{option}" for option in self._options(launch.count)), *launch.command]
+        # servers, and workers that join, take their time on the cores that the others have
+        return ["srun", *own, "--overlap", f"--ntasks={launch.count}", *launch.command]
 
     def launch(self, launch: Launch) -> Handle:
         """Start them by one srun. What it prints is in a log of its own."""
         variables = told(launch, pin=self.pin)
         return Launched("srun", launch, self.command(launch), variables, ask=lambda: _terminate(_name(launch)))
 
+    def queues(self) -> bool:
+        """Outside of an allocation."""
+        return "SLURM_JOB_ID" not in os.environ
+
+    def batch_file(self, batch: BatchJob) -> str:
+        """Options as comments, and one command."""
+        return _sbatch.text(batch, self._options(batch.workers))
+
+    def submit(self, file: Path) -> str:
+        """By sbatch."""
+        return _sbatch.submit(file)
+
+    def look(self, job: str) -> JobState | None:
+        """By squeue."""
+        return _sbatch.look(job)
+
+    def is_inside(self, job: str) -> bool:
+        """By what Slurm has set."""
+        return os.environ.get("SLURM_JOB_ID") == job
+
+    def cancel(self, job: str, *, if_waiting: bool = False) -> None:
+        """By scancel."""
+        _sbatch.cancel(job, if_waiting=if_waiting)
+
     def _options(self, count: int) -> list[str]:
-        found = [f"--ntasks={count}"]
-        for name, value in (("partition", self.partition), ("account", self.account), ("time", self.time)):
-            found += [f"--{name}={value}"] if value else []
-        found += [f"--nodes={self.nodes}"] if self.nodes else []
-        return found + [f"--{option}" for option in self.options]
+        found = [f"ntasks={count}"]
+        for name, value in (
+            ("partition", self.partition),
+            ("account", self.account),
+            ("time", self.time),
+            ("nodes", self.nodes),
+            ("gpus-per-task", self.gpus),
+        ):
+            found += [f"{name}={value}"] if value else []
+        return [*found, *self.options]
 
 
 def _name(launch: Launch) -> str:
@@ -84,34 +130,29 @@ def _name(launch: Launch) -> str:
     return f"volary-{launch.directory.name}-{launch.role}s-{launch.meeting.server_life[:8]}-{launch.first}"
 
 
-def _allocated() -> bool:
-    return "SLURM_JOB_ID" in os.environ
+def _of_job(job: str, what: str) -> str:
+    """One of squeue's fields. Raises SettingError if Slurm does not answer, or knows no such job."""
+    answer = said(["squeue", f"--jobs={job}", "--noheader", f"--format={what}"])
+    if answer.returncode or not answer.stdout.strip():
+        raise SettingError(f"engine: Slurm knows nothing of job {job}, which SLURM_JOB_ID names: {last_line(answer)}")
+    return answer.stdout.strip()
+
+
+def _too_many(job: str, workers: int) -> str | None:
+    """Why an allocation does not hold so many."""
+    try:
+        cores = int(_of_job(job, "%C"))
+    except SettingError as error:
+        return str(error).removeprefix("engine: ")
+    return f"the allocation, job {job}, has {cores} cores" if workers > cores else None
 
 
 def _terminate(name: str) -> None:
     """Tell the tasks of the step of this name: srun itself would end them at once."""
-    steps = _said(["squeue", "--me", "--steps", "--noheader", "--format=%i %j"]).stdout.splitlines()
-    for step in steps:
+    for step in said(["squeue", "--me", "--steps", "--noheader", "--format=%i %j"]).stdout.splitlines():
         number, _, called = step.partition(" ")
         if called.strip() == name:
-            _said(["scancel", "--quiet", "--signal=TERM", number])
-
-
-def _refusal(command: Sequence[str]) -> str | None:
-    said = _said(command)
-    return _last_line(said) if said.returncode else None
-
-
-def _last_line(said: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in f"{said.stdout}\n{said.stderr}".splitlines() if line.strip()]
-    return lines[-1].removeprefix("srun: ").removeprefix("error: ") if lines else f"status {said.returncode}"
-
-
-def _said(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=False)
-    except (OSError, subprocess.SubprocessError) as error:
-        return subprocess.CompletedProcess(command, 1, "", str(error))
+            said(["scancel", "--quiet", "--signal=TERM", number])
 
 
 ENGINE = SlurmEngine

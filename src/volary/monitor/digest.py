@@ -12,6 +12,7 @@ from volary.monitor.outline import Outline, outline
 from volary.monitor.wording import TROUBLE, trouble
 from volary.run.database.reader import Event, RunReader, Window
 from volary.run.directory import RunDirectory
+from volary.run.launch.queued import job_of
 
 _WARNINGS_KEPT = 3
 # of a worker's start, in order; it says where it is
@@ -151,7 +152,7 @@ class Follower:
             directory=self._directory,
             state=state,
             session=self._session,
-            workers=int(known_number(info, "workers") or 1),
+            workers=int(known_number(info, "workers") or self._session.workers or 1),
             route=info.get("route", ""),
             step=step,
             steps_planned=int(planned) if planned else None,
@@ -194,6 +195,8 @@ class Follower:
     def _starting(self, info: dict[str, str], state: str, window: Window | None) -> str:
         if state not in ("new", "running") or (window is not None and window.step > self._first_step):
             return ""
+        if state == "new" and (job := job_of(self._directory)) is not None:
+            return f"{job} waits in the queue"
         return waits_for(info)
 
     def _left(self, step: int, planned: float | None, info: dict[str, str]) -> float | None:

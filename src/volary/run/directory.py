@@ -38,6 +38,8 @@ class RunDirectory:
         self.results = self.path / "results"
         self.meeting = self.path / "meeting.json"
         self.launch = self.path / "launch"
+        self.job = self.path / "job.json"
+        self.batch = self.path / "job.sh"
 
     @property
     def name(self) -> str:

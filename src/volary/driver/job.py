@@ -1,0 +1,40 @@
+"""The driver of a run that is a job of a queue: `python -m volary.driver.job RUN [ARGUMENTS]`, as in the batch file.
+
+ARGUMENTS: changes of the run's settings; of a training loop of the user's own what its file reads as its arguments. A
+job that the queue starts again goes on from the newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from volary.driver.ending import Ending, Unwatched
+from volary.driver.resume import resume
+from volary.driver.start import check, drive
+from volary.errors import Stopped, VolaryError
+from volary.run.directory import RunDirectory
+from volary.run.resuming import is_resumable
+from volary.session.script import Script
+
+
+def main() -> int:
+    """Drive the run; returns the exit code."""
+    try:
+        ending = _driven(RunDirectory.existing(sys.argv.pop(1)))
+    except VolaryError as error:
+        print(error.told, file=sys.stderr, flush=True)
+        return error.exit_code
+    print(f"{ending.state} after step {ending.step}: {ending.directory.path}", file=sys.stderr, flush=True)
+    return Stopped.exit_code if ending.state == "stopped" else 0
+
+
+def _driven(directory: RunDirectory) -> Ending:
+    if is_resumable(directory):
+        return resume(directory, Unwatched(), sys.argv[1:])
+    script = Script.read(directory.session)
+    with directory.lock() as lock:
+        return drive(directory, lock, script, Unwatched(), check(script))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""A run that is a job of a cluster's queue: submitted, followed from any terminal, and cancelled with the run.
+
+The job runs the driver (driver/job.py), so that nothing of the run needs the terminal that it was begun in. Whoever
+follows it reads the run's directory, and asks the queue only for what is not there: whether the job still waits, or
+has ended without a word.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from volary import errors
+from volary.driver.ending import Ending, Watcher
+from volary.driver.interrupts import Interrupts
+from volary.driver.watching.judge import noted, with_log
+from volary.engine import ROOM
+from volary.engine._queue import BatchJob, JobState, Queue
+from volary.errors import BadInput, RunError, Stopped, VolaryError, WorkerFailed, WorkerLost
+from volary.monitor.watching import ending
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
+from volary.run.disk import Disk, replace_file
+from volary.run.launch.queued import QueuedJob, job_of, note_job
+from volary.run.stopping import ask_to_stop
+
+JOB = [sys.executable, "-m", "volary.driver.job"]
+LOOK_S = 0.25
+QUEUE_LOOK_S = 2.0  # a controller has many to answer
+QUEUE_SILENT_S = 300.0  # one that is started anew takes minutes
+_ASK_AGAIN_S = 1.0  # a driver that is starting forgets what the life before it was asked
+
+
+def queue_of(engine: object) -> Queue | None:
+    """The queue that a run of this engine, begun here, is submitted to; None if it starts at once."""
+    return engine if isinstance(engine, Queue) and engine.queues() else None
+
+
+def batch_of(directory: RunDirectory, workers: int, arguments: Sequence[str] = ()) -> BatchJob:
+    """The job that a run is. arguments: changes of its settings, or what the user's file reads."""
+    return BatchJob(
+        name=f"volary-{directory.name}",
+        command=[*JOB, str(directory.path), *arguments],
+        workers=workers,
+        folder=Path.cwd(),
+        log=directory.logs / "job.log",
+    )
+
+
+def submit(directory: RunDirectory, queue: Queue, workers: int, arguments: Sequence[str] = ()) -> None:
+    """Hand the run to the queue. Raises BadInput if it is there already, or is not taken."""
+    text = queue.batch_file(batch_of(directory, workers, arguments))
+    replace_file(Disk(), directory.batch, text.encode(), mode=0o700)
+    number = queue.submit(directory.batch)
+    note_job(directory, QueuedJob(type(queue).__module__.rpartition(".")[2], number, _life(directory)))
+
+
+def leave_queue(directory: RunDirectory) -> None:
+    """Forget the job that the run was, unless this process is part of it. Raises RunError if it has not ended."""
+    job = job_of(directory)
+    if job is None or (queue := _queue(job)).is_inside(job.number):
+        return
+    state = queue.look(job.number)
+    if state is not None and not state.over:
+        how = f"follow it: volary attach {directory.argument}"
+        raise RunError(f"{directory.path} is {job} ({state.words}); {how}")
+    Disk().remove(directory.job)
+
+
+def follow(directory: RunDirectory, watcher: Watcher) -> Ending:
+    """Show a run to its end, wherever its driver is, and pass on what this terminal asks. Returns, raises as that does.
+
+    Ctrl-C asks it to end after its step, twice at once; a job that still waits is cancelled. A terminal that is closed
+    asks nothing.
+    """
+    job = job_of(directory)
+    terminal = _Terminal(directory, job)
+    state, step = None, None
+    try:
+        with Interrupts(hang_up=False) as interrupts:
+            watcher.started(directory)
+            while not terminal.is_over():
+                terminal.ask(interrupts.count)
+                watcher.look()
+                interrupts.wait(LOOK_S)
+        found = _conclude(directory, job, terminal)
+        state, step = found.state, found.step
+        return found
+    finally:
+        watcher.ended(state, step)
+
+
+class _Terminal:
+    """What one terminal knows of a run that goes on elsewhere, and asks of it."""
+
+    def __init__(self, directory: RunDirectory, job: QueuedJob | None) -> None:
+        self.asked = False
+        self.state: JobState | None = None
+        self._directory, self._job = directory, job
+        self._looked_at = self._asked_at = float("-inf")
+        self._answered_at = time.monotonic()
+
+    def is_over(self) -> bool:
+        """Whether nothing more can come: nobody drives it, and no job of it waits, or is about to."""
+        if self._directory.is_live():
+            return False
+        if self._job is None or (self.has_begun and _state(self._directory) in ("finished", "failed")):
+            return True
+        if time.monotonic() - self._looked_at > QUEUE_LOOK_S:
+            self._look(_queue(self._job), self._job)
+        return self.state is not None and self.state.over and not self._directory.is_live()
+
+    def _look(self, queue: Queue, job: QueuedJob) -> None:
+        state = queue.look(job.number)
+        self._looked_at = time.monotonic()
+        if state is not None:
+            self.state, self._answered_at = state, self._looked_at
+        elif (silent_s := self._looked_at - self._answered_at) > QUEUE_SILENT_S:
+            how = f"the run may go on; follow it: volary attach {self._directory.argument}"
+            raise VolaryError(f"the queue of {job.engine} has not answered for {silent_s:.0f} s; {how}")
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the job has come to drive the run."""
+        return self._job is None or _life(self._directory) > self._job.life
+
+    def ask(self, times: int) -> None:
+        """Pass on that the user has asked so many times for the end."""
+        if not times or time.monotonic() - self._asked_at < _ASK_AGAIN_S:
+            return
+        self._asked_at, self.asked = time.monotonic(), True
+        if self._job is not None and (times > 2 or not self.has_begun):
+            _queue(self._job).cancel(self._job.number, if_waiting=times <= 2)
+        with suppress(RunError):  # not driven yet, or any more
+            ask_to_stop(self._directory, "now" if times > 1 else "after this step")
+
+
+def withdraw(directory: RunDirectory) -> bool:
+    """Whether the run was a job that waited, and has been cancelled."""
+    job = job_of(directory)
+    if job is None or directory.is_live() or _life(directory) > job.life:
+        return False
+    queue = _queue(job)
+    queue.cancel(job.number, if_waiting=True)
+    state = queue.look(job.number)
+    return state is not None and state.over
+
+
+def _conclude(directory: RunDirectory, job: QueuedJob | None, terminal: _Terminal) -> Ending:
+    words, log = terminal.state.words if terminal.state else "", directory.logs / "job.log"
+    if job is not None and not terminal.has_begun:
+        if terminal.asked:
+            if job.life < 0:
+                Disk().remove(directory.path)  # the name stays free for the next try
+            raise Stopped(f"stopped before the run began: {job} was cancelled")
+        raise with_log(
+            VolaryError(f"{job} ended before the run began: {words}"), directory.logs / "job.log", "job's log"
+        )
+    seen = ending(directory)
+    if seen.state in ("finished", "stopped") and not seen.error:
+        return Ending(directory, "finished" if seen.state == "finished" else "stopped", seen.step, seen.message)
+    kind = getattr(errors, seen.error, None)
+    if seen.state == "lost" or not (isinstance(kind, type) and issubclass(kind, VolaryError)):
+        said = f"{job} ended ({words}), and its driver" if job and words else "the driver is gone: it"
+        lost = WorkerLost(f"{said} left no word; last step {seen.step}")
+        raise noted(lost, directory, log, "job's log")
+    if issubclass(kind, BadInput | Stopped):
+        raise (Stopped if kind is Stopped else BadInput)(seen.message)
+    failed = issubclass(kind, WorkerFailed)
+    raise noted((WorkerFailed if failed else kind)(seen.message), directory, fixed_first=failed)
+
+
+def _queue(job: QueuedJob) -> Queue:
+    queue = ROOM.load(job.engine)()
+    assert isinstance(queue, Queue)
+    return queue
+
+
+def _life(directory: RunDirectory) -> int:
+    with RunReader(directory) as reader:
+        return int(reader.info().get("life", -1))
+
+
+def _state(directory: RunDirectory) -> str:
+    with RunReader(directory) as reader:
+        return reader.state()

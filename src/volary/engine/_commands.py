@@ -1,0 +1,30 @@
+"""What a scheduler's own commands say."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+
+ANSWER_S = 30.0  # of a controller that is busy
+
+
+def said(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """What a command printed, and its status: 1, and the reason, if it cannot be run or does not end."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return subprocess.CompletedProcess(command, 1, "", str(error))
+
+
+def last_line(answer: subprocess.CompletedProcess[str]) -> str:
+    """The last of what it said, without its own name before it."""
+    lines = [line for line in f"{answer.stdout}\n{answer.stderr}".splitlines() if line.strip()]
+    if not lines:
+        return f"status {answer.returncode}"
+    return lines[-1].removeprefix(f"{answer.args[0]}: ").removeprefix("error: ")
+
+
+def refusal(command: Sequence[str]) -> str | None:
+    """The last line of a command that fails; None if it ends well."""
+    answer = said(command)
+    return last_line(answer) if answer.returncode else None

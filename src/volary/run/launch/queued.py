@@ -1,0 +1,40 @@
+"""Which job of a cluster's queue a run is: noted in its directory, so that any terminal finds it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import msgspec
+
+from volary.errors import RunError
+from volary.run.directory import RunDirectory
+from volary.run.disk import Disk, open_regular, replace_file
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """engine: whose queue it is in. number: as the queue has it. life: the run's newest before the job; -1: none."""
+
+    engine: str
+    number: str
+    life: int
+
+    def __str__(self) -> str:
+        return f"job {self.number} of {self.engine}"
+
+
+def note_job(directory: RunDirectory, job: QueuedJob) -> None:
+    """Note which job the run is now. Raises RunError if that cannot be written."""
+    try:
+        replace_file(Disk(), directory.job, msgspec.json.encode(asdict(job)), mode=0o600)
+    except OSError as error:
+        raise RunError(f"{directory.job}: cannot be written: {error.strerror}") from None
+
+
+def job_of(directory: RunDirectory) -> QueuedJob | None:
+    """The job that the run is, or was; None if it never was one, or that cannot be read."""
+    try:
+        with open_regular(directory.job) as file:
+            return msgspec.json.decode(file.read(), type=QueuedJob)
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return None
