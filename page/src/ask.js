@@ -44,10 +44,11 @@ export function useAnswer(name, words, tick, active = true) {
   return state;
 }
 
-// Change something of a run; raises what the server says if it may not be.
-export async function act(name, run, body) {
-  const answer = await fetch(`/api/${name}?${new URLSearchParams({ run })}`, { method: "POST", body: body && JSON.stringify(body) });
+// Change something of a run, or start one; raises what the server says if it may not be.
+export async function act(name, words, body) {
+  const answer = await fetch(`/api/${name}?${new URLSearchParams(words)}`, { method: "POST", body: body && JSON.stringify(body) });
   if (!answer.ok) throw new Error((await answer.text()).trim() || answer.statusText);
+  return answer.status === 204 ? null : answer.json();
 }
 
 const BETWEEN_MS = 300; // two looks of the page: what changes oftener is drawn once

@@ -6,6 +6,7 @@ import { html } from "./html.js";
 import "./page.css";
 import { Run } from "./run.js";
 import { Runs } from "./runs.js";
+import { Start } from "./start.js";
 import { moment } from "./words.js";
 
 // the token is in a cookie by now: it has no business in the address, which people copy
@@ -41,7 +42,7 @@ function Page() {
   return html`<a class="skip" href="#content" onClick=${(event) => { event.preventDefault(); document.querySelector("main")?.querySelector("a, button, input")?.focus(); }}>skip to content</a>
     <nav aria-label="Volary"><a href="#/" class="brand">Volary</a>${rest && html`<span aria-hidden="true">/</span> <span>${view === "compare" ? "compare" : rest}</span>`}</nav>
     ${report && html`<p class="quiet made">A report, made ${moment(report.made_at)} by <code>volary report</code>.</p>`}
-    ${view === "compare" ? html`<${Compare} key=${rest} ids=${rest.split(",").map(decodeURIComponent)} />` : view === "run" ? html`<${Run} key=${rest} id=${rest} />` : html`<${All} newest=${view === "newest"} />`}`;
+    ${view === "compare" ? html`<${Compare} key=${rest} ids=${rest.split(",").map(decodeURIComponent)} />` : view === "run" ? html`<${Run} key=${rest} id=${rest} />` : view === "new" ? html`<${Start} />` : html`<${All} newest=${view === "newest"} />`}`;
 }
 
 render(html`<${Page} />`, document.getElementById("page"));

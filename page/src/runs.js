@@ -1,6 +1,7 @@
 // All runs of the folder: a table that is sorted by its heads and filtered by words.
 import { useMemo, useState } from "preact/hooks";
 import { Tags } from "./actions.js";
+import { report } from "./ask.js";
 import { html } from "./html.js";
 import { duration, many, moment, number, plural, size } from "./words.js";
 
@@ -39,7 +40,7 @@ export function Runs({ answer }) {
   const turn = (column) => sort(([before, way]) => [column, before === column ? -way : column === "id" ? 1 : -1]);
   const toggle = (id) => choose((old) => { const next = new Set(old); if (!next.delete(id)) next.add(id); return next; });
   return html`<main>
-    <h1>Runs</h1>
+    <h1>Runs ${!report && html`<a class="button" href="#/new">New run</a>`}</h1>
     <p class="quiet">${answer.data.folder}</p>
     <form class="tools" role="search" onSubmit=${(event) => event.preventDefault()}>
       <label>Filter <input type="search" value=${words} placeholder="name, state, network, strategy, tag" onInput=${(event) => filter(event.target.value)} /></label>

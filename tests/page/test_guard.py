@@ -9,7 +9,7 @@ import pytest
 
 from page._asking import Server
 from volary.errors import BadInput
-from volary.page.actions import ACTIONS
+from volary.page.actions import ACTIONS, STARTS
 from volary.page.questions.answers import ANSWERS
 from volary.page.server import guard
 from volary.page.server.guard import is_loopback, names
@@ -17,8 +17,9 @@ from volary.page.server.serve import PageServer
 
 ROUTES = ["/", "/static/page.js", "/static/page.css", "/api/runs", "/api/live", "/nothing/here"]
 ROUTES += [f"/api/{name}?run=lenet-digits-1" for name in ANSWERS]
-READING = [*ROUTES, "/api/compare?run=lenet-digits-1&run=slow-1"]
-ROUTES = READING + [f"/api/{name}?run=lenet-digits-1" for name in ACTIONS]
+READING = [*ROUTES, "/api/sessions", "/api/form?run=lenet-digits-1", "/api/compare?run=lenet-digits-1&run=slow-1"]
+CHANGING = [*ACTIONS, *STARTS, "train"]
+ROUTES = READING + [f"/api/{name}?run=lenet-digits-1" for name in CHANGING]
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"]
 EVERY = [(method, route) for route in ROUTES for method in METHODS]
 
@@ -67,7 +68,7 @@ def test_what_reads_takes_no_other_method_and_what_changes_takes_post_alone(serv
         for route in READING:
             assert server.say(method, route, Origin=origin).status in (404, 405), (method, route)
     for method in ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"):
-        for name in ACTIONS:
+        for name in CHANGING:
             assert server.say(method, f"/api/{name}?run=lenet-digits-1", Origin=origin).status == 405, (method, name)
     assert server.ask("facts", run="lenet-digits-1")["tags"] == []
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from volary.errors import BadInput
+from volary.page import commands
 from volary.run.directory import RunDirectory
 from volary.run.removing import remove
 from volary.run.requests import ChangeRate, WriteCheckpoint, ask
@@ -26,25 +27,39 @@ class TypedRate(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _change_rate(directory: RunDirectory, body: bytes) -> None:
-    typed = _said(body, TypedRate, "the learning rate").lr
+    typed = said(body, TypedRate, "the learning rate").lr
     ask(directory, ChangeRate(rate_while_running(directory.session, [f"{RATE}={typed}"])))
 
 
-def _said(body: bytes, kind: type[_Wanted], what: str) -> _Wanted:
+def said(body: bytes, kind: type[_Wanted], what: str) -> _Wanted:
+    """The body of a POST, judged. Raises BadInput."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
         raise BadInput(f"{what}: {error}") from None
 
 
+class Start(msgspec.Struct, forbid_unknown_fields=True):
+    """overrides: `a.b.c=value`, as on the command line. workers: how many are to join."""
+
+    overrides: list[str] = msgspec.field(default_factory=list)
+    workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+
+
 ACTIONS: dict[str, Callable[[RunDirectory, bytes], Any]] = {
     "stop": lambda directory, _: ask_to_stop(directory),
     "save": lambda directory, _: ask(directory, WriteCheckpoint()),
     "rate": _change_rate,
-    "tags": lambda directory, body: write_tags(directory, _said(body, Tags, "tags and note")),
+    "tags": lambda directory, body: write_tags(directory, said(body, Tags, "tags and note")),
     "remove": lambda directory, _: remove(directory),
 }
 """By name: end the run after its step, write a checkpoint, change the learning rate, replace tags and note, remove it.
 
 Each raises BadInput, or RunError, if it may not.
 """
+
+STARTS: dict[str, Callable[[RunDirectory, bytes], Any]] = {
+    "resume": lambda directory, body: commands.resume(directory, said(body, Start, "resume").overrides),
+    "join": lambda directory, body: commands.join(directory, said(body, Start, "join").workers),
+}
+"""Those that start processes: resume the run, with other settings too; add workers to it."""

@@ -14,22 +14,25 @@ DEEPEST = 4  # folders within folders: a sweep's runs are found, a data set besi
 
 
 class Folder:
-    """What is below `path`, or the one run there. A run is known by its path from here: `lenet-digits-1`, `sweep/3`."""
+    """What is below `path`, or the one run there. A run is known by its path from here: `lenet-digits-1`, `sweep/3`.
+
+    above: the folder that runs are in.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
-        self._above = self.path.parent if is_run(self.path) else self.path
+        self.above = self.path.parent if is_run(self.path) else self.path
 
     def runs(self) -> dict[str, RunDirectory]:
         """All runs by their names; what is hidden, linked or not ours to read is left out."""
-        found = [self.path] if self._above != self.path else _runs_in(self.path, DEEPEST)
-        return {path.relative_to(self._above).as_posix(): RunDirectory(path) for path in found}
+        found = [self.path] if self.above != self.path else _runs_in(self.path, DEEPEST)
+        return {path.relative_to(self.above).as_posix(): RunDirectory(path) for path in found}
 
     def run(self, name: str) -> RunDirectory:
         """The run of this name. Raises RunError if there is none: no other place of the machine can be asked for."""
         parts = name.split("/")
-        path = self._above.joinpath(*parts)
-        within = path == self.path if self._above != self.path else len(parts) <= DEEPEST
+        path = self.above.joinpath(*parts)
+        within = path == self.path if self.above != self.path else len(parts) <= DEEPEST
         if within and all(_is_plain(part) for part in parts) and path.resolve() == path and is_run(path):
             return RunDirectory(path)
         raise RunError(f"no run {name!r} in {self.path.name}")

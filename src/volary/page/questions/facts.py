@@ -33,6 +33,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         "sentence": digest.session.sentence(),
         "own_loop": bool(digest.session.own_loop),
         "lr": _base_lr(directory),
+        "may_join": digest.state == "running" and directory.meeting.is_file(),
         "starting": starting_in(digest.starting, digest.elapsed_s),
         "stopping": digest.stopping and digest.state == "running",
         "resuming": resuming(directory) if digest.state in ("stopped", "failed", "lost") else "",

@@ -12,20 +12,25 @@ from typing import Any
 import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from volary.errors import BadInput, RunError
-from volary.page.actions import ACTIONS, LARGEST_BYTES
+from volary.page.actions import ACTIONS, LARGEST_BYTES, STARTS, Start, said
+from volary.page.commands import train
 from volary.page.overview.changes import signature
 from volary.page.overview.compare import compare
 from volary.page.overview.folder import Folder
+from volary.page.overview.sessions import SessionFiles
 from volary.page.overview.table import Overview, RunTable
 from volary.page.questions.answers import ANSWERS, Query
+from volary.page.questions.form import tried
 from volary.run.directory import RunDirectory
 
+Act = Callable[[QueryParams, bytes], Any]  # the words of a POST and its body, to an answer, if there is one
 STATIC = Path(__file__).parents[1] / "static"
 LOOK_S = 0.2  # how often a run that somebody watches is looked at
 LOOK_AT_ALL_S = 1.0  # how often all are
@@ -35,9 +40,13 @@ SILENCE_S = 15.0  # after which a stream says that it is still there
 
 
 class Pages:
-    """Answers for one folder. ending: whether the server wants to end; streams end then. tabs: that look on now."""
+    """Answers for one folder. ending: whether the server wants to end; streams end then. tabs: that look on now.
 
-    def __init__(self, folder: Folder, ending: Callable[[], bool]) -> None:
+    starts: whether the page may start processes, from the session files of `sessions`.
+    """
+
+    def __init__(self, folder: Folder, sessions: SessionFiles, ending: Callable[[], bool], *, starts: bool) -> None:
+        self._sessions, self._starts = sessions, starts
         self._folder, self._ending = folder, ending
         self._overview, self._one_at_a_time = Overview(folder), threading.Lock()
         self.tabs = 0
@@ -51,7 +60,14 @@ class Pages:
             Route("/api/live", self._live),
             Route("/api/compare", self._compare),
             *(Route(f"/api/{name}", self._answer(name)) for name in ANSWERS),
-            *(Route(f"/api/{name}", self._action(name), methods=["POST"]) for name in ACTIONS),
+            Route("/api/sessions", self._session_files),
+            Route("/api/form", self._form),
+            *(Route(f"/api/{name}", _posted(self._of_run(act)), methods=["POST"]) for name, act in ACTIONS.items()),
+            *(
+                Route(f"/api/{name}", _posted(self._start(self._of_run(act))), methods=["POST"])
+                for name, act in STARTS.items()
+            ),
+            Route("/api/train", _posted(self._start(self._train)), methods=["POST"]),
         ]
         handlers = {BadInput: _refused, HTTPException: _http}
         return Starlette(routes=routes, exception_handlers=handlers, max_body_size=LARGEST_BYTES)
@@ -82,16 +98,32 @@ class Pages:
     def _compare(self, request: Request) -> Response:
         return _json(compare(self._folder, request.query_params.getlist("run")))
 
-    def _action(self, name: str) -> Callable[[Request], Awaitable[Response]]:
-        async def act(request: Request) -> Response:
-            body = await request.body()
-            await anyio.to_thread.run_sync(self._acted, name, request.query_params.get("run", ""), body)
-            return Response(status_code=204)
+    def _session_files(self, _: Request) -> Response:
+        return _json({"files": self._sessions.names() if self._starts else [], "starts": self._starts})
 
-        return act
+    def _form(self, request: Request) -> Response:
+        """Of the session file `session`, or of the run `run`, with the overrides `set`."""
+        words = request.query_params
+        path = (
+            self._folder.run(words["run"]).session if "run" in words else self._sessions.path(words.get("session", ""))
+        )
+        return _json(tried(path, words.getlist("set")))
 
-    def _acted(self, name: str, run: str, body: bytes) -> None:
-        ACTIONS[name](self._folder.run(run), body)
+    def _of_run(self, act: Callable[[RunDirectory, bytes], Any]) -> Act:
+        return lambda words, body: act(self._folder.run(words.get("run", "")), body)
+
+    def _start(self, act: Act) -> Act:
+        def started(words: QueryParams, body: bytes) -> Any:
+            if not self._starts:
+                raise BadInput("this page is served beyond its own machine, and starts nothing there: use a terminal")
+            return act(words, body)
+
+        return started
+
+    def _train(self, words: QueryParams, body: bytes) -> Any:
+        """From the session file `session`; the new run's name."""
+        overrides = said(body, Start, "train").overrides
+        return {"run": train(self._sessions.path(words.get("session", "")), overrides, self._folder)}
 
     async def _live(self, request: Request) -> Response:
         """Server-sent events: one whenever the run, or without a run any run of the folder, has changed."""
@@ -138,6 +170,15 @@ class _Looking:
             self._live = self._directory.is_live()
         self._looks += 1
         return signature(self._directory), self._live
+
+
+def _posted(act: Act) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        body = await request.body()
+        found = await anyio.to_thread.run_sync(act, request.query_params, body)
+        return Response(status_code=204) if found is None else _json(found)
+
+    return answer
 
 
 def _json(value: Any) -> Response:

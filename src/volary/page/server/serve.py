@@ -11,8 +11,9 @@ import uvicorn
 
 from volary.errors import BadInput, VolaryError
 from volary.page.overview.folder import Folder
+from volary.page.overview.sessions import SessionFiles
 from volary.page.server.app import Pages
-from volary.page.server.guard import Guard, bracketed, names
+from volary.page.server.guard import Guard, bracketed, is_loopback, names
 
 TOKEN_BYTES = 24
 _LEAVE_S = 1  # how long streams may take to end
@@ -32,7 +33,12 @@ class PageServer:
         self._socket = _listening(host, port)
         self._port = int(self._socket.getsockname()[1])
         self._host, self._token = host, secrets.token_urlsafe(TOKEN_BYTES)
-        self._pages = pages = Pages(Folder(folder), lambda: self._server.should_exit)
+        self._pages = pages = Pages(
+            Folder(folder),
+            SessionFiles(Path.cwd()),
+            lambda: self._server.should_exit,
+            starts=is_loopback(host),
+        )
         guarded = Guard(pages.app(), self._token, names(host, self._port), f"volary-{self._port}")
         config = uvicorn.Config(
             guarded,

@@ -1,0 +1,72 @@
+// A session as a form, made from the specification: what is changed is tried at once, and refused in its own words.
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { useAnswer } from "./ask.js";
+import { html } from "./html.js";
+
+const TYPING_MS = 250; // after which what was typed is tried
+
+// of: {session} or {run}. words: what the command line would say before the overrides. start: told the overrides.
+export function SettingsForm({ of, words, verb, start, cancel }) {
+  const [changed, change] = useState({});
+  const [search, look] = useState("");
+  const [under, wait] = useState("");
+  const [refused, refuse] = useState("");
+  const overrides = useMemo(() => Object.entries(changed).map(([name, value]) => `${name}=${value}`), [changed]);
+  const [settled, settle] = useState(overrides);
+  useEffect(() => { const soon = setTimeout(() => settle(overrides), TYPING_MS); return () => clearTimeout(soon); }, [overrides]);
+  const answer = useAnswer("form", { ...of, set: settled }, 0);
+  const plain = useAnswer("form", of, 0);
+  if (!answer.data) return html`<p class=${answer.error ? "error" : "quiet"} role="status">${answer.error || "reading …"}</p>`;
+  const { fields, problems } = answer.data;
+  const before = Object.fromEntries((plain.data?.fields ?? []).map((one) => [one.setting, one.value]));
+  const set = (name, value) => change((old) => {
+    const { [name]: _, ...rest } = old;
+    return value === before[name] ? rest : { ...rest, [name]: value };
+  });
+  const shown = fields.filter((one) => !one.setting.startsWith("run.folder") && (one.setting + one.note).toLowerCase().includes(search.toLowerCase()));
+  const submit = (event) => {
+    event.preventDefault();
+    wait(`${verb} …`);
+    refuse("");
+    start(overrides).catch((error) => refuse(error.message)).finally(() => wait(""));
+  };
+  const known = new Set(shown.map((one) => one.setting));
+  const apart = problems.filter((one) => !known.has(one.setting));
+  return html`<form class="settings" onSubmit=${submit}>
+    <div class="tools"><label>Search <input type="search" value=${search} placeholder="a setting" onInput=${(event) => look(event.target.value)} /></label>
+      <span role="status" class="quiet">${overrides.length ? `${overrides.length} changed` : "nothing changed"}${overrides.length > 0 && html` <button type="button" onClick=${() => change({})}>undo all</button>`}</span></div>
+    <div class="sections">${groups(shown).map(([section, some]) => html`<fieldset key=${section}><legend>${section}</legend>
+      ${some.map((one) => html`<${Field} key=${one.setting} field=${one} value=${changed[one.setting] ?? one.value} was=${one.setting in changed ? before[one.setting] : undefined}
+        problem=${problems.find((problem) => problem.setting === one.setting)} set=${set} />`)}</fieldset>`)}</div>
+    <div class="submit">
+      ${apart.map((one) => html`<p class="error" role="alert">${one.setting && `${one.setting}: `}${one.sentence}</p>`)}
+      ${refused && html`<p class="error said" role="alert">${refused}</p>`}
+      <p class="quiet">the same in a terminal: <code>${[words, ...overrides.map(quoted)].join(" ")}</code></p>
+      <div class="tools"><button type="submit" class="main" disabled=${problems.length > 0 || !!under || settled !== overrides}>${under || verb}</button>${cancel && html`<button type="button" onClick=${cancel}>Cancel</button>`}</div>
+    </div>
+  </form>`;
+}
+
+function Field({ field, value, was, problem, set }) {
+  const name = field.setting;
+  const about = `${name}-about`;
+  const input = field.choices.length
+    ? html`<select id=${name} aria-describedby=${about} onChange=${(event) => set(name, event.target.value)}>${(field.choices.includes(value) ? [] : [value]).concat(field.choices).map((one) => html`<option value=${one} selected=${one === value}>${one}</option>`)}</select>`
+    : html`<input id=${name} aria-describedby=${about} aria-invalid=${problem ? "true" : "false"} value=${value} onInput=${(event) => set(name, event.target.value)} />`;
+  return html`<div class=${`field${was === undefined ? "" : " changed"}`}>
+    <label for=${name}>${name.split(".").slice(1).join(".") || name}</label>${input}
+    <span id=${about} class="quiet">${problem ? html`<span class="error" role="alert">${problem.sentence}</span>` : html`${was !== undefined && html`<b>was ${was}</b> `}${field.note || field.accepted}`}</span>
+  </div>`;
+}
+
+function groups(fields) {
+  const found = new Map();
+  for (const one of fields) {
+    const section = one.setting.split(".")[0];
+    if (!found.has(section)) found.set(section, []);
+    found.get(section).push(one);
+  }
+  return [...found];
+}
+
+const quoted = (text) => (/^[\w.=:/+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);

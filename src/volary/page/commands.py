@@ -1,0 +1,105 @@
+"""What the page starts: commands of `volary`, each a process of its own that outlives the page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+
+from volary.errors import BadInput, RunError
+from volary.page.overview.folder import Folder
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
+
+ANSWER_S = 30.0  # a command that has not begun to train by then goes on, and nobody waits for it
+LOOK_S = 0.1
+SAID_BYTES = 4096  # of what a refused command said, its end
+
+
+def resume(directory: RunDirectory, overrides: Sequence[str]) -> None:
+    """Resume the run. Raises BadInput with what `volary resume` says if it cannot be."""
+    life, step = _life(directory), _step(directory)
+    _start(
+        ["resume", str(directory.path), *overrides, "--quiet"],
+        lambda: _life(directory) > life and _step(directory) != step,
+    )
+
+
+def join(directory: RunDirectory, workers: int) -> None:
+    """Add workers of this machine to the run. Raises BadInput with what `volary join` says if they cannot be."""
+    joined = _joined(directory)
+    _start(
+        ["join", str(directory.path), "--workers", str(workers), "--quiet"],
+        lambda: _joined(directory) >= joined + workers,
+    )
+
+
+def train(session: Path, overrides: Sequence[str], folder: Folder) -> str:
+    """Start a run in the folder; its name. Raises BadInput with what `volary train` says if it cannot be."""
+    before = set(folder.runs())
+    # in the page's own folder, whatever the session says: there it is seen
+    command = ["train", str(session), *overrides, f"run.folder={json.dumps(str(folder.above))}", "--quiet"]
+
+    def new() -> str:
+        return next((name for name in folder.runs() if name not in before), "")
+
+    _start(command, lambda: bool(new()) and _step(folder.run(new())) > 0)
+    if not (name := new()):
+        raise BadInput("the run has not begun yet; it is listed as soon as it has")
+    return name
+
+
+def _start(arguments: Sequence[str], begun: Callable[[], bool]) -> None:
+    """Start `volary` with these arguments, and wait until it has begun, or has said why not."""
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "volary", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        )
+        threading.Thread(target=process.wait, name="page-command", daemon=True).start()  # or it would stay a zombie
+        until = time.monotonic() + ANSWER_S
+        while time.monotonic() < until:
+            ended = process.poll()
+            if _has(begun):
+                return
+            if ended:
+                raise BadInput(_end_of(said) or f"volary {arguments[0]} ended with code {ended}")
+            if ended is not None:
+                return
+            time.sleep(LOOK_S)
+
+
+def _has(begun: Callable[[], bool]) -> bool:
+    try:
+        return begun()
+    except RunError:  # it is being made, or removed again
+        return False
+
+
+def _end_of(said: IO[bytes]) -> str:
+    said.seek(0)
+    return said.read()[-SAID_BYTES:].decode(errors="replace").strip()
+
+
+def _life(directory: RunDirectory) -> int:
+    with RunReader(directory) as reader:
+        return int(reader.info().get("life", -1))
+
+
+def _step(directory: RunDirectory) -> int:
+    with RunReader(directory) as reader:
+        return reader.last_step()
+
+
+def _joined(directory: RunDirectory) -> int:
+    with RunReader(directory) as reader:
+        return sum(1 for _ in reader.events(kind="joined"))
