@@ -9,6 +9,7 @@ from volary.comm.groups.blocking import gather_plain
 from volary.errors import NotSaved
 from volary.run.checkpoints import ROSTER, Checkpoints, Manifest, read
 from volary.run.disk import TRY_AGAIN_AFTER_S
+from volary.train.state.committing import Committing
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
 from volary.train.state.rank_state import rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
@@ -18,7 +19,7 @@ from volary.train.state.weights import WEIGHTS, SavedWeights, load_buffers, load
 from volary.train.strategies.first_state import DeferredTensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import nn
 
@@ -77,6 +78,7 @@ class Saver:
         self._checkpoints, self._group, self._recorder = checkpoints, group, recorder
         self._module, self._update, self._parts, self._own = module, update, parts, own
         self._progress, self._settings = progress, settings
+        self._committing = Committing(checkpoints, recorder, group.rank, lambda value: gather_plain(value, group))
         self.late = DeferredTensors()
         self._newest = "none yet"
         self._saved = 0
@@ -102,12 +104,12 @@ class Saver:
         self._recorder.hand_over()
         self._recorder.enter("checkpoint")
         started = time.perf_counter()
-        failure = self._write(step, metric)
+        failure = self._committing.write(step, lambda: self._files(step), metric)
         for wait_s in TRY_AGAIN_AFTER_S if last else ():
             if failure:
                 self._tell(f"{failure}; it is the last one, and tried again in {wait_s:g} s")
                 time.sleep(wait_s)
-                failure = self._write(step, metric)
+                failure = self._committing.write(step, lambda: self._files(step), metric)
         if failure and last:
             raise NotSaved(
                 f"the last checkpoint, of step {step}, could not be written: {failure}; kept: {self._newest}"
@@ -148,30 +150,6 @@ class Saver:
             self._recorder.event("checkpoint_failed", reason=reason)
             self._recorder.hand_over()
 
-    def _write(self, step: int, metric: float | None) -> str:
-        """Write and commit it; why that failed, the same on all ranks, or nothing: then nothing is left of it."""
-        failure = self._tried(step, metric)
-        if failure and self._group.rank == 0:
-            self._checkpoints.give_up(step)
-        return failure
-
-    def _tried(self, step: int, metric: float | None) -> str:
-        checkpoints = self._checkpoints
-        if failure := self._failure_of_first(lambda: checkpoints.begin(step)):
-            return failure
-        sums: dict[str, str] = {}
-
-        def write() -> None:
-            for name, data in self._files(step):
-                sums[name] = checkpoints.write(step, name, data)
-
-        everybody = self._gathered((_failure(write), sums))
-        for other, (failure, theirs) in enumerate(everybody):
-            if failure:
-                return f"rank {other}: {failure}" if other else failure
-            sums |= theirs
-        return self._failure_of_first(lambda: checkpoints.commit(step, len(everybody), sums, metric))
-
     def _files(self, step: int) -> Iterator[tuple[str, bytes]]:
         """What this rank writes, by name."""
         rank = self._group.rank
@@ -181,16 +159,6 @@ class Saver:
             yield OPTIMIZER, packed(self._update.state())
             yield SHARED, packed({name: part.state() for name, part in self._parts.items()})
             yield ROSTER, self._progress.packed(step)
-
-    def _failure_of_first(self, work: Callable[[], object]) -> str:
-        """Rank 0 does it; all ranks learn why it failed, if it did."""
-        failure: str = self._gathered(_failure(work) if self._group.rank == 0 else "")[0]
-        return failure
-
-    def _gathered(self, value: Any) -> list[Any]:
-        """What all ranks say, by rank; meanwhile the others are those that are late."""
-        with self._recorder.waiting():
-            return gather_plain(value, self._group)
 
     def _own_state(self) -> dict[str, Any]:
         # cloned: a view would be saved with all that it is a view of
@@ -241,12 +209,3 @@ class Saver:
             restore_generators(states[0]["generators"])
         for name, one in self._own.items():
             one.owe([state[name] for state in states if name in state])
-
-
-def _failure(work: Callable[[], object]) -> str:
-    """Do it; what the disk did not let be done, or nothing."""
-    try:
-        work()
-    except OSError as error:
-        return str(error)
-    return ""

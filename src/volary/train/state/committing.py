@@ -1,0 +1,66 @@
+"""All ranks write one checkpoint together: it counts once everything of everybody is on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from volary.run.checkpoints import Checkpoints
+    from volary.train.recording.recorder import Recorder
+
+Files = Callable[[], Iterator[tuple[str, bytes]]]
+
+
+class Committing:
+    """Of one run. gather: what all ranks say, by rank; a collective call."""
+
+    def __init__(
+        self, checkpoints: Checkpoints, recorder: Recorder, rank: int, gather: Callable[[Any], list[Any]]
+    ) -> None:
+        self._checkpoints, self._recorder, self._rank, self._gather = checkpoints, recorder, rank, gather
+
+    def write(self, step: int, files: Files, metric: float | None = None) -> str:
+        """Write and commit the checkpoint of `step`. Returns why that failed, the same on all ranks; then nothing of it
+        is left. A collective call. files: what this rank writes, by name.
+        """
+        failure = self._tried(step, files, metric)
+        if failure and self._rank == 0:
+            self._checkpoints.give_up(step)
+        return failure
+
+    def _tried(self, step: int, files: Files, metric: float | None) -> str:
+        checkpoints = self._checkpoints
+        if failure := self._failure_of_first(lambda: checkpoints.begin(step)):
+            return failure
+        sums: dict[str, str] = {}
+
+        def write() -> None:
+            for name, data in files():
+                sums[name] = checkpoints.write(step, name, data)
+
+        everybody = self._gathered((_failure(write), sums))
+        for other, (failure, theirs) in enumerate(everybody):
+            if failure:
+                return f"rank {other}: {failure}" if other else str(failure)
+            sums |= theirs
+        return self._failure_of_first(lambda: checkpoints.commit(step, len(everybody), sums, metric))
+
+    def _failure_of_first(self, work: Callable[[], object]) -> str:
+        """Rank 0 does it; all ranks learn why it failed, if it did."""
+        failure: str = self._gathered(_failure(work) if self._rank == 0 else "")[0]
+        return failure
+
+    def _gathered(self, value: Any) -> list[Any]:
+        """What all ranks say, by rank; meanwhile the others are those that are late."""
+        with self._recorder.waiting():
+            return self._gather(value)
+
+
+def _failure(work: Callable[[], object]) -> str:
+    """Do it; what the disk did not let be done, or nothing."""
+    try:
+        work()
+    except OSError as error:
+        return str(error)
+    return ""
