@@ -131,5 +131,5 @@ def test_loops_of_a_user_s_own_end_without_their_driver():
         run.process.kill()
         ended = run.ended(gone_within_s=15)
     assert "is gone, without a word; its workers have ended\n" in ended.err
-    assert ended.err.endswith("a training loop of your own keeps its own state\n")
+    assert ended.err.endswith("a training loop of your own, which has saved nothing\n")
     assert "Traceback" not in run.text()

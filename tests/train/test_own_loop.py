@@ -22,7 +22,7 @@ from volary.errors import NotSaved, SettingError, Stopped
 from volary.exchange.gradients import row_blocks
 from volary.session.script import Script
 from volary.train.assemble import build_model
-from volary.train.own import run_script
+from volary.train.own import plain_values, run_script
 from volary.train.own.own_loop import Worker
 from volary.train.recording.recorder import Recorder
 from volary.train.state.seeds import seed_all
@@ -165,14 +165,14 @@ def test_numpy_comes_back_and_what_cannot_is_named_by_its_key_and_nothing_else_i
         "model": {"state": network_state(), "itself": _own_loops.network()},
         "names": ["a", (np.int64(3), object())],
     }
-    found, refused = run_script.handed_back(value)
+    found, refused = plain_values.keepable(value)
     assert (found["accuracy"], found["curve"].tolist(), found["names"]) == (0.5, [0.0, 1.0, 2.0], ["a", (3, None)])
     assert type(found["accuracy"]) is float
     assert set(found["model"]["state"]) == set(network_state())
     assert found["model"]["itself"] is None
     assert refused == {"['model']['itself']": "Sequential", "['names'][1][1]": "object"}
-    assert run_script.handed_back(np.float64(2.0)) == (2.0, {})
-    assert run_script.handed_back(object()) == (None, {"": "object"})
+    assert plain_values.keepable(np.float64(2.0)) == (2.0, {})
+    assert plain_values.keepable(object()) == (None, {"": "object"})
 
 
 def network_state() -> dict[str, torch.Tensor]:

@@ -10,10 +10,9 @@ import sys
 
 from volary.driver.ending import Ending, Unwatched
 from volary.driver.resume import resume
-from volary.driver.start import check, drive
+from volary.driver.start import check, drive, task_of
 from volary.errors import Stopped, VolaryError
 from volary.run.directory import RunDirectory
-from volary.run.resuming import is_resumable
 from volary.session.script import Script
 
 
@@ -29,11 +28,10 @@ def main() -> int:
 
 
 def _driven(directory: RunDirectory) -> Ending:
-    if is_resumable(directory):
+    if not isinstance(task := task_of(directory), Script):
         return resume(directory, Unwatched(), sys.argv[1:])
-    script = Script.read(directory.session)
     with directory.lock() as lock:
-        return drive(directory, lock, script, Unwatched(), check(script))
+        return drive(directory, lock, task, Unwatched(), check(task))
 
 
 if __name__ == "__main__":

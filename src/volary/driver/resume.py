@@ -7,7 +7,7 @@ from contextlib import closing
 
 from volary.driver.ending import Ending, Watcher
 from volary.driver.queued import follow, leave_queue, queue_of, submit
-from volary.driver.start import check, drive, session_of
+from volary.driver.start import check, drive, task_of
 from volary.errors import BadInput, RunError
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.broken import set_broken_aside
@@ -17,6 +17,7 @@ from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, replace_file
 from volary.run.lock import RunLock
 from volary.session.changing import SettingChange, changes, planned_steps, refuse
+from volary.session.script import Script
 from volary.session.spec import Session
 
 _LENGTH = ("train.epochs", "train.steps", "evaluate.patience")  # one of which makes a finished run longer
@@ -30,7 +31,9 @@ def resume(directory: RunDirectory, watcher: Watcher, overrides: Sequence[str] =
     run as it was. anew: begin at step 0, as no checkpoint is whole; refused if one is.
     """
     leave_queue(directory)
-    before = session_of(directory)
+    if isinstance(task := task_of(directory), Script):
+        return _resume_own_loop(directory, watcher, task, overrides, anew=anew)
+    before = task
     session = Session.read(directory.session, overrides) if overrides else before
     found = changes(before, session)
     with directory.lock() as lock:
@@ -73,6 +76,32 @@ def _drive_changed(
             journal.note(**{key: info.get(key, "") for key in ("state", "message", "error")})
             journal.event("unchanged", settings=[change.setting for change in found])
         raise
+
+
+def _resume_own_loop(
+    directory: RunDirectory, watcher: Watcher, script: Script, overrides: Sequence[str], *, anew: bool
+) -> Ending:
+    if overrides:
+        raise RunError(f"{overrides[0]}: the settings of a training loop of your own stay as they were; accepted: none")
+    with directory.lock() as lock:
+        set_broken_aside(directory)
+        with RunReader(directory) as reader:
+            info = reader.info()
+        if info.get("state") == "finished":
+            raise RunError(f"{directory.path} is finished, after {info.get('steps_done') or 0} steps")
+        if not Checkpoints(directory.checkpoints).steps():
+            raise RunError(
+                f"{directory.path} is a run of a training loop of your own, which has saved nothing; accepted: a loop "
+                "that calls worker.save(...)"
+            )
+        warnings = check(script)
+        if anew:
+            _set_damaged_aside(directory)
+        queue = queue_of(script.engine)
+        if queue is None:
+            return drive(directory, lock, script, watcher, warnings)
+    submit(directory, queue, script.strategy.workers, overrides)
+    return follow(directory, watcher)
 
 
 def _refuse_finished(

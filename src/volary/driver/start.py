@@ -66,7 +66,7 @@ def session_of(directory: RunDirectory) -> Session:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise RunError(f"{directory.session} cannot be read ({reason}); put the run's session file there") from None
     if text.startswith(("function:", "program:")):
-        raise RunError(f"{directory.path} is a run of a training loop of your own, which keeps its own state")
+        raise RunError(f"{directory.path} is a run of a training loop of your own; accepted: a run of a session")
     return Session.read(directory.session)
 
 

@@ -9,11 +9,12 @@ from volary.run.directory import RunDirectory
 
 
 def is_resumable(directory: RunDirectory) -> bool:
-    """Whether Volary keeps the run's state: a training loop of the user's own keeps its own."""
+    """Whether the run's state is kept: a training loop of the user's own has something of it once it called save."""
     try:
-        return not directory.session.read_text(encoding="utf-8").startswith(("function:", "program:"))
+        own = directory.session.read_text(encoding="utf-8").startswith(("function:", "program:"))
     except OSError:
         return True
+    return not own or bool(Checkpoints(directory.checkpoints).steps())
 
 
 def resuming(directory: RunDirectory) -> str:
@@ -29,4 +30,6 @@ def resuming(directory: RunDirectory) -> str:
 
 
 if __name__ == "__main__":  # for a process that has no Volary loaded, of the run at the path that it names
-    print(resuming(RunDirectory(sys.argv[1])) or "a training loop of your own keeps its own state", file=sys.stderr)
+    print(
+        resuming(RunDirectory(sys.argv[1])) or "a training loop of your own, which has saved nothing", file=sys.stderr
+    )

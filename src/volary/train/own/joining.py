@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from volary.comm.groups.gloo import cut
 from volary.errors import Stopped
+from volary.run.checkpoints import Checkpoints
 from volary.train.assemble import choose_device
 from volary.train.member.compare import compare
 from volary.train.own.own_loop import Worker
@@ -37,7 +38,8 @@ def worker_of(
         if place.rank == 0:
             recorder.note(device=device)
         recorder.starting(doing)
-        worker = Worker(script, group, recorder, pulse, device, place.local_rank)
+        checkpoints = Checkpoints(member.directory.checkpoints)
+        worker = Worker(script, group, recorder, pulse, device, place.local_rank, checkpoints)
         pulse.can_finish(saves=False)  # the loop may keep what it has when it is asked to end
         try:
             yield worker

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from volary.comm.groups.blocking import gather_plain
 from volary.data.structures import moved
 from volary.errors import SettingError
+from volary.train.state.seeds import generators_state, restore_generators
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +32,17 @@ class OwnFeed:
     def __init__(self, shared: SharedData, share: Share, recorder: Recorder, device: torch.device) -> None:
         self._shared, self._share, self._recorder, self._device = shared, share, recorder, device
         self._epoch = 0  # of the next `for`
+        self._under_way: FeedPlace | None = None
+        self._resumed: FeedPlace | None = None
+        self._loops = 0  # over it that have ended in this epoch of `worker.epochs`
+        self._ended_before = 0  # of these, in an earlier life of the run
+        self._generators_then: Any = None  # of the whole process, where it is resumed
+
+    def _generators(self) -> list[torch.Generator]:
+        """The user's own, of which samples are drawn."""
+        loader = self._shared.loader
+        named = [getattr(one, "generator", None) for one in (loader, getattr(loader, "sampler", None))]
+        return list({id(one): one for one in named if one is not None}.values())
 
     def __len__(self) -> int:
         if self._shared.steps is None:
@@ -41,11 +54,59 @@ class OwnFeed:
             raise AttributeError(name)
         return getattr(self._shared.loader, name)
 
+    @property
+    def under_way(self) -> bool:
+        """Whether a `for` over it has begun and not ended."""
+        return self._under_way is not None
+
+    def begin_epoch(self) -> None:
+        """The next epoch of `worker.epochs` begins."""
+        self._loops = self._ended_before = 0
+
+    def state(self, *, within: bool) -> dict[str, Any]:
+        """Where it is, in plain values. within: the run is resumed among the batches of this epoch."""
+        place = self._under_way or FeedPlace(self._epoch, 0, None, _states(self._generators()))
+        return {**vars(place), "loops": self._loops if within else 0}
+
+    def resume(self, state: Mapping[str, Any], generators: Any) -> None:
+        """Go on where `state` was taken. generators: as they were then."""
+        known = dict(state)
+        self._ended_before = self._loops = known.pop("loops")
+        place = FeedPlace(**known)
+        self._epoch = place.epoch
+        if place.began is None:
+            _restore(self._generators(), place.own)
+        else:
+            self._resumed, self._generators_then = place, generators
+
     def __iter__(self) -> Iterator[Any]:
-        share, epoch = self._share, self._epoch
+        if self._ended_before:
+            self._ended_before -= 1
+            return
+        try:
+            yield from self._batches()
+        finally:
+            self._under_way = None
+            self._loops += 1
+
+    def _batches(self) -> Iterator[Any]:
+        share, epoch, resumed = self._share, self._epoch, self._resumed
         self._epoch += 1  # now: an epoch that is left with `break` is over
+        self._resumed = None
         self._recorder.enter_step("data")
-        for step, part in enumerate(self._shared.epoch(epoch)):
+        if resumed is not None:
+            restore_generators(resumed.began)
+            _restore(self._generators(), resumed.own)
+        self._under_way = FeedPlace(epoch, 0, generators_state(), _states(self._generators()))
+        parts = self._shared.epoch(epoch)
+        if resumed is not None:
+            for _ in range(resumed.given):
+                next(parts)
+            self._under_way.given = resumed.given
+            if self._generators_then is not None:
+                restore_generators(self._generators_then)
+        for step, part in enumerate(parts, self._under_way.given):
+            self._under_way.given = step + 1
             share.weight, share.samples, share.total = part.samples / part.total, part.samples, part.total
             share.ends_epoch = part.ends_epoch
             done = (step + 1) / self._shared.steps if self._shared.steps else 0.0
@@ -55,6 +116,27 @@ class OwnFeed:
             yield batch
             if not part.ends_epoch:
                 self._recorder.enter_step("data")
+
+
+@dataclass
+class FeedPlace:
+    """Where a `for` over a feed is. given: batches of `epoch` that were given out. began: the random generators when it
+    began; None: it has not. own: the loader's and the sampler's own generators then.
+    """
+
+    epoch: int
+    given: int
+    began: Any
+    own: list[Any]
+
+
+def _states(generators: list[torch.Generator]) -> list[Any]:
+    return [one.get_state() for one in generators]
+
+
+def _restore(generators: list[torch.Generator], states: list[Any]) -> None:
+    for one, state in zip(generators, states, strict=True):
+        one.set_state(state)
 
 
 def of_first(batches: Batches, group: Group) -> Batches:

@@ -11,19 +11,22 @@ from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput
 from volary.train.member.compare import compare, shape_facts
+from volary.train.own.keeping import Keeping
 from volary.train.own.own_feed import OwnFeed, of_first
 from volary.train.own.own_step import OwnStep, Share
 from volary.train.run_session import share_buffers
 from volary.train.state.seeds import seed_all
-from volary.train.strategies.carried import StrategyState
 from volary.train.strategies.first_state import DeferredTensors
 from volary.train.strategies.strategy import build_strategy
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import nn
     from torch.optim import Optimizer
 
     from volary.comm.groups.group import Group
+    from volary.run.checkpoints import Checkpoints
     from volary.session.script import Script
     from volary.train.member.pulse import EndWatch
     from volary.train.recording.recorder import Recorder
@@ -41,12 +44,15 @@ class Worker:
         pulse: EndWatch,
         device: torch.device,
         local_rank: int,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         self.rank, self.world_size, self.local_rank = group.rank, group.size, local_rank
         self.device = device
         self._script, self._group, self._recorder, self._pulse = script, group, recorder, pulse
         self._share = Share(1 / self.world_size)
         self._strategy: Voting | None = None
+        self._keeping = Keeping(group, recorder, checkpoints)
+        self._fed: list[tuple[tuple[Any, int | None, bool | None], OwnFeed]] = []
 
     def distribute(self, model: nn.Module, optimizer: Optimizer, passes: int = 1) -> tuple[nn.Module, Optimizer]:
         """Make `model` one of the run's replicas; returns both arguments, for use as before.
@@ -72,7 +78,7 @@ class Worker:
             self._recorder,
             self._group,
             None,
-            carried=StrategyState(),
+            carried=self._keeping.strategy_state(),
             passes=passes,
             weight=lambda: self._share.weight,
         )
@@ -94,8 +100,40 @@ class Worker:
         sample: one without goes through the loop with samples of another's, and its gradients count nothing. Raises
         BadInput, DataError and SettingError for what cannot be shared out.
         """
+        for (known, *how), feed in self._fed:  # one that is fed in each epoch goes on where it was
+            if known is data and how == [batch_size, shuffle]:
+                return feed
         among = Among(self.rank, self.world_size, self._script.seed, partial(of_first, group=self._group))
-        return OwnFeed(shared(data, batch_size, shuffle, among), self._share, self._recorder, self.device)
+        feed = OwnFeed(shared(data, batch_size, shuffle, among), self._share, self._recorder, self.device)
+        self._fed.append(((data, batch_size, shuffle), feed))
+        self._keeping.follow(feed)
+        return feed
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The epochs 0 to count - 1; in a resumed run, those that are left, beginning with the one it was in."""
+        return self._keeping.epochs(count)
+
+    def restore(self, **state: Any) -> dict[str, Any]:
+        """In a resumed run, let `state` be as it was saved; call it once, right before the loop. Returns it by name.
+
+        What has load_state_dict() (models, optimisers, schedules, scalers, averages) takes its state up; other values
+        are only what is returned: `best = worker.restore(model=model, best=0.0)["best"]`. In a run that begins nothing
+        changes. Random generators become as they were saved, too. Raises BadInput unless the names are those that
+        `worker.save` was given.
+        """
+        return self._keeping.restore(state)
+
+    def save(self, **state: Any) -> None:
+        """Write a checkpoint, from which `volary resume` goes on. All ranks call it after the same step.
+
+        Called among the batches of an epoch, the run resumes at the next batch, else with the next epoch.
+
+        state: what has state_dict(), tensors, numbers, text, and lists, tuples and dicts of these, under the names of
+        `worker.restore`; of those, what rank 0 has is kept. Beside it, each rank keeps its random generators, and
+        where its feeds are. A full disk is a warning of the run, and older checkpoints stay. Raises BadInput for what
+        cannot be kept.
+        """
+        self._keeping.save(state)
 
     def close(self) -> None:
         """Let go of the model."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import torch
+from typing import TYPE_CHECKING
 
 from volary.errors import BadInput, NotSaved, Stopped
 from volary.run.disk import TRY_AGAIN_AFTER_S, Disk, refusal, replace_file
@@ -17,12 +14,11 @@ from volary.train.coordinator import Outcome
 from volary.train.member.compare import code_facts
 from volary.train.optimizers._uncompiled import spare_the_compiler
 from volary.train.own.joining import worker_of
+from volary.train.own.plain_values import ACCEPTED, keepable
 from volary.train.state.seeds import seed_all
-from volary.train.state.state_file import packed, unpacked
+from volary.train.state.state_file import packed
 
-_ACCEPTED = (
-    "tensors, numbers, text, NumPy arrays, and lists, tuples and dicts of these (of a module, return its state_dict())"
-)
+_ACCEPTED = f"{ACCEPTED} (of a module, return its state_dict())"
 
 if TYPE_CHECKING:
     from volary.train.member.process import Membership
@@ -43,7 +39,7 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
             value = function(worker)
     except Stopped:
         return "stopped"
-    value, refused = handed_back(value)
+    value, refused = keepable(value)
     if "" in refused:
         raise BadInput(f"train(worker) returned a {refused['']}; accepted: {_ACCEPTED}")
     for where, kind in refused.items():
@@ -53,35 +49,6 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
         )
     _keep(directory.results / f"rank-{place.rank}.pt", packed(value))
     return "finished"
-
-
-def handed_back(value: Any, where: str = "") -> tuple[Any, dict[str, str]]:
-    """What can be handed back of a value, and by its place the type of each part that cannot, and is None."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
-        value = torch.tensor(value)
-    if _loads(value):
-        return value, {}
-    if not isinstance(value, dict | list | tuple):
-        return None, {where: type(value).__name__}
-    refused: dict[str, str] = {}
-    parts = []
-    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-        found, missing = handed_back(part, f"{where}[{key!r}]")
-        parts.append((key, found))
-        refused |= missing
-    if isinstance(value, dict):
-        return dict(parts), refused
-    return (list if isinstance(value, list) else tuple)(part for _, part in parts), refused
-
-
-def _loads(value: Any) -> bool:
-    try:
-        unpacked(packed(value), Path("result"))
-    except Exception:  # whatever pickle says of a type, and what would not be loaded
-        return False
-    return True
 
 
 def _keep(path: Path, data: bytes) -> None:

@@ -1,0 +1,218 @@
+"""A loop of one's own that saves goes on at that very batch, bit for bit; what cannot be kept is named."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from _workers import alone, joined
+from faults._running import VOLARY, running
+from volary.errors import BadInput
+from volary.run.checkpoints import Checkpoints
+from volary.session.script import Script
+from volary.train.own.own_loop import Worker
+from volary.train.recording.recorder import Recorder
+from volary.train.state.seeds import seed_all
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+class Noisy(Dataset[Any]):
+    """Samples that are augmented at random, in the process that reads them."""
+
+    def __len__(self) -> int:
+        return 30
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((4,), index / 30) + 0.1 * torch.randn(4), index % 2
+
+
+class Streamed(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([(torch.full((4,), index / 30), index % 2) for index in range(30)])
+
+
+def drawn(generator: torch.Generator) -> DataLoader[Any]:
+    return DataLoader(Noisy(), batch_size=8, shuffle=True, generator=generator)
+
+
+LOADERS: dict[str, Callable[[], DataLoader[Any]]] = {
+    "shuffled": lambda: DataLoader(Noisy(), batch_size=8, shuffle=True),
+    "by a generator of its own": lambda: drawn(torch.Generator().manual_seed(4)),
+    "a stream": lambda: DataLoader(Streamed(), batch_size=8),
+}
+
+
+def loop(worker: Worker, loader: DataLoader[Any], every: int, die: int) -> dict[str, Any]:
+    """Three epochs of four steps; saves each `every` steps and after the second epoch, and dies in step `die`."""
+    seed_all(7 + worker.rank)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 2))
+    average = torch.optim.swa_utils.AveragedModel(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    model, optimizer = worker.distribute(model, optimizer)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2], gamma=0.5)
+    kept = {"model": model, "optimizer": optimizer, "schedule": schedule, "average": average}
+    steps = worker.restore(**kept, steps=0)["steps"]
+    seen = []
+    for epoch in worker.epochs(3):
+        for inputs, labels in worker.feed(loader):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+            average.update_parameters(model)
+            steps += 1
+            seen.append((epoch, steps))
+            if steps % every == 0:
+                worker.save(**kept, steps=steps)
+            if steps == die:
+                raise Killed
+        schedule.step()
+        if epoch == 1:
+            worker.save(**kept, steps=steps)
+    last = {**model.state_dict(), **{f"average.{name}": one for name, one in average.state_dict().items()}}
+    return {"last": last, "seen": seen, "lr": optimizer.param_groups[0]["lr"], "drawn": torch.rand(3)}
+
+
+def life(
+    group: Any, folder: Path, loader: Callable[[], DataLoader[Any]], strategy: dict[str, Any], every: int, die: int = -1
+) -> Any:
+    """One life of a run, without its processes: (what its loop returned or None, its recorder)."""
+    script = Script(program="mine.py", strategy={"workers": group.size, **strategy})
+    recorder, pulse = Recorder(group.rank), SimpleNamespace(asked_to_end=False)
+    worker = Worker(script, group, recorder, pulse, torch.device("cpu"), group.rank, Checkpoints(folder))
+    try:
+        return loop(worker, loader(), every, die), recorder
+    except Killed:
+        return None, recorder
+    finally:
+        worker.close()
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+@pytest.mark.parametrize(("every", "die"), [(3, 7), (4, 5), (4, 8), (100, 10)])
+def test_a_resumed_loop_ends_as_an_uninterrupted_one_bit_for_bit(tmp_path, kind, every, die):
+    whole, _ = life(alone(), tmp_path / "whole", LOADERS[kind], {}, every)
+    dead, _ = life(alone(), tmp_path / "cut", LOADERS[kind], {}, every, die)
+    assert dead is None
+    resumed, recorder = life(alone(), tmp_path / "cut", LOADERS[kind], {}, every)
+    saved_at = 8 if die > 8 else die // every * every
+    assert resumed["seen"] == whole["seen"][saved_at:]
+    assert recorder.step == 12
+    assert resumed["lr"] == whole["lr"]
+    torch.testing.assert_close([*resumed["last"].values()], [*whole["last"].values()], rtol=0, atol=0)
+    torch.testing.assert_close(resumed["drawn"], whole["drawn"], rtol=0, atol=0)
+
+
+def in_two_lives(rank: int, world_size: int) -> Any:
+    loader, strategy = LOADERS["shuffled"], {"codec": "onebit"}
+    (whole, _), *_ = life(joined(0), Path("../whole"), loader, strategy, 3), None
+    life(joined(1), Path("../cut"), loader, strategy, 3, die=7)
+    resumed, _ = life(joined(2), Path("../cut"), loader, strategy, 3)
+    return whole, resumed
+
+
+def test_two_ranks_go_on_with_what_their_codecs_owed_bit_for_bit(workers):
+    for whole, resumed in workers(2, in_two_lives):
+        assert resumed["seen"] == whole["seen"][6:]
+        torch.testing.assert_close([*resumed["last"].values()], [*whole["last"].values()], rtol=0, atol=0)
+
+
+def begun(folder: Path | None) -> Worker:
+    checkpoints = None if folder is None else Checkpoints(folder)
+    pulse = SimpleNamespace(asked_to_end=False)
+    return Worker(Script(program="mine.py"), alone(), Recorder(0), pulse, torch.device("cpu"), 0, checkpoints)
+
+
+def test_names_that_differ_are_told_where_they_are_given(tmp_path):
+    worker = begun(tmp_path)
+    with pytest.raises(BadInput, match=r"worker.save was given best, and worker.restore was not called; accepted: the"):
+        worker.save(best=1.0)
+    worker.restore(best=0.0)
+    with pytest.raises(BadInput, match=r"worker.save was given other, and worker.restore was given best; accepted"):
+        worker.save(other=1.0)
+    with pytest.raises(BadInput, match=r"worker.save: best\['net'\] is a Linear; accepted: what has state_dict\(\)"):
+        worker.save(best={"net": nn.Linear(1, 1)})
+    worker.save(best={"loss": 0.5, "at": (1, "a")})
+    again = begun(tmp_path)
+    with pytest.raises(
+        BadInput, match=r"the run resumes from step 0: call worker.restore\(best=...\) before worker.ep"
+    ):
+        list(again.epochs(2))
+    with pytest.raises(BadInput, match=r"worker.restore was given more, and the checkpoint of step 0 holds best"):
+        again.restore(more=1)
+    assert again.restore(best=None) == {"best": {"loss": 0.5, "at": (1, "a")}}
+    with pytest.raises(BadInput, match=r"among the batches of worker.feed, and nothing says in which epoch; accepted"):
+        for _ in again.feed(DataLoader(Noisy(), batch_size=8)):
+            again.save(best=1)
+
+
+def test_a_world_of_one_that_nobody_asked_for_a_run_keeps_nothing_and_says_so_once(capsys):
+    worker = begun(None)
+    worker.restore(best=0.0)
+    for _ in worker.epochs(2):
+        worker.save(best=1.0)
+    assert capsys.readouterr().err == "worker.save keeps nothing, as no run was asked for: volary launch makes one\n"
+    assert list(Path().iterdir()) == []
+
+
+PROGRAM = """\
+import os
+import time
+from pathlib import Path
+import torch
+import volary
+
+worker = volary.init()
+torch.manual_seed(1 + worker.rank)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2))
+model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+points = torch.linspace(0, 1, 400).reshape(100, 4)
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(points, torch.arange(100) % 2), 8, shuffle=True)
+worker.restore(model=model, optimizer=optimizer)
+for epoch in worker.epochs(3):
+    for step, (inputs, labels) in enumerate(worker.feed(loader)):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        if step % 5 == 2:
+            worker.save(model=model, optimizer=optimizer)
+        while epoch == 1 and step == 9 and Path("wait").exists():
+            time.sleep(0.02)
+if worker.rank == 0:
+    torch.save(model.state_dict(), os.environ["LAST"])
+"""
+
+
+@pytest.mark.slow  # the same without processes is above; this is the way of `volary launch` and `volary resume`
+def test_a_killed_program_is_resumed_by_the_command(monkeypatch):
+    Path("mine.py").write_text(PROGRAM)
+    launch = (*VOLARY, "launch", "strategy.workers=2", "run.name=it", "mine.py")
+    Path("wait").touch()
+    monkeypatch.setenv("LAST", "resumed.pt")
+    with running(*launch) as run:
+        run.wait_for_step(22)
+        run.kill(1, signal.SIGKILL)
+        ended = run.ended()
+        assert ended.status == 4
+        assert "resume from step " in ended.err
+        assert ended.err.endswith(": volary resume it\n")
+    Path("wait").unlink()
+    with running(*VOLARY, "resume", "it") as run:
+        assert run.ended().status == 0, run.text()
+    monkeypatch.setenv("LAST", "whole.pt")
+    with running(*launch[:-2], "run.name=whole", "mine.py", name="whole") as run:
+        assert run.ended().status == 0, run.text()
+    whole, resumed = torch.load("whole.pt"), torch.load("resumed.pt")
+    torch.testing.assert_close([*resumed.values()], [*whole.values()], rtol=0, atol=0)
+    with running(*VOLARY, "resume", "whole", name="whole") as run:
+        assert "runs/whole is finished, after 39 steps" in run.ended().err
