@@ -64,7 +64,7 @@ export function Chart({ label, x, series, range, onRange, xLabel = "step", log, 
     return {
       width: box.current.clientWidth || 300, height, series: drawn, bands,
       scales: { x: { time: false }, y: { distr: log ? 3 : 1, range: log || !from0 ? undefined : (_, low, high) => [0, high > 0 ? high * 1.05 : 1] } },
-      axes: [{ ...axis, values: (_, splits) => splits.map((value) => short(value)) }, { ...axis, size: 62, values: (_, splits) => splits.map((value) => (value === null ? "" : now.current.format(value))) }],
+      axes: [{ ...axis, values: (_, splits) => splits.map((value) => short(value)) }, { ...axis, size: (_, drawn) => 18 + 7 * Math.max(5, ...(drawn ?? []).map((text) => text.length)), values: (_, splits) => splits.map((value) => (value === null ? "" : now.current.format(value))) }],
       cursor: { sync: { key: sync }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
       legend: { live: true },
       hooks: {

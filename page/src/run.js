@@ -15,6 +15,7 @@ import { Ranks } from "./panels/ranks.js";
 import { Session } from "./panels/session.js";
 import { Staleness } from "./panels/staleness.js";
 import { Timeline } from "./panels/timeline.js";
+import { Usage } from "./panels/usage.js";
 import { Workers } from "./panels/workers.js";
 import { Range } from "./range.js";
 import { State } from "./runs.js";
@@ -46,6 +47,7 @@ export function Run({ id }) {
       <${Timeline} ...${about} />
       <${Communication} ...${about} />
       <${Staleness} ...${about} />
+      <${Usage} ...${about} />
       <${Checkpoints} ...${about} />
       <${Happened} ...${about} />
       <${Logs} ...${about} />

@@ -5,6 +5,7 @@ from __future__ import annotations
 from monitor._made_runs import evaluated, finished, journal, new_run, rows, started, whole_run
 from volary.run.database.spans import Span
 from volary.run.database.tallies import Tally
+from volary.run.database.usage import Usage
 from volary.run.directory import RunDirectory
 from volary.run.verdict import Verdict
 
@@ -36,9 +37,32 @@ def slow_run() -> RunDirectory:
         run.event("slow", 1, 40, reason=SLOW, cause="data", share=0.41)
         run.tally([Tally("staleness", 0, 0, 0, 30), Tally("staleness", 1, 0, 2, 10), Tally("late", 0, 0, 0, 3)])
         run.spans(spans(90))
+        run.usage(usage())
         run.note(hosts='{"0": "ant", "1": "bee"}')
         finished(run, 100, "stopped")
     return directory
+
+
+def usage() -> list[Usage]:
+    """Two workers on two machines, every two seconds."""
+    found = []
+    for look in range(30):
+        for rank in (0, 1):
+            values = {
+                "cpu": 1 + rank * 0.5,
+                "memory_bytes": (300 + look) * 2.0**20,
+                "machine_cpu": 2.0 + rank,
+                "machine_cores": 8.0,
+                "machine_memory_bytes": 3 * 2.0**30,
+                "machine_memory_total_bytes": 16 * 2.0**30,
+                "machine_sent_bytes_per_s": 5e6,
+                "machine_received_bytes_per_s": 4e6,
+                "gpu0": 0.87,
+                "gpu0_memory": 0.5,
+                "queue_driver": 1.0,
+            }
+            found += [Usage(1000.0 + 2 * look, rank, name, value) for name, value in values.items()]
+    return found
 
 
 def spans(step: int) -> list[Span]:

@@ -32,6 +32,15 @@ def told(panel: Locator) -> str:
     return plot.get_attribute("aria-label") or ""
 
 
+PAINTED = """canvas => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    const grey = (at) => Math.max(...data.slice(at, at + 3)) - Math.min(...data.slice(at, at + 3)) < 90;
+    let found = 0;
+    for (let at = 0; at < data.length; at += 4) found += !grey(at);
+    return found;
+}"""  # pixels that are of a curve
+
+
 def opened(page: Page, link: str, where: str) -> Page:
     page.goto(link + where)
     page.get_by_role("heading", level=1).wait_for()
@@ -118,6 +127,14 @@ def test_all_other_panels_show_their_numbers(page, server):
     staleness = card(page, "staleness").inner_text()
     assert "40 counted, mean 0.50, most 2" in staleness
     assert "late: 3" in staleness
+    used = card(page, "usage")
+    assert "rank 1: newest 1.5 at" in told(used)
+    assert used.locator("canvas").first.evaluate(PAINTED) > 100, "lines, although workers look every two seconds"
+    shown = [plot.get_attribute("aria-label") or "" for plot in used.get_by_role("img").all()]
+    assert any("Processors busy, by machine of 8. ant: newest 2 at" in one for one in shown), shown
+    assert any("Memory in use, by machine of 16.0 GiB. ant: newest 3.0 GiB" in one for one in shown)
+    assert any("bee receives: newest 3.8 MiB/s" in one for one in shown)
+    assert any("GPU0 busy. ant: newest 87 %" in one for one in shown)
     assert "None yet." in card(page, "checkpoints").inner_text()
     assert SLOW in card(page, "happened").inner_text()
     assert "name: lenet" in card(page, "session").locator("pre").first.inner_text()
@@ -267,6 +284,7 @@ def assert_it_shows(page: Page, directory: RunDirectory) -> None:
     assert (
         f"sent {sent / 1024:.1f} KiB and received {received / 1024:.1f} KiB" in card(page, "communication").inner_text()
     )
+    assert "Processors busy, by worker. rank 0: newest" in told(card(page, "usage"))
     staleness = [tally for tally in tallies if tally.kind == "staleness"]
     counted = sum(tally.count for tally in staleness)
     mean = sum(tally.value * tally.count for tally in staleness) / counted

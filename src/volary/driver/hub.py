@@ -21,6 +21,7 @@ from volary.driver.watching.watch import FailureDetector, LostWorker, WorkerBeat
 from volary.run.database.journal import STEP_FIELDS, Journal, StepRow
 from volary.run.database.spans import Span
 from volary.run.database.tallies import Tally
+from volary.run.database.usage import Usage
 from volary.run.verdict import ENDED_WELL
 
 _Wanted = TypeVar("_Wanted")
@@ -210,6 +211,8 @@ class HeartbeatService:
                 self._journal.note(**facts)
             case {"tallies": list(tallies)}:
                 self._journal.tally(_tallies(rank, tallies))
+            case {"usage": list(usage)}:
+                self._journal.usage(_usage(rank, usage))
             case {"spans": list(spans)}:
                 self._journal.spans(_spans(rank, spans))
             case _:
@@ -235,6 +238,13 @@ def _spans(rank: int, said: list[Any]) -> list[Span]:
     found = [Span(rank, *values) for values in _converted(said, list[tuple[_Count, str, str, float, float, _Count]])]
     if not all(math.isfinite(span.start_s + span.end_s) for span in found):  # SQLite would make it NULL
         raise BadMessage(f"rank {rank} says a span that has no beginning or no end")
+    return found
+
+
+def _usage(rank: int, said: list[Any]) -> list[Usage]:
+    found = [Usage(at, rank, name, value) for at, name, value in _converted(said, list[tuple[float, str, float]])]
+    if not all(math.isfinite(one.at + one.value) for one in found):
+        raise BadMessage(f"rank {rank} says a usage that is no number")
     return found
 
 

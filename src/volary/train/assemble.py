@@ -13,6 +13,7 @@ from torch import nn
 
 from volary.consistency.bsp import Bsp
 from volary.data.feed import Feed, one_pass
+from volary.data.loading.pipeline import Pipeline
 from volary.data.own import OwnSource
 from volary.data.skipping import Skipping
 from volary.data.stream import Stream
@@ -113,6 +114,12 @@ def readable(session: Session, samples: Samples | Stream, told: Callable[[int, s
     return Skipping(samples, told)
 
 
+def watch_queue(recorder: Recorder, samples: Samples | Stream) -> None:
+    """Let it be recorded how many batches wait to be learnt from, where they are made ahead."""
+    if recorder.usage is not None and isinstance(samples, Pipeline):
+        recorder.usage.queues["data"] = lambda: samples.ready
+
+
 def build_model(session: Session, device: torch.device) -> Model:
     """The session's network, fresh. Raises BadInput if the data cannot be opened, or the network or loss not made."""
     samples = open_data(session, "train")
@@ -145,6 +152,7 @@ def assemble(
     length = None if isinstance(model.samples, Stream) else len(model.samples)
     corrupt = Corrupt(length, data.skip_corrupt, recorder, group.bulletin)
     samples = readable(session, model.samples, corrupt.tell)
+    watch_queue(recorder, model.samples)
     feed = Feed(
         samples, data.batch_size, rank=group.rank, world_size=group.size, seed=session.train.seed, shuffle=data.shuffle
     )

@@ -106,6 +106,11 @@ class Pipeline:
         """float32 with a scale, else the decoder's."""
         return torch.float32 if self.scale else torch.from_numpy(np.empty(0, self._dtype)).dtype
 
+    @property
+    def ready(self) -> int:
+        """Batches that were made ahead and are done."""
+        return sum(not made.left for made in list(self._ahead))
+
     def prefetch(self, indices: Tensor, epoch: int) -> bool:
         """Begin to decode a batch, unless enough of them are on their way, or all of it is at hand."""
         numbers = indices.tolist()

@@ -11,6 +11,7 @@ from volary.page.questions.facts import facts
 from volary.page.questions.logs import logs
 from volary.page.questions.session_text import session_text
 from volary.page.questions.timeline import timeline
+from volary.page.questions.usage import usage
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
@@ -59,6 +60,7 @@ ANSWERS: dict[str, Callable[[RunDirectory, Query], Any]] = {
     "ranks": _read(lambda reader, query: charts.ranks(reader, *query.view())),
     "metric": _read(lambda reader, query: charts.metric(reader, query.text("name"), *query.view())),
     "timeline": _read(lambda reader, query: timeline(reader, query.number("step"))),
+    "usage": _read(lambda reader, query: usage(reader, query.view()[2])),
     "logs": lambda directory, query: logs(directory, query.text("words")),
     "session": lambda directory, _: session_text(directory),
 }

@@ -75,10 +75,10 @@ def metric(reader: RunReader, name: str, first: int, last: int | None, most: int
     return {
         "name": name,
         "points": sum(part.count for part in parts),
-        "x": [_short((part.first + part.last) / 2, 12) for part in parts],
-        "mean": [_short(part.mean) for part in parts],
-        "least": [_short(part.least) for part in parts],
-        "greatest": [_short(part.greatest) for part in parts],
+        "x": [short((part.first + part.last) / 2, 12) for part in parts],
+        "mean": [short(part.mean) for part in parts],
+        "least": [short(part.least) for part in parts],
+        "greatest": [short(part.greatest) for part in parts],
     }
 
 
@@ -116,14 +116,14 @@ def _by_column(view: StepView) -> list[list[StepGroup]]:
 def _each(
     columns: Sequence[list[StepGroup]], value: Callable[[list[StepGroup]], float | None], digits: int = 6
 ) -> Values:
-    return [_short(value(groups), digits) if groups else None for groups in columns]
+    return [short(value(groups), digits) if groups else None for groups in columns]
 
 
 def _added(columns: Sequence[list[StepGroup]], value: Callable[[list[StepGroup]], float]) -> Values:
     total, found = 0.0, []
     for groups in columns:
         total += value(groups)
-        found.append(_short(total, 12) if groups else None)
+        found.append(short(total, 12) if groups else None)
     return found
 
 
@@ -158,6 +158,6 @@ def _greatest(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _short(value: float | None, digits: int = 6) -> float | None:
+def short(value: float | None, digits: int = 6) -> float | None:
     """As many digits as can be seen: most of an answer is numbers."""
     return None if value is None else float(f"{value:.{digits}g}")

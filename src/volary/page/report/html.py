@@ -20,6 +20,7 @@ from volary.page.questions.facts import facts
 from volary.page.questions.logs import logs
 from volary.page.questions.session_text import session_text
 from volary.page.questions.timeline import timeline
+from volary.page.questions.usage import usage
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
@@ -65,6 +66,7 @@ def _answers(directory: RunDirectory) -> dict[tuple[str, str], Any]:
             ("steps", ""): charts.steps(reader, 1, None, COLUMNS),
             ("ranks", ""): charts.ranks(reader, 1, None, RANK_COLUMNS),
             ("timeline", ""): of_step | {"steps": [of_step["step"]]},
+            ("usage", ""): usage(reader, RANK_COLUMNS),
             ("logs", ""): logs(directory),
             ("session", ""): session_text(directory),
             **metrics,

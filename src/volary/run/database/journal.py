@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError, VolaryError
-from volary.run.database import pyramid, spans, tallies
+from volary.run.database import pyramid, spans, tallies, usage
 from volary.run.database.spans import Span
 from volary.run.database.tallies import Tally
+from volary.run.database.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ CREATE TABLE IF NOT EXISTS steps ({", ".join(_COLUMNS)}, PRIMARY KEY (step, rank
 CREATE TABLE IF NOT EXISTS metrics (
     step INTEGER, name TEXT, value REAL, at REAL NOT NULL, PRIMARY KEY (step, name)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS metrics_by_name ON metrics (name, step, value);
-{pyramid.SCHEMA}{spans.SCHEMA}{tallies.SCHEMA}"""
+{pyramid.SCHEMA}{spans.SCHEMA}{tallies.SCHEMA}{usage.SCHEMA}"""
 _INSERT_STEP = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 
@@ -106,6 +107,10 @@ class Journal:
     def spans(self, found: Iterable[Span]) -> None:
         """Record what workers did within steps, and when; of many the newest are kept."""
         self._write(spans.INSERT, [astuple(span) for span in found])
+
+    def usage(self, found: Iterable[Usage]) -> None:
+        """Record what workers and machines use; of much the newest is kept."""
+        self._write(usage.INSERT, [astuple(one) for one in found])
 
     def tally(self, found: Iterable[Tally]) -> None:
         """Add to what is counted: how often what happened, to whom."""

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError
-from volary.run.database import curves, pyramid, spans, tallies, totals
+from volary.run.database import curves, pyramid, spans, tallies, totals, usage
 from volary.run.database.curves import Point
 from volary.run.database.journal import StepRow
 from volary.run.database.pyramid import StepView
 from volary.run.database.spans import Span
 from volary.run.database.tallies import Tally
 from volary.run.database.totals import Totals
+from volary.run.database.usage import UsageView
 from volary.run.directory import RunDirectory
 
 PHASES = ("data", "forward", "backward", "exchange", "optimizer")
@@ -173,6 +174,17 @@ class RunReader:
         """Histograms by kind, worker and server; none in a run of an older version."""
         there = next(self._rows(tallies.IS_THERE), None)
         return [Tally(*row) for row in self._rows(tallies.ALL)] if there else []
+
+    def usage(self, most: int) -> UsageView | None:
+        """What workers and machines used, in at most `most` columns of equal time; None if nothing was measured."""
+        if next(self._rows(usage.IS_THERE), None) is None:
+            return None
+        ((start, end),) = self._rows(usage.bounds())
+        if start is None:
+            return None
+        width_s = usage.width_s(end - start, most)
+        columns = min(most, int((end - start) / width_s) + 1)
+        return usage.viewed(start, width_s, columns, self._rows(*usage.select(start, width_s)))
 
     def curve(self, name: str, points: int) -> list[Point]:
         """How one of `volary.run.database.curves.MEASURED` went, in at most so many points."""

@@ -23,6 +23,7 @@ from volary.run.resuming import resuming
 from volary.run.verdict import Outcome, Verdict
 from volary.train.member.pulse import Pulse, leave_now
 from volary.train.recording.recorder import Recorder
+from volary.train.recording.usage import UsageSamples
 
 if TYPE_CHECKING:
     from volary.placement import Place
@@ -115,6 +116,8 @@ class Presence:
         self._member = member
         self.recorder = recorder = Recorder(member.place.rank)
         self.pulse = Pulse(member, recorder, lambda sentence: _abandon(member, recorder, sentence))
+        recorder.usage = UsageSamples(whole_machine=member.place.local_rank == 0)
+        recorder.usage.queues["driver"] = lambda: self.pulse.unanswered
         recorder.hand_over = self.pulse.beat
         self.pulse.start()
 

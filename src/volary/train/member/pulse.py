@@ -97,6 +97,11 @@ class Pulse:
         """Why this worker is without a driver; empty while it has one."""
         return self._driver.lost
 
+    @property
+    def unanswered(self) -> int:
+        """Beats that the driver has not answered yet."""
+        return len(self._unanswered)
+
     def start(self) -> None:
         """Begin to beat."""
         self._thread.start()

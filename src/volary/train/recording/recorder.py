@@ -10,6 +10,7 @@ from typing import Any
 
 from volary.run.database.journal import STEP_FIELDS, StepRow
 from volary.train.recording.spans import Spans
+from volary.train.recording.usage import UsageSamples
 
 STEP_PHASES = ("data", "forward", "backward", "exchange", "optimizer")
 
@@ -20,7 +21,7 @@ class Recorder:
     phase: what the worker is in; in "exchange" and "idle" it waits for others, and they never for it.
     progress: grows with every change of phase, and as what is waited for comes.
     spans: what happened within steps, of those that are recorded in full; other threads add to it too.
-    step_s: what the newest step took. saves: checkpoints begun.
+    usage: what this process uses, if that is looked at. step_s: what the newest step took. saves: checkpoints begun.
     hand_over: sends what is here now, which otherwise happens with the next beat. What happens between `end_step` and
     `begin_step` (an evaluation, a checkpoint) counts for no step.
     """
@@ -37,6 +38,7 @@ class Recorder:
         self.rows: deque[StepRow] = deque()
         self.said: deque[dict[str, Any]] = deque()
         self.spans = Spans()
+        self.usage: UsageSamples | None = None
         self._spent = dict.fromkeys(STEP_PHASES, 0.0)
         self._in_step = False
         self._starting = True
@@ -146,6 +148,8 @@ class Recorder:
         said = [self.said.popleft() for _ in range(len(self.said))]
         if spans := self.spans.take():
             said.append({"spans": spans})
+        if self.usage is not None and (usage := self.usage.take()):
+            said.append({"usage": usage})
         return {"rows": rows, "said": said}
 
 

@@ -20,7 +20,7 @@ from volary.run.checkpoints import Checkpoints
 from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.server.protocol.messages import WorkerHello
-from volary.train.assemble import build_model, choose_device, readable, update_rule
+from volary.train.assemble import build_model, choose_device, readable, update_rule, watch_queue
 from volary.train.corrupt import teller
 from volary.train.loop import Training, train
 from volary.train.member.compare import code_facts, compare_with_first, setting_facts, shape_facts, user_objects
@@ -97,6 +97,7 @@ def _train(
     work: RosterClient,
 ) -> Outcome:
     rank = member.place.rank
+    watch_queue(recorder, model.samples)
     transport = TRANSPORTS.load(session.strategy.exchange.transport)()
     link = Link(Client(layout.slices, rank), _connect(session, member, transport), work.unreachable)
     feed = Feed(samples, session.data.batch_size, shuffle=session.data.shuffle)

@@ -1,0 +1,33 @@
+"""What this worker uses, and how long its queues are, looked at every few seconds by the thread that beats."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from volary.run.machine.usage import UsageMeter
+
+EVERY_S = 2.0  # at first; then a hundredth of what the worker's life has lasted
+LONGEST_S = 15.0
+SHARE = 0.01
+
+
+class UsageSamples:
+    """One worker's. whole_machine: also of its machine, which one worker of each does.
+
+    queues: by name, tells how much waits there; any thread may ask.
+    """
+
+    def __init__(self, *, whole_machine: bool) -> None:
+        self.queues: dict[str, Callable[[], int]] = {}
+        self._meter = UsageMeter(whole_machine=whole_machine)
+        self._began = self._looked = time.monotonic()
+
+    def take(self) -> list[tuple[float, str, float]]:
+        """(at, name, value) if it is time for a look; `at` in seconds since 1970."""
+        now = time.monotonic()
+        if now - self._looked < min(LONGEST_S, max(EVERY_S, SHARE * (now - self._began))):
+            return []
+        self._looked, at = now, time.time()
+        found = self._meter.look() | {f"queue_{name}": float(depth()) for name, depth in self.queues.items()}
+        return [(at, name, value) for name, value in found.items()]
