@@ -30,7 +30,7 @@ class MixedSamples:
                     f"{name}: source {number} has inputs {part.input_shape} {part.input_dtype}, source 0 "
                     f"{first.input_shape} {first.input_dtype}; accepted: sources of one shape and type"
                 )
-        self._parts, self._counts = parts, counts
+        self.parts, self._counts = parts, counts
         self._ends = torch.tensor(counts).cumsum(0)
         known = [part.classes for part in parts if part.classes is not None]
         self.classes = max(known) if len(known) == len(parts) else None
@@ -64,7 +64,7 @@ class MixedSamples:
         return inputs, targets
 
     def _of(self, number: int, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
-        part, start = self._parts[number], int(self._ends[number]) - self._counts[number]
+        part, start = self.parts[number], int(self._ends[number]) - self._counts[number]
         wanted = self._rows(number, indices - start, epoch)
         try:
             return fetch(part, wanted, epoch)
@@ -75,7 +75,7 @@ class MixedSamples:
 
     def _rows(self, number: int, places: Tensor, epoch: int) -> Tensor:
         """Which samples of a part are at these places of its share of the epoch."""
-        length, count = len(self._parts[number]), self._counts[number]
+        length, count = len(self.parts[number]), self._counts[number]
         if count == length:
             return places
         at = places + epoch * count

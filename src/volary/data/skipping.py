@@ -20,28 +20,28 @@ class Skipping:
     """`samples` without those that cannot be read: `fetch` gives fewer rows then. told: of each, once."""
 
     def __init__(self, samples: Samples, told: Callable[[int, str], None]) -> None:
-        self._samples, self._told = samples, told
+        self.samples, self._told = samples, told
         self._stored = samples if isinstance(samples, Stored) else None
         self._corrupt = torch.zeros(len(samples), dtype=torch.bool)
         self._any = False
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return len(self.samples)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Of the samples."""
-        return self._samples.input_shape
+        return self.samples.input_shape
 
     @property
     def input_dtype(self) -> torch.dtype:
         """Of the samples."""
-        return self._samples.input_dtype
+        return self.samples.input_dtype
 
     @property
     def classes(self) -> int | None:
         """Of the samples."""
-        return self._samples.classes
+        return self.samples.classes
 
     @property
     def block(self) -> int:
@@ -63,7 +63,7 @@ class Skipping:
 
     def fetch(self, indices: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
         """Inputs and targets of those of `indices` that can be read, in their order."""
-        return self._those_of(indices, lambda wanted: fetch(self._samples, wanted, epoch))
+        return self._those_of(indices, lambda wanted: fetch(self.samples, wanted, epoch))
 
     def take(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
         """The same as they were decoded, if the samples are stored."""

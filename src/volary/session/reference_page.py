@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from volary.session.comments import comments_of
+from volary.session.period import Period
 from volary.session.reading.choice import Choice
 from volary.session.reading.fields import defaults_of, settings_of
 from volary.session.reading.words import choice_in, in_words
@@ -56,6 +57,8 @@ def page() -> str:
     for name, hint in settings_of(Session).items():
         if choice_in(hint) is None:
             parts.append(f"### {name}\n\n{_summary(hint)}\n\n{_table(hint)}")
+            inside = {part: kind for part, kind in settings_of(hint).items() if _is_section(kind)}
+            parts += [f"### {name}.{part}\n\n{_summary(kind)}\n\n{_table(kind)}" for part, kind in inside.items()]
             choices.append((f"{name}.", hint))
     for prefix, section in choices:
         for name, hint in settings_of(section).items():
@@ -101,8 +104,10 @@ def _type(hint: Any) -> str:
     if choice := choice_in(hint):
         patterned = ", or several by pattern" if choice.open().by_pattern else ""
         return f"a name of `{choice.room}`" + (", or your own" if choice.user else "") + patterned
-    if hasattr(hint, "parse"):
+    if hint is Period:
         return "a period"
+    if hasattr(hint, "parse"):
+        return _cell(in_words(hint))
     return "a section, see below" if _is_section(hint) else _cell(in_words(hint))
 
 

@@ -14,13 +14,29 @@ from volary.session.checks import require
 from volary.session.period import Period
 from volary.session.reading.choice import Choice
 from volary.session.reading.settle import settle
+from volary.session.size import Size
 
 POSITIVE = "above 0"
 WHOLE = "a whole number, 1 or more"
 MOST_STEPS = 10**12  # of a run: 30 years at a thousand a second
 LONGEST_WAIT_S = 86_400.0  # the data path itself waits for two days (comm/groups/group.py)
+NOTHING = Size(0)
 EVERY_EPOCH = Period(1, "epochs")
 EVERY_100_STEPS = Period(100, "steps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cache:
+    """What was read from files or a store stays at hand: in memory that a machine's workers share, and on its disk."""
+
+    memory: Size = NOTHING  # of a machine, for all its workers together; 0: none
+    disk: Size = NOTHING  # of the folder `path`, for all data sets that are cached there; 0: none
+    path: Path | None = None  # a folder on a local disk; it stays for later runs
+
+    def __post_init__(self) -> None:
+        settle(self)
+        if self.disk.count and self.path is None:
+            raise SettingError("path is missing; accepted with disk: a folder on a local disk")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +47,7 @@ class Data:
     batch_size: int = 64  # samples per step, over all workers; where batches grow, of the first
     batch: Annotated[Any, Choice("volary.train.batches")] = "fixed"  # whether batches grow in the course of a run
     shuffle: bool = True  # a new order each epoch, given by train.seed; false: the source's order
+    cache: Cache = field(default_factory=Cache)  # keeps what was read from files or a store
     skip_corrupt: float = (
         0.01  # share of an epoch's samples that may be unreadable and are skipped; 0: the first ends all
     )

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from volary.consistency.bsp import Bsp
+from volary.data.caching.cached import through_cache
 from volary.data.feed import Feed, one_pass
 from volary.data.loading.pipeline import Pipeline
 from volary.data.own import OwnSource
@@ -28,6 +29,7 @@ from volary.train.lockstep import Lockstep
 from volary.train.loop import Training
 from volary.train.member.asked import Asked
 from volary.train.optimizers._uncompiled import spare_the_compiler
+from volary.train.recording.reads import Reads
 from volary.train.schedules._paced import Paced
 from volary.train.state.checkpoint import RankState, Saver, Stateful
 from volary.train.state.progress import Progress
@@ -104,7 +106,7 @@ def open_data(session: Session, split: Split) -> Samples | Stream:
             f"data.source: {opened.name} is a stream, whose samples have no position that servers could hand out; "
             "accepted: samples that are read by index, or strategy.exchange=allreduce"
         )
-    return opened
+    return through_cache(opened, session.data.cache, repr(source))
 
 
 def readable(session: Session, samples: Samples | Stream, told: Callable[[int, str], None]) -> Samples | Stream:
@@ -208,6 +210,7 @@ def assemble(
         owing=carried,
         consistency=consistency,
         corrupt=corrupt,
+        reads=Reads(model.samples, recorder),
         best=best,
         steps=steps,
         steps_per_epoch=feed.steps_per_epoch or steps,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from volary.train.corrupt import Corrupt
     from volary.train.growth import Growth
     from volary.train.member.asked import Asked
+    from volary.train.recording.reads import Reads
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
     from volary.train.state.checkpoint import RankState, Saver
@@ -85,9 +86,10 @@ class Lockstep:
     """See `volary.train.coordinator.Coordinator`.
 
     growth: lets batches grow, if they may. held_back: makes this rank's batches of validation data. corrupt: counts
-    samples that cannot be read. owing: the residuals of this rank's codecs. consistency: bsp for a worker alone. group:
-    with a bulletin of this life. steps: the run's length and that of an epoch, as the feed counts them. asked_to_end:
-    whether this worker was asked to end after its step. asked: what else the run is asked to do.
+    samples that cannot be read. reads: tells where samples came from. owing: the residuals of this rank's codecs.
+    consistency: bsp for a worker alone. group: with a bulletin of this life. steps: the run's length and that of an
+    epoch, as the feed counts them. asked_to_end: whether this worker was asked to end after its step. asked: what else
+    the run is asked to do.
     """
 
     session: Session
@@ -105,6 +107,7 @@ class Lockstep:
     owing: RankState
     consistency: Consistency
     corrupt: Corrupt
+    reads: Reads
     best: Best
     steps: int
     steps_per_epoch: int
@@ -154,6 +157,8 @@ class Lockstep:
         self._step_s = agreed.step_s
         if not self._trying:
             self.corrupt.count(self._batch, agreed)
+            if self._batch.ends_epoch:
+                self.reads.end_epoch(self._batch.epoch)
         if agreed.not_finite:
             self._leave_out(agreed)
         elif agreed.lost == learnt.total:  # nothing of it could be read

@@ -43,6 +43,16 @@ class Archive:
     members: list[ArchiveMember]
     content: memoryview | mmap.mmap | None  # None: in a store, and read piece by piece
 
+    @property
+    def unpacked(self) -> bool:
+        """Whether all of it is in memory."""
+        return isinstance(self.content, memoryview)
+
+    @property
+    def version(self) -> str:
+        """Changes when the file does."""
+        return str(self.path.stat().st_mtime_ns) if isinstance(self.path, Path) else self.path.version()
+
     @classmethod
     def open(cls, path: Place) -> Archive:
         """Index the tar at `path`. Raises DataError for links, paths that leave the archive, and truncation."""

@@ -111,6 +111,10 @@ class Pipeline:
         """Batches that were made ahead and are done."""
         return sum(not made.left for made in list(self._ahead))
 
+    def read_from(self, records: Records) -> None:
+        """Take the same records from somewhere else. Nothing is being read yet."""
+        self.records, self._readers = records, Readers(records)
+
     def prefetch(self, indices: Tensor, epoch: int) -> bool:
         """Begin to decode a batch, unless enough of them are on their way, or all of it is at hand."""
         numbers = indices.tolist()

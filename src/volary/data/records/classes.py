@@ -67,12 +67,12 @@ def _of_folder(path: Path, suffixes: frozenset[str]) -> tuple[Records, list[str]
 def _of_store(path: RemotePath, suffixes: frozenset[str]) -> tuple[Records, list[str]]:
     from volary.data.records.objects import Objects
 
-    sizes = path.files()
-    parts = sorted(PurePosixPath(name).parts for name in sizes)
+    found = path.files()
+    parts = sorted(PurePosixPath(name).parts for name in found)
     wanted = [(folder, name) for folder, *_, name in parts if _wanted(name, suffixes) and folder[0] != "."]
-    wanted = [(folder, name) for folder, name in wanted if f"{folder}/{name}" in sizes]
+    wanted = [(folder, name) for folder, name in wanted if f"{folder}/{name}" in found]
     names = [f"{folder}/{name}" for folder, name in wanted]
-    return Objects(path, names, [sizes[name] for name in names]), [folder for folder, _ in wanted]
+    return Objects(path, names, [found[name] for name in names]), [folder for folder, _ in wanted]
 
 
 def _of_archive(path: Place, suffixes: frozenset[str]) -> tuple[Records, list[str]]:

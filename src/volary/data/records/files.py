@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+
 from volary.data.records.names import Names
-from volary.data.records.records import FILE_LIMIT_BYTES, refuse_large, will_need
+from volary.data.records.records import FILE_LIMIT_BYTES, hashed, refuse_large, will_need
 
 _BLOCK = 16  # files that were written one after the other have their inodes in one block of the disk
 
@@ -28,6 +30,15 @@ class Files:
         """The file's path."""
         name = self._names[index]
         return name if name[0] == "/" else f"{self._root}/{name}"
+
+    def fingerprint(self) -> str:
+        """Of names, sizes and times of change: each file is looked at, which takes microseconds."""
+        found = np.zeros((len(self), 2), dtype=np.int64)
+        for index in range(len(self)):
+            with suppress(OSError):  # is told when it is read
+                status = os.stat(self.name(index))  # noqa: PTH116 -- names alone
+                found[index] = status.st_size, status.st_mtime_ns
+        return hashed("files", self._root, self._names.text, self._names.ends, found)
 
     def expect(self, indices: Sequence[int]) -> None:
         """Open each, which reads its inode, and have its content brought."""

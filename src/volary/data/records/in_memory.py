@@ -23,6 +23,9 @@ class InHand:
         """Where it is, and its number."""
         return f"{self._where}: row {index}"
 
+    def fingerprint(self) -> None:
+        """They are in memory."""
+
     def expect(self, indices: Sequence[int]) -> None:
         """They are there."""
 

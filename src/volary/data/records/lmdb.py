@@ -74,6 +74,9 @@ class LmdbRecords:
         """The path and the key."""
         return f"{self._path}:{self._keys[index]}"
 
+    def fingerprint(self) -> None:
+        """They are mapped into memory."""
+
     def expect(self, indices: Sequence[int]) -> None:
         """Nothing: the file is mapped."""
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from volary.data.formats.archive import Archive, ArchiveMember
 from volary.data.records.names import Names
-from volary.data.records.records import FILE_LIMIT_BYTES, refuse_large
+from volary.data.records.records import FILE_LIMIT_BYTES, hashed, refuse_large
 from volary.data.storage.remote_path import ByteRange, read_all
 from volary.data.storage.staging import STAGED_BYTES, Staging
 
@@ -35,6 +35,15 @@ class TarMembers:
     def name(self, index: int) -> str:
         """The tar's path and, behind a colon, the member's."""
         return f"{self._archives[int(self._in[index])].path}:{self._names[index]}"
+
+    def fingerprint(self) -> str | None:
+        """Of the tars' sizes and times of change, and of the members' names and places. None if all are in memory."""
+        if all(archive.unpacked for archive in self._archives):
+            return None
+        tars = "\n".join(
+            f"{archive.path} {archive.path.stat().st_size} {archive.version}" for archive in self._archives
+        )
+        return hashed("tars", tars, self._names.text, self._names.ends, self._offsets, self._sizes)
 
     def expect(self, indices: Sequence[int]) -> None:
         """Of tars in a store, ask for them. Others are mapped: the kernel reads on where members are neighbours."""

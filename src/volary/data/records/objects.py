@@ -7,20 +7,21 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from volary.data.records.names import Names
-from volary.data.records.records import FILE_LIMIT_BYTES, refuse_large
-from volary.data.storage.remote_path import ByteRange, RemotePath, read_all
+from volary.data.records.records import FILE_LIMIT_BYTES, hashed, refuse_large
+from volary.data.storage.remote_path import ByteRange, FileInfo, RemotePath, read_all
 from volary.data.storage.staging import STAGED_BYTES, Staging
 
 
 class Objects:
-    """Files by their names below `root`. sizes: of each, if they are known: that saves a question."""
+    """Files by their names below `root`. files: what a listing says of each, which saves a question."""
 
     block = 16  # as of files: the order of an epoch is the same as on this machine
     remote = True
 
-    def __init__(self, root: RemotePath, names: Iterable[str], sizes: Sequence[int] | None = None) -> None:
+    def __init__(self, root: RemotePath, names: Iterable[str], files: Sequence[FileInfo] = ()) -> None:
         self._root, self._names = root, Names(names)
-        self._sizes = None if sizes is None else np.array(sizes, dtype=np.int64)
+        self._sizes = np.array([file.size for file in files], dtype=np.int64) if files else None
+        self._versions = [file.version for file in files]
         self._staged = Staging(STAGED_BYTES, keep=False)
 
     def __len__(self) -> int:
@@ -29,6 +30,11 @@ class Objects:
     def name(self, index: int) -> str:
         """The file's URL."""
         return f"{self._root}/{self._names[index]}"
+
+    def fingerprint(self) -> str:
+        """Of names and sizes, and of what the store calls their versions. Without sizes names are all that is known."""
+        sizes = np.zeros(0, np.int64) if self._sizes is None else self._sizes
+        return hashed("objects", str(self._root), self._names.text, self._names.ends, sizes, "\n".join(self._versions))
 
     def expect(self, indices: Sequence[int]) -> None:
         """Ask for all of them."""

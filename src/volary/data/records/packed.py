@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from volary.data.order import WINDOW_BLOCKS
 from volary.data.records.names import Names
-from volary.data.records.records import FILE_LIMIT_BYTES, Bytes, refuse_large, will_need
+from volary.data.records.records import FILE_LIMIT_BYTES, Bytes, hashed, refuse_large, will_need
 from volary.data.storage.remote_path import ByteRange, read_all
 from volary.data.storage.staging import Staging
 from volary.errors import DataError
@@ -115,6 +115,11 @@ class Packed:
         """The folder and what the record was called where it came from."""
         return f"{self._folder}:{self.index.names[index]}"
 
+    def fingerprint(self) -> str:
+        """Of the index, which has each record's checksum."""
+        index = self.index
+        return hashed("packed", index.sizes, index.sums, index.labels, index.names.text, index.names.ends)
+
     def expect(self, indices: Sequence[int]) -> None:
         """Have the blocks brought, each once."""
         numbers = list(dict.fromkeys(index // self.block for index in indices))
@@ -192,7 +197,7 @@ def _lengths(folder: Place) -> dict[str, int]:
     """Of the files in a folder."""
     if isinstance(folder, Path):
         return {path.name: path.stat().st_size for path in folder.iterdir()}
-    return folder.files()
+    return {name: file.size for name, file in folder.files().items()}
 
 
 def _close(files: list[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from typing import Protocol
@@ -29,6 +30,10 @@ class Records(Protocol):
         """What to call a record in a message: its path."""
         ...
 
+    def fingerprint(self) -> str | None:
+        """64 hexadecimal digits that change with what the records hold; None: they are in memory, and need no cache."""
+        ...
+
     def expect(self, indices: Sequence[int]) -> None:
         """These, in ascending order, are read soon: have the kernel bring them. May wait for the disk, never raises."""
         ...
@@ -36,6 +41,16 @@ class Records(Protocol):
     def read(self, index: int) -> Bytes:
         """The record's bytes. Raises OSError, or ValueError for more than FILE_LIMIT_BYTES."""
         ...
+
+
+def hashed(*parts: object) -> str:
+    """SHA-256 of texts, bytes and arrays, in their order."""
+    found = hashlib.sha256()
+    for part in parts:
+        content = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else memoryview(part).cast("B")  # type: ignore[arg-type]
+        found.update(b"%d:" % len(content))
+        found.update(content)
+    return found.hexdigest()
 
 
 def refuse_large(count: int, most: int, what: str) -> None:

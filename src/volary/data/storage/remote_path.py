@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
@@ -25,6 +25,13 @@ class ByteRange(NamedTuple):
     path: RemotePath
     start: int | None = None
     end: int | None = None
+
+
+class FileInfo(NamedTuple):
+    """What a listing says of a file. version: changes with its content, as far as the store says."""
+
+    size: int
+    version: str
 
 
 class Stat(NamedTuple):
@@ -106,11 +113,17 @@ class RemotePath:
         """What is in the folder and has such a name. The pattern has no slash."""
         return (one for one in self.iterdir() if fnmatch(one.name, pattern))
 
-    def files(self) -> dict[str, int]:
-        """All files below the folder: the path from here, and the size."""
+    def version(self) -> str:
+        """What the store says that changes with the file."""
+        return _version(self._ask(lambda: self.store.info(self.key)))
+
+    def files(self) -> dict[str, FileInfo]:
+        """All files below the folder, by the path from here."""
         found = self._ask(lambda: self.store.find(self.key, detail=True))
         start = len(self.key) + 1
-        return {key[start:]: int(info.get("size") or 0) for key, info in sorted(found.items())}
+        return {
+            key[start:]: FileInfo(int(info.get("size") or 0), _version(info)) for key, info in sorted(found.items())
+        }
 
     def read_bytes(self) -> bytes:
         """The whole file."""
@@ -181,6 +194,12 @@ class RemoteFile(io.RawIOBase):
         buffer[: len(content)] = content
         self._place += len(content)
         return len(content)
+
+
+def _version(info: Mapping[str, Any]) -> str:
+    """Stores call it differently: a checksum, else a time."""
+    names = ("ETag", "etag", "checksum", "LastModified", "last_modified", "mtime", "modified", "created")
+    return str(next((info[name] for name in names if info.get(name)), ""))
 
 
 def read_all(spans: Sequence[ByteRange]) -> list[bytes]:

@@ -15,6 +15,7 @@ from volary.data.stored import fetch
 from volary.server.protocol import messages
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, Task
 from volary.train.not_finite import origin
+from volary.train.recording.reads import Reads
 from volary.train.state.seeds import seed_contribution
 from volary.train.strategies.votes import not_finite
 
@@ -57,6 +58,7 @@ class ByRoster:
         self._flow, self._precision, self._device = flow, precision, device
         self._samples, self._held_back, self._steps, self._update = samples, held_back, steps, update
         self._order: tuple[int, Order] = (-1, torch.empty(0))
+        self._reads = Reads(samples, recorder)
         self._portions: list[Portion] = []  # of the contribution at hand
         self._learn = LearnTask(iter(()), 0, 0, 0)
         self._loss, self._lost, self._wanted = 0.0, 0, True
@@ -83,6 +85,7 @@ class ByRoster:
                     self._replica.settle()  # what is held counts
                     self._work.leave(alone=self._session.strategy.consistency.elastic)
             self._recorder.enter("idle")  # until the roster's next word
+        self._reads.end_epoch(self._order[0])
 
     def computed(self, part: MicroBatch, loss: float) -> bool:
         """Tell the roster when the contribution's loss is known. False: others go on without it, or it is no number."""
@@ -145,6 +148,7 @@ class ByRoster:
     def _batch(self, portion: Portion) -> tuple[Batch, Tensor]:
         """A portion's samples, and their numbers in the data."""
         if self._order[0] != portion.epoch:
+            self._reads.end_epoch(self._order[0])
             train, shuffle = self._session.train, self._session.data.shuffle
             self._order = portion.epoch, order_of(self._samples, train.seed, portion.epoch, shuffle)
         wanted = self._order[1][portion.start : portion.end]

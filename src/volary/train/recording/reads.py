@@ -1,0 +1,33 @@
+"""Where samples came from: reads by level of the cache, and what a store was asked again, an event an epoch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from volary.data.caching.cached import reads
+from volary.data.storage.retrying import RETRIES
+
+if TYPE_CHECKING:
+    from volary.data.samples import Samples
+    from volary.data.stream import Stream
+    from volary.train.recording.recorder import Recorder
+
+NAMES = ("memory", "disk", "source", "retries")
+
+
+class Reads:
+    """Of this worker's training part. Says nothing where there is no cache and no store failed."""
+
+    def __init__(self, samples: Samples | Stream, recorder: Recorder) -> None:
+        self._samples, self._recorder = samples, recorder
+        self._told: Counter[str] = Counter()
+
+    def end_epoch(self, epoch: int) -> None:
+        """Tell what was read since the end of the epoch before; some of it is of the epoch that comes."""
+        now = reads(self._samples) + Counter(retries=RETRIES.count)
+        new, self._told = now - self._told, now
+        if new and epoch >= 0:
+            self._recorder.event(
+                "reads", epoch=epoch, **{name: new[name] for name in ("memory", "disk", "source", "retries")}
+            )
