@@ -107,12 +107,16 @@ def test_a_stopped_run_says_how_to_go_on():
     ]
 
 
-def test_what_a_run_is_resumed_from_is_told_and_a_loop_of_ones_own_is_not_resumed():
+def test_what_a_run_is_resumed_from_is_told_and_a_loop_of_ones_own_only_if_it_saved():
     directory = new_run()
-    checkpoint(directory, 20, None)
-    assert resuming(directory) == "resume from step 20: volary resume lenet-digits-1"
+    assert resuming(directory) == "begin again, as there is no checkpoint yet: volary resume lenet-digits-1"
+    session = directory.session.read_text()
     directory.session.write_text("function: train.py:train\n")
     assert resuming(directory) == ""
+    checkpoint(directory, 20, None)
+    for text in (session, "function: train.py:train\n", "program: train.py\n"):
+        directory.session.write_text(text)
+        assert resuming(directory) == "resume from step 20: volary resume lenet-digits-1"
 
 
 @pytest.mark.parametrize("quiet", [True, False])

@@ -6,7 +6,7 @@ import base64
 import html
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from volary.errors import BadInput
@@ -38,6 +38,10 @@ class Notebook:
         if self._clock() - self._drawn_at >= REDRAW_S:
             now = starting_in(digest.starting, digest.elapsed_s) or progress(digest)
             self._draw(digest, [now, *(f"warning: {trouble(event)}" for event in digest.warnings)])
+
+    def say(self, lines: Sequence[str]) -> None:
+        """Print, below what is drawn."""
+        print(*lines, sep="\n", flush=True)
 
     def end(self, digest: Digest) -> None:
         """The whole of it, and the last words."""

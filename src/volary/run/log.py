@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
+
+VERDICT_BELOW = "--- why this worker ended ---"  # a line of its own, below what the user's code has printed
 
 
 def print_into(log: Path) -> None:
@@ -13,3 +16,9 @@ def print_into(log: Path) -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
             os.dup2(file.fileno(), stream.fileno())
+
+
+def by_line() -> None:
+    """Let what this process prints be in its log as soon as a line is whole: others follow it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)

@@ -6,13 +6,17 @@ import atexit
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, TextIO
 
 from volary.monitor.digest import Digest, Follower
 from volary.monitor.notebook import Notebook, in_notebook
+from volary.monitor.outline import outline
+from volary.monitor.printed import Printed
 from volary.monitor.terminal.live import Live
 from volary.monitor.terminal.plain import Plain, Quiet
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
 
@@ -21,6 +25,9 @@ class TerminalView(Protocol):
 
     def show(self, digest: Digest) -> None:
         """Draw what is now."""
+
+    def say(self, lines: Sequence[str]) -> None:
+        """Write what the user's program has printed, above what is drawn."""
 
     def end(self, digest: Digest) -> None:
         """Draw the end."""
@@ -43,10 +50,13 @@ class Console:
         self._follower: Follower | None = None
         self._view: TerminalView | None = None
         self._last: Digest | None = None
+        self._printed: Printed | None = None
 
     def started(self, directory: RunDirectory) -> None:
         """The run exists; begin to show it."""
         self._directory = directory
+        with contextlib.suppress(Exception):
+            self._printed = _printed(directory)
         with contextlib.suppress(Exception):
             self._view = self._choose()
             # an exit that passes the driver by still leaves a usable terminal
@@ -55,6 +65,7 @@ class Console:
 
     def look(self) -> None:
         """Read the run and show what is new."""
+        self._say()
         with contextlib.suppress(Exception):
             if self._follower is None and self._directory is not None:
                 self._follower = Follower(self._directory)
@@ -67,6 +78,7 @@ class Console:
         self.look()
         if self._view is None:
             return
+        self._say(last=True)
         with contextlib.suppress(Exception):
             if self._last is not None:
                 last = self._last
@@ -84,6 +96,11 @@ class Console:
             self._follower.close()
         self._view = self._follower = None
 
+    def _say(self, *, last: bool = False) -> None:
+        with contextlib.suppress(Exception):
+            if self._printed is not None and self._view is not None and (lines := self._printed.lines(last=last)):
+                self._view.say(lines)
+
     def _choose(self) -> TerminalView:
         if self._quiet:
             return Quiet(self._stream)
@@ -91,3 +108,13 @@ class Console:
             return Notebook()
         can_redraw = self._stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
         return Live(self._stream) if can_redraw else Plain(self._stream)
+
+
+def _printed(directory: RunDirectory) -> Printed | None:
+    """Of a loop of the user's own; of a run that is resumed, what is new."""
+    if not outline(directory.session).own_loop:
+        return None
+    log = directory.log(0)
+    with RunReader(directory) as reader:
+        begun = int(reader.info().get("life", 0)) == 0
+    return Printed(log, 0 if begun or not log.exists() else log.stat().st_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from volary.monitor.closing import closing
@@ -45,6 +46,13 @@ class Live:
     def show(self, digest: Digest) -> None:
         """Redraw."""
         self._live.update(drawing(digest, self._console), refresh=True)
+
+    def say(self, lines: Sequence[str]) -> None:
+        """Above the picture."""
+        from rich.text import Text
+
+        for line in lines:
+            self._console.print(Text.from_ansi(line), soft_wrap=True)
 
     def end(self, digest: Digest) -> None:
         """Leave the last picture where it is, and write the last words under it."""

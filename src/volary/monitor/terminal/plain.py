@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from volary.monitor.closing import closing, one_line
@@ -60,6 +60,10 @@ class Plain:
             self._said_at, self._said_step = self._clock(), digest.step
             self._line(time.time(), progress(digest))
 
+    def say(self, lines: Sequence[str]) -> None:
+        """Write them as they are."""
+        print(*lines, sep="\n", file=self._stream, flush=True)
+
     def end(self, digest: Digest) -> None:
         """Write the last words."""
         for label, text in closing(digest):
@@ -74,7 +78,7 @@ class Plain:
 
 
 class Quiet:
-    """Writes one line to `stream`, at the end; and that Ctrl-C was heard."""
+    """Writes one line to `stream`, at the end; that Ctrl-C was heard; and what the user's program prints."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -83,6 +87,10 @@ class Quiet:
         """Say nothing, unless somebody waits for an answer."""
         if any(event.kind == "stopping" for event in digest.news):
             print(STOPPING, file=self._stream, flush=True)
+
+    def say(self, lines: Sequence[str]) -> None:
+        """Write them as they are: they are not Volary's."""
+        print(*lines, sep="\n", file=self._stream, flush=True)
 
     def end(self, digest: Digest) -> None:
         """Write the one line; of a failure the error itself tells more."""

@@ -19,6 +19,7 @@ from volary.errors import BadInput, PeerLost, ProgramEnded, RanksDiffer, VolaryE
 from volary.errors.raised import raised
 from volary.placement._parent import outlive_parent
 from volary.run.directory import RunDirectory
+from volary.run.log import VERDICT_BELOW
 from volary.run.resuming import resuming
 from volary.run.verdict import Outcome, Verdict
 from volary.train.member.pulse import Pulse, leave_now
@@ -188,9 +189,9 @@ def _print(text: str) -> None:
 def print_whole(error: BaseException) -> None:
     """Into the log: an error of ours is a sentence, any other comes with its whole traceback."""
     if isinstance(error, VolaryError):
-        _print(str(error))
+        _print(f"{VERDICT_BELOW}\n{error}")
     else:
-        _print("".join(traceback.format_exception(error)))
+        _print("\n".join([VERDICT_BELOW, "".join(traceback.format_exception(error))]))
 
 
 def _outcome_of(error: BaseException) -> Outcome:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import runpy
 import sys
 from contextlib import ExitStack
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volary.errors import BadInput, ProgramEnded, Stopped
+from volary.run.log import by_line
 from volary.session.script import Script
 from volary.train.coordinator import Outcome
 from volary.train.member.compare import code_facts, file_facts
@@ -26,6 +26,7 @@ def run_program(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     """Run the run's program as one of its ranks. Raises what it raises, and ProgramEnded for a status of its own."""
     script = Script.read(member.directory.session)
     recorder.starting("running the program")
+    by_line()
     with ExitStack() as stack:
 
         def join() -> Worker:
@@ -55,8 +56,6 @@ def _called(script: Script) -> str:
 
 def _run(script: Script) -> None:
     """As Python would: what is beside the file, or in the current folder, can be imported."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # its log is followed while it goes on
     if script.module:
         sys.argv = [script.module, *script.arguments]
         sys.path.insert(0, str(Path.cwd()))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from volary.errors import BadInput, NotSaved, Stopped
 from volary.run.disk import TRY_AGAIN_AFTER_S, Disk, refusal, replace_file
+from volary.run.log import by_line
 from volary.session.reference import UserObject
 from volary.session.script import Script
 from volary.train.coordinator import Outcome
@@ -30,6 +31,7 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     """Call the run's function as one of its ranks. Raises what it raises."""
     place, directory = member.place, member.directory
     script = Script.read(directory.session)
+    by_line()
     function = script.loaded()
     facts = code_facts({"function": UserObject.found_from(script.function, Path.cwd(), {})})
     try:
