@@ -21,6 +21,8 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
+from volary.engine import _forking
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 SHARED_MEMORY = Path("/dev/shm")
 GRACE_S = 20.0  # what is on its way out gets this long, on a busy machine, too
@@ -97,10 +99,10 @@ def _within(seconds: float, condition: Callable[[], bool]) -> None:
 
 
 def _processes() -> frozenset[psutil.Process]:
-    # the two that multiprocessing keeps for as long as this process lives
+    # the two that multiprocessing keeps for as long as this process lives, and what its runs are forked from
     tracker: Any = multiprocessing.resource_tracker._resource_tracker
     server: Any = multiprocessing.forkserver._forkserver
-    kept = {tracker._pid, server._forkserver_pid}
+    kept = {tracker._pid, server._forkserver_pid, *(one.pid for one in _forking._started)}
     return frozenset(child for child in _children() if child.pid not in kept and _lives(child))
 
 

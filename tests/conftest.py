@@ -38,6 +38,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         print("\nthese tests left behind:", *left, sep="\n")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Let tests have the same environment: what runs are forked from serves the next ones only in the same."""
+    name = os.environ.pop("PYTEST_CURRENT_TEST")
+    try:
+        return (yield)
+    finally:
+        os.environ["PYTEST_CURRENT_TEST"] = name
+
+
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path: Path) -> Iterator[None]:
     """Stand in `tmp_path`; afterwards fail a test that left a process, a thread, shared memory or a file elsewhere."""

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 import volary
-from volary.engine._processes import Processes
+from volary.engine._processes import NewProcess, Processes
 from volary.engine._remote import END, KILL, MachineFound, RemoteExited, RemoteLaunch, RemoteStarted
 from volary.errors import BadInput, VolaryError
 from volary.run.machine.cores import cores_here
@@ -55,7 +55,7 @@ def _carry_out(order: RemoteLaunch, words: _Words) -> None:
         for number, place in order.places().items():
             variables = order.variables | place | {"VOLARY_DRIVER": str(os.getpid())}
             # until it has a log of its own, what it prints is read where the connection began
-            processes.start(number, order.command, variables, Path("/dev/stderr"))
+            processes.start(number, NewProcess(order.command, variables, Path("/dev/stderr")))
         _say(RemoteStarted(processes.pids()))
         _see_to(processes, words)
     finally:

@@ -14,7 +14,7 @@ import pytest
 from _memory_group import small_memory
 from volary.engine import _memory
 from volary.engine._base import Exited
-from volary.engine._processes import Processes
+from volary.engine._processes import NewProcess, Processes
 
 V1 = """\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
@@ -87,7 +87,7 @@ def test_a_kill_is_for_want_of_memory_if_the_count_of_its_group_grew(monkeypatch
     count = counting("memory.events", 4)
     monkeypatch.setattr(_memory, "counter", lambda _: count)
     processes = Processes()
-    processes.start(0, ["sleep", "600"], {}, Path("log"))
+    processes.start(0, NewProcess(["sleep", "600"], {}, Path("log")))
     try:
         if grows:
             counting("memory.events", 5)
@@ -102,7 +102,7 @@ def test_a_kill_is_for_want_of_memory_if_the_count_of_its_group_grew(monkeypatch
 def test_worker_that_is_killed_while_a_stranger_runs_out_of_memory_was_not_out_of_memory():
     starving = [sys.executable, "-c", "kept = []\nwhile True: kept.append(bytearray(2**24))"]
     processes = Processes()
-    processes.start(0, ["sleep", "600"], {}, Path("log"))
+    processes.start(0, NewProcess(["sleep", "600"], {}, Path("log")))
     try:
         with small_memory(64 * 2**20) as group:
             with subprocess.Popen(starving, preexec_fn=group.enter) as stranger:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -131,8 +131,8 @@ class Drive:
             handle = launcher(meeting)
             try:
                 self._watcher.started(self._directory)
-                with seen_out(self._directory, self._lock, handle.children()):
-                    self._look_until_over(server, hub, handle, journal)
+                with seen_out(self._directory, self._lock) as see_out:
+                    self._look_until_over(server, hub, handle, journal, see_out)
                     worker_first = self._gave_up_a_worker()
                     self._part(handle)
                 server.call_soon(lambda: hub.end(self._bad_news() or "the run is over"))
@@ -171,9 +171,17 @@ class Drive:
             return "its workers are fixed: the consistency model needs each of them"
         return "it is ending" if self._interrupts.count or self._keepers.outcome else ""
 
-    def _look_until_over(self, server: KeyedServer, hub: HeartbeatService, handle: Handle, journal: Journal) -> None:
+    def _look_until_over(
+        self,
+        server: KeyedServer,
+        hub: HeartbeatService,
+        handle: Handle,
+        journal: Journal,
+        see_out: Callable[[Iterable[int]], None],
+    ) -> None:
         shown, asked = 0.0, False
         while not self._is_over(server, hub, handle):
+            see_out(handle.children())
             self._interrupts.at_least(_ASKS[asked_to_stop(self._directory, journal.life)])
             if self._interrupts.count and not any(worker.stepped for worker in self._watch.workers.values()):
                 raise Stopped("stopped before the first step")  # nothing of this life could be saved

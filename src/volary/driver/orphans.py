@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,9 +30,10 @@ _OVER = b"over\n"
 
 
 @contextlib.contextmanager
-def seen_out(directory: RunDirectory, lock: RunLock, workers: Iterable[int]) -> Iterator[None]:
-    """Should this process be killed meanwhile, these processes of workers do not outlive it for long."""
-    order = json.dumps({"run": str(directory.path), "workers": list(workers), "driver": os.getpid()})
+def seen_out(directory: RunDirectory, lock: RunLock) -> Iterator[Callable[[Iterable[int]], None]]:
+    """What to call with the processes of workers: should this process be killed, they do not outlive it for long."""
+    order = json.dumps({"run": str(directory.path), "driver": os.getpid()})
+    known: set[int] = set()
     with subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, order],
         stdin=subprocess.PIPE,
@@ -41,25 +42,37 @@ def seen_out(directory: RunDirectory, lock: RunLock, workers: Iterable[int]) -> 
         start_new_session=True,  # Ctrl-C in the terminal is not meant for it
     ) as process:
         assert process.stdin is not None
-        try:
-            yield
-        finally:
+        words = process.stdin
+
+        def say(line: bytes) -> None:
             with contextlib.suppress(BrokenPipeError):  # somebody has killed it
-                process.stdin.write(_OVER)
-                process.stdin.flush()
+                words.write(line)
+                words.flush()
+
+        def see_out(workers: Iterable[int]) -> None:
+            if new := set(workers) - known:
+                known.update(new)
+                say(json.dumps(list(new)).encode() + b"\n")
+
+        try:
+            yield see_out
+        finally:
+            say(_OVER)
             with contextlib.suppress(BrokenPipeError):  # closing writes what is left
-                process.stdin.close()
+                words.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_WITHIN_S)
             process.kill()
 
 
 def main() -> None:
-    """Wait for the driver's word or its end."""
+    """Hear of workers, and wait for the driver's word or its end."""
     order = json.loads(sys.argv[1])
-    born = {pid: found for pid in order["workers"] if (found := _born(pid))}
-    if sys.stdin.buffer.read() == _OVER:
-        return
+    born: dict[int, str] = {}
+    for line in sys.stdin.buffer:
+        if line == _OVER:
+            return
+        born |= {pid: found for pid in json.loads(line) if (found := _born(pid))}
     killed = _see_out(born, Path(order["run"], "lock"))
     words = f"{killed} of its workers hung and were killed" if killed else "its workers have ended"
     with contextlib.suppress(OSError):  # the terminal has gone, too

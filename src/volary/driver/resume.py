@@ -35,6 +35,7 @@ def resume(directory: RunDirectory, watcher: Watcher, overrides: Sequence[str] =
         return _resume_own_loop(directory, watcher, task, overrides, anew=anew)
     before = task
     session = Session.read(directory.session, overrides) if overrides else before
+    session.engine.prepare(session.strategy.workers)
     found = changes(before, session)
     with directory.lock() as lock:
         set_broken_aside(directory)

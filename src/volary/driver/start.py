@@ -41,6 +41,7 @@ def start(task: Task, watcher: Watcher) -> Ending:
 
     Input that the workers refuse, and a program that ends before it begins, leave no run: the name stays free.
     """
+    task.engine.prepare(task.strategy.workers)
     warnings = check(task)
     directory = create(task)
     try:

@@ -141,6 +141,10 @@ class Engine(Protocol):
         """What `launch` runs: the launcher's command line, or, without one, that of each process."""
         ...
 
+    def prepare(self, workers: int) -> None:
+        """Begin with what takes its time before so many can be started, if there is such a thing; returns at once."""
+        ...
+
     def launch(self, launch: Launch) -> Handle:
         """Start the processes. Raises VolaryError if the engine itself cannot start."""
         ...

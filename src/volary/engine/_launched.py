@@ -9,7 +9,7 @@ from pathlib import Path
 
 from volary.comm.groups.confined import Confined
 from volary.engine._base import Ended, Exited, Launch
-from volary.engine._processes import KILLED_WITHIN_S, Processes
+from volary.engine._processes import KILLED_WITHIN_S, NewProcess, Processes
 
 _ONLY = 0
 CLEAN_UP_S = 2.0  # for the launcher to end its processes, here and on other machines, and what it keeps on disks
@@ -48,7 +48,7 @@ class Launched:
         self._launcher = Processes()
         self._stopping = False
         self._ended: Ended | None = None
-        self._launcher.start(_ONLY, command, variables, self._log)
+        self._launcher.start(_ONLY, NewProcess(command, variables, self._log))
         self._pid = self._launcher.pids()[_ONLY]
         self._sockets = Confined(self._pid) if confined else None
 

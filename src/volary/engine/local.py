@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from volary.engine._base import Launch, require_restarts
-from volary.engine._processes import Processes
+from volary.engine._forking import ForkServer, Surroundings, fork_server
+from volary.engine._processes import NewProcess, Processes
 from volary.errors import SettingError
 from volary.run.machine.cores import cores_here, share_of
 from volary.run.machine.memory import FITS, WORKER_BYTES, available_bytes, judge
@@ -53,22 +56,37 @@ class LocalEngine:
         """Of each process."""
         return list(launch.command)
 
+    def prepare(self, workers: int) -> None:
+        """Import what they need, in a process that is forked for each of them."""
+        self._fork_server(workers)
+
     def launch(self, launch: Launch) -> Processes:
         """Start the processes; what each prints goes to its log."""
         processes = Processes()
         try:
-            for number in launch.numbers:
-                mine = self._worker(launch, number) if launch.role == "worker" else _server(launch, number)
-                processes.start(
-                    number,
-                    launch.command,
-                    launch.variables() | {"VOLARY_DRIVER": str(os.getpid())} | mine,
-                    launch.log(number),
-                )
+            starts = {number: self._start(launch, number) for number in launch.numbers}
+            workers = launch.first + launch.count if launch.role == "worker" else launch.beside
+            if is_python_module(launch.command) and (server := self._fork_server(workers)) is not None:
+                processes.fork(server, starts)
+            else:
+                for number, one in starts.items():
+                    processes.start(number, one)
         except BaseException:
             processes.stop(0)
             raise
         return processes
+
+    def _fork_server(self, workers: int) -> ForkServer | None:
+        """One for the workers of a run, and for its servers: these need no more threads than a worker has."""
+        cores = cores_here()
+        share = max((share_of(cores, rank, workers) for rank in range(workers)), key=len)
+        threads = {"OMP_NUM_THREADS": str(len(share))}
+        return fork_server(Surroundings(os.environ | threads, share if self.pin else cores))
+
+    def _start(self, launch: Launch, number: int) -> NewProcess:
+        mine = self._worker(launch, number) if launch.role == "worker" else _server(launch, number)
+        ours = launch.variables() | {"VOLARY_DRIVER": str(os.getpid())}
+        return NewProcess(launch.command, ours | mine, launch.log(number))
 
     def _worker(self, launch: Launch, rank: int) -> dict[str, str]:
         cores, workers = cores_here(), launch.first + launch.count
@@ -79,6 +97,11 @@ class LocalEngine:
             "VOLARY_CORES": ",".join(map(str, share if self.pin else cores)),
             "OMP_NUM_THREADS": str(len(share)),
         }
+
+
+def is_python_module(command: Sequence[str]) -> bool:
+    """Whether it is `python -m MODULE ...` of this Python."""
+    return len(command) > 2 and list(command[:2]) == [sys.executable, "-m"]
 
 
 def _server(launch: Launch, number: int) -> dict[str, str]:

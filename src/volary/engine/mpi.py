@@ -88,6 +88,9 @@ class MpiEngine:
             return [program, *self._open_mpi(variables), "-n", str(launch.count), *launch.command]
         return [program, *self._mpich(variables), "-n", str(launch.count), *_UNJUDGED, *launch.command]
 
+    def prepare(self, workers: int) -> None:
+        """Nothing: the launcher starts them."""
+
     def launch(self, launch: Launch) -> Handle:
         """Start them by one mpirun. What it prints is in a log of its own."""
         variables = told(launch, pin=self.pin)

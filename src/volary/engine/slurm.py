@@ -83,6 +83,9 @@ class SlurmEngine:
         # servers, and workers that join, take their time on the cores that the others have
         return ["srun", *own, "--overlap", f"--ntasks={launch.count}", *launch.command]
 
+    def prepare(self, workers: int) -> None:
+        """Nothing: the launcher starts them."""
+
     def launch(self, launch: Launch) -> Handle:
         """Start them by one srun. What it prints is in a log of its own."""
         variables = told(launch, pin=self.pin)

@@ -38,6 +38,9 @@ class TorchrunEngine:
         """The agent's, for workers."""
         return [*AGENT, str(launch.count), *launch.command] if launch.role == "worker" else list(launch.command)
 
+    def prepare(self, workers: int) -> None:
+        """Nothing: the launcher starts them."""
+
     def launch(self, launch: Launch) -> Handle:
         """Workers are the agent's; servers, which must not end with them, are started without it."""
         if launch.role == "server":

@@ -33,8 +33,10 @@ def join(directory: RunDirectory, workers: int, overrides: Sequence[str] = ()) -
     Ctrl-C lets them leave, and the run goes on; twice ends them at once. Raises RunError if nobody can join the run,
     and WorkerFailed or WorkerLost if one of them did not end well.
     """
-    _refuse(directory, session_of(directory).strategy)
+    strategy = session_of(directory).strategy
+    _refuse(directory, strategy)
     engine = _engine(directory, workers, overrides)
+    engine.prepare(strategy.workers + workers)
     meeting = found(directory)
     ranks = _places(directory, meeting, workers)
     launch = Launch(

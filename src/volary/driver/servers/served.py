@@ -49,6 +49,7 @@ class RosterAndServers:
         self._servers: Handle | None = None  # those beside workers are theirs
         self._exits: dict[int, Exited] = {}
         self._reasons: dict[int, str] = {}  # by server, why the roster takes it for lost
+        self._noted_pids: list[int] = []
         self._started_at = self._noted_at = 0.0
         self._noted = self._first = self._roster.steps
         self._lr = session.settings().get("optimizer.lr")
@@ -66,7 +67,6 @@ class RosterAndServers:
             announce(self._directory, meeting)
         if not are_colocated(self._strategy):
             self._servers = self._engine.launch(launch_of_servers(self._directory, self._strategy, meeting))
-            self._journal.note(server_pids=json.dumps(list(self._pids.values())))
 
     def expect(self, rank: int) -> None:
         """The run goes on for a worker that is starting, too."""
@@ -95,6 +95,9 @@ class RosterAndServers:
     def look(self) -> None:
         """See whose process has ended, and note how far the run is."""
         self._exits |= {gone.rank: gone for gone in (self._servers.events() if self._servers else ())}
+        if (pids := list(self._pids.values())) != self._noted_pids:
+            self._noted_pids = pids
+            self._journal.note(server_pids=json.dumps(pids))
         now, steps = time.monotonic(), self._roster.steps
         if steps != self._noted and now - self._noted_at >= NOTE_EVERY_S:
             if self._noted == self._first:
