@@ -32,7 +32,7 @@ MODULES = (
     *("encodings.idna", "cryptography.hazmat.backends.openssl.backend", "safetensors.torch", "torch.profiler"),
     *("torch.distributed", "torch.utils.serialization.config", "volary.comm.control.wire", "volary.run.directory"),
     *("volary.train.member.process", "volary.train.run_session", "volary.train.own.run_script"),
-    *("volary.train.served.serve", "volary.network.criteria.classification"),
+    *("volary.train.own.run_program", "volary.train.served.serve", "volary.network.criteria.classification"),
 )
 _WRITERS = (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
 

@@ -100,6 +100,9 @@ class HostsEngine:
         """The ssh to the first machine; those to the others differ in the name alone."""
         return self._command(self._hosts[0][0])
 
+    def prepare(self, workers: int) -> None:
+        """Nothing: the machines begin when they are reached."""
+
     def launch(self, launch: Launch) -> Handle:
         """Start them, by an ssh for each machine that has any of them. What these print is in logs of their own."""
         brought = self._brought(launch.directory.path.parent) if self.bring else None
