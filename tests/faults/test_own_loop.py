@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
-from faults._running import running
+import pytest
+
+from faults._running import VOLARY, events, last_step, learnt, running, state
 
 SCRIPT = """\
 import time
@@ -57,3 +60,44 @@ def test_rank_with_fewer_steps_is_named_and_no_link_is_suspected():
     assert sentence in ended.err
     assert "link" not in ended.err
     assert "resume" not in ended.err
+
+
+SERVED = """\
+import time
+import torch
+import volary
+from torch.utils.data import TensorDataset
+
+
+def train(worker):
+    model = torch.nn.Linear(4, 2)
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    feed = worker.feed(TensorDataset(torch.randn(256, 4), torch.randint(2, (256,))), batch_size=32)
+    for _ in range(1_000_000):
+        for inputs, targets in feed:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+            time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    volary.launch(train, workers=2, name="it", strategy={"consistency": "ssp", "exchange": "server"})
+"""
+
+
+@pytest.mark.slow
+def test_over_servers_an_own_loop_goes_on_without_a_killed_worker_and_with_one_that_joins():
+    Path("own.py").write_text(SERVED)
+    with running(sys.executable, "own.py") as run:
+        run.wait_for_step(5)
+        with running(*VOLARY, "join", "it") as joining:
+            run.wait_until(lambda: learnt(run, 2))
+            run.kill(rank=1)
+            run.wait_until(lambda: [event.rank for event in events(run.directory, "lost")] == [1])
+            at = last_step(run.directory)
+            run.wait_until(lambda: last_step(run.directory) > at + 5)
+            run.process.send_signal(signal.SIGINT)
+            assert run.ended().status == 0, run.text()
+            assert joining.ended().status == 0, joining.text()
+    assert state(run.directory) == "stopped"

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from server._play import FIRST_SERVER, MODELS, Play, Shelf, every
-from volary.server.protocol.messages import End, ServerWelcome
+from volary.server.protocol.messages import Ask, Computed, Done, End, Learn, Over, ServerWelcome
 
 
 @pytest.mark.parametrize(("name", "model"), MODELS)
@@ -80,3 +80,45 @@ def test_servers_do_not_wait_for_ever_for_workers_that_do_not_go():
     for _ in range(60):
         play.tick()
     assert play.heard(FIRST_SERVER, End) == [End("finished")]
+
+
+@pytest.mark.parametrize("model", [("bsp", {}), ("local", {"period": 2}), ("ssp", {"staleness": 2}), ("async", {})])
+def test_own_loops_end_one_by_one_with_every_sample_of_their_epochs_learnt_and_the_last_one_ends_the_run(model):
+    """Each stops where it was given samples of the third epoch, which nobody learns from."""
+    random = Random(3)
+    play = Play(model[0], model=model[1], workers=3, samples=61, steps=lambda _: 10**12)
+    looping = set(play.workers)
+    while looping:
+        rank = random.choice(sorted(looping))
+        play.ask(rank)
+        ahead = play.tasks[rank][0] if play.tasks[rank] else None
+        if isinstance(ahead, Learn) and ahead.portions and max(each.epoch for each in ahead.portions) >= 2:
+            assert play.roster.outcome is None
+            looping.discard(rank)
+            play.tasks[rank].clear()
+            play.say(rank, Over())
+        else:
+            play.turn(rank)
+    assert play.roster.outcome == "finished"
+    assert play.learnt() == every(61, 2)
+    assert len(play.shelf.committed) == 1
+
+
+def test_the_last_worker_whose_loop_goes_on_is_lost_and_the_run_of_own_loops_is_finished():
+    play = Play("ssp", workers=2, steps=lambda _: 10**12)
+    play.ask(1)
+    play.turn(1)
+    play.say(0, Over())
+    assert play.roster.outcome is None
+    play.cut_off(1)
+    assert play.roster.outcome == "finished"
+
+
+def test_an_update_has_the_learning_rates_of_its_newest_contribution():
+    play = Play("ssp", workers=2, steps=lambda _: 10**12)
+    for clock in range(2):
+        play.say(0, Ask())
+        learn = play.tasks[0].popleft()
+        play.say(0, Computed(learn.clock, 0.0, True, rates=(0.1 / (clock + 1), 0.5)))
+        play.say(0, Done(learn.clock))
+    assert [closing.rates for closing in play.closings] == [(0.1, 0.5), (0.05, 0.5)]

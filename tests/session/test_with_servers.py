@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from volary.consistency import ROOM as MODELS
 from volary.errors import SettingError
 from volary.exchange import ROOM as EXCHANGES
 from volary.session import Session
@@ -68,9 +69,11 @@ def test_where_differences_of_parameters_travel_they_are_not_sent_as_factors(exc
     made({"workers": 2, "exchange": exchange, "consistency": "local", "codec": "auto"})
 
 
-def test_a_loop_of_ones_own_has_no_servers():
-    with pytest.raises(SettingError, match="accepted: allreduce, or"):
-        Script(function="own.py:train", strategy={"workers": 2, "exchange": "server"})
+def test_a_loop_of_ones_own_takes_every_model_over_servers_and_a_warm_up_there():
+    for model in MODELS.names():
+        Script(function="own.py:train", strategy={"workers": 2, "exchange": "server", "consistency": model})
+    codec = {"name": "onebit", "warm_up_samples": 10}
+    Script(function="own.py:train", strategy={"workers": 2, "exchange": "server", "codec": codec})
 
 
 def test_a_model_that_needs_servers_takes_them_beside_the_workers_and_says_so():

@@ -16,6 +16,7 @@ from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, replace_file
 from volary.run.lock import RunLock
+from volary.run.resuming import is_resumable
 from volary.session.changing import SettingChange, changes, planned_steps, refuse
 from volary.session.script import Script
 from volary.session.spec import Session
@@ -90,10 +91,10 @@ def _resume_own_loop(
             info = reader.info()
         if info.get("state") == "finished":
             raise RunError(f"{directory.path} is finished, after {info.get('steps_done') or 0} steps")
-        if not Checkpoints(directory.checkpoints).steps():
+        if not is_resumable(directory):
             raise RunError(
                 f"{directory.path} is a run of a training loop of your own, which has saved nothing; accepted: a loop "
-                "that calls worker.save(...)"
+                "that calls worker.save(...), with exchange=allreduce"
             )
         warnings = check(script)
         if anew:

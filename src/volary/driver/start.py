@@ -157,7 +157,7 @@ def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watche
     """One life of the task's run, whose lock is held and which listens on `host`. engine: starts its servers."""
 
     def kept_by(journal: Journal) -> ServerGroup:
-        if isinstance(task, Session) and task.strategy.exchange.served:
+        if task.strategy.exchange.served:
             from volary.driver.servers.served import RosterAndServers
 
             return RosterAndServers(directory, task, journal, engine)

@@ -32,7 +32,6 @@ class Server:
         "peers": "with exchange=server workers send to servers alone",
         "process group": "with exchange=server connections are its own (exchange.transport)",
         "steps together": "with exchange=server portions of a batch are handed out",
-        "own samples": "with exchange=server the samples are handed out",
     }
 
     def __post_init__(self) -> None:

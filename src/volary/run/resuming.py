@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from volary.run.checkpoints import Checkpoints
+from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.run.directory import RunDirectory
 
 
@@ -14,7 +14,10 @@ def is_resumable(directory: RunDirectory) -> bool:
         own = directory.session.read_text(encoding="utf-8").startswith(("function:", "program:"))
     except OSError:
         return True
-    return not own or bool(Checkpoints(directory.checkpoints).steps())
+    checkpoints = Checkpoints(directory.checkpoints)
+    steps = checkpoints.steps()
+    # what servers keep of such a loop says nothing of where the loop was
+    return not own or (bool(steps) and not (checkpoints.path(steps[-1]) / ROSTER).exists())
 
 
 def resuming(directory: RunDirectory) -> str:

@@ -12,10 +12,10 @@ from volary.session.reading.choice import Choice
 if TYPE_CHECKING:
     from volary.session.spec import Session, Strategy
 
-Trait = Literal["versions", "whole gradient", "wire", "peers", "process group", "steps together", "own samples"]
+Trait = Literal["versions", "whole gradient", "wire", "peers", "process group", "steps together"]
 """versions: parameters that differ in age are told apart. whole gradient: all gradients are there before a parameter
 changes. wire: values travel. peers: workers send to each other. process group: they are in one of torch. steps
-together: all workers share each batch. own samples: a loop brings its own."""
+together: all workers share each batch."""
 TRAITS: frozenset[str] = frozenset(get_args(Trait))
 CONSISTENCY, EXCHANGE = Choice("volary.consistency"), Choice("volary.exchange")
 
@@ -76,8 +76,9 @@ def of_session(session: Session) -> Iterator[Need]:
 
 def of_own_loop(strategy: Strategy) -> Iterator[Need]:
     """What a loop of one's own needs. Raises SettingError for a codec that counts samples, which it does not tell."""
+    if "versions" not in strategy.exchange.lacks:  # servers update, and count samples
+        return
     name = EXCHANGE.name_of(type(strategy.exchange))
-    yield Need("strategy.exchange", name, "own samples", "allreduce, or volary.store in your loop")
     behind = "allreduce without behind, as a loop of your own sees the gradients of each step"
     yield Need("strategy.exchange", name, "whole gradient", behind)
     if strategy.codec.at(0) != strategy.codec:

@@ -22,6 +22,11 @@ from volary.session.spec import RunSettings, Strategy
 MODULE = "-m "  # a program that is a module is written so, as on Python's command line
 
 
+def is_own_loop(path: Path) -> bool:
+    """Whether a run directory's session file describes a loop of one's own, and no session."""
+    return path.read_text(encoding="utf-8").startswith(("function:", "program:"))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Script:
     """A training function or a program, and how it is distributed. Sections may be given as mappings."""
@@ -44,9 +49,9 @@ class Script:
         fitting.fit(self.strategy, fitting.of_own_loop(self.strategy))
 
     @classmethod
-    def read(cls, path: Path) -> Script:
-        """The script that a run directory's session file describes."""
-        return read(cls, path)
+    def read(cls, path: Path, overrides: Sequence[str] = ()) -> Script:
+        """The script that a run directory's session file describes, with settings as `engine=NAME`."""
+        return read(cls, path, overrides)
 
     @classmethod
     def of_program(cls, program: str, arguments: Sequence[str], overrides: Sequence[str] = ()) -> Script:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,12 +19,14 @@ Outcome = Literal["finished", "stopped", "left"]
 class MicroBatch:
     """What passes through the network at once: samples of a batch that are this worker's.
 
-    inputs (count, ...) and targets (count, ...). weight: the factor of their mean loss. last: of the contribution.
-    updates: the worker updates its own replica after it. number: the number in the data of the sample at a place.
+    inputs (count, ...) and targets (count, ...), or what a loop of one's own computes with. weight: the factor of their
+    mean loss. last: of the contribution. updates: the worker updates its own replica after it. number: the number in
+    the data of the sample at a place.
     """
 
-    inputs: Tensor
-    targets: Tensor
+    inputs: Any
+    targets: Any
+    count: int
     weight: float
     last: bool
     updates: bool

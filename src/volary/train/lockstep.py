@@ -189,7 +189,8 @@ class Lockstep:
             for part in parts:
                 last, weight = part is parts[-1], part.count / total
                 number_of = self._number(first)
-                yield MicroBatch(part.inputs, part.targets, weight, last and ends, last and action.updates, number_of)
+                whole = part.inputs, part.targets, part.count
+                yield MicroBatch(*whole, weight, last and ends, last and action.updates, number_of)
                 first += part.count
             if ends:
                 return

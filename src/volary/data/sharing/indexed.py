@@ -34,8 +34,9 @@ class SharedIndices:
             ) from None
         self._under_way = deque[tuple[int, int]]()  # samples of its own and in all of each batch that is being read
         self._number = self._drawn = 0
-        dataset, collate = _read_by(loader)
-        self._reader = DataLoader[Any](dataset, batch_sampler=_Drawing(self._draw), collate_fn=collate, **kept(loader))
+        self._dataset, self._collate = _read_by(loader)
+        drawing = _Drawing(self._draw)
+        self._reader = DataLoader[Any](self._dataset, batch_sampler=drawing, collate_fn=self._collate, **kept(loader))
 
     def epoch(self, number: int) -> Iterator[BatchShare]:
         """See `SharedData`."""
@@ -43,6 +44,18 @@ class SharedIndices:
         self._under_way.clear()
         for step, batch in enumerate(self._reader):
             yield BatchShare(batch, *self._under_way.popleft(), step + 1 == self._drawn)
+
+    @property
+    def shuffled(self) -> bool | None:
+        """Whether all samples come once, in a random order or as they are; None if something else decides."""
+        return _shuffled(self.loader)
+
+    def read(self, indices: list[int]) -> Any:
+        """A batch of these samples, read by this process."""
+        dataset = self._dataset
+        if hasattr(dataset, "__getitems__"):
+            return self._collate(dataset.__getitems__(indices))
+        return self._collate([dataset[index] for index in indices])
 
     def _draw(self) -> Iterator[list[Any]]:
         """The indices that this worker reads, batch by batch, as the reader asks for them."""

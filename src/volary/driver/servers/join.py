@@ -5,20 +5,21 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherLife
 from volary.comm.control.wire import Connection
 from volary.driver.interrupts import Interrupts
 from volary.driver.servers.served import is_elastic
-from volary.driver.start import SESSION_JOB, WORKER, session_of
+from volary.driver.start import WORKER, Task, launch_of_workers, task_of
 from volary.driver.watching.judge import error_of, exit_words, with_log
-from volary.engine._base import Engine, Exited, Handle, Launch
+from volary.engine._base import Engine, Exited, Handle
 from volary.errors import BadInput, RunError, Stopped, WorkerLost
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, found
 from volary.run.verdict import ENDED_WELL, read_verdict
-from volary.session.spec import Session, Strategy
+from volary.session.spec import Strategy
 
 ANSWER_TIMEOUT_S = 10.0
 ENDING_S = 10.0  # a worker that has lost its run: how long it takes until that has written how it ended
@@ -33,22 +34,14 @@ def join(directory: RunDirectory, workers: int, overrides: Sequence[str] = ()) -
     Ctrl-C lets them leave, and the run goes on; twice ends them at once. Raises RunError if nobody can join the run,
     and WorkerFailed or WorkerLost if one of them did not end well.
     """
-    strategy = session_of(directory).strategy
-    _refuse(directory, strategy)
-    engine = _engine(directory, workers, overrides)
-    engine.prepare(strategy.workers + workers)
+    task = task_of(directory)
+    _refuse(directory, task.strategy)
+    engine = _engine(directory, type(task), workers, overrides)
+    engine.prepare(task.strategy.workers + workers)
     meeting = found(directory)
     ranks = _places(directory, meeting, workers)
-    launch = Launch(
-        role="worker",
-        directory=directory,
-        command=WORKER,
-        count=workers,
-        meeting=meeting,
-        first=ranks[0],
-        job=SESSION_JOB,
-    )
-    handle = engine.launch(launch)
+    launch = launch_of_workers(directory, task, meeting)
+    handle = engine.launch(replace(launch, command=WORKER, count=workers, first=ranks[0]))
     try:
         exits, asked = _wait(handle)
     finally:
@@ -56,7 +49,7 @@ def join(directory: RunDirectory, workers: int, overrides: Sequence[str] = ()) -
     return ranks, _conclude(directory, meeting.life, ranks, exits, asked=asked)
 
 
-def _engine(directory: RunDirectory, workers: int, overrides: Sequence[str]) -> Engine:
+def _engine(directory: RunDirectory, kind: type[Task], workers: int, overrides: Sequence[str]) -> Engine:
     """Who starts them. Raises BadInput if it cannot, or if another setting of the run is to be changed."""
     for override in overrides:
         if not override.startswith(("engine=", "engine.")):
@@ -64,7 +57,7 @@ def _engine(directory: RunDirectory, workers: int, overrides: Sequence[str]) -> 
                 f"{override}: workers that join a run have its settings; accepted: engine=NAME and settings of it"
             )
     named = any(override.startswith("engine=") for override in overrides)
-    engine: Engine = Session.read(directory.session, [*([] if named else ["engine=local"]), *overrides]).engine
+    engine: Engine = kind.read(directory.session, [*([] if named else ["engine=local"]), *overrides]).engine
     if (reason := engine.check(workers)) is not None:
         raise BadInput(f"engine: {reason}")
     return engine

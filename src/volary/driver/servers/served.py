@@ -24,7 +24,8 @@ from volary.run.disk import Disk
 from volary.run.launch.meeting import Meeting, announce
 from volary.run.requests import ChangeRate, Request
 from volary.server.roster.roster import Roster, RosterSettings
-from volary.session.spec import Session, Strategy
+from volary.session.script import Script
+from volary.session.spec import MOST_STEPS, Checkpoint, Session, Strategy
 
 SERVER = [sys.executable, "-m", "volary.serving"]
 NOTE_EVERY_S = 0.25
@@ -34,25 +35,27 @@ TOLD_ELSEWHERE = ("joined", "lost")  # by the watch, which knows more of them
 class RosterAndServers:
     """ServerGroup (see `volary.driver.servers.keepers`): the roster and its servers, which `engine` starts."""
 
-    def __init__(self, directory: RunDirectory, session: Session, journal: Journal, engine: Engine) -> None:
-        strategy, checkpoints = session.strategy, Checkpoints(directory.checkpoints)
+    def __init__(self, directory: RunDirectory, task: Session | Script, journal: Journal, engine: Engine) -> None:
+        strategy, checkpoints = task.strategy, Checkpoints(directory.checkpoints)
         self.elastic = is_elastic(strategy)
         self._directory, self._strategy, self._journal, self._engine = directory, strategy, journal, engine
         self._count = strategy.exchange.count(strategy.workers)
-        self._keeping = CheckpointDrafts(checkpoints, session.checkpoint, self._count)
-        found = restored(checkpoints, journal)
+        session = None if isinstance(task, Script) else task
+        self._keeping = CheckpointDrafts(checkpoints, session.checkpoint if session else Checkpoint(), self._count)
+        found = restored(checkpoints, journal) if session else None  # a loop of one's own begins anew
         if found is not None and strategy.codec.feedback:
             journal.event(
                 "warning", text="what the codec left out of gradients so far is lost: workers begin without it"
             )
-        self._roster = Roster(terms_of(session), strategy.consistency, self._keeping, self._said, found)
+        terms = terms_of(session) if session else terms_of_own_loop(strategy)
+        self._roster = Roster(terms, strategy.consistency, self._keeping, self._said, found)
         self._servers: Handle | None = None  # those beside workers are theirs
         self._exits: dict[int, Exited] = {}
         self._reasons: dict[int, str] = {}  # by server, why the roster takes it for lost
         self._noted_pids: list[int] = []
         self._started_at = self._noted_at = 0.0
         self._noted = self._first = self._roster.steps
-        self._lr = session.settings().get("optimizer.lr")
+        self._lr = session.settings().get("optimizer.lr") if session else None
 
     @property
     def services(self) -> Mapping[str, Service]:
@@ -243,4 +246,18 @@ def terms_of(session: Session) -> RosterSettings:
         patience=session.evaluate.patience,
         skip_corrupt=session.data.skip_corrupt,
         keep_best=session.checkpoint.keep_best,
+    )
+
+
+def terms_of_own_loop(strategy: Strategy) -> RosterSettings:
+    """The same of a loop of one's own: its workers say how large a batch is, and it ends when they do."""
+    return RosterSettings(
+        workers=strategy.workers,
+        servers=strategy.exchange.count(strategy.workers),
+        replicas=strategy.exchange.replicas,
+        batch_size=1,
+        steps=lambda _: MOST_STEPS,
+        evaluate_every=lambda _: None,
+        checkpoint_every=lambda _: None,
+        keep_best=False,
     )

@@ -31,7 +31,8 @@ class Closing(Struct, frozen=True, array_like=True):
     """An update: number 1, 2, ... of the run; every server applies all of them, in this order.
 
     contributions: what it is the sum of; none: nothing changes but the version. scale: factor of that sum. samples:
-    that the run has learnt from, this update included. dropped: contributions that will be in no update.
+    that the run has learnt from, this update included. dropped: contributions that will be in no update. rates: the
+    learning rates to use, as workers said them; none: those of the session's schedule.
     """
 
     number: int
@@ -39,6 +40,7 @@ class Closing(Struct, frozen=True, array_like=True):
     scale: float
     samples: int
     dropped: tuple[Contribution, ...] = ()
+    rates: tuple[float, ...] = ()
 
 
 class _Said(Struct, frozen=True, forbid_unknown_fields=True, tag_field="say", tag=str.lower):
@@ -52,7 +54,8 @@ class WorkerHello(Struct, frozen=True, tag_field="is", tag="worker"):
     """rank: its place, which nobody had before. facts: what all workers must agree on, by name.
 
     samples, held_back: how many there are to learn from and to evaluate on. metric, higher_is_better: what is best.
-    residuals: its codecs leave something out, which belongs to checkpoints.
+    residuals: its codecs leave something out, which belongs to checkpoints. batch_size: samples of a global batch, if a
+    loop of one's own says it; 0: the session does.
     """
 
     rank: int
@@ -62,6 +65,7 @@ class WorkerHello(Struct, frozen=True, tag_field="is", tag="worker"):
     metric: str
     higher_is_better: bool
     residuals: bool = False
+    batch_size: int = 0
 
 
 class ServerHello(Struct, frozen=True, tag_field="is", tag="server"):
@@ -86,13 +90,15 @@ class Ask(_Said, frozen=True):
 class Computed(_Said, frozen=True):
     """Forward of the portion at `clock` is over. loss: the mean over its samples; finite: whether it is a number.
 
-    lost: samples of it that could not be read.
+    lost: samples of it that could not be read. rates: the learning rates of this step, one of each group of the
+    worker's optimiser, where a loop of one's own sets them.
     """
 
     clock: int
     loss: float
     finite: bool
     lost: int = 0
+    rates: tuple[float, ...] = ()
 
 
 class Done(_Said, frozen=True):
@@ -130,6 +136,13 @@ class Unreachable(_Said, frozen=True):
 
 class Leave(_Said, frozen=True):
     """This worker goes; what it has not done is free for others. Where every worker is needed, the run ends."""
+
+
+class Over(_Said, frozen=True):
+    """This worker's own loop is over: what it was given and has not done is free for others. It waits for the end.
+
+    Once all loops are over, the run is finished.
+    """
 
 
 # A server to the roster
@@ -296,7 +309,7 @@ class Heard(_Said, frozen=True):
 
 
 Hello: TypeAlias = WorkerHello | ServerHello
-FromMember: TypeAlias = Ask | Computed | Done | Evaluated | Figures | Unreachable | Leave | Beat | Kept | Saved
+FromMember: TypeAlias = Ask | Computed | Done | Evaluated | Figures | Unreachable | Leave | Over | Beat | Kept | Saved
 ToMember: TypeAlias = (
     Welcome
     | View

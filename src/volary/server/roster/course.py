@@ -75,11 +75,12 @@ class RunProgress:
         state: RosterState,
         around: RosterContext,
     ) -> None:
-        per_epoch = -(-hello.samples // terms.batch_size)
+        batch_size = hello.batch_size or terms.batch_size
+        per_epoch = -(-hello.samples // batch_size)
         self.plan = PortionPlan(
             samples=hello.samples,
-            batch_size=terms.batch_size,
-            limit=samples_of(terms.steps(per_epoch), hello.samples, terms.batch_size),
+            batch_size=batch_size,
+            limit=samples_of(terms.steps(per_epoch), hello.samples, batch_size),
             steals=model.steals,
             epoch_share=model.epoch_share,
         )
@@ -115,6 +116,10 @@ class RunProgress:
     def save_soon(self) -> None:
         """Save the state as of the next update, whichever is due otherwise."""
         self._save_next = True
+
+    def loops_over(self) -> None:
+        """All workers' own loops are over: so is the run, once what is done of them is in an update."""
+        self.ending = self.ending or "finished"
 
     def task(self, member: Member, now: float) -> Learn | EvaluatePiece | Figure | None:
         """What a worker that asks is to do next; None: nothing now, and no update waits for it."""

@@ -10,12 +10,13 @@ MOST_ASKS = 16  # of one worker, unanswered
 
 @dataclass
 class Member:
-    """A worker that is here. asks: how many are not answered; asked_at: since when."""
+    """A worker that is here. asks: how many are not answered; asked_at: since when. over: its own loop is."""
 
     rank: int
     peer: int
     asks: int = 0
     asked_at: float = 0.0
+    over: bool = False
 
 
 class Members:

@@ -128,7 +128,7 @@ class Portions:
         own = self._queues.get(worker)
         if own is None:
             return None
-        if self._again:
+        if self._again and not (own and own[0].epoch < self._again[0].epoch):
             return self._again, None
         if not own and self.plan.steals:
             victim = max(self._queues, key=lambda other: len(self._queues[other]))

@@ -23,6 +23,7 @@ from volary.server.protocol.messages import (
     Hello,
     Kept,
     Leave,
+    Over,
     Rate,
     Saved,
     ServerHello,
@@ -189,7 +190,7 @@ class Roster:
             self._voice.dismiss(peer, End(why_not))
             return
         self._first = self._first or hello
-        if (hello.samples, hello.held_back) != (self._first.samples, self._first.held_back):
+        if _sizes(hello) != _sizes(self._first):
             self._voice.dismiss(peer, End("its data has another number of samples than that of the first worker"))
             return
         self._members.came(peer, hello.rank)
@@ -276,12 +277,21 @@ class Roster:
             case Leave():
                 self._voice.dismiss(member.peer, End("it wanted to leave"))
                 self._worker_gone(member.rank, "left", "has left", now)
+            case Over():
+                self._loop_over(member, now)
             case Unreachable():
                 self._cannot_reach(member, said.server, now)
             case Computed() | Done() | Evaluated() | Figures() | Saved():
                 self._hear_of_work(member.rank, said, now)
             case _:
                 raise BadMessage(f"rank {member.rank} says what only a server says: {type(said).__name__}")
+
+    def _loop_over(self, member: Member, now: float) -> None:
+        """A worker's own loop is over. What it has not done is for those that go on; after the last one the run is."""
+        if self._course is None:
+            raise BadMessage(f"rank {member.rank} tells of its loop's end before there was any work")
+        member.over, member.asks = True, 0
+        self._course.announce(self._course.work.leave(member.rank, now))
 
     def _asked(self, member: Member, now: float) -> None:
         if member.asks == MOST_ASKS:
@@ -294,7 +304,9 @@ class Roster:
             raise BadMessage(f"rank {rank} tells of work before there was any")
         match said:
             case Computed():
-                self._course.announce(self._course.work.computed(rank, said.clock, said.finite, now, said.lost))
+                self._course.announce(
+                    self._course.work.computed(rank, said.clock, said.finite, now, said.lost, said.rates)
+                )
                 if said.lost and (corrupt := self._course.corrupt):
                     self.corrupt = corrupt
                     self._fail(corrupt)
@@ -373,6 +385,8 @@ class Roster:
         self._do_what_is_asked(course)
         if self._stopping:
             course.stop()
+        elif len(self._members) and all(member.over for member in self._members):
+            course.loops_over()
         asking = self._members.asking()
         while asking:
             member = asking.pop(0)
@@ -416,8 +430,12 @@ class Roster:
                 self._replicas.gone(server.peer)
 
 
+def _sizes(hello: WorkerHello) -> tuple[int, int, int]:
+    return hello.samples, hello.held_back, hello.batch_size
+
+
 def _check(hello: WorkerHello) -> None:
-    if hello.rank < 0 or hello.samples < 1 or hello.held_back < 0:
+    if hello.rank < 0 or hello.samples < 1 or hello.held_back < 0 or hello.batch_size < 0:
         raise BadMessage(f"rank {hello.rank} says that it has {hello.samples} samples, and {hello.held_back} held back")
 
 

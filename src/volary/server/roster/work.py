@@ -17,7 +17,7 @@ Steps = Callable[[float], int]  # portions of a contribution, by the seconds tha
 class Task:
     """A contribution that has begun and is in no update yet. stolen_from: whose portions they were to be.
 
-    lost: samples of it that could not be read.
+    lost: samples of it that could not be read. rates: see `Closing`.
     """
 
     contribution: Contribution
@@ -27,6 +27,7 @@ class Task:
     computed: bool = False
     done: bool = False
     lost: int = 0
+    rates: tuple[float, ...] = ()
 
     @property
     def samples(self) -> int:
@@ -134,7 +135,9 @@ class WorkScheduler:
         task = self._tasks.get(Contribution(worker, clock))
         return task.stolen_from if task else []
 
-    def computed(self, worker: int, clock: int, finite: bool, now: float, lost: int = 0) -> Iterator[Closed]:
+    def computed(
+        self, worker: int, clock: int, finite: bool, now: float, lost: int = 0, rates: tuple[float, ...] = ()
+    ) -> Iterator[Closed]:
         """Forward is over. Raises BadMessage for a contribution that was never begun, or is told twice."""
         task = self._task(worker, clock)
         if task is None:
@@ -143,7 +146,7 @@ class WorkScheduler:
             raise BadMessage(f"rank {worker} computed its contribution {clock} twice")
         if not 0 <= lost <= task.samples:
             raise BadMessage(f"rank {worker} has lost {lost} samples of its contribution {clock}, of {task.samples}")
-        task.computed = True
+        task.computed, task.rates = True, rates
         self._lose(task, lost)
         return self._close(self._closer.computed(task.contribution, task.samples, finite, now))
 
@@ -175,6 +178,8 @@ class WorkScheduler:
 
     def _close_one(self, step: DueUpdate) -> Closed:
         lost = sum(self._tasks[one].lost for one in step.contributions)
+        newest = max(step.contributions, key=lambda one: one.clock, default=None)
+        rates = self._tasks[newest].rates if newest is not None else ()
         used = self._settled(step.contributions)
         self._settled(step.left_out)
         for one in (*step.contributions, *step.left_out, *step.dropped):
@@ -189,7 +194,7 @@ class WorkScheduler:
         contributions, without = step.contributions, (*step.dropped, *step.left_out)
         if lost and lost == used:  # nothing of it could be read: nothing changes
             contributions, without = (), (*without, *contributions)
-        return Closed(Closing(self.number, contributions, scale, self.samples, without), late)
+        return Closed(Closing(self.number, contributions, scale, self.samples, without, rates), late)
 
     def _settled(self, contributions: Iterable[Contribution]) -> int:
         """Their samples are learnt from; returns how many."""

@@ -41,7 +41,7 @@ class Hold:
 class Apply:
     """Change the slice by `scale` times the sum of these contributions, then call `applied`; they are not needed after.
 
-    samples: that the run has learnt from, this update included.
+    samples, rates: see `volary.server.protocol.messages.Closing`.
     """
 
     slice: int
@@ -49,6 +49,7 @@ class Apply:
     contributions: tuple[Contribution, ...]
     scale: float
     samples: int
+    rates: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

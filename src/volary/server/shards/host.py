@@ -133,7 +133,7 @@ class Host:
         """Apply what is due, and what becomes due by that."""
         while due:
             one = due.pop(0)
-            self.vault.apply(one.slice, one.number, one.contributions, one.scale, one.samples)
+            self.vault.apply(one.slice, one.number, one.contributions, one.scale, one.samples, one.rates)
             due += self.decide(lambda one=one: self.shard.applied(one.slice, one.number))  # type: ignore[misc]
 
     def beat(self) -> Beat:

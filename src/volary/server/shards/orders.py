@@ -82,9 +82,16 @@ class RosterListener:
     def __init__(self, connection: Connection, give_up_after_s: float) -> None:
         self._connection, self._give_up_after_s = connection, give_up_after_s
         self._silent_s = 0.0
+        self._again: list[ToMember] = []
+
+    def put_back(self, message: ToMember) -> None:
+        """Let it be what `next` returns next."""
+        self._again.append(message)
 
     def next(self) -> ToMember | None:
         """What it says, or None after a moment. Raises PeerLost if it is gone, or silent for too long."""
+        if self._again:
+            return self._again.pop()
         try:
             message = heard(self._connection.receive(LOOK_S))
         except TimeoutError:  # counted, not measured: a server that was stopped itself blames nobody

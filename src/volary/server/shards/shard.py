@@ -281,7 +281,8 @@ class Shard:
                 behind = max(0, one.version - one.held.pop(contribution))
                 self.staleness[contribution.worker, behind] += 1
             one.busy = True
-            actions.append(Apply(number, closing.number, closing.contributions, closing.scale, closing.samples))
+            due = closing.contributions, closing.scale, closing.samples, closing.rates
+            actions.append(Apply(number, closing.number, *due))
         return actions
 
     def _passed(self, number: int, one: _Slice) -> list[Action]:

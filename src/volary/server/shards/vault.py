@@ -29,6 +29,7 @@ class SliceUpdate:
     """What is to be applied to a slice. total: the sum of `count` contributions, (size,); it may be changed.
 
     used: bit i: somebody used part i. scale: factor of the sum. samples: that the run has learnt from, these included.
+    rates: learning rates that workers say; none: the rule's own.
     """
 
     total: Tensor
@@ -36,6 +37,7 @@ class SliceUpdate:
     used: int = ALL
     scale: float = 1.0
     samples: int = 0
+    rates: tuple[float, ...] = ()
 
 
 class Rule(Protocol):
@@ -158,7 +160,15 @@ class SliceStore:
         if held is not None:
             held.offer.drop()
 
-    def apply(self, number: int, version: int, names: Sequence[Contribution], scale: float, samples: int) -> None:
+    def apply(
+        self,
+        number: int,
+        version: int,
+        names: Sequence[Contribution],
+        scale: float,
+        samples: int,
+        rates: tuple[float, ...] = (),
+    ) -> None:
         """Apply the sum of held contributions, none perhaps: then only the version changes."""
         held = [self._held.pop((number, name)) for name in names]
         carrying = [one for one in held if one.used]
@@ -166,7 +176,8 @@ class SliceStore:
         scratch = self.pool.take(self.forms.shapes[number].size_bytes)
         try:
             if carrying:
-                update = self._update(number, carrying, scratch.tensor.view(place.values.tensor.dtype), scale, samples)
+                total, used = self._total(number, carrying, scratch.tensor.view(place.values.tensor.dtype))
+                update = SliceUpdate(total, len(carrying), used, scale, samples, rates)
             with place.lock:
                 if carrying:
                     self._keep_state(number, place)
@@ -226,9 +237,8 @@ class SliceStore:
         if free:
             self.pool.give(values.room)
 
-    def _update(
-        self, number: int, held: Sequence[PendingContribution], scratch: Tensor, scale: float, samples: int
-    ) -> SliceUpdate:
+    def _total(self, number: int, held: Sequence[PendingContribution], scratch: Tensor) -> tuple[Tensor, int]:
+        """The sum of what is held, and which parts somebody used."""
         used = 0
         for one in held:
             used |= one.used
@@ -236,7 +246,7 @@ class SliceStore:
         total = self.forms.total(number, pushed, scratch)
         if self._rule(number).changes_total and total is not scratch and held[0].offer.lent:
             total = scratch.copy_(total)
-        return SliceUpdate(total, len(held), used, scale, samples)
+        return total, used
 
     def _keep_state(self, number: int, place: _Place) -> None:
         """Before it changes: what is kept of cuts is that of now."""

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from volary.comm.groups.gloo import cut
+from volary.comm.groups.group import Group
 from volary.errors import Stopped
+from volary.exchange.server import COLOCATED
 from volary.run.checkpoints import Checkpoints
 from volary.train.assemble import choose_device
 from volary.train.member.compare import compare
 from volary.train.own.own_loop import Worker
+from volary.train.own.served_loop import ServedLoop
 from volary.train.run_session import joined
+from volary.train.served.colocated import server_beside
 
 if TYPE_CHECKING:
+    import torch
+
     from volary.session.script import Script
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
@@ -32,21 +38,45 @@ def worker_of(
     """
     place = member.place
     device = choose_device(script.device, place.local_rank, place.world_size)
-    with joined(member, recorder, device, script.strategy.backend) as group:
-        compare(group.bulletin, "code", facts)
+    among = (
+        _over_servers(member, script, recorder, pulse, facts, device)
+        if script.strategy.exchange.served
+        else _in_group(member, script, recorder, facts, device)
+    )
+    with among as group:
         recorder.enter("starting")
         if place.rank == 0:
             recorder.note(device=device)
         recorder.starting(doing)
-        checkpoints = Checkpoints(member.directory.checkpoints)
+        # what servers write is theirs
+        checkpoints = Checkpoints(member.directory.checkpoints) if isinstance(group, Group) else None
         worker = Worker(script, group, recorder, pulse, device, place.local_rank, checkpoints)
         pulse.can_finish(saves=False)  # the loop may keep what it has when it is asked to end
-        try:
+        with closing(worker):
             yield worker
+            worker.finish()
+
+
+@contextmanager
+def _in_group(
+    member: Membership, script: Script, recorder: Recorder, facts: Facts, device: torch.device
+) -> Iterator[Group]:
+    with joined(member, recorder, device, script.strategy.backend) as group:
+        compare(group.bulletin, "code", facts)
+        try:
+            yield group
         except Stopped:
             raise
         except BaseException:
             cut()  # the exchange's thread may wait for ranks that will never come
             raise
-        finally:
-            worker.close()
+
+
+@contextmanager
+def _over_servers(
+    member: Membership, script: Script, recorder: Recorder, pulse: Pulse, facts: Facts, device: torch.device
+) -> Iterator[ServedLoop]:
+    strategy = script.strategy
+    beside = strategy.exchange.servers == COLOCATED and member.place.rank < strategy.workers
+    with server_beside(member) if beside else nullcontext():
+        yield ServedLoop(script, member, recorder, pulse, device, facts)

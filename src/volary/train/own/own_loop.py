@@ -14,6 +14,7 @@ from volary.train.member.compare import compare, shape_facts
 from volary.train.own.keeping import Keeping
 from volary.train.own.own_feed import OwnFeed, of_first
 from volary.train.own.own_step import OwnStep, Share
+from volary.train.own.served_loop import ServedLoop
 from volary.train.run_session import share_buffers
 from volary.train.state.seeds import seed_all
 from volary.train.strategies.first_state import DeferredTensors
@@ -28,18 +29,23 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.run.checkpoints import Checkpoints
     from volary.session.script import Script
+    from volary.train.coordinator import Outcome
     from volary.train.member.pulse import EndWatch
+    from volary.train.own.served_feed import ServedFeed
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
 
 
 class Worker:
-    """One worker of a run of your own loop. rank of world_size, local_rank on its machine, and its device."""
+    """One worker of a run of your own loop. rank of world_size, local_rank on its machine, and its device.
+
+    group: whom it trains with: workers that sum gradients, or servers.
+    """
 
     def __init__(
         self,
         script: Script,
-        group: Group,
+        group: Group | ServedLoop,
         recorder: Recorder,
         pulse: EndWatch,
         device: torch.device,
@@ -50,8 +56,9 @@ class Worker:
         self.device = device
         self._script, self._group, self._recorder, self._pulse = script, group, recorder, pulse
         self._share = Share(1 / self.world_size)
+        self._distributed = False
         self._strategy: Voting | None = None
-        self._keeping = Keeping(group, recorder, checkpoints)
+        self._keeping = Keeping(group.alone if isinstance(group, ServedLoop) else group, recorder, checkpoints)
         self._fed: list[tuple[tuple[Any, int | None, bool | None], OwnFeed]] = []
 
     def distribute(self, model: nn.Module, optimizer: Optimizer, passes: int = 1) -> tuple[nn.Module, Optimizer]:
@@ -63,10 +70,14 @@ class Worker:
         waits for the others. Raises BadInput for what cannot be distributed, RanksDiffer if shapes differ, and Stopped
         out of `optimizer.step()` when the run is asked to end.
         """
-        if self._strategy is not None:
+        if self._distributed:
             raise BadInput("worker.distribute was called twice; a run has one model and one optimiser")
         _refuse(model, optimizer)
+        self._distributed = True
         model = self._script.strategy.partition.part(model).to(self.device)
+        if isinstance(self._group, ServedLoop):
+            self._group.distribute(model, optimizer, passes)
+            return model, optimizer
         self._recorder.enter("exchange")
         compare(self._group.bulletin, "shapes", shape_facts(model))
         share_buffers(model, self._group)
@@ -90,7 +101,7 @@ class Worker:
         self._recorder.enter("between steps")
         return model, optimizer
 
-    def feed(self, data: Any, batch_size: int | None = None, shuffle: bool | None = None) -> OwnFeed:
+    def feed(self, data: Any, batch_size: int | None = None, shuffle: bool | None = None) -> OwnFeed | ServedFeed:
         """This worker's share of `data`, batch by batch; each `for` over it is an epoch.
 
         data: a torch DataLoader, whose batch_size is that of all workers together; or a data set or any iterable of
@@ -100,6 +111,8 @@ class Worker:
         sample: one without goes through the loop with samples of another's, and its gradients count nothing. Raises
         BadInput, DataError and SettingError for what cannot be shared out.
         """
+        if isinstance(self._group, ServedLoop):
+            return self._group.feed(data, batch_size, shuffle)
         for (known, *how), feed in self._fed:  # one that is fed in each epoch goes on where it was
             if known is data and how == [batch_size, shuffle]:
                 return feed
@@ -121,6 +134,7 @@ class Worker:
         changes. Random generators become as they were saved, too. Raises BadInput unless the names are those that
         `worker.save` was given.
         """
+        self._refuse_servers("restore")
         return self._keeping.restore(state)
 
     def save(self, **state: Any) -> None:
@@ -133,10 +147,30 @@ class Worker:
         where its feeds are. A full disk is a warning of the run, and older checkpoints stay. Raises BadInput for what
         cannot be kept.
         """
+        self._refuse_servers("save")
         self._keeping.save(state)
+
+    def _refuse_servers(self, called: str) -> None:
+        if isinstance(self._group, ServedLoop):
+            raise BadInput(
+                f"worker.{called} was called, and a loop over servers cannot be resumed; accepted: exchange=allreduce, "
+                "or no call of it: servers write the network into the run's last checkpoint"
+            )
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended for this worker, once its loop was asked to end."""
+        return self._group.outcome if isinstance(self._group, ServedLoop) else "stopped"
+
+    def finish(self) -> None:
+        """Volary calls this when your loop is over."""
+        if isinstance(self._group, ServedLoop):
+            self._group.finish()
 
     def close(self) -> None:
         """Let go of the model."""
+        if isinstance(self._group, ServedLoop):
+            self._group.close()
         if self._strategy is not None:
             self._strategy.close()
 

@@ -34,13 +34,14 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     by_line()
     function = script.loaded()
     facts = code_facts({"function": UserObject.found_from(script.function, Path.cwd(), {})})
+    worker = None
     try:
         with worker_of(member, script, recorder, pulse, facts, "running your function") as worker:
             seed_all(script.seed)
             spare_the_compiler()
             value = function(worker)
     except Stopped:
-        return "stopped"
+        return worker.outcome if worker else "stopped"
     value, refused = keepable(value)
     if "" in refused:
         raise BadInput(f"train(worker) returned a {refused['']}; accepted: {_ACCEPTED}")

@@ -2,63 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import isfinite
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite, nan
 from typing import TYPE_CHECKING
 
 import torch
 
 from volary.data.batch import Batch
-from volary.data.order import Order, order_of
-from volary.data.skipping import Skipping
-from volary.data.stored import fetch
 from volary.server.protocol import messages
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, Task
 from volary.train.not_finite import origin
-from volary.train.recording.reads import Reads
+from volary.train.served.portions import PortionReader
 from volary.train.state.seeds import seed_contribution
 from volary.train.strategies.votes import not_finite
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from volary.consistency._base import Consistency
     from volary.data.samples import Samples
     from volary.network.flow import Flow
     from volary.server.protocol.messages import Portion
-    from volary.session.spec import Session
     from volary.train.recording.recorder import Recorder
     from volary.train.served.replica import ServedReplica
     from volary.train.served.work import RosterClient
-    from volary.train.update.precision import Precision
-    from volary.train.update.update import Update
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningSettings:
+    """How a worker learns from the portions that the roster gives it.
+
+    batch_size: samples of a global batch. seed: of each contribution's random numbers; None: the loop is the user's,
+    who draws their own, and whose loss nobody knows. skips: a loss that is no number is left out, and does not end the
+    run. lr: the learning rate, given the samples that the run has learnt from; change_rate: told what it is to be from
+    now on. rates: what servers are told of it.
+    """
+
+    consistency: Consistency
+    batch_size: int
+    seed: int | None
+    lr: Callable[[int], float]
+    change_rate: Callable[[float], object] = lambda _: None  # a loop of one's own is asked for no other
+    rates: Callable[[], tuple[float, ...]] = tuple
+    skips: bool = False
 
 
 class ByRoster:
     """See `volary.train.coordinator.Coordinator`. work: what the roster says, and hears.
 
-    steps: updates of the whole run, if all were of whole batches. update: of this worker's own parameters.
+    flow: of the network, where the loop is not the user's. portion: that the newest part is of.
     """
+
+    portion: Portion
 
     def __init__(
         self,
-        session: Session,
+        settings: LearningSettings,
         *,
         work: RosterClient,
         replica: ServedReplica,
         recorder: Recorder,
-        flow: Flow,
-        precision: Precision,
-        device: torch.device,
-        samples: Samples,
-        held_back: Samples | None,
-        steps: int,
-        update: Update,
+        reader: PortionReader,
+        held_back: Samples | None = None,
+        flow: Flow | None = None,
+        casting: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        self._session, self._work, self._replica, self._recorder = session, work, replica, recorder
-        self._flow, self._precision, self._device = flow, precision, device
-        self._samples, self._held_back, self._steps, self._update = samples, held_back, steps, update
-        self._order: tuple[int, Order] = (-1, torch.empty(0))
-        self._reads = Reads(samples, recorder)
+        self._settings, self._work, self._replica, self._recorder = settings, work, replica, recorder
+        self._flow, self._casting = flow, casting
+        self._reader, self._held_back = reader, held_back
         self._portions: list[Portion] = []  # of the contribution at hand
         self._learn = LearnTask(iter(()), 0, 0, 0)
         self._loss, self._lost, self._wanted = 0.0, 0, True
@@ -80,19 +94,20 @@ class ByRoster:
                 case messages.Figure():
                     self._say_figures(task)
                 case messages.Rate():
-                    self._update.change_rate(task.lr)
+                    self._settings.change_rate(task.lr)
                 case messages.Leave():
                     self._replica.settle()  # what is held counts
-                    self._work.leave(alone=self._session.strategy.consistency.elastic)
+                    self._work.leave(alone=self._settings.consistency.elastic)
             self._recorder.enter("idle")  # until the roster's next word
-        self._reads.end_epoch(self._order[0])
+        self._reader.close()
 
     def computed(self, part: MicroBatch, loss: float) -> bool:
         """Tell the roster when the contribution's loss is known. False: others go on without it, or it is no number."""
-        self._loss += loss * (len(part.inputs) / self._session.data.batch_size)
+        self._loss += loss * (part.count / self._settings.batch_size)
         finite, clock = isfinite(self._loss), self._learn.clock
         if part.last or not finite:
-            self._work.computed(clock, self._mean(), finite=finite, lost=self._lost)
+            rates = self._settings.rates()
+            self._work.computed(clock, self._mean(), finite=finite, lost=self._lost, rates=rates)
         self._wanted = not self._work.is_dropped(clock)
         if not self._wanted:
             self._replica.leave_out(self._work.oldest_ahead)
@@ -108,12 +123,12 @@ class ByRoster:
             return
         if isfinite(self._loss):
             self._replica.step(self._work.oldest_ahead, self._count() - self._lost)
-        step, last = task.samples // self._session.data.batch_size, self._portions[-1]
+        last = self._portions[-1]
         self._recorder.end_step(
-            epoch=last.epoch + last.end / len(self._samples),
+            epoch=last.epoch + last.end / self._reader.samples,
             samples=self._count() - self._lost,
-            loss=self._mean(),
-            lr=self._update.base_lr * self._session.schedule.factor(step, self._steps),
+            loss=nan if self._settings.seed is None else self._mean(),
+            lr=self._settings.lr(task.samples),
             sent_bytes=self._replica.sent_bytes,
             received_bytes=self._replica.received_bytes,
         )
@@ -125,50 +140,42 @@ class ByRoster:
             return
         self._recorder.go_on_from(task.clock)
         self._recorder.begin_step()
-        seed_contribution(self._session.train.seed, self._recorder.rank, task.clock)
+        if self._settings.seed is not None:
+            seed_contribution(self._settings.seed, self._recorder.rank, task.clock)
         self._loss, self._lost, self._wanted = 0.0, 0, True
         self._learn = LearnTask(self._parts(), task.clock, task.samples, task.oldest)
         yield self._learn
 
     def _parts(self) -> Iterator[MicroBatch]:
-        local = self._session.strategy.consistency.at(0, 0.0).updates
+        local = self._settings.consistency.at(0, 0.0).updates
         for portion in self._portions:
             self._recorder.enter("data")
-            batch, numbers = self._batch(portion)
-            parts = list(batch.to(self._device).parts(self._session.train.accumulate))
-            for part in parts:
-                own, numbers = numbers[: part.count], numbers[part.count :]
-                ends = part is parts[-1]
+            self.portion, first = portion, 0
+            read = self._reader.read(portion)
+            self._lost += read.lost
+            count = sum(part.count for part in read.parts)
+            for part in read.parts:
+                ends = part is read.parts[-1]
                 last, weight = (
                     ends and portion is self._portions[-1],
-                    part.count / (batch.count if local else batch.total),
+                    part.count / (count if local else self._settings.batch_size),
                 )
-                yield MicroBatch(part.inputs, part.targets, weight, last, ends and local, own.tolist().__getitem__)
-
-    def _batch(self, portion: Portion) -> tuple[Batch, Tensor]:
-        """A portion's samples, and their numbers in the data."""
-        if self._order[0] != portion.epoch:
-            self._reads.end_epoch(self._order[0])
-            train, shuffle = self._session.train, self._session.data.shuffle
-            self._order = portion.epoch, order_of(self._samples, train.seed, portion.epoch, shuffle)
-        wanted = self._order[1][portion.start : portion.end]
-        inputs, targets = fetch(self._samples, wanted, portion.epoch)
-        lost, total = len(wanted) - len(inputs), self._session.data.batch_size
-        self._lost += lost
-        numbers = self._samples.readable(wanted) if isinstance(self._samples, Skipping) else wanted
-        return Batch(inputs, targets, total, portion.epoch, portion.start // total, False, lost), numbers
+                number = partial(read.number, first)
+                yield MicroBatch(part.inputs, part.targets, part.count, weight, last, ends and local, number)
+                first += part.count
 
     def _count(self) -> int:
         return sum(portion.end - portion.start for portion in self._portions)
 
     def _mean(self) -> float:
         """The loss, a mean over the samples of the contribution that could be read."""
-        return self._loss * self._session.data.batch_size / max(1, self._count() - self._lost)
+        return self._loss * self._settings.batch_size / max(1, self._count() - self._lost)
 
     def _leave_out(self, part: MicroBatch) -> None:
         step, rank = self._recorder.step + 1, self._recorder.rank
-        if self._session.train.on_nonfinite == "stop":
-            raise not_finite((rank,), step, origin(self._flow, [part], self._precision.casting))
+        if not self._settings.skips:
+            where = "" if self._flow is None else origin(self._flow, [part], self._casting)
+            raise not_finite((rank,), step, where)
         self._replica.leave_out(self._work.oldest_ahead)
         self._work.done(self._learn.clock)
         self._recorder.event("skipped", ranks=[rank])
@@ -183,13 +190,14 @@ class ByRoster:
 
     def _piece(self, task: messages.EvaluatePiece) -> Iterator[Batch]:
         assert self._held_back is not None
-        size = self._session.data.batch_size
+        size = self._settings.batch_size
         for start in range(task.start, task.end, size):
             end = min(start + size, task.end)
             inputs, targets = self._held_back.fetch(torch.arange(start, end))
             yield Batch(inputs, targets, end - start, 0, 0, False, end - start - len(inputs))
 
     def _say_figures(self, task: messages.Figure) -> None:
+        assert self._flow is not None
         criterion = self._flow.criterion
         totals = torch.tensor(task.totals, dtype=torch.float64).view_as(self._flow.no_totals())
         figures = criterion.figures(totals)

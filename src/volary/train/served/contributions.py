@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from volary.comm.routes._base import Memory
     from volary.exchange.gradients.bucket import Chunk, ParameterSlot
-    from volary.session.spec import Session
     from volary.train.recording.recorder import Recorder
     from volary.train.served.layout import Layout
     from volary.train.update.update import Update
@@ -59,17 +58,21 @@ class Contributions(Protocol):
 
 
 class PushedGradients:
-    """See `Contributions`. ready: called with each chunk that is whole."""
+    """See `Contributions`. passes: backward passes of one. weight: of gradients. ready: given each chunk that is whole.
+
+    What backward makes after `forget` is dropped, up to the next `begin`.
+    """
 
     lazy = True
 
     def __init__(
         self,
-        session: Session,
         module: nn.Module,
         layout: Layout,
         memory: Sequence[Memory],
         ready: Callable[[Chunk], None],
+        passes: int,
+        weight: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self._ready, self._leaving = ready, True
         self.buckets = Gradients(
@@ -78,14 +81,17 @@ class PushedGradients:
             [(name, parameter) for name, parameter in module.named_parameters() if not parameter.requires_grad],
             chunk_mb=layout.chunk_mb,
             private=False,
-            passes=session.train.accumulate * session.strategy.consistency.steps(),
+            passes=passes,
             ready=self._whole,
-            weight=lambda: 1.0,
+            weight=weight,
         )
         self._changed = [*write_in_place(module, self.buckets), *send_factors(module, self.buckets)]
 
     def begin(self, samples: int) -> None:
         """Gradients come with backward."""
+        if not self._leaving:
+            self.buckets.close()
+            self._leaving = True
 
     def in_backward(self, *, last: bool) -> None:
         """In the last pass what a layer writes in place is its gradient."""
@@ -99,10 +105,9 @@ class PushedGradients:
         return self.buckets.close()
 
     def forget(self) -> None:
-        """Make place for the next."""
+        """Nothing leaves any more."""
         self._leaving = False
         self.buckets.close()
-        self._leaving = True
 
     def close(self) -> None:
         """Let go of the network."""
@@ -115,20 +120,23 @@ class PushedGradients:
 
 
 class PushedDifferences:
-    """See `Contributions`. What `update` has changed since `begin`, times this worker's part of a batch."""
+    """See `Contributions`. What `update` has changed since `begin`, times this worker's part of a batch.
+
+    update: None where a loop of one's own updates the parameters.
+    """
 
     lazy = False
 
     def __init__(
         self,
-        session: Session,
+        batch_size: int,
         layout: Layout,
         memory: Sequence[Memory],
         ready: Callable[[Chunk], None],
-        update: Update,
+        update: Update | None,
         recorder: Recorder,
     ) -> None:
-        self._batch_size, self._ready, self._update, self._recorder = session.data.batch_size, ready, update, recorder
+        self._batch_size, self._ready, self._update, self._recorder = batch_size, ready, update, recorder
         self.buckets = Buckets(layout.plans, memory, chunk_mb=layout.chunk_mb, private=False)
         self._begun = {slot.name: torch.empty_like(slot.parameter) for slot in self.buckets.slots}
         self._step = 0  # of the schedule
@@ -145,6 +153,7 @@ class PushedDifferences:
 
     def update(self) -> None:
         """Update this worker's parameters with its own gradients."""
+        assert self._update is not None
         self._recorder.enter("optimizer")
         self._update.prepare(self._step)
         self._update.apply()
@@ -167,7 +176,8 @@ class PushedDifferences:
     @torch.no_grad()
     def forget(self) -> None:
         """Parameters are as they came."""
-        self._update.clear()
+        if self._update is not None:
+            self._update.clear()
         for slot in self.buckets.slots:
             slot.parameter.copy_(self._begun[slot.name])
 

@@ -1,4 +1,4 @@
-"""How a session's network is cut for servers: buckets, chunks and slices, the same in every process of the run."""
+"""How a network is cut for servers: buckets, chunks and slices, the same in every process of the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from volary.exchange.representations._base import Representation
-    from volary.session.spec import Session
+    from volary.session.spec import Session, Strategy
 
 WHOLE_MB = 2.0**40  # more than any parameter: none is cut
 
@@ -70,17 +70,25 @@ class Layout:
 
 
 def lay_out(session: Session, module: nn.Module, servers: int) -> Layout:
-    """Cut the network for so many servers.
+    """Cut a session's network for so many servers.
 
-    Raises SettingError for a tensor that does not lie densely in memory, and for an update rule that servers cannot do.
+    Raises SettingError as `cut_network`, and for an update rule that servers cannot do.
     """
-    trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
-    strategy = session.strategy
     build, elementwise = update_rule(session)
     if isinstance(build([torch.zeros(1)]), torch.optim.LBFGS):
         raise SettingError("optimizer LBFGS evaluates the loss several times a step; accepted with servers: any other")
+    return cut_network(session.strategy, module, session.data.batch_size, servers, elementwise=elementwise)
+
+
+def cut_network(strategy: Strategy, module: nn.Module, batch_size: int, servers: int, *, elementwise: bool) -> Layout:
+    """Cut a network for so many servers.
+
+    batch_size: samples of a global batch. elementwise: the update rule may be given parts of a parameter. Raises
+    SettingError for a tensor that does not lie densely in memory.
+    """
+    trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
     chunk_mb = strategy.bucket_mb if elementwise else WHOLE_MB
-    samples = -(-session.data.batch_size // strategy.workers) * strategy.consistency.steps()
+    samples = -(-batch_size // strategy.workers) * strategy.consistency.steps()
     gradients = samples if strategy.consistency.pushes is Push.GRADIENT else 0
     plans = plan(trained, strategy.bucket_mb, pushed(strategy.codec, module, gradients, servers))
     buffers = kept_buffers(module)

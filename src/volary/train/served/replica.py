@@ -11,11 +11,9 @@ import torch
 
 from volary.codec import ROOM as CODECS
 from volary.comm.routes._base import Memory
-from volary.consistency._base import Push
 from volary.exchange.gradients.just_in_time import JustInTime
 from volary.exchange.servers.pushed import as_bytes
 from volary.exchange.servers.served import ServedSlices
-from volary.train.served.contributions import Contributions, PushedDifferences, PushedGradients
 from volary.train.served.shelves import Statistics, WorkerSlices
 
 if TYPE_CHECKING:
@@ -26,24 +24,25 @@ if TYPE_CHECKING:
     from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
     from volary.exchange.gradients.plan import BucketPlan
     from volary.server.client.link import Link
-    from volary.session.spec import Session
+    from volary.session.spec import Strategy
     from volary.train.coordinator import LearnTask
     from volary.train.recording.recorder import Recorder
+    from volary.train.served.contributions import Contributions
     from volary.train.served.layout import Layout
     from volary.train.served.residuals import Residuals
-    from volary.train.update.update import Update
 
 
 class ServedReplica:
     """See `volary.train.replica.Replica`. Of `module`, cut as `layout` says. transport: whose memory gradients fill.
 
-    encoding: of what is pushed; residuals: what that leaves out. update: of this worker's own parameters. held: told of
-    each contribution that all servers hold, and of the seconds that it waited for parameters.
+    encoding: of what is pushed; residuals: what that leaves out. contributions: made, given memory and whom to tell of
+    each chunk that is whole. held: told of each contribution that all servers hold, and of the seconds that it waited
+    for parameters.
     """
 
     def __init__(
         self,
-        session: Session,
+        strategy: Strategy,
         module: nn.Module,
         layout: Layout,
         recorder: Recorder,
@@ -51,19 +50,13 @@ class ServedReplica:
         transport: Transport,
         encoding: PushEncoding,
         residuals: Residuals,
-        update: Update,
+        contributions: Callable[[Sequence[Memory], Callable[[Chunk], None]], Contributions],
         held: Callable[[int, float], None],
     ) -> None:
-        strategy, self._recorder = session.strategy, recorder
+        self._recorder = recorder
         self._fetch_every = strategy.consistency.fetch_every
         self._asks_ahead = strategy.consistency.asks_ahead
-        memory = [_memory(plan, transport) for plan in layout.plans]
-        if strategy.consistency.pushes is Push.DIFFERENCE:
-            self._contributions: Contributions = PushedDifferences(
-                session, layout, memory, self._leave, update, recorder
-            )
-        else:
-            self._contributions = PushedGradients(session, module, layout, memory, self._leave)
+        self._contributions = contributions([_memory(plan, transport) for plan in layout.plans], self._leave)
         buckets = self._contributions.buckets
         self._encoding, self._residuals = encoding, residuals
         self._statistics = [Statistics(layout, number) for number in layout.buffer_chunks]

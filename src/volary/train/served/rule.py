@@ -1,11 +1,11 @@
-"""The session's update rule on a server: an optimiser of each slice, its learning rate by the server's clock."""
+"""The update rule on a server: an optimiser of each slice; a session's learning rate follows the server's clock."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -16,6 +16,7 @@ from volary.train.update.rule import SliceOptimizer
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.optim import Optimizer
 
     from volary.data.samples import Samples
     from volary.server.protocol.slices import Slice
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from volary.train.schedules._base import Schedule
     from volary.train.served.layout import Layout
     from volary.train.state.optimizer_state import OptimizerState
-    from volary.train.update.rule import PartState
+    from volary.train.update.rule import PartState, SlicePart
 
 
 @dataclass(frozen=True)
@@ -68,29 +69,56 @@ class RateChanges:
         return next((lr for beyond, lr in reversed(self._changes) if samples > beyond), None)
 
 
+class Updating(Protocol):
+    """Which optimiser a run's servers use, and how it takes its steps; see `SliceOptimizer`."""
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether each value is updated by its own gradient and state alone."""
+        ...
+
+    @property
+    def clip_value(self) -> float | None:
+        """Bound of each gradient value."""
+        ...
+
+    def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
+        """What makes the optimiser of the parameters, or parts of them, with these names."""
+        ...
+
+    def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
+        """Take a step with the gradients that were taken."""
+        ...
+
+
+class SessionUpdating:
+    """See `Updating`: as a session says. rates: how the learning rate changes meanwhile."""
+
+    def __init__(self, session: Session, clock: Clock, rates: RateChanges) -> None:
+        self._build, self.elementwise = update_rule(session)
+        self.clip_value, self._clock, self._rates = session.train.clip_value, clock, rates
+
+    def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
+        """The same for all."""
+        return self._build
+
+    def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
+        """With the learning rate that is due."""
+        if (lr := self._rates.at(update.samples)) is not None:
+            one.change_rate(lr)
+        one.step(self._clock.factor(update.samples))
+
+
 class OptimizerRule:
     """See `volary.server.shards.vault.Rule`. Slices of whole parameters are given to the optimiser in their shape."""
 
     changes_total = True
 
-    def __init__(
-        self,
-        session: Session,
-        layout: Layout,
-        slices: Sequence[Slice],
-        clock: Clock,
-        rates: RateChanges | None = None,
-    ) -> None:
-        self._clock, self._rates = clock, rates or RateChanges()
-        build, elementwise = update_rule(session)
+    def __init__(self, layout: Layout, slices: Sequence[Slice], updating: Updating) -> None:
+        self._updating = updating
         self._bounds = _bounds(slices)
         self._slices = {
-            one.number: SliceOptimizer(
-                [layout.part(part, whole=not elementwise) for part in one.parts],
-                build,
-                elementwise,
-                session.train.clip_value,
-            )
+            one.number: self._optimizer([layout.part(part, whole=not updating.elementwise) for part in one.parts])
             for one in slices
         }
 
@@ -102,9 +130,7 @@ class OptimizerRule:
         sums = [laid_out_as(part, update.total[start:end]) for part, (start, end) in zip(like, bounds, strict=True)]
         used = [one if update.used >> place & 1 else None for place, one in enumerate(sums)]
         one.take(used, update.scale, in_place=True)
-        if (lr := self._rates.at(update.samples)) is not None:
-            one.change_rate(lr)
-        one.step(self._clock.factor(update.samples))
+        self._updating.step(one, update)
 
     def state(self, number: int) -> list[PartState]:
         """Copies of what the optimiser remembers of each part."""
@@ -113,6 +139,10 @@ class OptimizerRule:
     def restore(self, number: int, state: OptimizerState) -> None:
         """Go on from there, however it was cut."""
         self._slices[number].restore(state)
+
+    def _optimizer(self, parts: list[SlicePart]) -> SliceOptimizer:
+        updating, names = self._updating, [part.name for part in parts]
+        return SliceOptimizer(parts, updating.build(names), updating.elementwise, updating.clip_value)
 
 
 class MeanRule:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import torch
 
-from volary.comm.control.wire import Connection
 from volary.comm.transports import ROOM as TRANSPORTS
-from volary.comm.transports._base import Credentials
+from volary.consistency._base import Push
 from volary.data.feed import Feed
 from volary.data.stream import Stream
 from volary.exchange.compression.push_encoding import PushEncoding
@@ -24,12 +23,14 @@ from volary.train.assemble import build_model, choose_device, readable, update_r
 from volary.train.corrupt import teller
 from volary.train.loop import Training, train
 from volary.train.member.compare import code_facts, compare_with_first, setting_facts, shape_facts, user_objects
-from volary.train.served.by_roster import ByRoster
+from volary.train.served.admission import admitted, connecting
+from volary.train.served.by_roster import ByRoster, LearningSettings
 from volary.train.served.colocated import server_beside
+from volary.train.served.contributions import PushedDifferences, PushedGradients
 from volary.train.served.layout import lay_out
+from volary.train.served.portions import SessionPortions
 from volary.train.served.replica import ServedReplica
 from volary.train.served.residuals import OwnState, Residuals, Writers
-from volary.train.served.work import RosterClient
 from volary.train.state.rank_state import rank_file, rank_states
 from volary.train.state.seeds import seed_all
 from volary.train.state.state_file import packed
@@ -40,8 +41,11 @@ from volary.train.update.precision import Precision, check_precision
 from volary.train.update.update import Update
 
 if TYPE_CHECKING:
-    from volary.comm.transports._base import Channel, Transport
+    from torch import nn
+
+    from volary.comm.routes._base import Memory
     from volary.data.samples import Samples
+    from volary.exchange.gradients.bucket import Chunk
     from volary.session.spec import Session
     from volary.train.assemble import Model
     from volary.train.coordinator import Outcome
@@ -49,9 +53,9 @@ if TYPE_CHECKING:
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
     from volary.train.recording.recorder import Recorder
+    from volary.train.served.contributions import Contributions
     from volary.train.served.layout import Layout
-
-CONNECT_TIMEOUT_S = 10.0
+    from volary.train.served.work import RosterClient
 
 
 def run_served(session: Session, member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
@@ -73,9 +77,8 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
         facts = _facts(member, session, model, layout)
         recorder.starting("waiting for the servers")
         recorder.enter("exchange")
-        with _admitted(
-            member, _hello(member, model, layout, facts, samples, held_back), lambda: pulse.asked_to_end
-        ) as work:
+        hello = _hello(member, model, layout, facts, samples, held_back)
+        with admitted(member, hello, lambda: pulse.asked_to_end) as work:
             welcome = work.welcome()
             if welcome is None:
                 return work.outcome
@@ -99,7 +102,7 @@ def _train(
     rank = member.place.rank
     watch_queue(recorder, model.samples)
     transport = TRANSPORTS.load(session.strategy.exchange.transport)()
-    link = Link(Client(layout.slices, rank), _connect(session, member, transport), work.unreachable)
+    link = Link(Client(layout.slices, rank), connecting(session.strategy, member, transport), work.unreachable)
     feed = Feed(samples, session.data.batch_size, shuffle=session.data.shuffle)
     steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
     recorder.spans.follow(session.train.trace, feed.steps_per_epoch or steps)
@@ -114,25 +117,31 @@ def _train(
     own = OwnState(encoding, LocalOptimizer(update) if session.strategy.consistency.at(0, 0.0).updates else None)
     _resume(own, session, member, restore)
     residuals = Residuals(own, _writer(member), work.saved, writers.start, kept=_saves(session))
+    made = partial(_contributions, session, model.module, layout, recorder, update)
     replica = ServedReplica(
-        session, model.module, layout, recorder, link, transport, encoding, residuals, update, work.done
+        session.strategy, model.module, layout, recorder, link, transport, encoding, residuals, made, work.done
     )
     recorder.starting("doing the first step")
     with closing(writers), closing(link), closing(replica):
         work.start(link.view, link.fail, residuals)
         flow = model.flow("train")
         coordinator = ByRoster(
-            session,
+            _learning(session, steps, update),
             work=work,
             replica=replica,
             recorder=recorder,
-            flow=flow,
-            precision=precision,
-            device=device,
-            samples=samples,
+            reader=SessionPortions(
+                samples,
+                session.data.batch_size,
+                device,
+                recorder,
+                seed=session.train.seed,
+                shuffle=session.data.shuffle,
+                parts=session.train.accumulate,
+            ),
             held_back=held_back,
-            steps=steps,
-            update=update,
+            flow=flow,
+            casting=precision.casting,
         )
         return train(
             Training(
@@ -147,13 +156,32 @@ def _train(
         )
 
 
-@contextmanager
-def _admitted(member: Membership, hello: WorkerHello, leaving: Callable[[], bool]) -> Iterator[RosterClient]:
-    """Be known to the run's roster for a while."""
-    key, said = member.directory.key(), msgspec.to_builtins(hello)
-    connection = Connection.open(member.host, member.port, key, "roster", said, member.server_life, CONNECT_TIMEOUT_S)
-    with closing(RosterClient(connection, leaving)) as work:
-        yield work
+def _contributions(
+    session: Session,
+    module: nn.Module,
+    layout: Layout,
+    recorder: Recorder,
+    update: Update,
+    memory: Sequence[Memory],
+    ready: Callable[[Chunk], None],
+) -> Contributions:
+    consistency = session.strategy.consistency
+    if consistency.pushes is Push.DIFFERENCE:
+        return PushedDifferences(session.data.batch_size, layout, memory, ready, update, recorder)
+    return PushedGradients(module, layout, memory, ready, session.train.accumulate * consistency.steps())
+
+
+def _learning(session: Session, steps: int, update: Update) -> LearningSettings:
+    """steps: updates of the whole run, if all were of whole batches. update: of this worker's own parameters."""
+    batch_size = session.data.batch_size
+    return LearningSettings(
+        consistency=session.strategy.consistency,
+        batch_size=batch_size,
+        seed=session.train.seed,
+        lr=lambda samples: update.base_lr * session.schedule.factor(samples // batch_size, steps),
+        change_rate=update.change_rate,
+        skips=session.train.on_nonfinite == "skip",
+    )
 
 
 def _encoding(session: Session, recorder: Recorder, layout: Layout) -> PushEncoding:
@@ -206,16 +234,6 @@ def _facts(member: Membership, session: Session, model: Model, layout: Layout) -
     settings = setting_facts((member.session or session).settings())
     settings.pop("setting optimizer.lr", None)  # it may change while the run trains: the roster says what it is
     return code_facts(user_objects(session)) | settings | shape_facts(model.module) | plan
-
-
-def _connect(session: Session, member: Membership, transport: Transport) -> Callable[[int, tuple[str, int]], Channel]:
-    key, hello = member.directory.key(), {"worker": member.place.rank}
-
-    def connect(server: int, address: tuple[str, int]) -> Channel:
-        wanted = Credentials(key, member.server_life, server, session.strategy.security)
-        return transport.connect(address, wanted, hello, CONNECT_TIMEOUT_S)
-
-    return connect
 
 
 def _indexed(session: Session, samples: Samples | Stream, told: Callable[[int, str], None]) -> Samples:

@@ -6,39 +6,49 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from volary.codec import ROOM as CODECS
+from volary.comm.control.store import KeyedStore
 from volary.comm.control.wire import Connection
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.comm.transports._base import Credentials
 from volary.consistency._base import Push
 from volary.data.stream import Stream
-from volary.errors import PeerLost
+from volary.errors import PeerLost, SettingError
 from volary.run.checkpoints import Checkpoints
-from volary.server.protocol.messages import Kept, ServerHello, ServerWelcome
+from volary.server.protocol.messages import End, Kept, ServerHello, ServerWelcome
 from volary.server.shards.forms import Forms, SliceShape, try_out
 from volary.server.shards.host import Host
 from volary.server.shards.orders import Reports, RosterListener, RosterOrders, spoken
 from volary.server.shards.shard import Shard
 from volary.server.shards.vault import Rule, SliceStore
+from volary.session.script import Script, is_own_loop
 from volary.session.spec import Session
 from volary.train.assemble import Model, build_model
-from volary.train.served.layout import Layout, lay_out
-from volary.train.served.rule import BufferRule, Clock, MeanRule, OptimizerRule, RateChanges
+from volary.train.optimizers._uncompiled import spare_the_compiler
+from volary.train.served.layout import Layout, cut_network, lay_out
+from volary.train.served.network_file import HERE, read_network
+from volary.train.served.rule import BufferRule, Clock, MeanRule, OptimizerRule, RateChanges, SessionUpdating
 from volary.train.served.shards import ShardWriter
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.state.seeds import seed_all
 from volary.train.state.weights import SavedWeights, weights_of
+from volary.train.strategies.agreed_plan import describe
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from volary.codec._base import FrameCodec
     from volary.comm.transports._base import Channel, Listener
     from volary.run.directory import RunDirectory
     from volary.server.protocol.slices import Slice
     from volary.server.shards.memory import Take
+    from volary.session.spec import Strategy
+    from volary.train.served.rule import Updating
 
 CONNECT_TIMEOUT_S = 15.0
 READY_TIMEOUT_S = 600.0  # workers that connect early wait for a checkpoint to be read, however large
@@ -52,45 +62,102 @@ def serve(directory: RunDirectory, number: int, meet: tuple[str, int], life: str
     Raises PeerLost if the run's server goes away, SettingError, and what the user's code raises.
     """
     torch.set_num_threads(1)  # as many threads as there are connections work at once
-    session = Session.read(directory.session)
-    seed_all(session.train.seed)  # as the workers do: all begin with the same values
-    model = build_model(session, torch.device("cpu"))
-    servers = session.strategy.exchange.count(session.strategy.workers)
-    layout = lay_out(session, model.module, servers)
-    shards = {number, (number - 1) % servers} if session.strategy.exchange.replicas > 1 else {number}
-    slices = [one for one in layout.slices if one.shard in shards]
-    pulls = _pulls(session)
-    for codec in dict.fromkeys((*(way.frames for way in layout.ways), pulls)):
-        if codec is not None:
-            try_out(codec)
-    own = Credentials(directory.key(), life, number, session.strategy.security)
-    with _Door(session, own, address) as door, _joined(own, meet, door) as connection:
+    own_loop = is_own_loop(directory.session)
+    session = None if own_loop else Session.read(directory.session)
+    network = None if session is None else _of_session(session)
+    strategy = Script.read(directory.session).strategy if session is None else session.strategy
+    own = Credentials(directory.key(), life, number, strategy.security)
+    with _Door(strategy, own, address) as door, _joined(own, meet, door) as connection:
         reports = Reports(connection)
         try:
-            hearing = RosterListener(connection, session.strategy.give_up_after_s)
+            hearing = RosterListener(connection, strategy.give_up_after_s)
             welcome = hearing.welcome(READY_TIMEOUT_S)
             if not isinstance(welcome, ServerWelcome):
                 raise PeerLost(f"the run's server has no place for server {number}: {welcome}")
+            network = network or _awaited(strategy, directory, own, meet, hearing)
+            if network is None:
+                return  # the run has ended before
+            layout = network.layout
+            for codec in dict.fromkeys((*(way.frames for way in layout.ways), network.pulls)):
+                if codec is not None:
+                    try_out(codec)
+            servers = strategy.exchange.count(strategy.workers)
+            shards = {number, (number - 1) % servers} if strategy.exchange.replicas > 1 else {number}
+            slices = [one for one in layout.slices if one.shard in shards]
             checkpoints = Checkpoints(directory.checkpoints)
-            rates = RateChanges()
-            vault = filled(session, model, layout, slices, checkpoints, welcome, door.transport.memory, rates)
+            vault = stored(network, slices, checkpoints, welcome, door.transport.memory)
             shard = Shard({one: vault.forms.shapes[one].size_bytes for one in vault.numbers}, welcome.applied)
-            host = Host(shard, vault, pulls=pulls, kept=lambda cut: reports.say(Kept(cut)))
-            writer = ShardWriter(number, layout, model.module, checkpoints)
+            host = Host(shard, vault, pulls=network.pulls, kept=lambda cut: reports.say(Kept(cut)))
+            writer = ShardWriter(number, layout, network.module, checkpoints)
             door.open(host)
             try:
-                RosterOrders(hearing, reports, host, lambda *what: writer.write(vault, *what), rates.add).follow()
+                RosterOrders(
+                    hearing, reports, host, lambda *what: writer.write(vault, *what), network.rates.add
+                ).follow()
             finally:
                 host.close()
         finally:
             reports.close()
 
 
+@dataclass(frozen=True)
+class ServedNetwork:
+    """What servers keep. updating: None where workers update, and servers add. pulls: codec of differences in pulls.
+
+    rates: how a session's learning rate changes while the run trains.
+    """
+
+    module: nn.Module
+    layout: Layout
+    updating: Updating | None
+    pulls: FrameCodec | None
+    rates: RateChanges
+
+
+def _of_session(session: Session) -> ServedNetwork:
+    seed_all(session.train.seed)  # as the workers do: all begin with the same values
+    model = build_model(session, torch.device("cpu"))
+    strategy = session.strategy
+    return network_of(session, model, lay_out(session, model.module, strategy.exchange.count(strategy.workers)))
+
+
+def network_of(session: Session, model: Model, layout: Layout, rates: RateChanges | None = None) -> ServedNetwork:
+    """What servers keep of a session's network, which is cut so."""
+    rates = rates or RateChanges()
+    assert not isinstance(model.samples, Stream)  # open_data refuses it
+    updating = None
+    if session.strategy.consistency.pushes is not Push.DIFFERENCE:
+        updating = SessionUpdating(session, Clock.of(session, model.samples), rates)
+    return ServedNetwork(model.module, layout, updating, _pulls(session.strategy), rates)
+
+
+def _awaited(
+    strategy: Strategy, directory: RunDirectory, own: Credentials, meet: tuple[str, int], hearing: RosterListener
+) -> ServedNetwork | None:
+    """The network of a loop of one's own, once its first worker has written it down; None: the run has ended before."""
+    with contextlib.closing(KeyedStore.at(*meet, own.key, own.life)) as board:
+        while not board.check([HERE]):
+            if isinstance(message := hearing.next(), End):  # in between the roster answers beats
+                return None
+            if message is not None:
+                hearing.put_back(message)
+                break  # the run has begun
+    spare_the_compiler()
+    module, said = read_network(directory.path)
+    servers = strategy.exchange.count(strategy.workers)
+    elementwise = said.optimizer.elementwise
+    layout = cut_network(strategy, module, said.batch_size, servers, elementwise=elementwise)
+    if describe(layout.plans, layout.chunk_mb) != said.plan:
+        raise SettingError("this network's gradients are cut otherwise on servers than on workers: please report it")
+    local = strategy.consistency.pushes is Push.DIFFERENCE
+    return ServedNetwork(module, layout, None if local else said.optimizer, _pulls(strategy), RateChanges())
+
+
 class _Door:
     """Where workers connect; those who come before the host is there wait for it."""
 
-    def __init__(self, session: Session, own: Credentials, address: str) -> None:
-        self.transport = TRANSPORTS.load(session.strategy.exchange.transport)()
+    def __init__(self, strategy: Strategy, own: Credentials, address: str) -> None:
+        self.transport = TRANSPORTS.load(strategy.exchange.transport)()
         self._host: Host | None = None
         self._opened = threading.Event()
         self._listener: Listener = self.transport.listen(address, own, self._accepted)
@@ -138,19 +205,30 @@ def filled(
     memory: Take | None = None,
     rates: RateChanges | None = None,
 ) -> SliceStore:
-    """The slices as the network begins, or as a checkpoint has them. rates: how the learning rate changes meanwhile."""
-    assert not isinstance(model.samples, Stream)  # open_data refuses it
+    """The slices as a session's network begins, or as a checkpoint has them. rates: how the learning rate changes."""
+    return stored(network_of(session, model, layout, rates), slices, checkpoints, welcome, memory)
+
+
+def stored(
+    network: ServedNetwork,
+    slices: Sequence[Slice],
+    checkpoints: Checkpoints,
+    welcome: ServerWelcome,
+    memory: Take | None = None,
+) -> SliceStore:
+    """The slices as the network begins, or as a checkpoint has them."""
+    layout = network.layout
     own = [one for one in slices if not layout.is_of_buffers(one)]
     buffers = [one for one in slices if layout.is_of_buffers(one)]
     rule: Rule = MeanRule(own)
-    if session.strategy.consistency.pushes is not Push.DIFFERENCE:
-        rule = OptimizerRule(session, layout, own, Clock.of(session, model.samples), rates)
+    if network.updating is not None:
+        rule = OptimizerRule(layout, own, network.updating)
     rules = dict[int, Rule](dict.fromkeys((one.number for one in own), rule))
     rules |= dict.fromkeys((one.number for one in buffers), BufferRule(buffers))
     if welcome.restore is not None:
         path, manifest = checkpoints.path(welcome.restore), checkpoints.manifest(welcome.restore)
         weights, kept = SavedWeights(path, manifest), {name for name, _ in layout.tensors}
-        for name, tensor in weights_of(model.module).items():
+        for name, tensor in weights_of(network.module).items():
             if name not in kept:
                 tensor.copy_(weights.whole(name))
         _restore(weights, OptimizerState.read(path, manifest), layout, slices, rules)
@@ -176,7 +254,7 @@ def _shape(layout: Layout, one: Slice) -> SliceShape:
     return SliceShape(tuple(lengths), tuple(widths), dtype, added=dtype.is_floating_point, codec=codec)
 
 
-def _pulls(session: Session) -> FrameCodec | None:
-    name = session.strategy.exchange.pulls
+def _pulls(strategy: Strategy) -> FrameCodec | None:
+    name = strategy.exchange.pulls
     codec: FrameCodec | None = None if name == "none" else CODECS.load(name)()
     return codec

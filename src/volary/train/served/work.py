@@ -24,6 +24,7 @@ from volary.server.protocol.messages import (
     Keep,
     Learn,
     Leave,
+    Over,
     Rate,
     Release,
     Save,
@@ -97,9 +98,7 @@ class RosterClient:
             if isinstance(task, Exception):
                 raise task
             if isinstance(task, End):
-                self.outcome = self._meant(task.outcome)
-                if task.unsaved and not self._going:
-                    raise NotSaved(task.unsaved)
+                self._end(task)
                 return
             if not isinstance(task, Leave | Rate):
                 self._say(Ask())  # ahead: the next is here when this one is done
@@ -115,6 +114,11 @@ class RosterClient:
                 continue
         self._told = True
         return Leave()
+
+    def _end(self, task: End) -> None:
+        self.outcome = self._meant(task.outcome)
+        if task.unsaved and not self._going:
+            raise NotSaved(task.unsaved)
 
     def _meant(self, outcome: str) -> Outcome:
         if self._going:
@@ -132,9 +136,9 @@ class RosterClient:
         """Of a contribution that is not done: whether others have gone on without it. They are dropped in order."""
         return clock <= self._dropped
 
-    def computed(self, clock: int, loss: float, *, finite: bool, lost: int) -> None:
-        """Forward of a contribution is over. lost: samples of it that could not be read."""
-        self._say(Computed(clock, loss if finite else 0.0, finite, lost))
+    def computed(self, clock: int, loss: float, *, finite: bool, lost: int, rates: tuple[float, ...] = ()) -> None:
+        """Forward of a contribution is over. lost: samples of it that could not be read. rates: see `Computed`."""
+        self._say(Computed(clock, loss if finite else 0.0, finite, lost, rates))
 
     def done(self, clock: int, waited_s: float = 0.0) -> None:
         """A contribution is held, or there is none. waited_s: for parameters, before it. From any thread."""
@@ -160,6 +164,16 @@ class RosterClient:
         """Go. alone: the others go on, and what is not done is theirs; else the run ends as it can."""
         self._going = alone
         self._say(Leave())
+
+    def over(self, *, elastic: bool) -> None:
+        """This worker's own loop is over: see the run out. elastic: it may also go before."""
+        self._say(Over())
+        while not isinstance(task := self._next(), End | Exception):
+            if isinstance(task, Leave):
+                self.leave(alone=elastic)
+        if isinstance(task, Exception):
+            raise task
+        self._end(task)
 
     def close(self) -> None:
         """Hear no more."""

@@ -1,0 +1,43 @@
+"""How a worker comes to the roster and to the servers of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from volary.comm.control.wire import Connection
+from volary.comm.transports._base import Credentials
+from volary.train.served.work import RosterClient
+
+if TYPE_CHECKING:
+    from volary.comm.transports._base import Channel, Transport
+    from volary.server.protocol.messages import WorkerHello
+    from volary.session.spec import Strategy
+    from volary.train.member.process import Membership
+
+CONNECT_TIMEOUT_S = 10.0
+
+
+@contextmanager
+def admitted(member: Membership, hello: WorkerHello, leaving: Callable[[], bool]) -> Iterator[RosterClient]:
+    """Be known to the run's roster for a while. leaving: whether this worker was asked to go."""
+    key, said = member.directory.key(), msgspec.to_builtins(hello)
+    connection = Connection.open(member.host, member.port, key, "roster", said, member.server_life, CONNECT_TIMEOUT_S)
+    with closing(RosterClient(connection, leaving)) as work:
+        yield work
+
+
+def connecting(
+    strategy: Strategy, member: Membership, transport: Transport
+) -> Callable[[int, tuple[str, int]], Channel]:
+    """What connects the worker to a server, given its number and address."""
+    key, hello = member.directory.key(), {"worker": member.place.rank}
+
+    def connect(server: int, address: tuple[str, int]) -> Channel:
+        wanted = Credentials(key, member.server_life, server, strategy.security)
+        return transport.connect(address, wanted, hello, CONNECT_TIMEOUT_S)
+
+    return connect

@@ -1,0 +1,103 @@
+"""The optimiser of a loop of one's own, as servers have it: its type, settings by group, and who is in which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import torch
+
+from volary.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from volary.server.shards.vault import SliceUpdate
+    from volary.train.update.rule import SliceOptimizer
+
+ELEMENTWISE = {"ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"}
+KINDS = ELEMENTWISE | {"Adafactor", "Muon"}  # these are given whole parameters
+
+
+class OwnOptimizer(msgspec.Struct, frozen=True):
+    """kind: a class of torch.optim. groups: settings of each. group_of: the group of each parameter, by name."""
+
+    kind: str
+    groups: list[dict[str, Any]]
+    group_of: dict[str, int]
+
+    @classmethod
+    def of(cls, optimizer: Optimizer, trained: Mapping[str, Tensor]) -> OwnOptimizer:
+        """Those of a worker's own, for its network's trained parameters. Raises BadInput if servers cannot have it."""
+        kind = type(optimizer)
+        if kind.__name__ not in KINDS or kind is not getattr(torch.optim, kind.__name__, None):
+            raise BadInput(
+                f"servers cannot have the optimiser {kind.__name__}; accepted: torch.optim's {', '.join(sorted(KINDS))}"
+            )
+        if any(one.get("step", 1) > 0 for one in optimizer.state.values()):  # Adagrad has a state from the first
+            raise BadInput("the optimiser has taken steps before worker.distribute; accepted with servers: a new one")
+        names = {id(parameter): name for name, parameter in trained.items()}
+        group_of: dict[str, int] = {}
+        for number, group in enumerate(optimizer.param_groups):
+            for parameter in group["params"]:
+                if id(parameter) not in names:
+                    raise BadInput(
+                        "the optimiser has a parameter that is none of the model's trained ones; accepted with "
+                        "servers: those that model.parameters() gives"
+                    )
+                group_of[names[id(parameter)]] = number
+        if missing := [name for name in trained if name not in group_of]:
+            raise BadInput(
+                f"{missing[0]} is trained and in no group of the optimiser; accepted with servers: all trained "
+                "parameters in the optimiser that is distributed, or requires_grad=False"
+            )
+        return cls(kind.__name__, [plain(group) for group in optimizer.param_groups], group_of)
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether each value is updated by its own gradient and state alone."""
+        return self.kind in ELEMENTWISE
+
+    @property
+    def clip_value(self) -> None:
+        """Nothing is clipped."""
+        return
+
+    def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
+        """What makes the optimiser of the parameters, or parts of them, with these names."""
+
+        def made(tensors: list[Tensor]) -> Optimizer:
+            groups = []
+            for number in self._groups(names):
+                own = [one for one, name in zip(tensors, names, strict=True) if self.group_of[name] == number]
+                settings = {key: _as_given(value) for key, value in self.groups[number].items()}
+                groups.append({"params": own, **settings})
+            optimizer: Optimizer = getattr(torch.optim, self.kind)(groups)
+            return optimizer
+
+        return made
+
+    def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
+        """Take a step, with the learning rates that workers had."""
+        groups = self._groups([part.name for part in one.parts])
+        if update.rates:
+            one.rates = [update.rates[number] for number in groups]
+        one.step(1.0)
+
+    def _groups(self, names: Sequence[str]) -> list[int]:
+        return sorted({self.group_of[name] for name in names})
+
+
+def _as_given(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value  # as Adam's betas, after they were written down
+
+
+def plain(group: Mapping[str, Any]) -> dict[str, Any]:
+    """A group's settings, without its parameters."""
+    return {
+        key: value.item() if isinstance(value, torch.Tensor) else value
+        for key, value in group.items()
+        if key != "params"
+    }

@@ -1,0 +1,195 @@
+"""A loop of a user's own over servers, by the ranks of a test: the first are workers, the others servers.
+
+Rank 0 hosts the roster beside its work, as a run's driver does.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from torch.distributed.distributed_c10d import _get_default_store
+from torch.utils.data import DataLoader
+
+from train._own_loops import network, points
+from train._training import Quick
+from volary.comm.control.board import Board
+from volary.comm.control.server import KeyedServer
+from volary.driver.servers.keeping import CheckpointDrafts
+from volary.driver.servers.served import terms_of_own_loop
+from volary.placement import Place
+from volary.run.checkpoints import Checkpoints
+from volary.run.directory import RunDirectory
+from volary.server.roster.roster import Roster
+from volary.session.script import Script
+from volary.session.spec import Checkpoint
+from volary.train.member.process import Membership
+from volary.train.own.own_loop import Worker
+from volary.train.own.served_loop import ServedLoop
+from volary.train.recording.recorder import Recorder
+from volary.train.served.serve import serve
+from volary.train.state.seeds import seed_all
+from volary.train.state.weights import SavedWeights
+
+EPOCHS, SAMPLES, BATCH = 4, 23, 4
+Loop = Callable[[Any], Any]
+
+
+@dataclass
+class Looped:
+    """What a worker's loop returned, and its rows. weights: as servers saved them at the end; of rank 0 alone."""
+
+    value: Any
+    rows: list[Any]
+    outcome: str | None = None
+    said: list[tuple[str, int | None, dict[str, Any]]] = field(default_factory=list)
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+def own_served(rank: int, world_size: int, loop: Loop, strategy: dict[str, Any], name: str = "it") -> Looped | None:
+    """Call `loop(worker)` on each worker; None on servers."""
+    script = Script(function="a.py:loop", strategy={"exchange": "server", **strategy})
+    workers, store = script.strategy.workers, _get_default_store()
+    torch.set_num_threads(1)
+    found: Looped | None = None
+    if rank == 0:
+        directory = RunDirectory.create(Path("runs"), name, "it", script.to_yaml(), Quick())
+        with _hosted(directory, script) as (server, roster, said):
+            store.set(f"meet {name}", json.dumps([*server.address, server.life]))
+            found = _work(rank, script, directory, (*server.address, server.life), loop)
+            distributed.barrier()
+        found.outcome, found.said = roster.outcome, said
+        checkpoints = Checkpoints(directory.checkpoints)
+        (step,) = checkpoints.steps()
+        saved = SavedWeights(checkpoints.path(step), checkpoints.manifest(step))
+        found.weights = {one: saved.whole(one) for one in saved}
+    else:
+        where = tuple(json.loads(store.get(f"meet {name}")))
+        directory = RunDirectory(Path("runs") / name)
+        if rank < workers:
+            found = _work(rank, script, directory, where, loop)
+        else:
+            serve(directory, rank - workers, where[:2], where[2], "127.0.0.1")
+        distributed.barrier()
+    distributed.barrier()
+    return found
+
+
+def _work(rank: int, script: Script, directory: RunDirectory, where: tuple[str, int, str], loop: Loop) -> Looped:
+    host, port, life = where
+    size = script.strategy.workers
+    place = Place(launcher="test", rank=rank, world_size=size, local_rank=rank, node=0, life=1, meet=f"{host}:{port}")
+    connection: Any = SimpleNamespace(life=life)
+    member = Membership(
+        place=place, directory=directory, host=host, port=port, connection=connection, give_up_after_s=10
+    )
+    recorder, pulse, device = Recorder(rank), SimpleNamespace(asked_to_end=False), torch.device("cpu")
+    seed_all(1)
+    served: Any = ServedLoop(script, member, recorder, pulse, device, {})
+    with closing(Worker(script, served, recorder, pulse, device, rank)) as worker:
+        value = loop(worker)
+        worker.finish()
+    return Looped(value, list(recorder.rows))
+
+
+@contextmanager
+def _hosted(directory: RunDirectory, script: Script) -> Iterator[tuple[KeyedServer, Roster, list[Any]]]:
+    said: list[Any] = []
+    strategy = script.strategy
+    servers = strategy.exchange.count(strategy.workers)
+    keeping = CheckpointDrafts(Checkpoints(directory.checkpoints, Quick()), Checkpoint(), servers)
+    roster = Roster(terms_of_own_loop(strategy), strategy.consistency, keeping, lambda *what: said.append(what))
+    with KeyedServer(directory.key(), {"roster": roster, "board": Board()}) as server:
+        yield server, roster, said
+
+
+def scheduled(worker: Any, optimizer: Any = None, data: Any = None) -> dict[str, Any]:
+    """Two groups with rates of their own, which a scheduler changes; what a worker begins with is its own."""
+    model = network()
+    with torch.no_grad():
+        model[0].weight.add_(worker.rank)
+    groups = [{"params": model[0].parameters(), "lr": 0.2}, {"params": model[2].parameters(), "lr": 0.05}]
+    made = optimizer(groups) if optimizer else torch.optim.SGD(groups, lr=0.1, momentum=0.9, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(made, 5, 0.5)
+    model, made = worker.distribute(model, made)
+    feed = worker.feed(points(SAMPLES) if data is None else data, **({} if data else {"batch_size": BATCH}))
+    whole, measured, seen = points(SAMPLES), [], []
+    for _ in range(EPOCHS):
+        seen.append(0)
+        for inputs, targets in feed:
+            made.zero_grad()
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            made.step()
+            schedule.step()
+            seen[-1] += len(inputs)
+        with torch.no_grad():
+            measured.append(float(nn.functional.cross_entropy(model(whole.tensors[0]), whole.tensors[1])))
+    return {"state": model.state_dict(), "measured": measured, "seen": seen, "steps": len(feed)}
+
+
+def adam(worker: Any) -> dict[str, Any]:
+    """Over a loader, of batches in a mapping."""
+    loader = DataLoader(points(SAMPLES), BATCH, shuffle=True)
+    return scheduled(worker, lambda groups: torch.optim.AdamW(groups, betas=(0.8, 0.99)), loader)
+
+
+def bounded(worker: Any, staleness: int = 2, steps: int = 6) -> list[int]:
+    """How far rank 0 was ahead of rank 1 when it began each batch, which holds until rank 0 is as far as it may be."""
+    model = network()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    begun, ahead = Path(f"begun-{worker.rank}"), []
+
+    def of(rank: int) -> int:
+        return len(Path(f"begun-{rank}").read_bytes()) if Path(f"begun-{rank}").exists() else 0
+
+    for inputs, targets in worker.feed(points(400), batch_size=8):
+        own = of(worker.rank) + 1
+        with begun.open("ab") as file:
+            file.write(b".")
+        if worker.rank == 0:
+            ahead.append(own - of(1))
+        until = time.monotonic() + 60
+        while worker.rank == 1 and own <= steps and of(0) < own + staleness:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    return ahead
+
+
+def refused(worker: Any) -> list[str]:
+    """What a loop over servers cannot do."""
+    said, model = [], network()
+
+    def tries(what: Callable[[], Any]) -> None:
+        try:
+            what()
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}")
+
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    tries(lambda: worker.feed(iter([1, 2]), batch_size=2))
+    tries(lambda: worker.distribute(model, torch.optim.LBFGS(model.parameters())))
+    worker._distributed = False
+    tries(lambda: worker.distribute(model, torch.optim.SGD(model[0].parameters(), lr=0.1)))
+    worker._distributed = False
+    tries(lambda: worker.distribute(model, sgd, passes=2))
+    worker._distributed = False
+    model, sgd = worker.distribute(model, sgd)
+    tries(lambda: sgd.step())
+    for inputs, _ in worker.feed(points(), batch_size=4):
+        model(inputs).sum().backward()
+        tries(lambda: sgd.step(lambda: 0.0))
+        sgd.param_groups[0]["momentum"] = 0.5
+        break
+    sgd.step()
+    return said

@@ -1,0 +1,95 @@
+"""A loop of a user's own over servers: equality with one worker, and how far workers may be apart."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+from _workers import alone
+from train._own_loops import network
+from train._own_served import BATCH, EPOCHS, SAMPLES, adam, bounded, own_served, scheduled
+from volary.server.shards.vault import SliceUpdate
+from volary.session.script import Script
+from volary.train.own.own_loop import Worker
+from volary.train.recording.recorder import Recorder
+from volary.train.served.own_optimizer import KINDS, OwnOptimizer
+from volary.train.state.seeds import seed_all
+from volary.train.update.rule import SliceOptimizer, SlicePart
+
+ROUNDING = 1e-12
+
+
+def by_one(loop: Any) -> dict[str, Any]:
+    """The same loop with all on one worker."""
+    script = Script(function="a.py:loop")
+    seed_all(1)
+    worker = Worker(script, alone(), Recorder(0), SimpleNamespace(asked_to_end=False), torch.device("cpu"), 0)
+    try:
+        found: dict[str, Any] = loop(worker)
+        return found
+    finally:
+        worker.close()
+
+
+@pytest.mark.parametrize("loop", [scheduled, pytest.param(adam, marks=pytest.mark.slow)])
+def test_over_servers_bsp_equals_one_worker_to_rounding_after_every_epoch(workers, loop):
+    expected = by_one(loop)
+    first, second, *_ = workers(4, own_served, loop, {"workers": 2, "exchange": {"name": "server", "servers": 2}})
+    for found in (first, second):
+        assert found.value["measured"] == pytest.approx(expected["measured"], abs=ROUNDING)
+        assert found.value["steps"] == expected["steps"]
+        for name, values in expected["state"].items():
+            torch.testing.assert_close(found.value["state"][name], values, rtol=0, atol=ROUNDING)
+            torch.testing.assert_close(first.weights[name], values, rtol=0, atol=ROUNDING)
+    both = zip(first.value["seen"], second.value["seen"], strict=True)
+    assert [sum(seen) for seen in both] == [SAMPLES] * EPOCHS
+    assert first.outcome == "finished"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["ssp", "async", "backup", {"name": "async", "push_every": 2}])
+def test_every_model_over_servers_trains_an_own_loop_on_all_samples(workers, model):
+    strategy = {"workers": 2, "consistency": model}
+    first, second, _ = workers(3, own_served, scheduled, strategy)
+    both = list(zip(first.value["seen"], second.value["seen"], strict=True))
+    assert sum(map(sum, both)) >= SAMPLES * EPOCHS - BATCH
+    assert first.value["measured"][-1] < 0.5
+    assert first.outcome == "finished"
+
+
+def test_under_ssp_an_own_loop_runs_ahead_of_a_slower_one_up_to_the_staleness_and_no_further(workers):
+    first, _, _ = workers(3, own_served, bounded, {"workers": 2, "consistency": {"name": "ssp", "staleness": 2}})
+    assert max(first.value) == 2 + 1, "a batch that begins is one more"
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_an_optimiser_on_servers_does_what_the_workers_own_would(kind):
+    def made(model: nn.Module) -> Any:
+        groups = [{"params": [model[0].weight], "lr": 0.02}, {"params": [model[2].weight], "weight_decay": 0.1}]
+        return getattr(torch.optim, kind)(groups, lr=0.01)
+
+    own, theirs = network().float(), network().float()
+    for bias in (own[0].bias, own[2].bias):
+        bias.requires_grad = False
+    trained = {name: one for name, one in own.named_parameters() if one.requires_grad}
+    mine = made(own)
+    told = msgspec.json.decode(msgspec.json.encode(OwnOptimizer.of(mine, trained)), type=OwnOptimizer)
+    parts = [SlicePart(name, 0, one.numel(), theirs.get_parameter(name).detach()) for name, one in trained.items()]
+    served = SliceOptimizer(parts, told.build([part.name for part in parts]), told.elementwise, told.clip_value)
+    for rate in (0.5, 0.25):
+        gradients = [torch.randn_like(one) for one in trained.values()]
+        for one, gradient in zip(trained.values(), gradients, strict=True):
+            one.grad = gradient.clone()
+        for group in mine.param_groups:
+            group["lr"] = rate * group["lr"]
+        rates = tuple(group["lr"] for group in mine.param_groups)
+        mine.step()
+        served.take(gradients)
+        told.step(served, SliceUpdate(torch.empty(0), 1, rates=rates))
+    for part in parts:
+        torch.testing.assert_close(part.values, trained[part.name].detach(), rtol=0, atol=0)
