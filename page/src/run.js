@@ -9,6 +9,7 @@ import { html } from "./html.js";
 import { Checkpoints } from "./panels/checkpoints.js";
 import { Communication } from "./panels/communication.js";
 import { Happened } from "./panels/happened.js";
+import { Histograms } from "./panels/histograms.js";
 import { Logs } from "./panels/logs.js";
 import { Metrics } from "./panels/metrics.js";
 import { Ranks } from "./panels/ranks.js";
@@ -47,6 +48,7 @@ export function Run({ id }) {
       <${Timeline} ...${about} />
       <${Communication} ...${about} />
       <${Staleness} ...${about} />
+      <${Histograms} ...${about} />
       <${Usage} ...${about} />
       <${Checkpoints} ...${about} />
       <${Happened} ...${about} />

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from monitor._made_runs import evaluated, finished, journal, new_run, rows, started, whole_run
+from volary.run.database.histograms import Histogram
 from volary.run.database.spans import Span
 from volary.run.database.tallies import Tally
 from volary.run.database.usage import Usage
@@ -38,9 +39,23 @@ def slow_run() -> RunDirectory:
         run.tally([Tally("staleness", 0, 0, 0, 30), Tally("staleness", 1, 0, 2, 10), Tally("late", 0, 0, 0, 3)])
         run.spans(spans(90))
         run.usage(usage())
+        run.histograms(histograms())
         run.note(hosts='{"0": "ant", "1": "bee"}')
         finished(run, 100, "stopped")
     return directory
+
+
+def histograms() -> list[Histogram]:
+    """Of two parameters every 10 steps; what a step changes of the second is far too much."""
+    found = []
+    for step in range(10, 101, 10):
+        counts = tuple(20 - abs(place - 20) for place in range(41))
+        for name, share in (("0.weight", 0.002), ("0.bias", 0.05)):
+            wide = 0.1 + step / 500
+            found.append(Histogram(step, "weight", name, -wide, wide, 0.1, counts))
+            found.append(Histogram(step, "update", name, -share / 10, share / 10, 0.1 * share, counts))
+        found.append(Histogram(step, "gradient", "0.weight", -0.3, 0.4, 0.2, counts))
+    return found
 
 
 def usage() -> list[Usage]:

@@ -127,6 +127,14 @@ def test_all_other_panels_show_their_numbers(page, server):
     staleness = card(page, "staleness").inner_text()
     assert "40 counted, mean 0.50, most 2" in staleness
     assert "late: 3" in staleness
+    spread = card(page, "histograms")
+    assert told(spread) == "weights: at step 100 from -0.3 to 0.3"
+    shown = [plot.get_attribute("aria-label") or "" for plot in spread.get_by_role("img").all()]
+    assert "gradients of worker 0: at step 100 from -0.3 to 0.4" in shown
+    assert any("0.weight: newest 0.002 at step 100" in one for one in shown), shown
+    assert "0.bias: a step changes 0.05 of it, far more than 0.001" in spread.inner_text()
+    spread.get_by_role("combobox").select_option("0.bias")
+    spread.get_by_text("This layer's gradient is written where it travels from").wait_for()
     used = card(page, "usage")
     assert "rank 1: newest 1.5 at" in told(used)
     assert used.locator("canvas").first.evaluate(PAINTED) > 100, "lines, although workers look every two seconds"

@@ -18,6 +18,7 @@ from volary.comm.control.service import CLOSE, Replies
 from volary.driver.watching.stacks import place
 from volary.driver.watching.stragglers import Stragglers
 from volary.driver.watching.watch import FailureDetector, LostWorker, WorkerBeat, WorkerStatus
+from volary.run.database.histograms import Histogram
 from volary.run.database.journal import STEP_FIELDS, Journal, StepRow
 from volary.run.database.spans import Span
 from volary.run.database.tallies import Tally
@@ -213,6 +214,8 @@ class HeartbeatService:
                 self._journal.tally(_tallies(rank, tallies))
             case {"usage": list(usage)}:
                 self._journal.usage(_usage(rank, usage))
+            case {"histograms": list(found), "step": int(step)}:
+                self._journal.histograms(_histograms(rank, step, found))
             case {"spans": list(spans)}:
                 self._journal.spans(_spans(rank, spans))
             case _:
@@ -245,6 +248,17 @@ def _usage(rank: int, said: list[Any]) -> list[Usage]:
     found = [Usage(at, rank, name, value) for at, name, value in _converted(said, list[tuple[float, str, float]])]
     if not all(math.isfinite(one.at + one.value) for one in found):
         raise BadMessage(f"rank {rank} says a usage that is no number")
+    return found
+
+
+def _histograms(rank: int, step: int, said: list[Any]) -> list[Histogram]:
+    kind = list[tuple[str, str, float, float, float, list[_Count]]]
+    found = [
+        Histogram(step, kind, name, low, high, magnitude, tuple(counts))
+        for kind, name, low, high, magnitude, counts in _converted(said, kind)
+    ]
+    if not all(math.isfinite(one.low + one.high + one.magnitude) for one in found):
+        raise BadMessage(f"rank {rank} says a histogram without bounds")
     return found
 
 

@@ -22,6 +22,7 @@ MOST_STEPS = 10**12  # of a run: 30 years at a thousand a second
 LONGEST_WAIT_S = 86_400.0  # the data path itself waits for two days (comm/groups/group.py)
 NOTHING = Size(0)
 EVERY_EPOCH = Period(1, "epochs")
+EVERY_20_STEPS = Period(20, "steps")
 EVERY_100_STEPS = Period(100, "steps")
 
 
@@ -74,6 +75,9 @@ class Train:
     clip_value: float | None = None  # largest magnitude of one value of the gradient
     on_nonfinite: Literal["stop", "skip"] = "stop"  # a NaN or infinite loss ends the run, or its update is left out
     compare_replicas: Period = EVERY_100_STEPS  # how often replicas that must be equal are compared; also at the end
+    histograms: Period = (
+        EVERY_20_STEPS  # how often weights, gradients, updates are looked at; in 0.5 % of the time at most
+    )
     trace: Period = EVERY_100_STEPS  # how often two steps are recorded for `volary trace`, beside steps 2 to 11
 
     def __post_init__(self) -> None:

@@ -29,6 +29,7 @@ from volary.train.lockstep import Lockstep
 from volary.train.loop import Training
 from volary.train.member.asked import Asked
 from volary.train.optimizers._uncompiled import spare_the_compiler
+from volary.train.recording.histograms import Histograms
 from volary.train.recording.reads import Reads
 from volary.train.schedules._paced import Paced
 from volary.train.state.checkpoint import RankState, Saver, Stateful
@@ -194,6 +195,8 @@ def assemble(
         on_nonfinite=session.train.on_nonfinite,
         passes=session.train.accumulate,
     )
+    # one worker looks for all; a step behind, what is under way must not be applied earlier there than elsewhere
+    looks = group.rank == 0 and not getattr(session.strategy.exchange, "behind", False)
     lockstep = Lockstep(
         session=session,
         group=group,
@@ -216,6 +219,7 @@ def assemble(
         steps_per_epoch=feed.steps_per_epoch or steps,
         asked_to_end=asked_to_end,
         asked=Asked(requests, group.bulletin),
+        histograms=Histograms(model.module, recorder, session.train.histograms, replica.settle, wanted=looks),
     )
     return Training(
         flow=lockstep.flow,

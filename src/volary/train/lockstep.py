@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from volary.train.corrupt import Corrupt
     from volary.train.growth import Growth
     from volary.train.member.asked import Asked
+    from volary.train.recording.histograms import Histograms
     from volary.train.recording.reads import Reads
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
@@ -89,7 +90,7 @@ class Lockstep:
     samples that cannot be read. reads: tells where samples came from. owing: the residuals of this rank's codecs.
     consistency: bsp for a worker alone. group: with a bulletin of this life. steps: the run's length and that of an
     epoch, as the feed counts them. asked_to_end: whether this worker was asked to end after its step. asked: what else
-    the run is asked to do.
+    the run is asked to do. histograms: looks at parameters before and after some steps.
     """
 
     session: Session
@@ -113,6 +114,7 @@ class Lockstep:
     steps_per_epoch: int
     asked_to_end: Callable[[], bool]
     asked: Asked
+    histograms: Histograms
     outcome: Outcome = "finished"
     _batch: Batch = field(init=False)  # the newest
     _agreed: Agreed = field(init=False)  # on the newest contribution
@@ -132,7 +134,9 @@ class Lockstep:
                     yield SaveTask(lambda: self.saver.save(None, last=True))
                     self.outcome = "stopped"
                     return
+            self.histograms.begin(self.feed.step, self.steps_per_epoch)
             yield self._learn(self.feed.step)
+            self.histograms.end()
             ending = yield from self._due()
 
     def computed(self, part: MicroBatch, loss: float) -> bool:

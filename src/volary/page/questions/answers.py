@@ -8,6 +8,7 @@ from typing import Any
 from volary.errors import BadInput
 from volary.page.questions import charts
 from volary.page.questions.facts import facts
+from volary.page.questions.histograms import histograms
 from volary.page.questions.logs import logs
 from volary.page.questions.session_text import session_text
 from volary.page.questions.timeline import timeline
@@ -61,6 +62,7 @@ ANSWERS: dict[str, Callable[[RunDirectory, Query], Any]] = {
     "metric": _read(lambda reader, query: charts.metric(reader, query.text("name"), *query.view())),
     "timeline": _read(lambda reader, query: timeline(reader, query.number("step"))),
     "usage": _read(lambda reader, query: usage(reader, query.view()[2])),
+    "histograms": _read(lambda reader, query: histograms(reader, query.text("name"))),
     "logs": lambda directory, query: logs(directory, query.text("words")),
     "session": lambda directory, _: session_text(directory),
 }

@@ -17,6 +17,7 @@ from volary.page.overview.compare import MOST, side_by_side
 from volary.page.overview.table import row
 from volary.page.questions import charts
 from volary.page.questions.facts import facts
+from volary.page.questions.histograms import histograms
 from volary.page.questions.logs import logs
 from volary.page.questions.session_text import session_text
 from volary.page.questions.timeline import timeline
@@ -66,6 +67,7 @@ def _answers(directory: RunDirectory) -> dict[tuple[str, str], Any]:
             ("steps", ""): charts.steps(reader, 1, None, COLUMNS),
             ("ranks", ""): charts.ranks(reader, 1, None, RANK_COLUMNS),
             ("timeline", ""): of_step | {"steps": [of_step["step"]]},
+            ("histograms", ""): histograms(reader, ""),
             ("usage", ""): usage(reader, RANK_COLUMNS),
             ("logs", ""): logs(directory),
             ("session", ""): session_text(directory),

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError, VolaryError
-from volary.run.database import pyramid, spans, tallies, usage
+from volary.run.database import histograms, pyramid, spans, tallies, usage
+from volary.run.database.histograms import Histogram
 from volary.run.database.spans import Span
 from volary.run.database.tallies import Tally
 from volary.run.database.usage import Usage
@@ -54,7 +55,7 @@ CREATE TABLE IF NOT EXISTS steps ({", ".join(_COLUMNS)}, PRIMARY KEY (step, rank
 CREATE TABLE IF NOT EXISTS metrics (
     step INTEGER, name TEXT, value REAL, at REAL NOT NULL, PRIMARY KEY (step, name)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS metrics_by_name ON metrics (name, step, value);
-{pyramid.SCHEMA}{spans.SCHEMA}{tallies.SCHEMA}{usage.SCHEMA}"""
+{pyramid.SCHEMA}{spans.SCHEMA}{tallies.SCHEMA}{usage.SCHEMA}{histograms.SCHEMA}"""
 _INSERT_STEP = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 
@@ -111,6 +112,10 @@ class Journal:
     def usage(self, found: Iterable[Usage]) -> None:
         """Record what workers and machines use; of much the newest is kept."""
         self._write(usage.INSERT, [astuple(one) for one in found])
+
+    def histograms(self, found: Iterable[Histogram]) -> None:
+        """Record how values are spread; of many the newest are kept."""
+        self._write(histograms.INSERT, histograms.rows(found))
 
     def tally(self, found: Iterable[Tally]) -> None:
         """Add to what is counted: how often what happened, to whom."""
@@ -173,6 +178,7 @@ def _start_life(database: sqlite3.Connection, step: int) -> int:
     database.execute("DELETE FROM metrics WHERE step > ?", (step,))
     database.execute(pyramid.TAKE_BACK, (step,))
     database.execute(spans.TAKE_BACK, (step,))
+    database.execute(histograms.TAKE_BACK, (step,))
     # in this life workers may count themselves
     database.execute("DELETE FROM info WHERE key IN ('steps_now', 'counted_from', 'counted_from_step')")
     # and they have yet to come

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError
-from volary.run.database import curves, pyramid, spans, tallies, totals, usage
+from volary.run.database import curves, histograms, pyramid, spans, tallies, totals, usage
 from volary.run.database.curves import Point
+from volary.run.database.histograms import Histogram
 from volary.run.database.journal import StepRow
 from volary.run.database.pyramid import StepView
 from volary.run.database.spans import Span
@@ -185,6 +186,16 @@ class RunReader:
         width_s = usage.width_s(end - start, most)
         columns = min(most, int((end - start) / width_s) + 1)
         return usage.viewed(start, width_s, columns, self._rows(*usage.select(start, width_s)))
+
+    def magnitudes(self) -> Iterator[tuple[int, str, str, float]]:
+        """(step, kind, parameter, mean magnitude) of weights and updates, wherever histograms were made."""
+        there = next(self._rows(histograms.IS_THERE), None)
+        return self._rows(histograms.MAGNITUDES) if there else iter(())
+
+    def histograms(self, name: str) -> Iterator[Histogram]:
+        """Of one parameter, oldest first."""
+        there = next(self._rows(histograms.IS_THERE), None)
+        return histograms.read(self._rows(histograms.OF_NAME, [name])) if there else iter(())
 
     def curve(self, name: str, points: int) -> list[Point]:
         """How one of `volary.run.database.curves.MEASURED` went, in at most so many points."""

@@ -134,6 +134,10 @@ class Recorder:
         """An evaluation at this step measured `values`."""
         self.said.append({"metrics": values, "step": self.step})
 
+    def histograms(self, found: list[Any]) -> None:
+        """How values are spread after this step, as `volary.train.recording.histograms` has them."""
+        self.said.append({"histograms": found, "step": self.step})
+
     def starting(self, doing: str) -> None:
         """What the start of this worker is at, for those who look on and wait."""
         self.note(**{f"doing_{self.rank}": doing})

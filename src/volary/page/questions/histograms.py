@@ -1,0 +1,63 @@
+"""How each parameter is spread over time, and how much of it a step changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from volary.page.questions.charts import short
+from volary.run.database.histograms import KINDS, Histogram
+from volary.run.database.reader import RunReader
+
+MOST_STEPS = 80  # of more, as many at equal distances
+RULE = 0.001  # of thumb: what a step changes of a parameter, over its magnitude
+LARGE, SMALL = 10.0, 0.1  # times the rule: from here on it is said
+
+
+def histograms(reader: RunReader, name: str) -> dict[str, Any]:
+    """ratios: by parameter, what each measured step changed of it; chosen: the histograms of `name`, or the first."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for step, kind, parameter, magnitude in reader.magnitudes():
+        found.setdefault(parameter, {}).setdefault(kind, {})[step] = magnitude
+    steps = sorted({step for of in found.values() for step in of.get("weight", {})})
+    shown = steps[:: -(-len(steps) // MOST_STEPS)] if steps else []
+    ratios = {
+        parameter: [_ratio(of["update"].get(step), of["weight"].get(step)) for step in shown]
+        for parameter, of in found.items()
+        if {"weight", "update"} <= of.keys()
+    }
+    chosen = name if name in found else next(iter(found), "")
+    return {
+        "x": shown,
+        "rule": RULE,
+        "ratios": ratios,
+        "told": [sentence for parameter, values in ratios.items() if (sentence := _told(parameter, values))],
+        "chosen": chosen,
+        "kinds": _kinds(list(reader.histograms(chosen)), set(shown)) if chosen else {},
+    }
+
+
+def _ratio(update: float | None, weight: float | None) -> float | None:
+    return short(update / weight) if update is not None and weight else None
+
+
+def _told(parameter: str, values: list[float | None]) -> str:
+    """What the newest ratio means, if it is far from the rule."""
+    newest = next((value for value in reversed(values) if value is not None), None)
+    if newest is None or SMALL * RULE <= newest <= LARGE * RULE:
+        return ""
+    if newest > RULE:
+        return (
+            f"{parameter}: a step changes {newest:.2g} of it, far more than {RULE:g}; is the learning rate too large?"
+        )
+    return f"{parameter}: a step changes {newest:.2g} of it, far less than {RULE:g}; it hardly learns"
+
+
+def _kinds(found: list[Histogram], shown: set[int]) -> dict[str, list[dict[str, Any]]]:
+    return {
+        kind: [
+            {"step": one.step, "low": one.low, "high": one.high, "counts": one.counts}
+            for one in found
+            if one.kind == kind and one.step in shown
+        ]
+        for kind in KINDS
+    }
