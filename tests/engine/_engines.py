@@ -18,6 +18,9 @@ def mpirun(name: str) -> str:
     return str(CHECKOUT / ".engines" / name / "bin" / "mpirun")
 
 
+RAY = CHECKOUT / ".engines" / "ray"  # PyPI's package, and what it needs
+
+
 @dataclass(frozen=True)
 class Tried:
     """One way to start a run. settings: overrides. launcher: what stands between driver and workers, by its name.
@@ -53,6 +56,7 @@ TRIED = [
     *(Tried(name, ("engine=mpi", f"engine.mpirun={mpirun(name)}"), "mpirun") for name in ("openmpi", "mpich")),
     Tried("slurm", ("engine=slurm",), "srun", guarded=True, needs="allocation"),
     Tried("slurm-job", ("engine=slurm",), "srun", guarded=True, queued=True, needs="slurm"),
+    Tried("ray", ("engine=ray",), "ray", guarded=True, needs="ray"),
     Tried(
         "hosts",
         ("engine=hosts", "engine.hosts=[alpha:2]", "engine.ssh=ssh -F ssh_config"),

@@ -9,15 +9,18 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 import pytest
 
 from engine import _sshd
+from engine._engines import RAY
 
 NODES = 2
 CONF = """\
@@ -167,3 +170,12 @@ def hosts(_ssh_server: Path | None) -> None:
     if _ssh_server is None:
         pytest.skip(_sshd.why_not())
     shutil.copy(_ssh_server, "ssh_config")
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray can be imported, by this process and by those that it starts."""
+    if find_spec("ray") is None and not RAY.is_dir():
+        pytest.skip("ray is not installed: make engines")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(RAY)])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(RAY)])))

@@ -89,7 +89,7 @@ class Run:
         self.directory = RunDirectory(Path("runs") / name)
         self.life = life_of(self.directory) + 1
         self._out, self._err = Path(f"out-{self.life}"), Path(f"err-{self.life}")
-        variables = os.environ | {"PYTHONPATH": str(SOURCE)}
+        variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCE), *_further_paths()])}
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(command, env=variables, stdout=out, stderr=err, **how)
         self.started: set[psutil.Process] = {psutil.Process(self.process.pid)}
@@ -155,6 +155,11 @@ class Run:
             with contextlib.suppress(psutil.Error):
                 one.kill()
         self.process.wait()
+
+
+def _further_paths() -> list[str]:
+    """Where Python looks, too, as the test has set it."""
+    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 
 
 def life_of(directory: RunDirectory) -> int:

@@ -101,4 +101,16 @@ RECORDED = [
         },
         {"rank": 3, "world_size": 4, "local_rank": 1, "node": 1, "life": 1, "beside": 2},
     ),
+    Recorded(
+        "ray",
+        "engine: ray, Ray 2.60, rank 1 of 2 on one node",
+        {
+            "VOLARY_RAY_RANK": "1",
+            "VOLARY_RAY_WORLD_SIZE": "2",
+            "VOLARY_RAY_NODE": "0",
+            "VOLARY_RAY_LOCAL_RANK": "1",
+            "VOLARY_RAY_LOCAL_SIZE": "2",
+        },
+        {"rank": 1, "world_size": 2, "local_rank": 1, "node": 0, "beside": 2, "address": "127.0.0.1"},
+    ),
 ]

@@ -47,6 +47,7 @@ class SlurmPlacement:
             address="127.0.0.1" if nodes == 1 else address_towards(launch_node),
             launch=f"slurm {job}.{step}",
             restarts=True,  # a job that is requeued keeps its number
+            own_devices="SLURM_GPUS_PER_TASK" in environment,
             beside=_tasks(text(environment, "SLURM_STEP_TASKS_PER_NODE", _LAUNCHER), node),
         )
 

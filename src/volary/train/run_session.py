@@ -16,7 +16,7 @@ from volary.comm.groups.last_resort import LAST_RESORT_S
 from volary.errors import PeerLost, VolaryError
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
-from volary.train.assemble import assemble, build_model, choose_device
+from volary.train.assemble import assemble, build_model, device_of
 from volary.train.coordinator import Outcome
 from volary.train.loop import train
 from volary.train.member.bulletin import BoardBulletin
@@ -42,7 +42,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     session = Session.read(member.directory.session)
     if session.strategy.exchange.served:
         return run_served(session, member, recorder, pulse)
-    device = choose_device(session.train.device, place.local_rank, place.world_size)
+    device = device_of(session.train.device, place)
     check_precision(session.train.precision, device)
     with joined(member, recorder, device, session.strategy.backend) as group:
         settings = setting_facts((member.session or session).settings())

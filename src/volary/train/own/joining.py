@@ -11,7 +11,7 @@ from volary.comm.groups.group import Group
 from volary.errors import Stopped
 from volary.exchange.server import COLOCATED
 from volary.run.checkpoints import Checkpoints
-from volary.train.assemble import choose_device
+from volary.train.assemble import device_of
 from volary.train.member.compare import compare
 from volary.train.own.own_loop import Worker
 from volary.train.own.served_loop import ServedLoop
@@ -37,7 +37,7 @@ def worker_of(
     Raises RanksDiffer if they are not.
     """
     place = member.place
-    device = choose_device(script.device, place.local_rank, place.world_size)
+    device = device_of(script.device, place)
     among = (
         _over_servers(member, script, recorder, pulse, facts, device)
         if script.strategy.exchange.served

@@ -19,7 +19,7 @@ from volary.run.checkpoints import Checkpoints
 from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.server.protocol.messages import WorkerHello
-from volary.train.assemble import build_model, choose_device, readable, update_rule, watch_queue
+from volary.train.assemble import build_model, device_of, readable, update_rule, watch_queue
 from volary.train.corrupt import teller
 from volary.train.loop import Training, train
 from volary.train.member.compare import code_facts, compare_with_first, setting_facts, shape_facts, user_objects
@@ -63,7 +63,7 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
     place, strategy = member.place, session.strategy
     beside = strategy.exchange.servers == COLOCATED and place.rank < strategy.workers
     with server_beside(member) if beside else nullcontext():
-        device = choose_device(session.train.device, place.local_rank, place.world_size)
+        device = device_of(session.train.device, place)
         check_precision(session.train.precision, device)
         recorder.starting("building the network")
         seed_all(session.train.seed)

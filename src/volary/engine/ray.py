@@ -1,0 +1,103 @@
+"""Ray: an actor for each process, in a placement group of a cluster that runs, or of one that is started here."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from volary.actors import ActorSettings, scratch
+from volary.engine._base import Handle, Launch, require_restarts
+from volary.engine._commands import last_line, said
+from volary.engine._launched import Launched, told
+from volary.engine.local import LOOPBACK, LocalEngine
+from volary.errors import SettingError
+from volary.run.machine.addresses import address_towards
+
+ACTORS = [sys.executable, "-m", "volary.actors"]
+CONNECT_S = 3.0  # to a cluster's head
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayEngine:
+    """Workers and servers are below actors of Ray. A cluster that is started here has its workers alone."""
+
+    address: str = ""  # of a cluster that runs, its head as host:port; empty: one is started on this machine
+    cpus: float = 1  # of Ray's CPUs that each worker takes
+    gpus: float = 0  # of Ray's GPUs that each worker takes
+    spread: bool = False  # over as many nodes as there are; default: as few as hold all
+    pin: bool = True  # each worker stays on its own share of the cores of its machine
+    max_restarts: int = 0  # times that the run is resumed by itself after the loss of a process
+
+    def __post_init__(self) -> None:
+        require_restarts(self.max_restarts)
+        if self.address and not self._head()[1].isdecimal():
+            raise SettingError(f"address is {self.address!r}; accepted: host:port of a cluster's head, as alpha:6379")
+        if self.cpus < 0 or self.gpus < 0:
+            raise SettingError(f"cpus is {self.cpus} and gpus {self.gpus}; accepted: 0 or more")
+
+    def check(self, workers: int) -> str | None:
+        """Ray must be installed, and the cluster there and large enough, or this machine's memory."""
+        if find_spec("ray") is None:
+            return "Ray is not installed here: pip install 'volary[ray]'"
+        return self._lacks(workers) if self.address else LocalEngine().check(workers)
+
+    def warnings(self, workers: int) -> list[str]:
+        """Of this machine; what others have is Ray's to judge."""
+        return [] if self.address else LocalEngine().warnings(workers)
+
+    def host(self) -> str:
+        """This machine's address on the route to the cluster's head; loopback where it is started here."""
+        return address_towards(self._head()[0]) if self.address else LOOPBACK
+
+    def command(self, launch: Launch) -> list[str]:
+        """Of the process that is Ray's driver, for all of them."""
+        log = str(launch.directory.logs / f"ray-{launch.role}s.log")
+        asked = ActorSettings(
+            count=launch.count, address=self.address, cpus=self.cpus, gpus=self.gpus, spread=self.spread, log=log
+        )
+        return [*ACTORS, asked.words(), *launch.command]
+
+    def prepare(self, workers: int) -> None:
+        """Nothing: Ray starts them."""
+
+    def launch(self, launch: Launch) -> Handle:
+        """Start them by one placement group. Servers beside a cluster that is started here are started without it."""
+        if launch.role == "server" and not self.address:
+            return LocalEngine().launch(launch)
+        variables = told(launch, pin=self.pin) | ({} if self.address else _guarded())
+        return Launched("ray", launch, self.command(launch), variables, leaves=lambda pid: [scratch(pid)])
+
+    def _lacks(self, workers: int) -> str | None:
+        """Why the cluster cannot hold so many."""
+        try:
+            socket.create_connection(self._head(), CONNECT_S).close()
+        except OSError as error:
+            return f"no cluster of Ray's answers at {self.address}: {error.strerror or error}"
+        answer = said([*ACTORS, ActorSettings(count=0, address=self.address).words()])
+        if answer.returncode:
+            return f"Ray does not connect to {self.address}: {last_line(answer)}"
+        has = json.loads(answer.stdout.splitlines()[-1])
+        for name, each in (("CPU", self.cpus), ("GPU", self.gpus)):
+            if has.get(name, 0) < workers * each:
+                return f"{workers} workers take {workers * each:g} {name}s, and the cluster has {has.get(name, 0):g}"
+        return None
+
+    def _head(self) -> tuple[str, str]:
+        host, _, port = self.address.rpartition(":")
+        return host.strip("[]"), port
+
+
+def _guarded() -> dict[str, str]:
+    """A cluster of our own asks for a token that nobody else has, and reports to nobody that it is used."""
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
+ENGINE = RayEngine

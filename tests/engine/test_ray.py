@@ -1,0 +1,112 @@
+"""What is refused before Ray is asked, a cluster that runs already, and actors of the user's own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from faults._running import VOLARY, last_step, running, session, state
+from volary.actors import scratch
+from volary.comm.groups.listeners import listeners
+from volary.engine.ray import RayEngine
+from volary.errors import SettingError
+from volary.run.directory import RunDirectory
+
+OWN = """
+import sys
+import ray
+from volary.actors import train
+
+if __name__ == "__main__":
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=sys.argv[1])
+    rank = ray.remote(num_cpus=1)(train)
+    ray.get([rank.remote("session.yaml", number, 2, ["train.steps=15"]) for number in range(2)])
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as plug:
+        return int(plug.getsockname()[1])
+
+
+@pytest.fixture
+def short() -> Iterator[str]:
+    """A folder with a short name, as sockets are in it."""
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+def test_a_machine_without_ray_is_told_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert RayEngine().check(2) == "Ray is not installed here: pip install 'volary[ray]'"
+
+
+@pytest.mark.parametrize("address", ["auto", "alpha", "alpha:", "ray://alpha:x"])
+def test_an_address_that_is_none_is_refused(address):
+    with pytest.raises(SettingError, match="accepted: host:port of a cluster's head, as alpha:6379"):
+        RayEngine(address=address)
+
+
+def test_a_cluster_that_does_not_answer_is_named_before_anything_starts(monkeypatch):
+    monkeypatch.setattr("volary.engine.ray.find_spec", lambda _: True)
+    address = f"127.0.0.1:{free_port()}"
+    assert RayEngine(address=address).check(2) == f"no cluster of Ray's answers at {address}: Connection refused"
+
+
+@pytest.mark.slow  # starts a cluster
+def test_a_run_takes_its_places_in_a_cluster_that_runs_and_leaves_it_alone(ray, short):
+    address = f"127.0.0.1:{free_port()}"
+    head = ["--head", "--port", address.partition(":")[2], "--node-ip-address=127.0.0.1", "--num-cpus=2", "--block"]
+    quiet = ["--include-dashboard=false", f"--temp-dir={short}", "--disable-usage-stats"]
+    ray_start = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
+    with running(sys.executable, "-c", ray_start, "start", *head, *quiet, name="head") as cluster:
+        cluster.wait_until(lambda: "--block" in cluster.text())
+        file, settings = session(steps=20), ["engine=ray", f"engine.address={address}"]
+        many = ["strategy.workers=3", "data.batch_size=30"]
+        refused = subprocess.run(
+            [*VOLARY, "check", file, *settings, *many], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert "3 workers take 3 CPUs, and the cluster has 2" in refused.stdout + refused.stderr
+        with running(*VOLARY, "train", file, *settings) as run:
+            assert run.ended().status == 0, run.text()
+        assert (state(run.directory), last_step(run.directory)) == ("finished", 20)
+        assert cluster.process.poll() is None
+
+
+@pytest.mark.slow  # starts a cluster
+def test_actors_of_the_user_s_own_are_the_ranks_of_a_run(ray, short):
+    session(steps=20)
+    Path("own.py").write_text(OWN)
+    with running(sys.executable, "own.py", short) as run:
+        assert run.ended(at_most_s=90).status == 0, run.text()
+    directory = RunDirectory(Path("runs") / "it")
+    assert (state(directory), last_step(directory)) == ("finished", 15)
+
+
+@pytest.mark.slow  # starts a cluster
+def test_a_cluster_of_our_own_asks_for_a_token_and_nothing_is_left_of_it(ray):
+    with running(*VOLARY, "train", session(), "engine=ray") as run:
+        run.wait_for_step(5)
+        (gcs,) = [one for one in run.started if "gcs_server" in one.name()]
+        variables, launcher = gcs.environ(), gcs.ppid()
+        assert scratch(launcher).exists()
+        assert variables["RAY_AUTH_MODE"] == "token"
+        assert len(variables["RAY_AUTH_TOKEN"]) == 64
+        (port,) = {end.port for end in listeners({gcs.pid})}
+        look = f"import ray; ray.init(address='127.0.0.1:{port}', log_to_driver=False)"
+        strange = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        asked = subprocess.run(
+            [sys.executable, "-c", look], env=strange, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert asked.returncode != 0
+        assert "uthentication" in asked.stderr, asked.stderr
+        run.process.terminate()
+        run.ended(gone_within_s=10)
+    assert not scratch(launcher).exists()
