@@ -103,7 +103,8 @@ def test_what_cannot_be_used_is_named():
     assert refused(lambda: samples_of([("a", 2)], "mine")) == f"mine: sample 0 holds a str; {pair}"
     ragged = samples_of([(torch.zeros(2), 0), (torch.zeros(3), 0)], "mine")
     assert refused(lambda: ragged.fetch(torch.arange(2))) == (
-        "mine: sample 1 is (3,) torch.float32, sample 0 is (2,) torch.float32; accepted: one shape and type"
+        "mine: sample 1 is (3,) torch.float32, sample 0 is (2,) torch.float32; "
+        "accepted: one shape and type (data.pad fills up the smaller ones)"
     )
     assert refused(lambda: source(lambda split: None).open("train")) == (
         "my.module:Thing: gave None for split 'train'; accepted: a data set"

@@ -9,15 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from volary.data.padding import IGNORED, padded
 from volary.errors import DataError
 
 _ACCEPTED = "a pair (input, target), each a tensor, a numpy array or a number"
 
 
-def collate(samples: Sequence[Any], numbers: Sequence[int], name: str) -> tuple[Tensor, Tensor]:
-    """Stack pairs to inputs (n, ...) and targets (n, ...). numbers, name: what to call a sample that does not fit."""
+def collate(samples: Sequence[Any], numbers: Sequence[int], name: str, *, pad: bool = False) -> tuple[Tensor, Tensor]:
+    """Stack pairs to inputs (n, ...) and targets (n, ...). numbers, name: what to call a sample that does not fit.
+
+    pad: fill up those that are smaller, inputs with 0 and targets with IGNORED.
+    """
     pairs = [_pair(sample, number, name) for sample, number in zip(samples, numbers, strict=True)]
-    return _stack([pair[0] for pair in pairs], numbers, name), _stack([pair[1] for pair in pairs], numbers, name)
+    inputs, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return _stack(inputs, numbers, name, 0 if pad else None), _stack(targets, numbers, name, IGNORED if pad else None)
 
 
 def _pair(sample: Any, number: int, name: str) -> tuple[Tensor, Tensor]:
@@ -39,12 +44,14 @@ def _tensor(value: Any, number: int, name: str) -> Tensor:
     raise DataError(f"{name}: sample {number} holds a {type(value).__name__}; accepted: {_ACCEPTED}")
 
 
-def _stack(values: list[Tensor], numbers: Sequence[int], name: str) -> Tensor:
+def _stack(values: list[Tensor], numbers: Sequence[int], name: str, fill: int | None) -> Tensor:
     first = values[0]
     for value, number in zip(values, numbers, strict=True):
-        if value.shape != first.shape or value.dtype != first.dtype:
+        fits = value.shape == first.shape if fill is None else value.dim() == first.dim()
+        if not fits or value.dtype != first.dtype:
             raise DataError(
                 f"{name}: sample {number} is {tuple(value.shape)} {value.dtype}, sample {numbers[0]} is "
                 f"{tuple(first.shape)} {first.dtype}; accepted: one shape and type"
+                + (" (data.pad fills up the smaller ones)" if fill is None else ", or as many dimensions")
             )
-    return torch.stack(values)
+    return torch.stack(values) if fill is None else padded(values, fill)

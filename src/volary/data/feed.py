@@ -17,6 +17,7 @@ from torch import Tensor
 
 from volary.data.batch import Batch
 from volary.data.order import Order, order_of, share_of
+from volary.data.padding import lengths_of
 from volary.data.skipping import Skipping
 from volary.data.stored import Stored
 from volary.data.stream import Stream
@@ -71,7 +72,7 @@ class Feed:
         self.size = batch_size
         self._share = partial(share_of, rank, world_size, whole=batch_size)
         self._last_step: int | None = None
-        self._samples = _OfStream(data) if isinstance(data, Stream) else _OfIndexed(data, seed, shuffle)
+        self._samples = _OfStream(data) if isinstance(data, Stream) else _OfIndexed(data, seed, shuffle, batch_size)
 
     @property
     def samples(self) -> int | None:
@@ -220,12 +221,15 @@ def one_pass(data: Samples | Stream, batch_size: int, *, rank: int = 0, world_si
 class _OfIndexed:
     """Reads samples by index, in the order of the epoch. shuffled: samples of a block of the order; 0: as they come."""
 
-    def __init__(self, samples: Samples, seed: int, shuffle: bool) -> None:
+    def __init__(self, samples: Samples, seed: int, shuffle: bool, batch_size: int) -> None:
         self.length = len(samples)
         self._source, self._seed, self._shuffle = samples, seed, shuffle
         self._stored = samples if isinstance(samples, Stored) else None
         self.scale = self._stored.scale if self._stored else None
-        self.shuffled = (self._stored.block if self._stored else 1) if shuffle else 0
+        block = self._stored.block if self._stored else 1
+        # in buckets the order depends on what a batch is
+        self.shuffled = 0 if not shuffle else block if lengths_of(samples) is None else batch_size
+        self._batch_size = batch_size
         self._orders: dict[int, Order] = {}
         self._told: list[BatchRange] = []  # the next batches, as storage was told
 
@@ -259,7 +263,7 @@ class _OfIndexed:
         if epoch not in self._orders:
             if len(self._orders) > (self._stored is not None):  # storage is told of the next epoch, too
                 del self._orders[min(self._orders)]
-            self._orders[epoch] = order_of(self._source, self._seed, epoch, self._shuffle)
+            self._orders[epoch] = order_of(self._source, self._seed, epoch, self._shuffle, self._batch_size)
         return self._orders[epoch]
 
 

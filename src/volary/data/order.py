@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Generator, Tensor
 
+from volary.data.padding import lengths_of
 from volary.data.stored import Stored
 
 if TYPE_CHECKING:
     from volary.data.samples import Samples
 
+WINDOW_BATCHES = 64  # in which samples of like length are looked for
 WINDOW_BLOCKS = 64  # of 10 classes that are stored one after the other, 99 of 100 windows have samples of all
 
 
@@ -35,12 +37,17 @@ def epoch_order(samples: int, seed: int, epoch: int, shuffle: bool) -> Tensor:
     return torch.randperm(samples, generator=seeded(seed, epoch))
 
 
-def order_of(samples: Samples, seed: int, epoch: int, shuffle: bool) -> Order:
-    """The order of an epoch of `samples`: in windows of blocks if they are stored in blocks."""
+def order_of(samples: Samples, seed: int, epoch: int, shuffle: bool, batch_size: int) -> Order:
+    """The order of an epoch of `samples`: in windows of blocks if they are stored in blocks.
+
+    Of samples that say how long they are, those of like length are in one batch of `batch_size`.
+    """
     block = samples.block if isinstance(samples, Stored) else 1
-    if block == 1 or not shuffle:
+    if not shuffle:
         return epoch_order(len(samples), seed, epoch, shuffle)
-    return Windows(len(samples), block, seed, epoch)
+    order = Windows(len(samples), block, seed, epoch) if block > 1 else epoch_order(len(samples), seed, epoch, shuffle)
+    lengths = lengths_of(samples)
+    return order if lengths is None else Bucketed(order, lengths, batch_size, seed, epoch)
 
 
 class Windows:
@@ -84,6 +91,39 @@ class Windows:
                 inside = torch.cat([inside, torch.arange(self._samples - self._rest, self._samples)])
             shuffled = torch.randperm(len(inside), generator=seeded(self._seed, self._epoch, "window", number))
             self._newest[number] = inside[shuffled]
+        return self._newest[number]
+
+
+class Bucketed:
+    """Another order, of which in every `WINDOW_BATCHES` batches the samples are sorted by length and dealt out anew.
+
+    The batches of such a window are permuted. Those that fill no batch come last in the epoch, whatever their length.
+    """
+
+    def __init__(self, order: Order, lengths: Tensor, batch_size: int, seed: int, epoch: int) -> None:
+        self._order, self._lengths, self._batch_size = order, lengths, batch_size
+        self._seed, self._epoch = seed, epoch
+        self._newest: dict[int, Tensor] = {}
+
+    def __getitem__(self, span: slice) -> Tensor:
+        start, end, _ = span.indices(len(self._lengths))
+        size = WINDOW_BATCHES * self._batch_size
+        pieces = [torch.empty(0, dtype=torch.int64)]
+        for number in range(start // size, -(-end // size)):
+            begin = number * size
+            pieces.append(self._window(number)[max(0, start - begin) : end - begin])
+        return torch.cat(pieces)
+
+    def _window(self, number: int) -> Tensor:
+        if number not in self._newest:
+            if len(self._newest) > 1:  # what is read now, and what is read ahead
+                del self._newest[min(self._newest)]
+            size = WINDOW_BATCHES * self._batch_size
+            inside = self._order[number * size : (number + 1) * size]
+            whole = inside[: len(inside) // self._batch_size * self._batch_size]
+            batches = whole[self._lengths[whole].argsort(stable=True)].view(-1, self._batch_size)
+            shuffled = torch.randperm(len(batches), generator=seeded(self._seed, self._epoch, "bucket", number))
+            self._newest[number] = torch.cat([batches[shuffled].view(-1), inside[len(whole) :]])
         return self._newest[number]
 
 

@@ -93,11 +93,14 @@ def samples_of(dataset: Any, name: str) -> Samples | Stream:
 class MapSamples:
     """Samples of a map-style data set: `dataset[i]` is a pair of tensors, arrays or numbers."""
 
+    lengths: Tensor  # there if the data set says them, and samples may differ
+
     def __init__(self, dataset: Any, name: str, classes: int | None) -> None:
         from volary.data.collate import collate
 
         self.classes = classes
         self._dataset, self._name, self._collate = dataset, name, collate
+        self._pad = False
         # one is read now: its shape is needed before the first step
         number, sample = self._first()
         first = collate([sample], [number], name)
@@ -116,12 +119,20 @@ class MapSamples:
         """Type of the first sample."""
         return self._nothing[0].dtype
 
+    def let_differ(self) -> None:
+        """Fill up samples that are smaller than others of their batch. `lengths` of the data set: of each."""
+        self._pad = True
+        if (lengths := getattr(self._dataset, "lengths", None)) is not None:
+            import torch
+
+            self.lengths = torch.as_tensor(lengths)
+
     def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Ask the data set for each of the samples and stack them."""
         numbers = indices.tolist()
         if not numbers:
             return self._nothing
-        return self._collate([self._sample(number) for number in numbers], numbers, self._name)
+        return self._collate([self._sample(number) for number in numbers], numbers, self._name, pad=self._pad)
 
     def _first(self) -> tuple[int, Any]:
         """The first sample that can be read, and its number. Raises CorruptSample if there is none."""

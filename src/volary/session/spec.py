@@ -48,6 +48,7 @@ class Data:
     batch_size: int = 64  # samples per step, over all workers; where batches grow, of the first
     batch: Annotated[Any, Choice("volary.train.batches")] = "fixed"  # whether batches grow in the course of a run
     shuffle: bool = True  # a new order each epoch, given by train.seed; false: the source's order
+    pad: bool = False  # samples may differ in size: those that are smaller than others of their batch are filled up
     cache: Cache = field(default_factory=Cache)  # keeps what was read from files or a store
     skip_corrupt: float = (
         0.01  # share of an epoch's samples that may be unreadable and are skipped; 0: the first ends all

@@ -13,6 +13,7 @@ from torch import nn
 
 from volary.consistency.bsp import Bsp
 from volary.data.caching.cached import through_cache
+from volary.data.differing import let_differ
 from volary.data.feed import Feed, one_pass
 from volary.data.loading.pipeline import Pipeline
 from volary.data.own import OwnSource
@@ -118,6 +119,8 @@ def open_data(session: Session, split: Split) -> Samples | Stream:
             f"data.source: {opened.name} is a stream, whose samples have no position that servers could hand out; "
             "accepted: samples that are read by index, or strategy.exchange=allreduce"
         )
+    if session.data.pad:
+        let_differ(opened)
     return through_cache(opened, session.data.cache, repr(source))
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from volary.data.feed import Feed, one_pass
 from volary.data.loading import pipeline
 from volary.data.loading.pipeline import Pipeline, Scale
+from volary.data.order import share_of
 from volary.data.skipping import Skipping
 from volary.errors import CorruptSample, DataError
 
@@ -88,7 +89,8 @@ def test_a_feed_gives_the_same_batches_whatever_the_number_of_threads(samples, b
                 expected.epoch = epoch
                 order = next(expected).targets
                 mine = [index for b in batches if b.epoch == epoch for index in b.targets.tolist()]
-                shares = [order[at : at + batch][rank::world].tolist() for at in range(0, samples, batch)]
+                steps = [order[at : at + batch] for at in range(0, samples, batch)]
+                shares = [step[share_of(rank, world, len(step), whole=batch)].tolist() for step in steps]
                 assert mine == [index for share in shares for index in share]
     finally:
         torch.set_num_threads(before)

@@ -76,13 +76,14 @@ class Pipeline:
         with self._readers.watching():
             first = self._first()
         made = vary(first, 0, 0) if vary else first
-        self._shape, self._dtype = made.shape, made.dtype
+        self._shape, self._dtype, self._sample_bytes = made.shape, made.dtype, made.nbytes
         fits = first.nbytes * len(records) <= cache_bytes
         # memory that is never written is never taken: a cache costs what was decoded so far
         self._cache = np.empty((len(records), *first.shape), first.dtype) if fits else None
         self._cached = np.zeros(len(records), dtype=np.bool_)
         self._cores = torch.get_num_threads()
         self._threads = Threads(self._cores, "decode")
+        self.pad = False  # whether images that are smaller than others of their batch are filled up
         self._newest: Made | None = None
         self._ahead: deque[Made] = deque()
         self._depth, self._was_ready = AHEAD, False
@@ -141,7 +142,17 @@ class Pipeline:
         for row in rows:
             if row in made.problems:
                 raise made.problems[row]
+        if self.pad:
+            return torch.from_numpy(self._filled_up([made.out[row] for row in rows])), targets
         return self._lent(made) if numbers == made.indices else torch.from_numpy(made.out[rows]), targets
+
+    def _filled_up(self, samples: list[Array]) -> Array:
+        """All of them, with zeros at the ends of those that are smaller."""
+        largest = np.max([sample.shape for sample in samples], axis=0) if samples else self._shape
+        found = np.zeros((len(samples), *largest), self._dtype)
+        for row, sample in zip(found, samples, strict=True):
+            row[tuple(map(slice, sample.shape))] = sample
+        return found
 
     def _lent(self, made: Made) -> Tensor:
         """The batch itself; its memory is used again once nobody has it any more."""
@@ -186,7 +197,7 @@ class Pipeline:
     def _adapt(self, made: Made) -> None:
         """Make more ahead if batches are sometimes ready and sometimes not: then a longer queue evens that out."""
         ready = not made.left
-        if self._was_ready and not ready and self._depth * made.out.nbytes < MEMORY_BYTES:
+        if self._was_ready and not ready and self._depth * len(made.out) * self._sample_bytes < MEMORY_BYTES:
             self._depth += 1
         self._was_ready = ready
 
@@ -204,20 +215,25 @@ class Pipeline:
                 if not made.wanted:
                     return
                 try:
-                    self._put(made.indices[row], made.epoch, made.out[row])
+                    self._put(made, row)
                 except Exception as problem:  # is raised where the batch is fetched
                     made.problems[row] = problem
         made.finish(len(rows))
 
-    def _put(self, index: int, epoch: int, out: Array) -> None:
-        """Make the sample in `out`."""
-        sample = self._decoded(index, None if self._vary else out)
+    def _put(self, made: Made, row: int) -> None:
+        """Make the sample of this row."""
+        index = made.indices[row]
+        sample = self._decoded(index, None if self._vary or self.pad else made.out[row])
         if self._vary:
             try:
-                sample = self._vary(sample, epoch, index)
+                sample = self._vary(sample, made.epoch, index)
             except Exception as problem:  # the user's code may raise anything
                 problem.add_note(f"while {self.records.name(index)} was transformed")
                 raise
+        if self.pad:
+            made.out[row] = sample
+            return
+        out = made.out[row]
         if sample.shape != out.shape:
             raise DataError(f"{self.records.name(index)}: {self.decode.other(sample.shape, out.shape)}")
         if sample is not out:
@@ -256,6 +272,8 @@ class Pipeline:
 
     def _memory(self, rows: int) -> Array:
         """Memory of an earlier batch, if there is some: fresh memory costs a page fault every 4 kB."""
+        if self.pad:
+            return np.empty(rows, dtype=object)
         while self._spare:
             memory = self._spare.pop()
             if len(memory) == rows:
@@ -265,7 +283,7 @@ class Pipeline:
     def _release(self, made: Made) -> None:
         """Its memory may be used again, unless threads still write there."""
         made.wanted = False
-        if not made.left and not made.lent:
+        if not made.left and not made.lent and not self.pad:
             _give_back(self._spare, made.out)
 
 

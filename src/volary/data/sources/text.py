@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from volary.data.lines import Lines
     from volary.data.samples import Split
     from volary.data.storage.place import Place
 
@@ -29,6 +30,7 @@ class Text:
     path: Location  # a text file in UTF-8
     merges: Location | None = None  # byte pair encoding: GPT-2's merges.txt, or one like it; none: characters
     length: int = 64  # time steps of a sample
+    lines: bool = False  # each line is a sample of its own, up to `length` long, and smaller ones are filled up
     held_back: float = 0.1  # share of the text, at its end, that is the test part
 
     def __post_init__(self) -> None:
@@ -56,7 +58,7 @@ class Text:
     def count(self, split: Split) -> None:
         """Unknown before the whole file has been decoded."""
 
-    def open(self, split: Split) -> Sequences:
+    def open(self, split: Split) -> Sequences | Lines:
         """Read the whole file, number its characters, keep the split's (4 bytes a character)."""
         import numpy as np
         import torch
@@ -67,6 +69,8 @@ class Text:
             text = path.read_bytes().decode("utf-8")
         except UnicodeDecodeError as problem:
             raise _not_utf8(path, problem) from problem
+        if self.lines:
+            return self._lines(split, text)
         if self.merges is not None:
             coder = Bpe(existing_file(located(self.merges), ACCEPTED))
             cut = round(len(text) * (1 - self.held_back))
@@ -77,6 +81,29 @@ class Text:
         start, end = self._bounds(split, len(text))
         characters = torch.from_numpy(numbers[start:end].astype(np.int32))
         return Sequences(characters, self.length, len(letters), "".join(map(chr, letters)))
+
+    def _lines(self, split: Split, text: str) -> Lines:
+        """Each line with its end, which is a symbol, too; empty ones are left out."""
+        import torch
+
+        from volary.data.lines import Lines
+
+        lines = [line for line in text.splitlines(keepends=True) if len(line) > 1]
+        cut = round(len(lines) * (1 - self.held_back))
+        mine = lines[:cut] if split == "train" else lines[cut:]
+        if not mine:
+            raise DataError(f"{self.path}: {len(lines)} lines leave none to the {split} part; accepted: more lines")
+        if self.merges is not None:
+            coder = Bpe(existing_file(located(self.merges), ACCEPTED))
+            encoded, classes, vocabulary = [coder.encode(line) for line in mine], len(coder), ""
+        else:
+            vocabulary = "".join(sorted(set(text)))
+            numbers = {letter: number for number, letter in enumerate(vocabulary)}
+            encoded, classes = [[numbers[letter] for letter in line] for line in mine], len(vocabulary)
+        encoded = [line for line in encoded if len(line) > 1]
+        starts = torch.tensor([0, *map(len, encoded)]).cumsum(0)
+        symbols = torch.tensor([symbol for line in encoded for symbol in line], dtype=torch.int32)
+        return Lines(symbols, starts, self.length, classes, vocabulary)
 
     def _bounds(self, split: Split, characters: int) -> tuple[int, int]:
         """First character of the split and the one after its last. Raises DataError if it has no whole sample."""

@@ -55,7 +55,7 @@ class Classification:
         smoothing = self.label_smoothing
         loss = cross_entropy(scores, target, reduction="sum", label_smoothing=smoothing) if smoothing else plain
         sums = torch.stack([loss, (scores.argmax(1) == target).sum(), plain * perplexed]).double()
-        counts = torch.tensor([1, 1, perplexed], dtype=torch.float64, device=sums.device) * len(target)
+        counts = torch.tensor([1, 1, perplexed], dtype=torch.float64, device=sums.device) * (target != IGNORED).sum()
         return torch.stack([sums, counts], dim=1)
 
     def figures(self, totals: Tensor) -> dict[str, float]:

@@ -92,7 +92,8 @@ class SessionPortions:
         """Without those that cannot be read."""
         if self._order[0] != portion.epoch:
             self._reads.end_epoch(self._order[0])
-            self._order = portion.epoch, order_of(self._data, self._seed, portion.epoch, self._shuffle)
+            order = order_of(self._data, self._seed, portion.epoch, self._shuffle, self._batch_size)
+            self._order = portion.epoch, order
         wanted = self._order[1][portion.start : portion.end]
         inputs, targets = fetch(self._data, wanted, portion.epoch)
         lost, total = len(wanted) - len(inputs), self._batch_size
