@@ -91,5 +91,6 @@ def _broadcast(values: Tensor, group: Group, broadcast: Callable[[Tensor], None]
 
 
 def _bytes(values: Tensor) -> Tensor:
-    """As bytes: gloo does not know every type."""
-    return values.view(-1).view(torch.uint8)
+    """Contiguous values as bytes: gloo does not know every type."""
+    # a dimension of one may have any stride, which a view as bytes does not take
+    return values.as_strided((values.numel(),), (1,)).view(torch.uint8)

@@ -26,6 +26,7 @@ def layers(module: nn.Module, products: Mapping[str, float | None]) -> list[Laye
     """The trained parameters of `module`, in its order. products: of weights whose gradients are sums of products."""
     found: dict[str, Layer] = {}
     taken: set[str] = set()
+    sizes = {name: one.numel() for name, one in module.named_parameters(remove_duplicate=False)}
     owners = {f"{name}.weight".lstrip("."): (name, part) for name, part in module.named_modules()}
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad or name in taken:
@@ -37,18 +38,19 @@ def layers(module: nn.Module, products: Mapping[str, float | None]) -> list[Laye
             if isinstance(getattr(part, "bias", None), nn.Parameter) and part.bias.requires_grad:
                 names.append(bias)
         taken.update(names)
-        found[name] = _layer(names, parameter, module, products.get(name), owners.get(name, ("", None))[1])
+        values = sum(sizes[one] for one in names)
+        found[name] = _layer(names, parameter, values, products.get(name), owners.get(name, ("", None))[1])
     return list(found.values())
 
 
 def _layer(
-    names: Sequence[str], parameter: Parameter, module: nn.Module, products: float | None, part: nn.Module | None
+    names: Sequence[str], parameter: Parameter, values: int, products: float | None, part: nn.Module | None
 ) -> Layer:
     rows = parameter.shape[0] if parameter.dim() else 1
     columns = parameter.numel() // max(1, rows)
     return Layer(
         names=tuple(names),
-        values=sum(module.get_parameter(name).numel() for name in names),
+        values=values,
         rows=rows,
         columns=columns,
         encodable=encodable(parameter),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from volary.errors import SettingError
 from volary.exchange.gradients.bucket import Bucket, Chunk, ParameterSlot
@@ -14,7 +16,6 @@ from volary.exchange.gradients.plan import BucketPlan
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Parameter
-    from torch.utils.hooks import RemovableHandle
 
     from volary.comm.routes._base import Memory
     from volary.exchange.gradients.factor_payload import Payload
@@ -197,7 +198,11 @@ class Gradients(Buckets):
 
     def _take(self, slot: ParameterSlot) -> None:
         """Move the parameter's gradient into its slot: the first of a step replaces what is there, others add."""
-        assert slot.parameter.grad is not None
+        if slot.parameter.grad is None:
+            raise SettingError(
+                f"{slot.name}: a hook took its gradient away within backward (as an optimiser in backward does); "
+                "accepted: optimizer.step() after backward"
+            )
         gradient, slot.parameter.grad = slot.parameter.grad.detach(), None
         written, slot.written = slot.written, False
         in_place = written and gradient.data_ptr() == slot.view.data_ptr()
@@ -241,5 +246,23 @@ def _refuse_unless_zero(slot: ParameterSlot) -> None:
 
 
 def _when_accumulated(parameter: Parameter, call: Callable[[Tensor], None]) -> RemovableHandle:
-    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(call)  # type: ignore[no-untyped-call]
+    """Call it when the parameter has its gradient, after all other hooks: they are to see it, and a bucket takes it."""
+    hooks = parameter._post_accumulate_grad_hooks
+    if not hooks:
+        hooks = parameter._post_accumulate_grad_hooks = _WithLast()
+    handle = RemovableHandle(hooks)
+    if isinstance(hooks, _WithLast):
+        hooks.last = handle.id
+    hooks[handle.id] = call
     return handle
+
+
+class _WithLast(OrderedDict[int, Callable[["Tensor"], None]]):
+    """A parameter's hooks, of which that with the id `last` stays the last."""
+
+    last = -1
+
+    def __setitem__(self, number: int, hook: Callable[[Tensor], None]) -> None:
+        super().__setitem__(number, hook)
+        if number != self.last and self.last in self:
+            super().__setitem__(self.last, self.pop(self.last))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.data.sharing.among import Batches, SharedData
-    from volary.train.own.own_step import Share
+    from volary.train.own.share import Share
     from volary.train.recording.recorder import Recorder
 
 
@@ -27,10 +27,19 @@ class OwnFeed:
     """Batches as the loader's collate_fn makes them, on the worker's device; `len` is the number of steps of an epoch.
 
     Each `for` over it is an epoch. What else one asks of it (`dataset`, `batch_size`, `sampler`, ...) the loader has.
+    before_batch: called before each batch is handed out.
     """
 
-    def __init__(self, shared: SharedData, share: Share, recorder: Recorder, device: torch.device) -> None:
+    def __init__(
+        self,
+        shared: SharedData,
+        share: Share,
+        recorder: Recorder,
+        device: torch.device,
+        before_batch: Callable[[], None],
+    ) -> None:
         self._shared, self._share, self._recorder, self._device = shared, share, recorder, device
+        self._before_batch = before_batch
         self._epoch = 0  # of the next `for`
         self._under_way: FeedPlace | None = None
         self._resumed: FeedPlace | None = None
@@ -111,6 +120,7 @@ class OwnFeed:
             share.ends_epoch = part.ends_epoch
             done = (step + 1) / self._shared.steps if self._shared.steps else 0.0
             share.epoch = epoch + (1.0 if part.ends_epoch else done)
+            self._before_batch()
             batch = moved(part.batch, self._device)
             self._recorder.enter("forward")
             yield batch

@@ -6,25 +6,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput
-from volary.train.member.compare import compare, shape_facts
 from volary.train.own.keeping import Keeping
 from volary.train.own.own_feed import OwnFeed, of_first
-from volary.train.own.own_step import OwnStep, Share
+from volary.train.own.own_model import OwnModel, OwnRun
+from volary.train.own.own_steps import OwnSteps
 from volary.train.own.served_loop import ServedLoop
-from volary.train.run_session import share_buffers
-from volary.train.state.seeds import seed_all
-from volary.train.strategies.first_state import DeferredTensors
-from volary.train.strategies.strategy import build_strategy
+from volary.train.own.share import Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import nn
-    from torch.optim import Optimizer
 
     from volary.comm.groups.group import Group
     from volary.run.checkpoints import Checkpoints
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     from volary.train.member.pulse import EndWatch
     from volary.train.own.served_feed import ServedFeed
     from volary.train.recording.recorder import Recorder
-    from volary.train.replica import Voting
 
 
 class Worker:
@@ -56,50 +52,62 @@ class Worker:
         self.device = device
         self._script, self._group, self._recorder, self._pulse = script, group, recorder, pulse
         self._share = Share(1 / self.world_size)
-        self._distributed = False
-        self._strategy: Voting | None = None
+        self._distributed = False  # over servers
         self._keeping = Keeping(group.alone if isinstance(group, ServedLoop) else group, recorder, checkpoints)
         self._fed: list[tuple[tuple[Any, int | None, bool | None], OwnFeed]] = []
+        self._models: list[OwnModel] = []
+        self._steps: OwnSteps | None = None
 
-    def distribute(self, model: nn.Module, optimizer: Optimizer, passes: int = 1) -> tuple[nn.Module, Optimizer]:
-        """Make `model` one of the run's replicas; returns both arguments, for use as before.
+    def distribute(self, *parts: Any, passes: int = 1) -> Any:
+        """Make models the run's replicas; returns its arguments, one or a tuple, for use as before.
 
-        Parameters and buffers become rank 0's, buffers again with each step. From now on gradients leave as
-        `loss.backward()` makes them, and when it returns they are the mean over all workers' samples: clip or log them
-        as before. passes: calls of `backward` before each `optimizer.step()`, if you accumulate gradients; the last one
-        waits for the others. Raises BadInput for what cannot be distributed, RanksDiffer if shapes differ, and Stopped
-        out of `optimizer.step()` when the run is asked to end.
+        parts: modules and torch optimisers, or lists of these, in any order; later calls may bring more. Parameters and
+        buffers become rank 0's, buffers again with each step. From now on gradients leave as `loss.backward()` makes
+        them, and when it returns they are the mean over all workers' samples: clip or log them as before. An optimiser
+        of these parameters need not be named here. passes: calls of `backward` before each `optimizer.step()`, if you
+        accumulate gradients; the last one waits for the others. A model that is given again is distributed as it is
+        now. Raises BadInput for what cannot be distributed, RanksDiffer if shapes differ, and Stopped out of
+        `optimizer.step()` when the run is asked to end.
         """
-        if self._distributed:
-            raise BadInput("worker.distribute was called twice; a run has one model and one optimiser")
-        _refuse(model, optimizer)
-        self._distributed = True
-        model = self._script.strategy.partition.part(model).to(self.device)
+        given = [one for part in parts for one in (part if isinstance(part, list | tuple) else [part])]
+        for one in given:
+            _refuse(one)
+        models = [one for one in given if isinstance(one, torch.nn.Module)]
         if isinstance(self._group, ServedLoop):
-            self._group.distribute(model, optimizer, passes)
-            return model, optimizer
-        self._recorder.enter("exchange")
-        compare(self._group.bulletin, "shapes", shape_facts(model))
-        share_buffers(model, self._group)
-        if self.world_size > 1:
-            seed_all(self._script.seed + 1 + self.rank)
-        strategy = build_strategy(
-            self._script.strategy,
-            model,
-            self._recorder,
-            self._group,
-            None,
-            carried=self._keeping.strategy_state(),
-            passes=passes,
-            weight=lambda: self._share.weight,
-        )
-        strategy.start(DeferredTensors())
-        self._strategy = strategy
-        consistency = self._script.strategy.consistency
-        step = OwnStep(strategy, consistency, self._share, self._recorder, self._pulse, passes, self._group)
-        step.attach(model, optimizer)
-        self._recorder.enter("between steps")
-        return model, optimizer
+            optimizers = [one for one in given if isinstance(one, torch.optim.Optimizer)]
+            if self._distributed or (len(models), len(optimizers)) != (1, 1):
+                raise BadInput("worker.distribute with exchange=server takes one model with its optimiser, once")
+            self._distributed = True
+            model = self._script.strategy.partition.part(models[0]).to(self.device)
+            self._group.distribute(model, optimizers[0], passes)
+        else:
+            for model in models:
+                self._distribute(model, self._group, passes)
+        return parts[0] if len(parts) == 1 else parts
+
+    def _distribute(self, model: nn.Module, whole: Group, passes: int) -> None:
+        known = next((one for one in self._models if one.model is model), None)
+        if known is not None:
+            known.again()
+            return
+        for name, parameter in model.named_parameters():
+            if any(parameter in one for one in self._models):
+                raise BadInput(
+                    f"worker.distribute: {name} is a parameter of a model that is distributed already; accepted: both "
+                    "models in one module, as torch.nn.ModuleList([first, second])"
+                )
+        self._script.strategy.partition.part(model).to(self.device)
+        # what models send goes beside each other, and ranks must not mix it up
+        apart = self._models and whole.size > 1
+        group = whole.divided([list(range(whole.size))]) if apart else whole
+        run = OwnRun(self._script.strategy, self._share, self._recorder, self._pulse)
+        self._models.append(OwnModel(model, run, group, passes, self._keeping.strategy_state()))
+        if self._steps is None:
+            self._steps = OwnSteps(self._models, whole, self._share, self._recorder)
+
+    def _follow(self) -> None:
+        for model in self._models:
+            model.follow()
 
     def feed(self, data: Any, batch_size: int | None = None, shuffle: bool | None = None) -> OwnFeed | ServedFeed:
         """This worker's share of `data`, batch by batch; each `for` over it is an epoch.
@@ -117,7 +125,7 @@ class Worker:
             if known is data and how == [batch_size, shuffle]:
                 return feed
         among = Among(self.rank, self.world_size, self._script.seed, partial(of_first, group=self._group))
-        feed = OwnFeed(shared(data, batch_size, shuffle, among), self._share, self._recorder, self.device)
+        feed = OwnFeed(shared(data, batch_size, shuffle, among), self._share, self._recorder, self.device, self._follow)
         self._fed.append(((data, batch_size, shuffle), feed))
         self._keeping.follow(feed)
         return feed
@@ -168,11 +176,13 @@ class Worker:
             self._group.finish()
 
     def close(self) -> None:
-        """Let go of the model."""
+        """Let go of the models."""
         if isinstance(self._group, ServedLoop):
             self._group.close()
-        if self._strategy is not None:
-            self._strategy.close()
+        if self._steps is not None:
+            self._steps.close()
+        for model in self._models:
+            model.close()
 
     def record(self, **metrics: float) -> None:
         """Write metrics of this moment into the run; those of rank 0 are kept."""
@@ -180,16 +190,17 @@ class Worker:
             self._recorder.metrics({name: float(value) for name, value in metrics.items()})
 
 
-def _refuse(model: Any, optimizer: Any) -> None:
+def _refuse(given: Any) -> None:
     """Raise BadInput for what cannot be distributed, and say what can."""
-    if not isinstance(optimizer, torch.optim.Optimizer):
+    if isinstance(given, torch.optim.Optimizer):
+        return
+    if not isinstance(given, torch.nn.Module):
+        more = "; worker.feed takes data" if isinstance(given, DataLoader) else ""
         raise BadInput(
-            f"worker.distribute was given a {type(optimizer).__name__} as the optimiser; accepted: one torch optimiser "
-            "(a second one may step without it: gradients agree in backward)"
+            f"worker.distribute was given a {type(given).__name__}; accepted: torch modules and optimisers, and lists "
+            f"of these{more}"
         )
-    if isinstance(optimizer, torch.optim.SparseAdam):
-        raise BadInput("SparseAdam takes sparse gradients, and those that workers agree on are dense; accepted: Adam")
-    if lazy := [name for name, one in model.named_parameters() if torch.nn.parameter.is_lazy(one)]:
+    if lazy := [name for name, one in given.named_parameters() if torch.nn.parameter.is_lazy(one)]:
         raise BadInput(
             f"worker.distribute: {lazy[0]} has no shape yet; accepted: a model that was called once on a batch, which "
             "gives lazy layers their shapes, before its optimiser is made"

@@ -43,8 +43,8 @@ class StrategySettings:
     """What does not change while ways do.
 
     private: agreed gradients may be changed in place, by clipping say. passes: backward passes a step (gradient
-    accumulation). weight: the factor of what this rank contributes, if that is not yet its share of the mean over all
-    ranks' samples.
+    accumulation). weight: the factor of what this rank contributes, which then is a loop of one's own and keeps its
+    layers as they are; None: it is its share of the mean over all ranks' samples already.
     """
 
     settings: Settings
@@ -55,7 +55,7 @@ class StrategySettings:
     on_nonfinite: str
     private: bool
     passes: int
-    weight: Callable[[], float]
+    weight: Callable[[], float] | None
 
 
 class ContributionBuffers:
@@ -172,7 +172,8 @@ class GradientBuffers(ContributionBuffers):
 
     def __init__(self, terms: StrategySettings, ways: Mapping[str, Representation], group: Group) -> None:
         super().__init__(terms, ways, group)
-        self._changed = [*write_in_place(terms.module, self.buckets), *send_factors(terms.module, self.buckets)]
+        written = write_in_place(terms.module, self.buckets) if terms.weight is None else ()
+        self._changed = [*written, *send_factors(terms.module, self.buckets)]
         self._named: set[str] = set()
 
     def close(self) -> bool:
@@ -215,8 +216,12 @@ class GradientBuffers(ContributionBuffers):
             private=terms.private,
             passes=terms.passes,
             ready=lambda chunk: self.exchange.push(chunk.parcel),
-            weight=terms.weight,
+            weight=terms.weight or _whole,
         )
+
+
+def _whole() -> float:
+    return 1.0
 
 
 def _missing_text(name: str, without: int, ranks: int) -> str:

@@ -38,7 +38,7 @@ def build_strategy(
     samples: Callable[[], int] | None = None,
     on_nonfinite: str = "stop",
     passes: int = 1,
-    weight: Callable[[], float] = lambda: 1.0,
+    weight: Callable[[], float] | None = None,
 ) -> Voting:
     """The replica of a session's strategy for `module` in `group`. A collective call. Raises RanksDiffer, SettingError.
 

@@ -1,0 +1,66 @@
+"""What a model is made of, and whether it still is: users replace heads, thaw layers and load state by assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+
+
+class Contents:
+    """The parts, parameters and buffers of `model` as they are now; cheap to compare with those of later.
+
+    trained: parameters that are. sparse: those whose gradients hold a few rows only.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        # what is compiled by TorchScript cannot be changed, and looks new each time
+        scripted = [part for part in model.modules() if isinstance(part, torch.jit.ScriptModule)]
+        parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
+        self._parts = [(part, _ids(part._modules), _ids(part._parameters)) for part in parts]
+        self._fixed = [buffer for part in scripted for buffer in part.buffers(recurse=False)]
+        parameters = list(model.parameters())
+        self.trained = [parameter for parameter in parameters if parameter.requires_grad]
+        self._frozen = [parameter for parameter in parameters if not parameter.requires_grad]
+        self._kinds = [(parameter, parameter.dtype, parameter.device) for parameter in self.trained]
+        self._names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self.sparse = [part.weight for part in model.modules() if isinstance(part, _EMBEDDINGS) and part.sparse]
+
+    def __contains__(self, parameter: Tensor) -> bool:
+        return id(parameter) in self._names
+
+    def changed(self) -> str:
+        """What is another than it was, in words; empty if nothing is. A parameter that was frozen since is not."""
+        for part, children, own in self._parts:
+            if _ids(part._modules) != children:
+                return f"{self._name(part)} has other layers"
+            if _ids(part._parameters) != own:
+                return f"{self._name(part)} has other parameters"
+        for parameter in self._frozen:
+            if parameter.requires_grad:
+                return f"{self._names[id(parameter)]} is trained now"
+        for parameter, dtype, device in self._kinds:
+            if parameter.dtype != dtype or parameter.device != device:
+                return f"{self._names[id(parameter)]} is {parameter.dtype} on {parameter.device} now"
+        return ""
+
+    def buffers(self) -> Iterator[Tensor]:
+        """Those that the model has now: it may assign new ones."""
+        own = (buffer for part, _, _ in self._parts for buffer in part._buffers.values() if buffer is not None)
+        yield from {id(buffer): buffer for buffer in chain(self._fixed, own)}.values()
+
+    def _name(self, part: nn.Module) -> str:
+        return next((name for name, other in self._model.named_modules() if other is part and name), "the model")
+
+
+def _ids(held: Any) -> list[int]:
+    # a dictionary's own values: one that waits for parameters is not to wait here
+    return [id(value) for value in (dict.values(held) if isinstance(held, dict) else held.values())]

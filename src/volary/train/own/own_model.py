@@ -1,0 +1,208 @@
+"""A model of a user's own loop: its gradients agree as backward ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.comm.groups.blocking import take_all_from_first
+from volary.consistency._base import Push
+from volary.consistency.bsp import Bsp
+from volary.errors import SettingError
+from volary.exchange.gradients.plain_layers import only_looks
+from volary.train.coordinator import LearnTask
+from volary.train.member.compare import compare, shape_facts
+from volary.train.own.contents import Contents
+from volary.train.own.share import AveragingPeriod
+from volary.train.run_session import share_buffers
+from volary.train.state.seeds import kept_generators
+from volary.train.strategies.first_state import DeferredTensors, messages
+from volary.train.strategies.strategy import build_strategy
+from volary.train.strategies.votes import Vote
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+    from torch.utils.hooks import RemovableHandle
+
+    from volary.comm.groups.group import Group
+    from volary.session.spec import Strategy
+    from volary.train.member.pulse import EndWatch
+    from volary.train.own.share import Share
+    from volary.train.recording.recorder import Recorder
+    from volary.train.replica import Voting
+    from volary.train.strategies.carried import StrategyState
+
+
+@dataclass(frozen=True)
+class OwnRun:
+    """What all models of a worker have in common."""
+
+    settings: Strategy
+    share: Share
+    recorder: Recorder
+    pulse: EndWatch
+
+
+class OwnModel:
+    """Turns a user's calls of `backward` and `optimizer.step` into agreed gradients, or means of parameters.
+
+    group: of this model alone. passes: backward passes before gradients agree. carried: what a checkpoint brings and
+    takes. ending: all are to end after this step.
+    """
+
+    def __init__(self, model: nn.Module, run: OwnRun, group: Group, passes: int, carried: StrategyState) -> None:
+        self.model, self.ending = model, False
+        self._run, self._group, self._passes = run, group, passes
+        self._consistency = run.settings.consistency if group.size > 1 else Bsp()
+        self._period = AveragingPeriod()
+        self._step_s = 0.0  # what all workers took for a step in the last period, in the mean
+        self._passed = 0  # backward passes that have not been agreed on
+        self._in_backward = self._agreed = False
+        self._stepped = set[int]()  # optimisers that have, since gradients were agreed on
+        self._carried, self._versions = carried, count()
+        self._distribute()
+
+    @property
+    def sent_bytes(self) -> int:
+        """See `volary.train.replica.Replica`."""
+        return self._strategy.sent_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """See `volary.train.replica.Replica`."""
+        return self._strategy.received_bytes
+
+    def __contains__(self, parameter: Tensor) -> bool:
+        return parameter in self.contents
+
+    def follow(self) -> None:
+        """Distribute the model anew if it has changed since. A collective call then. Raises SettingError."""
+        if self._group.size == 1 or not (changed := self.contents.changed()):
+            return
+        if self._passed:
+            raise SettingError(f"{changed} since the step's first backward; accepted: such changes between two steps")
+        self._run.recorder.event("warning", text=f"{changed}; the model was distributed anew")
+        self.again()
+
+    def refuse_changed(self) -> None:
+        """Raise SettingError if the model has changed since `follow`: its new parameters are not agreed on."""
+        if self._group.size > 1 and (changed := self.contents.changed()):
+            raise SettingError(
+                f"{changed}, which no worker.feed has seen before this step; accepted: such changes before the next "
+                "batch is taken, or worker.distribute(model) after them"
+            )
+
+    def again(self) -> None:
+        """Distribute the model as it is now. A collective call."""
+        self.close()
+        self._distribute()
+
+    def before(self, optimizer: Optimizer, *, closing: bool) -> None:
+        """Agree on gradients, unless they are. closing: the optimiser calls backward itself. Raises SettingError."""
+        if self._in_backward:
+            raise SettingError("optimizer.step() was called within backward(), where gradients have not been agreed on")
+        if self._locally:
+            if not self._period.steps:
+                self._strategy.begin(LearnTask(iter(()), 0, 0, 0))
+            if self._run.share.total and not self._run.share.samples:  # what went through the loop is another worker's
+                torch._foreach_zero_([one.grad for one in self.contents.trained if one.grad is not None])
+        elif not closing and (self._passed or not self._agreed or id(optimizer) in self._stepped):
+            # fewer passes than were announced, or none that reached a parameter
+            self._agree()
+
+    def after(self, optimizer: Optimizer, *, leads: bool) -> None:
+        """The optimiser has stepped. leads: its steps are those of the run."""
+        self._stepped.add(id(optimizer))
+        if leads and self._locally:
+            self._end_period()
+
+    def close(self) -> None:
+        """Let go of the model."""
+        for hook in self._hooks:
+            hook.remove()
+        self._strategy.close()
+
+    def _distribute(self) -> None:
+        recorder, group = self._run.recorder, self._group.within(f"version {next(self._versions)}")
+        recorder.enter("exchange")
+        with kept_generators():
+            compare(group.bulletin, "shapes", shape_facts(self.model))
+            share_buffers(self.model, group)
+            self._strategy: Voting = build_strategy(
+                self._run.settings,
+                self.model,
+                recorder,
+                group,
+                None,
+                carried=self._carried,
+                passes=self._passes,
+                weight=lambda: self._run.share.weight,
+            )
+            self._strategy.start(DeferredTensors())
+        self.contents = Contents(self.model)
+        self._hooks: list[RemovableHandle] = [
+            parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
+            for parameter in self.contents.trained
+        ]
+        recorder.enter("between steps")
+
+    @only_looks
+    def _reached(self, _: Tensor) -> None:
+        if not self._in_backward:
+            self._in_backward = True
+            self._run.recorder.enter_step("backward")
+            # what follows backward (clipping, a gradient scaler, a log) must see the agreed gradients
+            torch.autograd.Variable._execution_engine.queue_callback(self._passed_backward)
+
+    def _passed_backward(self) -> None:
+        self._passed += 1
+        self._in_backward = False
+        if self._passed == self._passes and not self._locally:
+            self._agree()
+        self._run.recorder.enter("forward")
+
+    @property
+    def _locally(self) -> bool:
+        """Whether the user's optimiser updates this worker's parameters with its own gradients."""
+        return self._consistency.at(self._period.steps, self._step_s).updates
+
+    def _agree(self) -> None:
+        self._strategy.vote(Vote(0.0, busy=True, ending=self._run.pulse.asked_to_end))
+        agreed = self._strategy.agree()
+        self.ending = self.ending or agreed.ending
+        self._agreed = True
+        self._stepped.clear()
+        for parameter in self.contents.sparse:
+            if parameter.grad is not None and not parameter.grad.is_sparse:
+                parameter.grad = _of_few_rows(parameter.grad)
+        self._share_buffers()
+
+    def _share_buffers(self) -> None:
+        self._passed, self._in_backward = 0, False
+        if self._group.size > 1:  # of batch norm, say: any rank may evaluate, and all find the same
+            for together in messages(list(self.contents.buffers())):
+                take_all_from_first(together, self._group)
+
+    def _end_period(self) -> None:
+        """All replicas become their mean, if a period ends with this step."""
+        action, share = self._consistency.at(self._period.steps, self._step_s), self._run.share
+        self._period.add(share)
+        if action.push is Push.NOTHING and not share.ends_epoch:
+            return
+        self._strategy.vote(self._period.vote(ending=self._run.pulse.asked_to_end, world_size=self._group.size))
+        agreed = self._strategy.agree()
+        self._strategy.apply()
+        self.ending, self._step_s, self._period = self.ending or agreed.ending, agreed.step_s, AveragingPeriod()
+        self._share_buffers()
+
+
+def _of_few_rows(gradient: Tensor) -> Tensor:
+    """The same (rows, ...), sparse: without the rows that are all zero. So embeddings have it, and SparseAdam."""
+    rows = gradient.reshape(len(gradient), -1).any(1).nonzero().flatten()
+    return torch.sparse_coo_tensor(
+        rows[None], gradient[rows], gradient.shape, is_coalesced=True, check_invariants=False
+    )

@@ -1,0 +1,110 @@
+"""The steps of a user's own loop: `optimizer.step()` ends them, whichever optimiser it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from volary.comm.groups.blocking import add_up
+from volary.errors import BadInput, Stopped
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from volary.comm.groups.group import Group
+    from volary.train.own.own_model import OwnModel
+    from volary.train.own.share import Share
+    from volary.train.recording.recorder import Recorder
+
+
+class OwnSteps:
+    """Sees every step of every torch optimiser in this process, and cares for those of distributed models.
+
+    Steps of the run are those of the first optimiser that steps; another takes over if it steps twice without it.
+    """
+
+    def __init__(self, models: Sequence[OwnModel], group: Group, share: Share, recorder: Recorder) -> None:
+        self._models, self._group, self._share, self._recorder = models, group, share, recorder
+        self._lead: Optimizer | None = None
+        self._others = set[int]()  # that have stepped since the first did
+        self._depth = 0  # an optimiser may call another's step
+        self._hooks = [register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)]
+
+    def close(self) -> None:
+        """See no more."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _of(self, optimizer: Optimizer) -> list[OwnModel]:
+        """The models that it updates. Raises BadInput if it has parameters beside theirs."""
+        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        found = [model for model in self._models if any(one in model for one in parameters)]
+        strange = [one for one in parameters if found and not any(one in model for model in found)]
+        if strange and self._group.size > 1:
+            raise BadInput(
+                f"{type(optimizer).__name__} holds a parameter of shape {tuple(strange[0].shape)} that no distributed "
+                "model has, so that workers would not agree on it; accepted: parameters of models that "
+                "worker.distribute was given, each in a module"
+            )
+        return found
+
+    def _before(
+        self, optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        for model in self._models:
+            model.refuse_changed()
+        models = self._of(optimizer)
+        if not models:
+            return None
+        closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
+        for model in models:
+            model.before(optimizer, closing=closure is not None)
+        self._depth += 1
+        self._recorder.enter("optimizer")
+        return None if closure is None else ((optimizer, self._agreeing(closure)), {})
+
+    def _agreeing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """The closure, with the loss of all workers: what the optimiser does next must not differ between them."""
+
+        def called() -> Any:
+            loss = closure()
+            if loss is None or self._group.size == 1:
+                return loss
+            whole = torch.as_tensor(loss).detach().clone() * self._share.weight
+            add_up(whole, self._group)
+            return whole if isinstance(loss, torch.Tensor) else whole.item()
+
+        return called
+
+    def _after(self, optimizer: Optimizer, _arguments: tuple[Any, ...], _named: dict[str, Any]) -> None:
+        models = self._of(optimizer)
+        if not models:
+            return
+        self._depth -= 1
+        leads = not self._depth and self._leads(optimizer)
+        for model in models:
+            model.after(optimizer, leads=leads)
+        if not leads:
+            return
+        self._recorder.end_step(
+            epoch=self._share.epoch,
+            samples=self._share.samples,
+            loss=float("nan"),
+            lr=float(optimizer.param_groups[0]["lr"]),
+            sent_bytes=sum(model.sent_bytes for model in self._models),
+            received_bytes=sum(model.received_bytes for model in self._models),
+        )
+        if any(model.ending for model in models):
+            raise Stopped("the run was asked to end after this step")
+
+    def _leads(self, optimizer: Optimizer) -> bool:
+        if self._lead is None or id(optimizer) in self._others:
+            self._lead = optimizer
+        if optimizer is not self._lead:
+            self._others.add(id(optimizer))
+            return False
+        self._others.clear()
+        return True
