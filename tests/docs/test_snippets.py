@@ -12,7 +12,7 @@ from docs._pages import Block, blocks, every
 from docs.conftest import Shell
 
 NAMED = re.compile(r"# (\w+\.py)\n")  # a snippet that is a file of the reader's
-ALONE = re.compile(r"__main__|init_process_group|groups\.group import join")  # starts processes, or is one of a group
+ALONE = re.compile(r"__main__|volary\.init|init_process_group|groups\.group import join")  # one of several processes
 
 
 def _parameter(block: Block) -> object:
