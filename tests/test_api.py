@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
+import math
 import re
 import subprocess
 import sys
@@ -75,15 +77,53 @@ def outer() -> Any:
     return train
 
 
-@pytest.mark.parametrize(
-    "function", [lambda worker: None, outer(), functools.partial(_own_loops.plain, passes=2), print, "nonsense"]
-)
+@pytest.mark.parametrize("function", [lambda worker: None, outer(), functools.partial(outer(), 2), print, "nonsense"])
 def test_what_a_worker_could_not_import_is_refused_before_anything_starts(function):
     with pytest.raises((BadInput, SettingError)) as refused:
         volary.launch(function, workers=2, show=False)
     assert "\n" not in str(refused.value)
     assert "accepted: " in str(refused.value)
     assert not Path("runs").exists()
+
+
+def test_arguments_reach_the_function_and_those_that_it_does_not_take_are_refused():
+    settings = argparse.Namespace(width=3, name="a")
+    start = torch.arange(2)
+    result = volary.launch(
+        functools.partial(_own_loops.given, settings, rate=0.5), args=(start,), kwargs={"more": [1, None]}, show=False
+    )
+    assert result.values == [[3, "a", [0, 1], 0.5, [1, None]]]
+    with pytest.raises(BadInput, match=r"given\(worker, ...\): missing a required argument: 'start'"):
+        volary.launch(_own_loops.given, args=(settings,), show=False)
+    with pytest.raises(BadInput, match=r"argument 1\['net'\] is a Linear; accepted: tensors, numbers, text"):
+        volary.launch(_own_loops.given, args=(settings, {"net": torch.nn.Linear(1, 1)}), show=False)
+    assert len(list(Path("runs").iterdir())) == 1
+
+
+NOTEBOOK = '''
+import linecache
+import sys
+import volary
+
+
+def cell(number, text):
+    """Run a cell as a notebook's kernel does."""
+    file = f"ipykernel_1/{number}.py"
+    linecache.cache[file] = len(text), None, text.splitlines(True), file
+    exec(compile(text, file, "exec"), vars(sys.modules["__main__"]))
+
+
+cell(1, "import math\\nfrom torch import nn\\nWIDTH = 3\\n")
+cell(2, "class Net(nn.Linear):\\n    def size(self):\\n        return WIDTH\\n")
+cell(3, "def twice(x):\\n    return 2 * x\\n")
+cell(4, "def train(worker, add):\\n    return [worker.rank, twice(Net(WIDTH, 1).size()) + add, math.pi]\\n")
+print(volary.launch(train, workers=2, args=(1,), show=False).values)
+'''
+
+
+def test_a_function_of_a_notebook_travels_as_source():
+    said = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, timeout=300)
+    assert (said.stdout, said.stderr) == (f"[[0, 7, {math.pi}], [1, 7, {math.pi}]]\n", "")
 
 
 def script(guard: str) -> subprocess.CompletedProcess[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -18,7 +19,9 @@ from volary.monitor.digest import steps_done
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.session.script import Script
+from volary.session.own_source import source_of
+from volary.session.reference import UserObject
+from volary.session.script import SOURCE, Script
 from volary.session.spec import RunSettings, Session, Strategy
 
 if TYPE_CHECKING:
@@ -84,6 +87,8 @@ def launch(
     workers: int | None = None,
     strategy: Mapping[str, Any] | Strategy | None = None,
     *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
     name: str | None = None,
     folder: str = "runs",
     seed: int = 1,
@@ -91,12 +96,13 @@ def launch(
     engine: str | Mapping[str, Any] = "local",
     show: bool = True,
 ) -> Result:
-    """Call `function(worker)` in `workers` (1) processes that train as one; see `volary.train.own.own_loop.Worker`.
+    """Call `function(worker, *args, **kwargs)` in `workers` (1) processes that train as one; see `volary.Worker`.
 
-    function: at the top level of a file or module, or named as "package.module:name" or "path/file.py:name". strategy:
-    settings as in a session file. name, folder: of the run. engine: its name, or its settings with it. show: progress,
-    as `volary train` does. Call it under `if __name__ == "__main__":`, since workers import the file too; they see the
-    same `sys.argv`. Raises as `train`.
+    function: at the top level of a file or module, or of a notebook; or named as "package.module:name" or
+    "path/file.py:name"; or a functools.partial of one. args, kwargs: tensors, numbers, text, and lists, tuples and
+    dicts of these; argparse's namespaces. strategy: settings as in a session file. name, folder: of the run. engine:
+    its name, or its settings with it. show: progress, as `volary train` does. Call it under
+    `if __name__ == "__main__":`, since workers import the file too; they see the same `sys.argv`. Raises as `train`.
     """
     if "VOLARY_RUN" in os.environ:
         raise BadInput(
@@ -107,15 +113,47 @@ def launch(
     )
     if workers is not None and workers != given.workers:
         raise BadInput(f"workers is {workers}, and strategy says {given.workers}; accepted: one of them, or both alike")
+    args, named = tuple(args), dict(kwargs or {})
+    if isinstance(function, functools.partial):  # one of another is one: functools joins them
+        args, named = (*function.args, *args), {**function.keywords, **named}
+        function = function.func
+    reference, files = _travelling(function)
+    if args or named:
+        from volary.train.own.given import packed_arguments
+
+        _refuse_arguments(function, args, named)
+        files["arguments.pt"] = packed_arguments(args, named)
     script = Script(
-        function=function if isinstance(function, str) else reference_to(function),
+        function=reference,
+        arguments=[] if SOURCE in files else sys.argv[1:],
         strategy=given,
         seed=seed,
         device=device,  # type: ignore[arg-type]  # judged where it is declared
         engine=engine,
         run=RunSettings(name=name, folder=folder),
     )
-    return _result(start(script, _watcher(show)))
+    return _result(start(script, _watcher(show), files))
+
+
+def _travelling(function: Callable[..., Any] | str) -> tuple[str, dict[str, bytes]]:
+    """How workers find `function`, and the files that they need for it. Raises BadInput if they cannot."""
+    if isinstance(function, str):
+        return UserObject.found_from(function, Path.cwd(), {}).reference, {}
+    main = sys.modules.get("__main__")
+    if inspect.isfunction(function) and function.__module__ == "__main__" and not hasattr(main, "__file__"):
+        if "<" in function.__qualname__:
+            raise BadInput(f"{function.__qualname__} has no name; accepted: a function at the top level of a cell")
+        return f"{SOURCE}:{function.__name__}", {SOURCE: source_of(function).encode()}
+    return reference_to(function), {}
+
+
+def _refuse_arguments(function: Callable[..., Any] | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise BadInput if the function would not take them."""
+    if callable(function):
+        try:
+            inspect.signature(function).bind(None, *args, **kwargs)
+        except TypeError as error:
+            raise BadInput(f"{function.__name__}(worker, ...): {error}") from None
 
 
 def reference_to(function: Callable[..., Any]) -> str:
@@ -128,10 +166,11 @@ def reference_to(function: Callable[..., Any]) -> str:
     module = function.__module__
     # of a package, the folder that the package lies in: workers find it wherever they are started
     file = getattr(sys.modules[module.partition(".")[0]], "__file__", None)
-    if file is None:
+    own = getattr(sys.modules[module], "__file__", None)
+    if own is None:
         raise BadInput(f"{name} was defined at a prompt, where workers cannot import it; put it into a file")
-    if module == "__main__":
-        return f"{Path(file).resolve()}:{name}"
+    if module == "__main__" or file is None:  # or of a folder that is no package
+        return f"{Path(own).resolve()}:{name}"
     top = Path(file).resolve()
     return f"{module}:{name} in {top.parent.parent if top.name == '__init__.py' else top.parent}"
 

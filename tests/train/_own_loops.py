@@ -94,6 +94,11 @@ def recording(worker: Any) -> Any:
     return {"rank": worker.rank, "of": worker.world_size, "tensor": torch.arange(3), "text": ["a", (1, 2.5, None)]}
 
 
+def given(worker: Any, settings: Any, start: Any, rate: float = 0.1, more: Any = None) -> list[Any]:
+    """What it was launched with."""
+    return [settings.width, settings.name, start.tolist(), rate, more]
+
+
 def returning_a_module(worker: Any) -> Any:
     return network()
 

@@ -22,7 +22,7 @@ from volary.monitor.outline import outline
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
-from volary.run.disk import Disk
+from volary.run.disk import Disk, replace_file
 from volary.run.launch.meeting import Meeting
 from volary.run.lock import RunLock
 from volary.session.changing import SettingChange
@@ -35,20 +35,21 @@ PROGRAM_JOB = "volary.train.own.run_program:run_program"
 Task = Session | Script  # what a run is a run of
 
 
-def start(task: Task, watcher: Watcher) -> Ending:
+def start(task: Task, watcher: Watcher, files: Mapping[str, bytes] | None = None) -> Ending:
     """Make the run directory and train, here or as a job of the engine's queue. Raises BadInput before the first step,
     and what `Drive.run` raises.
 
-    Input that the workers refuse, and a program that ends before it begins, leave no run: the name stays free.
+    files: to lay into the run's directory. Input that the workers refuse, and a program that ends before it begins,
+    leave no run: the name stays free.
     """
     task.engine.prepare(task.strategy.workers)
     warnings = check(task)
     directory = create(task)
     try:
+        for name, data in (files or {}).items():
+            replace_file(Disk(), directory.path / name, data)
         if (queue := queue_of(task.engine)) is not None:
-            # a function's file may read its arguments while it is imported
-            arguments = sys.argv[1:] if isinstance(task, Script) and task.function else ()
-            submit(directory, queue, task.strategy.workers, arguments)
+            submit(directory, queue, task.strategy.workers)
             return follow(directory, watcher)
         with directory.lock() as lock:
             return drive(directory, lock, task, watcher, warnings)
@@ -148,7 +149,7 @@ def launch_of_workers(directory: RunDirectory, task: Task, meeting: Meeting) -> 
     if isinstance(task, Script):
         job = "volary.train.own.run_script:run_script" if task.function else PROGRAM_JOB
         # the file of a function may read its arguments while it is imported
-        command = [*command, *(sys.argv[1:] if task.function else [])]
+        command = [*command, *(task.arguments if task.function else [])]
     count = task.strategy.workers
     return Launch(role="worker", directory=directory, command=command, count=count, meeting=meeting, job=job)
 

@@ -36,6 +36,7 @@ class RunDirectory:
         self.logs = self.path / "logs"
         self.verdicts = self.path / "verdicts"
         self.results = self.path / "results"
+        self.arguments = self.path / "arguments.pt"
         self.meeting = self.path / "meeting.json"
         self.launch = self.path / "launch"
         self.job = self.path / "job.json"

@@ -19,6 +19,7 @@ from volary.session.reference import UserObject
 from volary.session.resolved import to_yaml
 from volary.session.spec import RunSettings, Strategy
 
+SOURCE = "function.py"  # in the run's directory: a function that was defined in a notebook
 MODULE = "-m "  # a program that is a module is written so, as on Python's command line
 
 
@@ -33,7 +34,7 @@ class Script:
 
     function: str = ""  # the function train(worker), as "package.module:name" or "path/file.py:name"
     program: str = ""  # or a program that calls volary.init(): "path/train.py", or "-m package.module"
-    arguments: list[str] = field(default_factory=list)  # of the program
+    arguments: list[str] = field(default_factory=list)  # of the program; what the file of a function reads, too
     strategy: Strategy = field(default_factory=Strategy)
     seed: int = 1  # of the order of samples; of a function's everything random, set before it is called
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda if every worker can have a device, else cpu
@@ -81,19 +82,17 @@ class Script:
     def check(self) -> None:
         """Look whether the function or program is there. Raises SettingError if it is not."""
         if self.function:
-            self._object().check()
+            if not self.function.startswith(f"{SOURCE}:"):
+                self.named(Path.cwd()).check()
         elif self.module:
             if not _is_there(self.module):
                 raise SettingError(f"no module {self.module!r}; looked in {Path.cwd()} and the installed packages")
         elif not Path(self.program).is_file():
             raise SettingError(f"{self.program}: no such file; accepted: a Python program, or -m and a module")
 
-    def loaded(self) -> Any:
-        """The training function, imported. Raises SettingError if it is not there."""
-        return self._object().load()
-
-    def _object(self) -> UserObject:
-        return UserObject.found_from(self.function, Path.cwd(), {})
+    def named(self, folder: Path) -> UserObject:
+        """The training function, of a run in `folder`."""
+        return UserObject.found_from(self.function, folder, {})
 
 
 def _is_there(module: str) -> bool:

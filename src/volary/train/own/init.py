@@ -65,9 +65,9 @@ def offer(join: Callable[[], Worker]) -> None:
     _offer = join
 
 
-def is_begun() -> bool:
-    """Whether the program in this process has called `volary.init()`."""
-    return _worker is not None
+def begun() -> Worker | None:
+    """What `volary.init()` gave to the program in this process, if it was called."""
+    return _worker
 
 
 def program() -> tuple[str, list[str]]:

@@ -39,10 +39,11 @@ def run_program(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         try:
             _run(script)
         except Stopped:
-            return "stopped"
+            worker = init.begun()
+            return worker.outcome if worker else "stopped"
         except SystemExit as ended:
             _judge(ended, _called(script))
-        if not init.is_begun():
+        if init.begun() is None:
             raise BadInput(
                 f"{_called(script)} ended without volary.init(), so each worker ran all of it by itself; accepted: "
                 "worker = volary.init() before the model is distributed"
@@ -68,7 +69,7 @@ def _run(script: Script) -> None:
 
 def _judge(ended: SystemExit, called: str) -> None:
     """Raise ProgramEnded unless it ended well, after it had begun."""
-    begun = init.is_begun()
+    begun = init.begun() is not None
     if ended.code is None or isinstance(ended.code, int):
         status, said = ended.code or 0, ""
     else:

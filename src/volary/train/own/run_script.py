@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from volary.errors import BadInput, NotSaved, Stopped
 from volary.run.disk import TRY_AGAIN_AFTER_S, Disk, refusal, replace_file
 from volary.run.log import by_line
-from volary.session.reference import UserObject
 from volary.session.script import Script
 from volary.train.coordinator import Outcome
 from volary.train.member.compare import code_facts
 from volary.train.optimizers._uncompiled import spare_the_compiler
+from volary.train.own.given import unpacked_arguments
 from volary.train.own.joining import worker_of
 from volary.train.own.plain_values import ACCEPTED, keepable
 from volary.train.state.seeds import seed_all
@@ -32,14 +32,15 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     place, directory = member.place, member.directory
     script = Script.read(directory.session)
     by_line()
-    function = script.loaded()
-    facts = code_facts({"function": UserObject.found_from(script.function, Path.cwd(), {})})
+    named = script.named(directory.path)
+    function, facts = named.load(), code_facts({"function": named})
+    args, kwargs = unpacked_arguments(directory.arguments)
     worker = None
     try:
         with worker_of(member, script, recorder, pulse, facts, "running your function") as worker:
             seed_all(script.seed)
             spare_the_compiler()
-            value = function(worker)
+            value = function(worker, *args, **kwargs)
     except Stopped:
         return worker.outcome if worker else "stopped"
     value, refused = keepable(value)
