@@ -15,6 +15,7 @@ import { Metrics } from "./panels/metrics.js";
 import { Ranks } from "./panels/ranks.js";
 import { Session } from "./panels/session.js";
 import { Staleness } from "./panels/staleness.js";
+import { Stragglers } from "./panels/stragglers.js";
 import { Timeline } from "./panels/timeline.js";
 import { Usage } from "./panels/usage.js";
 import { Workers } from "./panels/workers.js";
@@ -48,6 +49,7 @@ export function Run({ id }) {
       <${Timeline} ...${about} />
       <${Communication} ...${about} />
       <${Staleness} ...${about} />
+      <${Stragglers} ...${about} />
       <${Histograms} ...${about} />
       <${Usage} ...${about} />
       <${Checkpoints} ...${about} />

@@ -34,6 +34,8 @@ def slow_run() -> RunDirectory:
         run.steps(rows(1, 100, slow_s=0.1))
         evaluated(run, 50, 0.7, loss=0.9)
         evaluated(run, 100, 0.8, loss=0.6)
+        run.note(parameters=1000)
+        run.event("ways", 0, 1, bytes_per_s=12 * 2**20, table=[[*row[:1], "exact", *row[2:]] for row in WAYS])
         run.event("ways", 0, 3, bytes_per_s=12 * 2**20, table=WAYS)
         run.event("slow", 1, 40, reason=SLOW, cause="data", share=0.41)
         run.tally([Tally("staleness", 0, 0, 0, 30), Tally("staleness", 1, 0, 2, 10), Tally("late", 0, 0, 0, 3)])

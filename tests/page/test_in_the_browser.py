@@ -123,7 +123,19 @@ def test_all_other_panels_show_their_numbers(page, server):
     assert "10.weight" in timeline.get_by_role("table").inner_text()
     communication = card(page, "communication")
     assert "sent 195.3 KiB and received 195.3 KiB" in communication.inner_text()
-    assert "quicker than as it is" in communication.get_by_role("table").last.inner_text()
+    assert (
+        "quicker than as it is" in communication.get_by_role("table", name="the way of each layer").first.inner_text()
+    )
+    assert (
+        "A worker sends 1000 B in a step; as 32-bit values these would be 3.9 KiB: 75 % less."
+        in communication.inner_text()
+    )
+    over_time = communication.get_by_role("table", name="the way of each layer at each choice").inner_text()
+    assert "10.weight\texact\tfactors" in over_time
+    by_way = communication.get_by_role("table", name="what travels by each way").inner_text()
+    assert "factors\t1\t1.5 MiB" in by_way
+    straggler = card(page, "stragglers").get_by_role("row").nth(1).inner_text()
+    assert straggler.split("\t")[:4] == ["rank 1", "from 40", "41 %", "data"]
     staleness = card(page, "staleness").inner_text()
     assert "40 counted, mean 0.50, most 2" in staleness
     assert "late: 3" in staleness

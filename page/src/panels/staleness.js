@@ -1,5 +1,8 @@
 // Of a run with parameter servers: how old parameters were when they were used, and who waited how long.
+import { useMemo } from "preact/hooks";
+import { useAnswer } from "../ask.js";
 import { Card } from "../card.js";
+import { Chart } from "../chart.js";
 import { SERIES } from "../colours.js";
 import { html } from "../html.js";
 import { many, percent } from "../words.js";
@@ -7,12 +10,20 @@ import { many, percent } from "../words.js";
 const TITLES = { staleness: "updates between the parameters a contribution was computed with and its own", wait: "milliseconds that workers waited for parameters, up to" };
 const COUNTS = ["late", "dropped", "stolen", "refused"];
 
-export function Staleness({ facts }) {
+export function Staleness({ id, tick, facts }) {
   if (!facts.tallies.length) return null;
   const totals = COUNTS.map((kind) => [kind, sum(facts.tallies.filter((one) => one.kind === kind))]).filter(([, count]) => count);
-  return html`<${Card} name="staleness" title="Staleness">${() => html`
+  return html`<${Card} name="staleness" title="Staleness">${(seen) => html`
+    <${Course} id=${id} tick=${tick} seen=${seen} />
     ${Object.keys(TITLES).map((kind) => html`<${Histogram} title=${TITLES[kind]} tallies=${facts.tallies.filter((one) => one.kind === kind)} />`)}
     ${totals.length > 0 && html`<p>${totals.map(([kind, count]) => html`<span>${kind}: <b>${many(count)}</b> </span>`)}</p>`}`}<//>`;
+}
+
+function Course({ id, tick, seen }) {
+  const { data } = useAnswer("staleness", { run: id }, tick, seen);
+  const series = useMemo(() => (data?.means.staleness ? [{ label: "mean staleness", colour: SERIES[0], values: data.means.staleness }] : []), [data]);
+  if (!series.length || data.x.length < 2) return null;
+  return html`<${Chart} label="Staleness over time" x=${data.x} series=${series} xLabel="seconds" sync="staleness" height=${130} from0 />`;
 }
 
 const sum = (tallies) => tallies.reduce((total, one) => total + one.count, 0);

@@ -12,6 +12,7 @@ from volary.monitor.digest import known_number
 from volary.monitor.outline import settings_in
 from volary.monitor.terminal.plain import happened
 from volary.monitor.wording import clean, starting_in
+from volary.page.questions.communication import choices, exact_bytes, stragglers
 from volary.page.questions.wrong import wrong
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
@@ -26,13 +27,16 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         info, names, recorded = reader.info(), reader.metric_names(), reader.recorded_steps()
         events = list(reader.events())
     life = int(known_number(info, "life") or 0)
-    window = digest.window
+    window, settings = digest.window, _settings(directory)
     return {
         **found.as_dict(),
         "read_at": time.time(),
         "sentence": digest.session.sentence(),
         "own_loop": bool(digest.session.own_loop),
-        "lr": _base_lr(directory),
+        "lr": settings.get("optimizer.lr", ""),
+        "choices": choices(events),
+        "exact_bytes_per_step": exact_bytes(info, settings),
+        "stragglers": stragglers(events),
         "may_join": digest.state == "running" and directory.meeting.is_file(),
         "starting": starting_in(digest.starting, digest.elapsed_s),
         "stopping": digest.stopping and digest.state == "running",
@@ -53,12 +57,12 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
     }
 
 
-def _base_lr(directory: RunDirectory) -> str:
-    """The learning rate before any schedule, as the session has it; empty if that cannot be read."""
+def _settings(directory: RunDirectory) -> dict[str, str]:
+    """As the session has them; none if that cannot be read."""
     try:
-        return settings_in(directory.session).get("optimizer.lr", "")
+        return settings_in(directory.session)
     except (OSError, ValueError):
-        return ""
+        return {}
 
 
 def _hosts(info: dict[str, str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from volary.page.questions.facts import facts
 from volary.page.questions.histograms import histograms
 from volary.page.questions.logs import logs
 from volary.page.questions.session_text import session_text
+from volary.page.questions.staleness import staleness
 from volary.page.questions.timeline import timeline
 from volary.page.questions.usage import usage
 from volary.run.database.reader import RunReader
@@ -68,6 +69,7 @@ def _answers(directory: RunDirectory) -> dict[tuple[str, str], Any]:
             ("ranks", ""): charts.ranks(reader, 1, None, RANK_COLUMNS),
             ("timeline", ""): of_step | {"steps": [of_step["step"]]},
             ("histograms", ""): histograms(reader, ""),
+            ("staleness", ""): staleness(reader),
             ("usage", ""): usage(reader, RANK_COLUMNS),
             ("logs", ""): logs(directory),
             ("session", ""): session_text(directory),

@@ -119,7 +119,9 @@ class Journal:
 
     def tally(self, found: Iterable[Tally]) -> None:
         """Add to what is counted: how often what happened, to whom."""
-        self._write(tallies.ADD, [astuple(tally) for tally in found])
+        counted = list(found)
+        self._write(tallies.ADD, [astuple(tally) for tally in counted])
+        self._write(tallies.ADD_TO_COURSE, tallies.course_of(counted, time.time()))
 
     def metrics(self, step: int, values: dict[str, float]) -> None:
         """Record what an evaluation at `step` measured."""

@@ -176,6 +176,11 @@ class RunReader:
         there = next(self._rows(tallies.IS_THERE), None)
         return [Tally(*row) for row in self._rows(tallies.ALL)] if there else []
 
+    def tally_course(self) -> list[tuple[int, str, int, int]]:
+        """(seconds since 1970, kind, count, sum of values) of what was counted then, oldest first."""
+        there = next(self._rows(tallies.COURSE_IS_THERE), None)
+        return list(self._rows(tallies.COURSE)) if there else []
+
     def usage(self, most: int) -> UsageView | None:
         """What workers and machines used, in at most `most` columns of equal time; None if nothing was measured."""
         if next(self._rows(usage.IS_THERE), None) is None:
@@ -252,6 +257,9 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
     except sqlite3.DatabaseError:
         database.close()
         raise
+    except UnicodeDecodeError:  # SQLite's message would have quoted the damaged part
+        database.close()
+        raise sqlite3.DatabaseError("malformed database schema") from None
     return database
 
 

@@ -1,0 +1,42 @@
+"""What was chosen for each layer, choice by choice, and what would travel without any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from volary.run.database.reader import Event
+
+CHOICES = 8  # the newest; of a layer's way each is a column
+VALUE_BYTES = 4
+
+
+def choices(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """The tables of the run's choices, oldest first, with the step at which each was made."""
+    return [{"step": event.step, **event.data} for event in events if event.kind == "ways"][-CHOICES:]
+
+
+def exact_bytes(info: Mapping[str, str], settings: Mapping[str, str]) -> float | None:
+    """What a worker would send in a step as 32-bit values: to servers, or by an all-reduce that wastes nothing.
+
+    None where nobody knows, or nothing would travel.
+    """
+    try:
+        parameters, workers = int(info["parameters"]), int(info["workers"])
+    except (KeyError, ValueError):
+        return None
+    if settings.get("strategy.exchange") == "server":
+        return float(VALUE_BYTES * parameters)
+    return 2 * VALUE_BYTES * parameters * (workers - 1) / workers if workers > 1 else None
+
+
+def stragglers(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """Who was slow, from which step to which, by what, and how much of a step others waited; to: None while it is."""
+    found: list[dict[str, Any]] = []
+    for event in events:
+        if event.kind in ("slow", "not_slow") and found and found[-1]["to"] is None:
+            found[-1]["to"] = event.step
+        if event.kind == "slow":
+            known = {key: event.data.get(key) for key in ("cause", "share", "reason")}
+            found.append({"rank": event.rank, "from": event.step, "to": None, **known})
+    return found

@@ -1,0 +1,69 @@
+"""What the page says of communication and stragglers, from events as a run writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from monitor._made_runs import journal, new_run
+from volary.page.questions.communication import exact_bytes, stragglers
+from volary.page.questions.histograms import histograms
+from volary.page.questions.staleness import staleness
+from volary.run.database import tallies
+from volary.run.database.histograms import Histogram
+from volary.run.database.reader import RunReader
+from volary.run.database.tallies import Tally
+
+
+@pytest.mark.parametrize(
+    ("exchange", "workers", "expected"),
+    [("allreduce", 4, 6000), ("allreduce", 2, 4000), ("server", 4, 4000), ("allreduce", 1, None)],
+)
+def test_what_would_travel_as_it_is(exchange, workers, expected):
+    info = {"parameters": "1000", "workers": str(workers)}
+    assert exact_bytes(info, {"strategy.exchange": exchange}) == expected
+    assert exact_bytes({}, {}) is None
+
+
+def test_who_is_slow_is_slow_until_it_is_said_otherwise_or_somebody_else_is():
+    directory = new_run()
+    with journal(directory) as run:
+        run.event("slow", 1, 10, reason="rank 1 is slow", cause="data", share=0.4)
+        run.event("slow", 2, 20, reason="rank 2 is slow", cause="forward", share=0.3)
+        run.event("not_slow", 2, 30, reason="over")
+        run.event("slow", None, 40, reason="all wait", cause="exchange", share=0.5)
+    with RunReader(directory) as reader:
+        found = stragglers(reader.events())
+    assert [(one["rank"], one["from"], one["to"], one["cause"]) for one in found] == [
+        (1, 10, 20, "data"),
+        (2, 20, 30, "forward"),
+        (None, 40, None, "exchange"),
+    ]
+
+
+def test_the_course_of_staleness_is_the_mean_of_each_ten_seconds(monkeypatch):
+    directory = new_run()
+    with journal(directory) as run:
+        for at, counted in ((1000.0, [(0, 3), (2, 1)]), (1004.0, [(2, 4)]), (1013.0, [(1, 2)])):
+            monkeypatch.setattr("volary.run.database.journal.time.time", lambda at=at: at)
+            run.tally(Tally("staleness", rank, 0, value, count) for rank, (value, count) in enumerate(counted))
+    with RunReader(directory) as reader:
+        assert staleness(reader) == {"x": [0, 10], "means": {"staleness": [1.25, 1.0]}}
+        assert len(reader.tallies()) == 4
+        assert tallies.COURSE_PART_S == 10
+
+
+def test_ratios_are_of_the_updates_magnitude_and_what_is_far_from_the_rule_is_said():
+    directory = new_run()
+    with journal(directory) as run:
+        for name, share in (("fits", 0.001), ("fast", 0.02), ("still", 0.00001)):
+            run.histograms(
+                [
+                    Histogram(10, "weight", name, -1, 1, 0.5, (1, 1)),
+                    Histogram(10, "update", name, -1, 1, 0.5 * share, (1, 1)),
+                ]
+            )
+    with RunReader(directory) as reader:
+        found = histograms(reader, "fast")
+    assert found["ratios"] == {"fits": [0.001], "fast": [0.02], "still": [0.00001]}
+    assert [one.partition(":")[0] for one in found["told"]] == ["fast", "still"]
+    assert (found["chosen"], list(found["kinds"])) == ("fast", ["weight", "gradient", "update"])
