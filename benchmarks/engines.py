@@ -1,0 +1,254 @@
+"""What does a run under an engine cost beside the engine's own way of starting the same training, and beside `local`?
+
+    python benchmarks/engines.py [--quick] [--only NAME] [--json FILE]
+
+`start-ENGINE` (2 workers) and `start-ENGINE-4`: one step of LeNet, from the command to the prompt, by `volary train
+engine=ENGINE`, against a plain script of DistributedDataParallel that the engine starts itself: torchrun, mpirun, srun,
+Ray Train's TorchTrainer. `step-ENGINE`: seconds of a step, against engine `local`. `memory-ENGINE`: what the driver and
+its helper take beside workers and launcher (PSS), against 80 MB. `kill-ENGINE` and `stop-ENGINE`: from SIGKILL and
+SIGSTOP of a worker until the command has ended and named it, against the promised 10 s; beside it stands what the
+engine's own way takes, up to 30 s, after which nobody waits any more.
+
+An engine that is not here is left out, with its sentence. `slurm` is measured in an allocation that is made for it, in
+the cluster that SLURM_CONF names; TorchTrainer needs `pip install 'ray[train]'`. A full run makes 7 pairs of each row,
+--quick two, of the long ones one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+
+from _report import Options, Row, arguments, paired, report
+from volary.engine import ROOM
+from volary.run.database.reader import RunReader
+from volary.run.directory import RunDirectory
+
+ENGINES = ("torchrun", "mpi", "slurm", "ray")
+LAUNCHERS = {"torchrun": "torchrun", "mpi": "mpirun", "slurm": "srun", "ray": "ray"}
+OWN = {"torchrun": "torchrun", "mpi": "mpirun", "slurm": "srun", "ray": "TorchTrainer"}
+PEER = str(Path(__file__).with_name("_engines_peer.py"))
+WITHIN_S, CAP_S, PROMISED_S = 180.0, 30.0, 10.0
+LOOK_S = 0.005
+SESSION = """\
+network: lenet
+data: {{source: {{name: synthetic, shape: [1, 28, 28], samples: 1024}}, batch_size: 64}}
+optimizer: {{name: sgd, lr: 0.05, momentum: 0.5}}
+train: {{steps: {steps}, device: cpu}}
+evaluate: {{every: never}}
+checkpoint: {{every: never}}
+strategy: {{workers: {workers}}}
+run: {{name: it}}
+"""
+
+
+def main() -> None:
+    """Run the rows that are asked for."""
+    kinds: dict[str, Callable[[str, Options], Row]] = {
+        "start-{}": lambda engine, options: _start(engine, 2, options),
+        "start-{}-4": lambda engine, options: _start(engine, 4, options),
+        "step-{}": _step,
+        "memory-{}": _memory,
+        "kill-{}": lambda engine, options: _detected("kill", signal.SIGKILL, engine, options),
+        "stop-{}": lambda engine, options: _detected("stop", signal.SIGSTOP, engine, options),
+    }
+    wishes = {kind.format(engine): (engine, row) for kind, row in kinds.items() for engine in ENGINES}
+    options, rows = arguments(__doc__, list(wishes)), []
+    wanted = {name: wish for name, wish in wishes.items() if options.wants(name)}
+    with _allocation(any(engine == "slurm" for engine, _ in wanted.values())):
+        for name, (engine, row) in wanted.items():
+            if (reason := _why_not(engine)) is not None:
+                print(f"{name}: left out: {reason}")
+            else:
+                rows.append(row(engine, options))
+    report(rows, options.json)
+
+
+def _why_not(engine: str) -> str | None:
+    if engine == "ray" and importlib.util.find_spec("ray") and importlib.util.find_spec("pandas") is None:
+        return "Ray Train needs more than Ray: pip install 'ray[train]'"
+    reason: str | None = ROOM.load(engine)().check(2)
+    return reason
+
+
+@contextlib.contextmanager
+def _allocation(wanted: bool) -> Iterator[None]:
+    """An allocation of Slurm's for four tasks, which this process is in."""
+    command = ["salloc", "--no-shell", "--ntasks=4"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr if wanted else ""
+    except (OSError, subprocess.SubprocessError):
+        said = ""  # its rows say why
+    found = re.search(r"Granted job allocation (\d+)", said)
+    if found is None:
+        yield
+        return
+    os.environ["SLURM_JOB_ID"] = found[1]
+    try:
+        yield
+    finally:
+        subprocess.run(["scancel", found[1]], check=False)
+
+
+def _start(engine: str, workers: int, options: Options) -> Row:
+    found = paired(
+        lambda: _seconds(_ours(engine), workers, 1),
+        lambda: _seconds(_theirs(engine, workers, 1), workers, 1),
+        2 if options.quick else 7,
+    )
+    name = f"start-{engine}" + (f"-{workers}" if workers != 2 else "")
+    print(f"{name}: {found.ratio:.3f} ± {found.spread:.3f}")
+    return Row(name, found.ours, "s", OWN[engine], found.theirs, found.ratio, "at most 1.0", "lower")
+
+
+def _step(engine: str, options: Options) -> Row:
+    steps, pairs = (60, 1) if options.quick else (400, 7)
+    found = paired(lambda: _step_s(engine, steps), lambda: _step_s("local", steps), pairs)
+    print(f"step-{engine}: {found.ratio:.3f} ± {found.spread:.3f}")
+    return Row(f"step-{engine}", found.ours, "s", "local", found.theirs, found.ratio, "at most 1.02", "lower")
+
+
+def _memory(engine: str, _options: Options) -> Row:
+    with _running(_ours(engine), 2, 10**6) as process:
+        directory = _trains(process)
+        mb = sum(one.memory_full_info().pss for one in _added(engine, process)) / 1e6
+        os.kill(_worker(directory), signal.SIGKILL)
+    return Row(f"memory-{engine}", mb, "MB", "the bound", 80.0, mb / 80.0, "at most 1.0", "lower")
+
+
+def _detected(kind: str, number: signal.Signals, engine: str, options: Options) -> Row:
+    trials = 1 if options.quick else 5
+    ours = statistics.median(_our_detection(engine, number) for _ in range(trials))
+    theirs = statistics.median(_their_detection(engine, number) for _ in range(trials))
+    ratio = ours / PROMISED_S
+    return Row(f"{kind}-{engine}", ours, "s", OWN[engine], theirs, ratio, "at most 1.0 of 10 s", "lower")
+
+
+def _our_detection(engine: str, number: signal.Signals) -> float:
+    with _running(_ours(engine), 2, 10**6) as process:
+        victim = _worker(_trains(process))
+        began_at = time.perf_counter()
+        os.kill(victim, number)
+        process.wait(WITHIN_S)
+        return time.perf_counter() - began_at
+
+
+def _their_detection(engine: str, number: signal.Signals) -> float:
+    with _running(_theirs(engine, 2, 10**6), 2, 10**6) as process:
+        _wait_until(process, lambda: Path("pid-1").exists())
+        began_at = time.perf_counter()
+        os.kill(int(Path("pid-1").read_text()), number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(CAP_S)
+        return time.perf_counter() - began_at
+
+
+def _ours(engine: str) -> list[str]:
+    return [sys.executable, "-m", "volary", "train", "session.yaml", f"engine={engine}", "--quiet"]
+
+
+def _theirs(engine: str, workers: int, steps: int) -> list[str]:
+    script = [PEER, str(steps)]
+    if engine == "torchrun":
+        return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}", *script]
+    if engine == "ray":
+        return [sys.executable, *script, str(workers)]
+    if engine == "slurm":
+        return ["srun", f"--ntasks={workers}", "--kill-on-bad-exit=1", "--overlap", sys.executable, *script]
+    loose = ["--oversubscribe", "--allow-run-as-root"] if _is_open_mpi() else []
+    return ["mpirun", *loose, "-n", str(workers), sys.executable, *script]
+
+
+def _is_open_mpi() -> bool:
+    return "Open MPI" in subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout
+
+
+def _seconds(command: Sequence[str], workers: int, steps: int) -> float:
+    began_at = time.perf_counter()
+    with _running(command, workers, steps) as process:
+        if process.wait(WITHIN_S):
+            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{Path('said').read_text()}")
+        return time.perf_counter() - began_at
+
+
+def _step_s(engine: str, steps: int) -> float:
+    with _running(_ours(engine), 2, steps) as process:
+        process.wait(WITHIN_S)
+        with RunReader(RunDirectory(Path("runs/it"))) as reader:
+            ends = [row.ended_at for row in reader.steps(after=steps // 4, rank=0)]
+    return statistics.median(later - earlier for earlier, later in itertools.pairwise(ends))
+
+
+@contextlib.contextmanager
+def _running(command: Sequence[str], workers: int, steps: int) -> Iterator[subprocess.Popen[bytes]]:
+    """The command in a folder of its own, with a session; afterwards nothing of it runs."""
+    home = Path.cwd()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.chdir(folder)
+        Path("session.yaml").write_text(SESSION.format(steps=steps, workers=workers), encoding="utf-8")
+        with Path("said").open("wb") as said:
+            process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+        try:
+            yield process
+        finally:
+            for one in (
+                [*psutil.Process(process.pid).children(recursive=True), process] if process.poll() is None else []
+            ):
+                with contextlib.suppress(psutil.Error):
+                    one.kill()
+            process.wait()
+            os.chdir(home)
+
+
+def _trains(process: subprocess.Popen[bytes]) -> RunDirectory:
+    """The run, once it has done some steps."""
+    directory = RunDirectory(Path("runs/it"))
+
+    def begun() -> bool:
+        if not directory.database.exists():
+            return False
+        with RunReader(directory) as reader:
+            return reader.last_step() > 10
+
+    _wait_until(process, begun)
+    return directory
+
+
+def _wait_until(process: subprocess.Popen[bytes], condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + WITHIN_S
+    while not condition():
+        if process.poll() is not None or time.monotonic() > until:
+            raise SystemExit(f"{process.args} did not begin:\n{Path('said').read_text()}")
+        time.sleep(LOOK_S)
+
+
+def _worker(directory: RunDirectory) -> int:
+    """The process of rank 1."""
+    with RunReader(directory) as reader:
+        return int(json.loads(reader.info()["pids"])[2])
+
+
+def _added(engine: str, driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """The driver and what it has started, but for the launcher."""
+    log = f"{LAUNCHERS[engine]}-workers.log"
+    here = psutil.Process(driver.pid)
+    helpers = [one for one in here.children() if not any(Path(file.path).name == log for file in one.open_files())]
+    return [here, *helpers]
+
+
+if __name__ == "__main__":
+    main()
