@@ -94,11 +94,6 @@ def test_every_exchange_names_what_it_lacks_in_words_that_are_known_and_goes_wit
     assert made({"workers": 2, "exchange": exchange}).strategy.exchange == exchange
 
 
-def test_in_a_loop_of_ones_own_a_warm_up_is_refused_before_it_starts():
-    with pytest.raises(SettingError, match="onebit with a warm-up, which counts samples"):
-        Script(function="own.py:train", strategy={"codec": {"name": "onebit", "warm_up_samples": 10}})
-
-
 def test_a_run_of_the_version_before_says_what_its_settings_are_now(tmp_path):
     def said(exchange: str) -> str:
         file = tmp_path / "session.yaml"

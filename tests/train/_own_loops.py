@@ -196,3 +196,34 @@ def drawing(worker: Any) -> list[int]:
             optimizer.step()
             seen.append(batch["number"].tolist())
     return [seen, len(loader.dataset)]
+
+
+def skewing(worker: Any) -> int:
+    """In the third step a bit of rank 1's parameters is another one."""
+    model = network()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for step, (inputs, targets) in enumerate(worker.feed(points(), batch_size=4)):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        if step == 2 and worker.rank == 1:
+            with torch.no_grad():
+                model[2].bias[0] += 1e-15
+        optimizer.step()
+    return step
+
+
+def warming(worker: Any, *, fed: bool = True) -> None:
+    """A layer that is large enough for a codec."""
+    torch.manual_seed(1)
+    model = nn.Linear(64, 32)
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    data = TensorDataset(torch.randn(32, 64), torch.randn(32, 32))
+    batches = worker.feed(data, batch_size=8) if fed else DataLoader(data, batch_size=8)
+    for inputs, targets in batches:
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+
+
+def warming_unfed(worker: Any) -> None:
+    warming(worker, fed=False)

@@ -18,7 +18,7 @@ from train._user_code import points
 from volary.data.feed import Feed
 from volary.data.order import share_of
 from volary.data.own import samples_of
-from volary.errors import NotSaved, Stopped
+from volary.errors import NotSaved, RanksDiffer, SettingError, Stopped
 from volary.exchange.gradients import row_blocks
 from volary.session.script import Script
 from volary.train.assemble import build_model
@@ -39,10 +39,11 @@ def call(
     life: int,
     ending: bool = False,
     strategy: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> Any:
     """What a worker's process does with the function, without the process."""
     group = joined(life) if world_size > 1 else alone()
-    script = Script(function=f"{LOOPS}:plain", strategy={"workers": world_size, **(strategy or {})})
+    script = Script(function=f"{LOOPS}:plain", strategy={"workers": world_size, **(strategy or {})}, **settings)
     recorder = Recorder(rank)
     pulse: Any = SimpleNamespace(asked_to_end=ending)
     seed_all(1)
@@ -235,3 +236,28 @@ def test_a_loop_of_ones_own_and_a_sessions_are_one_thing_and_all_follow_what_ran
             batch = order[4 * step : 4 * step + 4]
             mine, others = first[6 * epoch + step], second[6 * epoch + step]
             assert (mine, others) == ((batch[::2], batch[1::2]) if step < 5 else (batch, batch[:2]))
+
+
+def differ(rank: int, world_size: int) -> str:
+    with pytest.raises(RanksDiffer) as found:
+        call(_own_loops.skewing, rank, world_size, 0, compare_replicas="2 steps")
+    call(_own_loops.skewing, rank, world_size, 1, compare_replicas="never")
+    return str(found.value)
+
+
+def test_replicas_of_an_own_loop_are_compared_as_often_as_is_said(workers):
+    for said in workers(2, differ):
+        assert said == "replicas differ at step 4: the ranks in parameter 2.bias; they should be equal"
+
+
+def warm_up(rank: int, world_size: int) -> list[int]:
+    strategy = {**OVERLAPPED, "codec": {"name": "onebit", "warm_up_samples": 16}}
+    with pytest.raises(SettingError, match="does not get its batches from"):
+        call(_own_loops.warming_unfed, rank, world_size, 0, strategy=strategy)
+    _, recorder = call(_own_loops.warming, rank, world_size, 1, strategy=strategy)
+    return [row.sent_bytes for row in recorder.rows]
+
+
+def test_a_codecs_warm_up_counts_the_samples_that_an_own_loop_is_fed(workers):
+    for first, second, third, fourth in workers(2, warm_up):
+        assert first == second > 4 * third == 4 * fourth

@@ -75,17 +75,12 @@ def of_session(session: Session) -> Iterator[Need]:
 
 
 def of_own_loop(strategy: Strategy) -> Iterator[Need]:
-    """What a loop of one's own needs. Raises SettingError for a codec that counts samples, which it does not tell."""
+    """What a loop of one's own needs."""
     if "versions" not in strategy.exchange.lacks:  # servers update, and count samples
         return
     name = EXCHANGE.name_of(type(strategy.exchange))
     behind = "allreduce without behind, as a loop of your own sees the gradients of each step"
     yield Need("strategy.exchange", name, "whole gradient", behind)
-    if strategy.codec.at(0) != strategy.codec:
-        raise SettingError(
-            f"strategy.codec is {strategy.codec.name} with a warm-up, which counts samples, and a loop of your own "
-            "does not tell them; accepted: warm_up_samples=0"
-        )
 
 
 def exchange_for(consistency: Any) -> Any:

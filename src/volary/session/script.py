@@ -12,12 +12,13 @@ from typing import Annotated, Any, Literal
 
 from volary.errors import SettingError
 from volary.session import fitting
+from volary.session.period import Period
 from volary.session.reading.choice import Choice
 from volary.session.reading.read import read, read_from
 from volary.session.reading.settle import settle
 from volary.session.reference import UserObject
 from volary.session.resolved import to_yaml
-from volary.session.spec import RunSettings, Strategy
+from volary.session.spec import EVERY_100_STEPS, RunSettings, Strategy
 
 SOURCE = "function.py"  # in the run's directory: a function that was defined in a notebook
 MODULE = "-m "  # a program that is a module is written so, as on Python's command line
@@ -38,6 +39,7 @@ class Script:
     strategy: Strategy = field(default_factory=Strategy)
     seed: int = 1  # of the order of samples; of a function's everything random, set before it is called
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda if every worker can have a device, else cpu
+    compare_replicas: Period = EVERY_100_STEPS  # how often replicas that must be equal are compared
     engine: Annotated[Any, Choice("volary.engine")] = "local"  # who starts the workers
     run: RunSettings = field(default_factory=RunSettings)
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.run.checkpoints import Checkpoints
     from volary.train.own.own_feed import OwnFeed
+    from volary.train.own.share import Share
     from volary.train.recording.recorder import Recorder
 
 KEPT = 3  # newest checkpoints
@@ -66,8 +67,8 @@ class LoopPlace:
 class Keeping:
     """The checkpoints of one run, written by all ranks together. checkpoints: None where there is no run to keep."""
 
-    def __init__(self, group: Group, recorder: Recorder, checkpoints: Checkpoints | None) -> None:
-        self._group, self._recorder, self._checkpoints = group, recorder, checkpoints
+    def __init__(self, group: Group, recorder: Recorder, checkpoints: Checkpoints | None, share: Share) -> None:
+        self._group, self._recorder, self._checkpoints, self._share = group, recorder, checkpoints, share
         self._place = LoopPlace()
         self._strategies: list[StrategyState] = []
         self._names: list[str] | None = None  # as worker.restore was given them
@@ -76,6 +77,7 @@ class Keeping:
         self._saved = self._found()
         if self._saved is not None:
             recorder.go_on_from(self._saved.manifest.step)
+            share.seen = self._saved.mine.get("seen", 0)
             if group.rank == 0:
                 recorder.event("resumed", from_step=self._saved.manifest.step)
 
@@ -180,6 +182,7 @@ class Keeping:
             "generators": generators_state(),
             "epoch": place.epoch + (place.counted and not place.within),
             "within": place.within,
+            "seen": self._share.seen,
             "feeds": [feed.state(within=place.within) for feed in place.feeds],
             RESIDUALS: [one.owed() for one in self._strategies],
         }

@@ -53,7 +53,9 @@ class Worker:
         self._script, self._group, self._recorder, self._pulse = script, group, recorder, pulse
         self._share = Share(1 / self.world_size)
         self._distributed = False  # over servers
-        self._keeping = Keeping(group.alone if isinstance(group, ServedLoop) else group, recorder, checkpoints)
+        self._keeping = Keeping(
+            group.alone if isinstance(group, ServedLoop) else group, recorder, checkpoints, self._share
+        )
         self._fed: list[tuple[tuple[Any, int | None, bool | None], OwnFeed]] = []
         self._models: list[OwnModel] = []
         self._steps: OwnSteps | None = None
@@ -103,7 +105,7 @@ class Worker:
         run = OwnRun(self._script.strategy, self._share, self._recorder, self._pulse)
         self._models.append(OwnModel(model, run, group, passes, self._keeping.strategy_state()))
         if self._steps is None:
-            self._steps = OwnSteps(self._models, whole, self._share, self._recorder)
+            self._steps = OwnSteps(self._models, whole, self._share, self._recorder, self._script.compare_replicas)
 
     def _follow(self) -> None:
         for model in self._models:

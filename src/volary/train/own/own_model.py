@@ -18,6 +18,7 @@ from volary.train.member.compare import compare, shape_facts
 from volary.train.own.contents import Contents
 from volary.train.own.share import AveragingPeriod
 from volary.train.run_session import share_buffers
+from volary.train.state.replicas import compare_replicas
 from volary.train.state.seeds import kept_generators
 from volary.train.strategies.first_state import DeferredTensors, messages
 from volary.train.strategies.strategy import build_strategy
@@ -120,6 +121,12 @@ class OwnModel:
         if leads and self._locally:
             self._end_period()
 
+    def compare(self, step: int) -> None:
+        """Raise RanksDiffer unless all workers have the same bits, where they should. A collective call."""
+        if self._group.size > 1 and self._run.settings.replicas_equal and not self._period.steps:
+            self._strategy.settle()
+            compare_replicas(self.model, step, self._group)
+
     def close(self) -> None:
         """Let go of the model."""
         for hook in self._hooks:
@@ -139,6 +146,7 @@ class OwnModel:
                 group,
                 None,
                 carried=self._carried,
+                samples=lambda: self._run.share.seen,
                 passes=self._passes,
                 weight=lambda: self._run.share.weight,
             )
@@ -171,6 +179,12 @@ class OwnModel:
         return self._consistency.at(self._period.steps, self._step_s).updates
 
     def _agree(self) -> None:
+        codec = self._run.settings.codec
+        if not self._run.share.total and codec.at(0) != codec:
+            raise SettingError(
+                "the codec's warm-up counts samples, and the loop does not get its batches from worker.feed; accepted: "
+                "warm_up_samples=0, or worker.feed"
+            )
         self._strategy.vote(Vote(0.0, busy=True, ending=self._run.pulse.asked_to_end))
         agreed = self._strategy.agree()
         self.ending = self.ending or agreed.ending

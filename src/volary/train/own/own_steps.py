@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from volary.comm.groups.group import Group
+    from volary.session.period import Period
     from volary.train.own.own_model import OwnModel
     from volary.train.own.share import Share
     from volary.train.recording.recorder import Recorder
@@ -24,9 +25,13 @@ class OwnSteps:
     """Sees every step of every torch optimiser in this process, and cares for those of distributed models.
 
     Steps of the run are those of the first optimiser that steps; another takes over if it steps twice without it.
+    compare: how often replicas are compared.
     """
 
-    def __init__(self, models: Sequence[OwnModel], group: Group, share: Share, recorder: Recorder) -> None:
+    def __init__(
+        self, models: Sequence[OwnModel], group: Group, share: Share, recorder: Recorder, compare: Period
+    ) -> None:
+        self._compare = compare
         self._models, self._group, self._share, self._recorder = models, group, share, recorder
         self._lead: Optimizer | None = None
         self._others = set[int]()  # that have stepped since the first did
@@ -97,8 +102,16 @@ class OwnSteps:
             sent_bytes=sum(model.sent_bytes for model in self._models),
             received_bytes=sum(model.received_bytes for model in self._models),
         )
+        for model in models if self._compares else ():
+            model.compare(self._recorder.step)
         if any(model.ending for model in models):
             raise Stopped("the run was asked to end after this step")
+
+    @property
+    def _compares(self) -> bool:
+        if self._compare.unit == "epochs":
+            return self._share.ends_epoch and round(self._share.epoch) % self._compare.count == 0
+        return self._compare.ends(self._recorder.step, 1)
 
     def _leads(self, optimizer: Optimizer) -> bool:
         if self._lead is None or id(optimizer) in self._others:
