@@ -12,12 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from faults._running import VOLARY, last_step, running, session, state
+from faults._running import VOLARY, last_step, learnt, running, session, state
 from volary.actors import scratch
 from volary.comm.groups.listeners import listeners
 from volary.engine.ray import RayEngine
 from volary.errors import SettingError
 from volary.run.directory import RunDirectory
+
+
+def elastic_session() -> str:
+    return session(workers=1, pace_s=0.05, consistency="async", exchange="{name: server, servers: 1}")
+
 
 OWN = """
 import sys
@@ -78,6 +83,23 @@ def test_a_run_takes_its_places_in_a_cluster_that_runs_and_leaves_it_alone(ray, 
             assert run.ended().status == 0, run.text()
         assert (state(run.directory), last_step(run.directory)) == ("finished", 20)
         assert cluster.process.poll() is None
+
+
+@pytest.mark.slow  # starts a cluster
+def test_workers_below_actors_join_a_run_that_another_engine_began(ray):
+    with running(*VOLARY, "train", elastic_session(), "strategy.startup_timeout_s=300") as run:
+        run.wait_for_step(1)
+        command = [*VOLARY, "join", "it", "engine=ray", "--quiet"]
+        joining = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        try:
+            run.wait_until(lambda: learnt(run, 1) or joining.poll() is not None, at_most_s=120)
+            assert learnt(run, 1), joining.communicate()[0]
+            run.process.terminate()
+            assert run.ended(gone_within_s=10).status == 130, run.text()
+            assert joining.wait(60) == 0
+        finally:
+            joining.kill()
+            joining.communicate()
 
 
 @pytest.mark.slow  # starts a cluster
