@@ -11,6 +11,7 @@ import os
 import select
 import sys
 import tarfile
+import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,14 +20,20 @@ from typing import Any
 import msgspec
 
 import volary
+from volary.comm.files.client import FileClient
 from volary.engine._processes import NewProcess, Processes
 from volary.engine._remote import END, KILL, MachineFound, RemoteExited, RemoteLaunch, RemoteStarted
 from volary.errors import BadInput, VolaryError
+from volary.run.directory import RunDirectory
+from volary.run.launch.assignment import SCRATCH, Assignment
 from volary.run.machine.cores import cores_here
 
 LOOK_S = 0.1
 ALONE_S = 7.0  # without a connection: how long they have to finish their step, save and end
 LOOK = "--look"
+REACHED_WITHIN_S = 15.0
+CARRIED_WITHIN_S = 2.0
+LAST_BYTES = 2**20  # of a log; what was before has come
 _READ_BYTES = 2**16
 
 
@@ -49,22 +56,27 @@ def _found(folder: str) -> MachineFound:
 
 
 def _carry_out(order: RemoteLaunch, words: _Words) -> None:
+    assignment = Assignment.found(order.variables)
+    assert assignment is not None, "an order is of a run"
     _enter(order, words)
+    carrier = _Carrier(order, assignment)
     processes = Processes()
-    try:
-        for number, place in order.places().items():
-            variables = order.variables | place | {"VOLARY_DRIVER": str(os.getpid())}
-            # until it has a log of its own, what it prints is read where the connection began
-            processes.start(number, NewProcess(order.command, variables, Path("/dev/stderr")))
-        _say(RemoteStarted(processes.pids()))
-        _see_to(processes, words)
-    finally:
-        processes.stop(0.0)
+    with tempfile.TemporaryDirectory(prefix="volary-", ignore_cleanup_errors=True) as scratch:
+        carrier.scratch = Path(scratch)
+        more = {SCRATCH: scratch, "VOLARY_DRIVER": str(os.getpid())}
+        try:
+            for number, place in order.places().items():
+                # until it has a log of its own, what it prints is read where the connection began
+                processes.start(number, NewProcess(order.command, order.variables | place | more, Path("/dev/stderr")))
+            _say(RemoteStarted(processes.pids()))
+            _see_to(processes, words, carrier)
+        finally:
+            processes.stop(0.0)
 
 
 def _enter(order: RemoteLaunch, words: _Words) -> None:
     """Be in the folder of the order, with what was brought. Raises BadInput."""
-    folder, run = Path(order.folder), Path(order.variables["VOLARY_RUN"])
+    folder = Path(order.folder)
     try:
         if order.brought_bytes:
             folder.mkdir(parents=True, exist_ok=True)
@@ -74,11 +86,47 @@ def _enter(order: RemoteLaunch, words: _Words) -> None:
         os.chdir(folder)
     except (OSError, tarfile.TarError) as error:
         raise BadInput(f"{os.uname().nodename}: {folder}: {error}") from None
-    if not run.is_dir():
-        raise BadInput(f"{os.uname().nodename} does not see {run}: it must be on a file system that all machines see")
 
 
-def _see_to(processes: Processes, words: _Words) -> None:
+class _Carrier:
+    """Sends home the end of a process's log that it may not have sent itself, where the run is not seen here.
+
+    Raises BadInput if the driver, to which all else goes, too, is not reached.
+    """
+
+    def __init__(self, order: RemoteLaunch, assignment: Assignment) -> None:
+        self._role, self._assignment = order.role, assignment
+        self._seen = assignment.is_seen
+        self.scratch = Path()
+        try:
+            if not self._seen:
+                self._connected(order.numbers[0], REACHED_WITHIN_S).close()
+        except (VolaryError, OSError) as error:
+            raise BadInput(
+                f"{os.uname().nodename} does not see {assignment.directory}, and does not reach the driver at "
+                f"{assignment.meeting.address}: {error}; strategy.interface names the interface on which it listens"
+            ) from None
+
+    def carry(self, number: int) -> None:
+        """Of a process that has ended."""
+        folder = RunDirectory(self.scratch / f"{self._role}-{number}" / self._assignment.directory.name)
+        log = folder.log(number) if self._role == "worker" else folder.server_log(number)
+        if self._seen or not log.exists():
+            return
+        with (
+            contextlib.suppress(VolaryError, OSError),
+            contextlib.closing(self._connected(number, CARRIED_WITHIN_S)) as client,
+        ):
+            at = max(0, log.stat().st_size - LAST_BYTES)
+            client.log(at, log.read_bytes()[at:])
+
+    def _connected(self, number: int, timeout_s: float) -> FileClient:
+        key, meeting = self._assignment.key, self._assignment.meeting
+        assert key is not None, "it came with the order"
+        return FileClient.open(meeting.host, meeting.port, key, meeting.server_life, self._role, number, timeout_s)
+
+
+def _see_to(processes: Processes, words: _Words, carrier: _Carrier) -> None:
     """Until all have ended: as they do by themselves, or are told to."""
     kill_at: float | None = None
     while processes.running():
@@ -93,6 +141,7 @@ def _see_to(processes: Processes, words: _Words) -> None:
         if kill_at is not None and time.monotonic() > kill_at:
             processes.stop(0.0)
         for gone in processes.events():
+            carrier.carry(gone.rank)
             _say(RemoteExited(gone.rank, gone.code, gone.signal, gone.out_of_memory))
 
 

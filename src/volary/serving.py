@@ -28,13 +28,22 @@ def main() -> int:
             raise BadInput("a server takes part in a run that `volary train` starts, with strategy.exchange=server")
         numbered = "VOLARY_SERVER" in os.environ  # else a launcher has numbered it
         number = whole(os.environ, "VOLARY_SERVER", "volary") if numbered else find().rank
-        directory, meeting = RunDirectory(assignment.directory), assignment.meeting
-        if not numbered:
+        from volary.train.member.remote_directory import RemoteDirectory
+
+        meeting, remote = assignment.meeting, RemoteDirectory.unless_seen(assignment, "server", number)
+        directory = remote.directory if remote else RunDirectory(assignment.directory)
+        if remote or not numbered:
             print_into(directory.server_log(number))
+        if remote:
+            remote.follow(directory.server_log(number))
         from volary.train.served.serve import serve
 
-        address = address_towards(meeting.host)
-        serve(directory, number, (meeting.host, meeting.port), meeting.server_life, address)
+        try:
+            address = address_towards(meeting.host)
+            serve(directory, number, (meeting.host, meeting.port), meeting.server_life, address, remote)
+        finally:
+            if remote:
+                remote.settle()
         return 0
     except VolaryError as error:
         print(error, file=sys.stderr, flush=True)

@@ -36,18 +36,23 @@ def main() -> int:
 def _assigned(place: Place, assignment: Assignment) -> int:
     """Be a worker of the run whose driver had this process started."""
     from volary.train.member.process import Membership, work
+    from volary.train.member.remote_directory import RemoteDirectory
 
     if place.launcher == "local":
         _stay_on_cores()
     else:
         _take_share_of_cores(place)
     # beats begin before torch is imported: a slow start is seen as one
-    directory, meeting = RunDirectory(assignment.directory), assignment.meeting
+    meeting = assignment.meeting
+    remote = RemoteDirectory.unless_seen(assignment, "worker", place.rank)
+    directory = remote.directory if remote else RunDirectory(assignment.directory)
     place = replace(place, address=address_towards(meeting.host))
     member = Membership.claim(place, directory, meeting.host, meeting.port, meeting.server_life)
     if place.launcher != "local":
         print_into(directory.log(place.rank))
-    return work(member, assignment.job)
+    if remote:
+        remote.follow(directory.log(place.rank))
+    return work(replace(member, remote=remote), assignment.job)
 
 
 def _launched(place: Place, arguments: list[str]) -> int:

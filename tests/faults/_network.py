@@ -100,6 +100,12 @@ def leave_by_the_back_door() -> float:
     os._exit(7)
 
 
+def print_and_be_killed() -> float:
+    print("the last words of rank", RANK, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0.0
+
+
 def leave_without_a_word() -> float:
     os._exit(0)
 
@@ -164,6 +170,7 @@ FAULTS = {
     "loop until told": loop_until_told,
     "25 s": take_25_seconds,
     "hold": hold_the_interpreter,
+    "print and die": print_and_be_killed,
     "raise": raise_an_error,
     "raise own": raise_another_error,
     "os._exit": leave_by_the_back_door,

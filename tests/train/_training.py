@@ -21,6 +21,7 @@ from volary.train.assemble import assemble, build_model
 from volary.train.loop import Outcome, Training, train
 from volary.train.recording.recorder import Recorder
 from volary.train.run_session import share_buffers
+from volary.train.state.drafts import LocalDrafts
 from volary.train.state.seeds import seed_all
 
 CODE = Path(__file__).with_name("_user_code.py")
@@ -117,11 +118,16 @@ def made(
         group=group,
         device=torch.device("cpu"),
         recorder=recorder,
-        checkpoints=Checkpoints(Path(folder).absolute(), disk),
+        drafts=_drafts(session, recorder, Path(folder).absolute(), disk),
         model=model,
         asked_to_end=lambda: until(recorder.step + 1),
         requests=lambda: asked(recorder.step + 1),
     )
+
+
+def _drafts(session: Session, recorder: Recorder, folder: Path, disk: Disk | None) -> LocalDrafts:
+    kept = session.checkpoint
+    return LocalDrafts(Checkpoints(folder, disk), recorder, kept.keep_last, keep_best=kept.keep_best)
 
 
 @contextmanager

@@ -105,7 +105,7 @@ class Servers:
         self.checkpoints.begin(step)
         sums = {ROSTER: self.checkpoints.write(step, ROSTER, progress)}
         for shard, vault in enumerate(self.vaults):
-            writer = ShardWriter(shard, self.layout, self.model.module, self.checkpoints)
+            writer = ShardWriter(shard, self.layout, self.model.module, self.checkpoints.write)
             sums |= writer.write(vault, cut, step, [shard])
         self.checkpoints.commit(step, len(self.vaults), sums, None)
 
@@ -227,7 +227,7 @@ def test_what_a_server_writes_for_one_that_was_lost_stands_beside_its_own(tmp_pa
     )
     for number in vault.numbers:
         vault.keep(number, 1)
-    writer = ShardWriter(0, servers.layout, servers.model.module, servers.checkpoints)
+    writer = ShardWriter(0, servers.layout, servers.model.module, servers.checkpoints.write)
     servers.checkpoints.begin(1)
     sums = writer.write(vault, 1, 1, [0]) | writer.write(vault, 1, 1, [1])
     servers.checkpoints.commit(1, 2, sums, None)

@@ -12,7 +12,9 @@ from functools import partial
 from volary.comm.control.board import Board
 from volary.comm.control.sealing import Security
 from volary.comm.control.server import KeyedServer
-from volary.comm.control.service import Replies, Service
+from volary.comm.control.service import Reception, Replies, Service
+from volary.comm.files.messages import SERVICE
+from volary.comm.files.receiver import FileReceiver
 from volary.driver.asked import pass_on, written_down
 from volary.driver.ending import Ending, Watcher
 from volary.driver.hub import HeartbeatService
@@ -29,6 +31,7 @@ from volary.errors import Stopped, VolaryError
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
+from volary.run.disk import Disk
 from volary.run.launch.meeting import Meeting
 from volary.run.lock import RunLock
 from volary.run.requests import forget_requests, take
@@ -49,6 +52,7 @@ class Drive:
     """One life of a run, whose lock is held. host: where it listens.
 
     kept_by: makes who keeps the parameters beside the workers. security: what is encrypted of what is said to it.
+    counts: called when a checkpoint counts whose files have come from processes that do not see the run's directory.
     """
 
     def __init__(
@@ -61,9 +65,10 @@ class Drive:
         host: str = "127.0.0.1",
         kept_by: Callable[[Journal], ServerGroup] = lambda _: NoServers(),
         security: Security = "encrypted",
+        counts: Callable[[Checkpoints], None] = lambda _: None,
     ) -> None:
         self._directory, self._world_size, self._watcher, self._host = directory, world_size, watcher, host
-        self._lock, self._kept_by, self._security = lock, kept_by, security
+        self._lock, self._kept_by, self._security, self._counts = lock, kept_by, security, counts
         self._keepers: ServerGroup = NoServers()
         self._watch = FailureDetector(world_size, rules, time.monotonic())
         self._exits: list[Exited] = []
@@ -117,7 +122,11 @@ class Drive:
     def _serve(self, journal: Journal, life: int, launcher: Launcher) -> Ending:
         self._keepers = keepers = self._kept_by(journal)
         hub = HeartbeatService(self._watch, journal, keepers.without if keepers.elastic else None, keepers.left)
-        services: dict[str, Service] = {
+        files = FileReceiver(
+            self._directory, self._counts, lambda kind, step, data: journal.event(kind, None, step, **data)
+        )
+        services: dict[str, Service | Reception] = {
+            SERVICE: files.reception,
             "pulse": hub,
             "board": Board(),
             "door": JoinService(self._watch, self._why_closed, keepers.expect),
@@ -141,6 +150,8 @@ class Drive:
         finally:
             keepers.stop()
             server.stop()
+            files.close()
+            Disk().remove(self._directory.meeting)
         verdicts = read_verdicts(self._directory, self._watch, life)
         return judge(
             self._directory,

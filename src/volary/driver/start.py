@@ -26,7 +26,7 @@ from volary.run.disk import Disk, replace_file
 from volary.run.launch.meeting import Meeting
 from volary.run.lock import RunLock
 from volary.session.changing import SettingChange
-from volary.session.script import Script
+from volary.session.script import KEEP_LAST, Script
 from volary.session.spec import Session
 
 WORKER = [sys.executable, "-m", "volary.worker"]
@@ -164,8 +164,14 @@ def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watche
             return RosterAndServers(directory, task, journal, engine)
         return NoServers()
 
+    def counts(checkpoints: Checkpoints) -> None:
+        if isinstance(task, Session):
+            checkpoints.keep(task.checkpoint.keep_last, keep_best=task.checkpoint.keep_best)
+        else:
+            checkpoints.keep(KEEP_LAST, keep_best=False)
+
     security: Security = "always" if task.strategy.security == "always" else "encrypted"
-    return Drive(directory, lock, task.strategy.workers, rules_of(task), watcher, host, kept_by, security)
+    return Drive(directory, lock, task.strategy.workers, rules_of(task), watcher, host, kept_by, security, counts)
 
 
 def stem(task: Task) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from volary.errors import SettingError
 from volary.run.launch.assignment import Assignment
+from volary.run.launch.meeting import announce
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
@@ -47,6 +48,20 @@ class Launch:
     def variables(self) -> dict[str, str]:
         """What all of them are told through their environment, beside their number."""
         return Assignment(directory=self.directory.path, meeting=self.meeting, job=self.job).variables()
+
+    def variables_elsewhere(self) -> dict[str, str]:
+        """The same for machines that need not see the run's directory: with the run's key, for no other eyes.
+
+        Leaves in the directory what they know it by, if they do see it. Raises RunError if that cannot be written.
+        """
+        announce(self.directory, self.meeting)
+        return Assignment(
+            directory=self.directory.path,
+            meeting=self.meeting,
+            job=self.job,
+            key=self.directory.key(),
+            folder=Path.cwd(),
+        ).variables()
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from volary.engine._base import Role
+
 END, KILL = b"end\n", b"kill\n"  # what follows an order; the end of the connection means END, and KILL a little later
 
 
@@ -14,6 +16,7 @@ class RemoteLaunch(Struct, frozen=True, kw_only=True):
     number. folder: where they run. brought_bytes: so many bytes of a tar archive follow, to be unpacked there.
     """
 
+    role: Role
     command: list[str]
     variables: dict[str, str]
     numbers: list[int]

@@ -138,8 +138,9 @@ class HostsEngine:
     def _order(self, launch: Launch, node: int, numbers: list[int], brought: IO[bytes] | None) -> RemoteLaunch:
         program, *arguments = launch.command
         return RemoteLaunch(
+            role=launch.role,
             command=[self._python if program == sys.executable else program, *arguments],
-            variables=launch.variables() | {"VOLARY_PIN": str(int(self.pin))},
+            variables=launch.variables_elsewhere() | {"VOLARY_PIN": str(int(self.pin))},
             numbers=numbers,
             world_size=launch.first + launch.count,
             node=node,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,24 @@ class Checkpoints:
                 self.disk.remove(path)
             raise OSError(refusal(error, path, len(data))) from error
         return digest(data)
+
+    def receive(self, step: int, name: str, pieces: Iterable[bytes]) -> str:
+        """Write one file of the draft as it comes, synced; returns its checksum. Raises OSError."""
+        if not _PLAIN.fullmatch(name):
+            raise OSError(f"a checkpoint has no file {name!r}; accepted: letters, digits, '.', '_' and '-' alone")
+        path, found, size = self.draft(step) / name, hashlib.sha256(), 0
+        try:
+            with path.open("wb") as file:
+                for piece in pieces:
+                    found.update(piece)
+                    size += len(piece)
+                    file.write(piece)
+            self.disk.sync(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self.disk.remove(path)
+            raise OSError(refusal(error, path, size)) from error
+        return found.hexdigest()
 
     def give_up(self, step: int) -> None:
         """Remove the draft of a save that failed; what resists is removed by the next `begin`."""
@@ -204,6 +222,10 @@ class Checkpoints:
             if step != keep:
                 with contextlib.suppress(OSError):
                     self._prune(step)
+
+    def keep(self, keep_last: int, *, keep_best: bool) -> None:
+        """Remove all but the newest `keep_last` checkpoints, and that with the best metric where that is wanted."""
+        self.prune(keep_last, self.newest_measured() if keep_best else None)
 
     def _without_manifest(self) -> list[int]:
         names = [_NAME.fullmatch(path.name) for path in self.folder.glob("step-*") if not (path / MANIFEST).exists()]

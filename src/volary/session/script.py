@@ -20,6 +20,7 @@ from volary.session.reference import UserObject
 from volary.session.resolved import to_yaml
 from volary.session.spec import EVERY_100_STEPS, RunSettings, Strategy
 
+KEEP_LAST = 3  # newest checkpoints of such a run
 SOURCE = "function.py"  # in the run's directory: a function that was defined in a notebook
 MODULE = "-m "  # a program that is a module is written so, as on Python's command line
 

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from volary.data.samples import Samples, Split
     from volary.network._criterion import Criterion
     from volary.placement import Place
-    from volary.run.checkpoints import Checkpoints
     from volary.session.spec import Session
     from volary.train.recording.recorder import Recorder
+    from volary.train.state.drafts import Drafts
 
 
 @dataclass(frozen=True)
@@ -156,14 +156,15 @@ def assemble(
     group: Group,
     device: torch.device,
     recorder: Recorder,
-    checkpoints: Checkpoints,
+    drafts: Drafts,
     model: Model,
     asked_to_end: Callable[[], bool],
     requests: Callable[[], Sequence[Any]] = lambda: (),
 ) -> Training[Lockstep]:
     """Everything that one rank of `group` trains with; nothing of it has been restored yet.
 
-    requests: what the driver has told this worker of what the run is asked to do.
+    drafts: where checkpoints are written. requests: what the driver has told this worker of what the run is asked to
+    do.
     """
     data = session.data
     length = None if isinstance(model.samples, Stream) else len(model.samples)
@@ -188,7 +189,7 @@ def assemble(
     if consistency.at(0, 0.0).updates:
         optimizer = own[OPTIMIZER] = LocalOptimizer(update)
     saver = Saver(
-        checkpoints,
+        drafts,
         group,
         recorder,
         model.module,
@@ -196,7 +197,6 @@ def assemble(
         parts | {"corrupt": corrupt} | ({"growth": growth} if growth else {}),
         own,
         Progress(feed, best, lambda text: recorder.event("warning", text=text)),
-        session.checkpoint,
     )
     replica = build_strategy(
         session.strategy,

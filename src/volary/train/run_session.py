@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.comm.control.store import KeyedStore
-from volary.comm.groups.blocking import take_all_from_first
+from volary.comm.groups.blocking import gather_plain, take_all_from_first
 from volary.comm.groups.gloo import cut
 from volary.comm.groups.group import join, leave
 from volary.comm.groups.last_resort import LAST_RESORT_S
@@ -22,6 +22,7 @@ from volary.train.loop import train
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.member.compare import code_facts, compare, setting_facts, shape_facts, user_objects
 from volary.train.served.run import run_served
+from volary.train.state.drafts import Drafts, LocalDrafts, RemoteDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.strategies.first_state import messages
 from volary.train.trial import try_first
@@ -57,12 +58,15 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         share_buffers(model.module, group)
         recorder.enter("starting")
         seed_all(session.train.seed + 1 + place.rank)
+        drafts = drafts_of(
+            member, group, recorder, session.checkpoint.keep_last, keep_best=session.checkpoint.keep_best
+        )
         training = assemble(
             session,
             group=group,
             device=device,
             recorder=recorder,
-            checkpoints=Checkpoints(member.directory.checkpoints),
+            drafts=drafts,
             model=model,
             asked_to_end=lambda: pulse.asked_to_end,
             requests=lambda: pulse.requests,
@@ -82,13 +86,24 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         recorder.starting("doing the first step")
         try:
             lockstep.replica.start(lockstep.saver.late)
-            pulse.can_finish(saves=True)
+            pulse.can_finish(saves=isinstance(drafts, LocalDrafts))  # without a driver nothing comes home
             return train(training)
         except BaseException:
             cut()  # the exchange's thread may wait for ranks that will never come
             raise
         finally:
             training.replica.close()
+            drafts.close()
+
+
+def drafts_of(member: Membership, group: Group, recorder: Recorder, keep_last: int, *, keep_best: bool) -> Drafts:
+    """Where the ranks of `group` write checkpoints: by the driver if any of them does not see the run's directory.
+
+    A collective call.
+    """
+    if any(gather_plain(member.remote is not None, group)):
+        return RemoteDrafts(member)
+    return LocalDrafts(Checkpoints(member.directory.checkpoints), recorder, keep_last, keep_best=keep_best)
 
 
 @contextmanager

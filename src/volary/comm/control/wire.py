@@ -13,6 +13,7 @@ from volary.comm.control.errors import BadFrame, ConnectionLost, KeyRefused, Nob
 from volary.comm.control.frames import FRAME_BYTES, STRANGER_FRAME_BYTES, FrameReader, decode, encode
 from volary.comm.control.handshake import ClientSide
 from volary.comm.control.sealing import TAG_BYTES, Seal, stays_here
+from volary.comm.control.service import Guest
 
 _READ_BYTES = 64 * 2**10
 _RETRY_S = 0.05  # between attempts while the server is too busy with strangers to keep us
@@ -43,17 +44,22 @@ class Connection:
         life: str | None = None,
         timeout_s: float = 10.0,
         send_timeout_s: float | None = None,
+        *,
+        handed_over: bool = False,
     ) -> Self:
         """Connect, prove the key to each other, and say `hello` to `service`. Returns when the server has agreed.
 
         life: refuse a server of any other life; None takes any. timeout_s: bound of all this together, and of each
-        later send unless send_timeout_s is given. Tries again within it if the server lets go of us before judging (it
-        does under a flood). Raises KeyRefused, OtherLife, ConnectionLost, and NobodyThere among these.
+        later send unless send_timeout_s is given. handed_over: the service is a `Reception`, where all is encrypted.
+        Tries again within it if the server lets go of us before judging (it does under a flood). Raises KeyRefused,
+        OtherLife, ConnectionLost, and NobodyThere among these.
         """
         deadline = time.monotonic() + timeout_s
         while True:
             plug, address = _connect(host, port, deadline)
-            side = ClientSide(key, service, life, sealed=not stays_here(address))  # a nonce is for one attempt
+            side = ClientSide(
+                key, service, life, sealed=handed_over or not stays_here(address)
+            )  # a nonce is for one attempt
             connection = cls(plug, f"{host}:{port}", timeout_s if send_timeout_s is None else send_timeout_s)
             try:
                 connection._greet(side, hello, deadline)
@@ -66,6 +72,14 @@ class Connection:
             except BaseException:
                 connection.close()
                 raise
+
+    @classmethod
+    def taken_over(cls, guest: Guest, send_timeout_s: float) -> Self:
+        """The server's end of a connection that a `Reception` has taken over."""
+        connection = cls(guest.plug, guest.address, send_timeout_s)
+        connection._seals = guest.outgoing, guest.incoming
+        connection._reader.limit_bytes = FRAME_BYTES + TAG_BYTES
+        return connection
 
     def send(self, message: Any) -> None:
         """Send one message. Raises ConnectionLost if the server is gone or takes nothing for the timeout of `open`."""

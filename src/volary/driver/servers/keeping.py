@@ -38,8 +38,7 @@ class CheckpointDrafts:
         own = {ROSTER: self._checkpoints.write(step, ROSTER, msgspec.json.encode(state))}
         path = self._checkpoints.commit(step, self._servers, dict(files) | own, metric)
         self.newest = {"path": str(path), "seconds": time.perf_counter() - self._began_at}
-        best = self._checkpoints.newest_measured() if self._settings.keep_best else None
-        self._checkpoints.prune(self._settings.keep_last, best)
+        self._checkpoints.keep(self._settings.keep_last, keep_best=self._settings.keep_best)
 
 
 def restored(checkpoints: Checkpoints, journal: Journal) -> tuple[int, dict[str, Any]] | None:

@@ -20,7 +20,6 @@ from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal
 from volary.run.database.tallies import Tally
 from volary.run.directory import RunDirectory
-from volary.run.disk import Disk
 from volary.run.launch.meeting import Meeting, announce
 from volary.run.requests import ChangeRate, Request
 from volary.server.roster.roster import Roster, RosterSettings
@@ -168,7 +167,6 @@ class RosterAndServers:
         if self._servers:
             self._servers.stop(0.0)
         self._journal.note(steps_now=self._roster.steps)
-        Disk().remove(self._directory.meeting)
 
     @property
     def _pids(self) -> dict[int, int]:

@@ -2,35 +2,59 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from volary.errors import BadInput
-from volary.run.launch.meeting import Meeting
+from volary.run.directory import RunDirectory
+from volary.run.launch.meeting import Meeting, announced
+
+KEY = "VOLARY_KEY"
+SCRATCH = "VOLARY_SCRATCH"  # where processes make what stands for a directory that they do not see; removed after them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
     """Which run a process takes part in.
 
-    directory: the run's. meeting: where its server is. job: of a worker, as "module:function"
-    (train/member/process.py).
+    directory: the run's, on the driver's machine. meeting: where its server is. job: of a worker, as "module:function"
+    (train/member/process.py). key: the run's, for processes that may not see the directory; None: they do. folder: the
+    driver's working directory, for processes that may have another one.
     """
 
     directory: Path
     meeting: Meeting
     job: str = ""
+    key: bytes | None = field(default=None, repr=False)
+    folder: Path | None = None
 
     def variables(self) -> dict[str, str]:
         """For the environment of the processes."""
-        return {
+        found = {
             "VOLARY_RUN": str(self.directory),
             "VOLARY_MEET": self.meeting.address,
             "VOLARY_LIFE": str(self.meeting.life),
             "VOLARY_SERVER_LIFE": self.meeting.server_life,
             "VOLARY_JOB": self.job,
         }
+        found |= {} if self.key is None else {KEY: self.key.hex()}
+        return found | ({} if self.folder is None else {"VOLARY_FOLDER": str(self.folder)})
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether this machine sees the very directory, and no copy of an earlier day, and paths mean the same here."""
+        there = announced(RunDirectory(self.directory))
+        same = there is not None and there.server_life == self.meeting.server_life
+        return same and self.folder in (None, Path.cwd())
+
+    def moved(self, session: str) -> str:
+        """The text of the run's session, whose paths below the driver's working directory are below this process's."""
+        here = str(Path.cwd())
+        if self.folder is None or str(self.folder) in ("/", here):
+            return session
+        return re.sub(re.escape(str(self.folder)) + r"(?=[/\"'\n])", lambda _: here, session)
 
     @classmethod
     def found(cls, environment: Mapping[str, str]) -> Assignment | None:
@@ -44,6 +68,8 @@ class Assignment:
                 directory=Path(environment["VOLARY_RUN"]),
                 meeting=Meeting(host, int(port), life, server_life),
                 job=environment["VOLARY_JOB"],
+                key=bytes.fromhex(environment[KEY]) if KEY in environment else None,
+                folder=Path(environment["VOLARY_FOLDER"]) if "VOLARY_FOLDER" in environment else None,
             )
         except KeyError as missing:
             raise BadInput(f"volary started this process, but its variable {missing.args[0]} is missing") from None

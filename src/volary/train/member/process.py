@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from volary.comm.control.errors import ConnectionLost
 from volary.comm.control.wire import Connection
+from volary.comm.files.client import FileClient
 from volary.errors import BadInput, PeerLost, ProgramEnded, RanksDiffer, VolaryError, WorkerFailed
 from volary.errors.raised import raised
 from volary.placement._parent import outlive_parent
@@ -29,6 +30,7 @@ from volary.train.recording.usage import UsageSamples
 if TYPE_CHECKING:
     from volary.placement import Place
     from volary.session.spec import Session
+    from volary.train.member.remote_directory import RemoteDirectory
 
 CONNECT_TIMEOUT_S = 15.0
 AGAIN_TIMEOUT_S = 2.0  # of an attempt to have a connection again
@@ -41,7 +43,7 @@ class Membership:
 
     connection: to the server, beside the data path. give_up_after_s: of silence, until the server's process, the
     driver, counts as lost. session: the one that this rank was started with, where each rank
-    brings its own; ranks compare them.
+    brings its own; ranks compare them. remote: the run's own directory, if this machine does not see it.
     """
 
     place: Place
@@ -51,6 +53,7 @@ class Membership:
     connection: Connection
     give_up_after_s: float
     session: Session | None = None
+    remote: RemoteDirectory | None = None
 
     @property
     def server_life(self) -> str:
@@ -69,6 +72,16 @@ class Membership:
             connection=connection,
             give_up_after_s=welcome["give_up_after_s"],
         )
+
+    def files(self) -> FileClient:
+        """A new connection for files of this rank. Raises VolaryError, OSError."""
+        key, rank = self.directory.key(), self.place.rank
+        return FileClient.open(self.host, self.port, key, self.server_life, "worker", rank)
+
+    def settle(self) -> None:
+        """Let what this process has printed come home."""
+        if self.remote is not None:
+            self.remote.settle()
 
     def connect_again(self) -> tuple[Connection, int]:
         """A new connection, and the number of the newest beat that the driver has. Raises VolaryError."""
@@ -136,6 +149,7 @@ class Presence:
 
     def _leave(self, verdict: Verdict) -> int:
         _keep(verdict, self._member)
+        self._member.settle()
         self.pulse.stop(verdict)
         if self.pulse.lost:
             leave_now(
@@ -171,6 +185,7 @@ def _load(job: str) -> Job:
 def _abandon(member: Membership, recorder: Recorder, sentence: str) -> None:
     _keep(_verdict(member, recorder, "peer_lost", PeerLost(sentence)), member)
     _print(sentence)
+    member.settle()
     leave_now(PeerLost.exit_code)
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from volary.comm.groups.gloo import cut
 from volary.comm.groups.group import Group
-from volary.errors import Stopped
+from volary.errors import NotSaved, Stopped
 from volary.exchange.server import COLOCATED
-from volary.run.checkpoints import Checkpoints
+from volary.session.script import KEEP_LAST
 from volary.train.assemble import device_of
 from volary.train.member.compare import compare
 from volary.train.own.own_loop import Worker
 from volary.train.own.served_loop import ServedLoop
-from volary.train.run_session import joined
+from volary.train.run_session import drafts_of, joined
 from volary.train.served.colocated import server_beside
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
     from volary.train.recording.recorder import Recorder
+    from volary.train.state.drafts import Drafts
 
 
 @contextmanager
@@ -49,12 +50,21 @@ def worker_of(
             recorder.note(device=device)
         recorder.starting(doing)
         # what servers write is theirs
-        checkpoints = Checkpoints(member.directory.checkpoints) if isinstance(group, Group) else None
-        worker = Worker(script, group, recorder, pulse, device, place.local_rank, checkpoints)
+        drafts = drafts_of(member, group, recorder, KEEP_LAST, keep_best=False) if isinstance(group, Group) else None
+        worker = Worker(script, group, recorder, pulse, device, place.local_rank, drafts)
         pulse.can_finish(saves=False)  # the loop may keep what it has when it is asked to end
-        with closing(worker):
+        with closing(worker), closing(drafts) if drafts else nullcontext():
             yield worker
             worker.finish()
+            if drafts:
+                _settle(drafts)
+
+
+def _settle(drafts: Drafts) -> None:
+    try:
+        drafts.settle()
+    except OSError as error:
+        raise NotSaved(f"the last checkpoint could not be written: {error}") from None
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,12 +23,11 @@ from volary.train.strategies.carried import StrategyState
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
-    from volary.run.checkpoints import Checkpoints
     from volary.train.own.own_feed import OwnFeed
     from volary.train.own.share import Share
     from volary.train.recording.recorder import Recorder
+    from volary.train.state.drafts import Drafts
 
-KEPT = 3  # newest checkpoints
 MODEL = "model"  # saved under this name, a network is what `volary export` writes
 _STATES = "what has state_dict() and load_state_dict(), " + ACCEPTED
 
@@ -65,10 +63,10 @@ class LoopPlace:
 
 
 class Keeping:
-    """The checkpoints of one run, written by all ranks together. checkpoints: None where there is no run to keep."""
+    """The checkpoints of one run, written by all ranks together. drafts: None where there is no run to keep."""
 
-    def __init__(self, group: Group, recorder: Recorder, checkpoints: Checkpoints | None, share: Share) -> None:
-        self._group, self._recorder, self._checkpoints, self._share = group, recorder, checkpoints, share
+    def __init__(self, group: Group, recorder: Recorder, drafts: Drafts | None, share: Share) -> None:
+        self._group, self._recorder, self._drafts, self._share = group, recorder, drafts, share
         self._place = LoopPlace()
         self._strategies: list[StrategyState] = []
         self._names: list[str] | None = None  # as worker.restore was given them
@@ -146,30 +144,25 @@ class Keeping:
                 "`for epoch in worker.epochs(n)` around them"
             )
         states = {name: self._state_of(name, value) for name, value in named.items()}
-        if self._checkpoints is None:
+        if self._drafts is None:
             if self._gathered == 0:
                 print("worker.save keeps nothing, as no run was asked for: volary launch makes one", file=sys.stderr)
             self._gathered += 1
             return
-        self._write(self._checkpoints, states)
+        self._write(self._drafts, states)
 
-    def _write(self, checkpoints: Checkpoints, states: Mapping[str, Any]) -> None:
-        recorder, step, started = self._recorder, self._recorder.step, time.perf_counter()
+    def _write(self, drafts: Drafts, states: Mapping[str, Any]) -> None:
+        recorder, step = self._recorder, self._recorder.step
         recorder.saves += 1
         # steps that a checkpoint is beyond are never done again: they must be written down before it counts
         recorder.hand_over()
         phase = recorder.phase
         recorder.enter("checkpoint")
-        committing = Committing(checkpoints, recorder, self._group.rank, self._gather)
+        committing = Committing(drafts, recorder, self._group.rank, self._gather)
         failure = committing.write(step, lambda: self._files(states))
         recorder.enter(phase)
-        if self._group.rank != 0:
-            return
-        if failure:
+        if failure and self._group.rank == 0:
             recorder.event("checkpoint_failed", reason=f"{failure}; training goes on, older checkpoints stay")
-            return
-        recorder.event("checkpoint", step=step, path=str(checkpoints.path(step)), seconds=time.perf_counter() - started)
-        checkpoints.prune(KEPT, None)
 
     def _gather(self, value: Any) -> list[Any]:
         """Over the bulletin: a rank that saves while another is in a step must not mix with its exchange."""
@@ -218,19 +211,19 @@ class Keeping:
 
     def _found(self) -> LoopState | None:
         """The newest whole checkpoint; the same on every rank. Raises RunError if all are damaged."""
-        if self._checkpoints is None:
+        if self._drafts is None:
             return None
         bulletin, rank = self._group.bulletin, self._group.rank
         if rank == 0:
-            manifest, warnings = self._checkpoints.take_up()
+            newest, warnings = self._drafts.take_up()
             for text in warnings:
                 self._recorder.event("warning", text=text)
-            bulletin.post("resume", None if manifest is None else manifest.step)
+            bulletin.post("resume", newest)
         step = bulletin.read("resume", 0)
         if step is None:
             return None
-        manifest = self._checkpoints.manifest(step)
-        path = self._checkpoints.path(step)
+        manifest = self._drafts.have(step, whole=True)
+        path = self._drafts.checkpoints.path(step)
         shared = unpacked(read(path, manifest, SHARED), path / SHARED)
         states = rank_states(path, manifest, rank, self._group.size)
         mine = states[0] or unpacked(path / rank_file(0), path / rank_file(0)) | {"generators": None}

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.comm.groups.group import Group
-    from volary.run.checkpoints import Checkpoints
     from volary.session.script import Script
     from volary.train.coordinator import Outcome
     from volary.train.member.pulse import EndWatch
     from volary.train.own.served_feed import ServedFeed
     from volary.train.recording.recorder import Recorder
+    from volary.train.state.drafts import Drafts
 
 
 class Worker:
@@ -46,16 +46,14 @@ class Worker:
         pulse: EndWatch,
         device: torch.device,
         local_rank: int,
-        checkpoints: Checkpoints | None = None,
+        drafts: Drafts | None = None,
     ) -> None:
         self.rank, self.world_size, self.local_rank = group.rank, group.size, local_rank
         self.device = device
         self._script, self._group, self._recorder, self._pulse = script, group, recorder, pulse
         self._share = Share(1 / self.world_size)
         self._distributed = False  # over servers
-        self._keeping = Keeping(
-            group.alone if isinstance(group, ServedLoop) else group, recorder, checkpoints, self._share
-        )
+        self._keeping = Keeping(group.alone if isinstance(group, ServedLoop) else group, recorder, drafts, self._share)
         self._fed: list[tuple[tuple[Any, int | None, bool | None], OwnFeed]] = []
         self._models: list[OwnModel] = []
         self._steps: OwnSteps | None = None

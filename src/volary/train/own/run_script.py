@@ -24,17 +24,17 @@ _ACCEPTED = f"{ACCEPTED} (of a module, return its state_dict())"
 if TYPE_CHECKING:
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
+    from volary.train.member.remote_directory import RemoteDirectory
     from volary.train.recording.recorder import Recorder
 
 
 def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
     """Call the run's function as one of its ranks. Raises what it raises."""
-    place, directory = member.place, member.directory
-    script = Script.read(directory.session)
+    script = Script.read(member.directory.session)
     by_line()
-    named = script.named(directory.path)
+    named = script.named(member.directory.path)
     function, facts = named.load(), code_facts({"function": named})
-    args, kwargs = unpacked_arguments(directory.arguments)
+    args, kwargs = unpacked_arguments(member.directory.arguments)
     worker = None
     try:
         with worker_of(member, script, recorder, pulse, facts, "running your function") as worker:
@@ -51,19 +51,21 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
             "warning",
             text=f"what train(worker) returned at {where} is a {kind}, and comes back as None; accepted: {_ACCEPTED}",
         )
-    _keep(directory.results / f"rank-{place.rank}.pt", packed(value))
+    _keep(member.directory.results / f"rank-{member.place.rank}.pt", packed(value), member.remote)
     return "finished"
 
 
-def _keep(path: Path, data: bytes) -> None:
+def _keep(path: Path, data: bytes, remote: RemoteDirectory | None = None) -> None:
     """Write what the function returned, which nobody could have again without training anew."""
     for wait_s in (*TRY_AGAIN_AFTER_S, None):
         try:
-            replace_file(Disk(), path, data)
+            if remote is None:
+                replace_file(Disk(), path, data)
+            else:
+                remote.send_result(data)
             return
         except OSError as error:
             if wait_s is None:
-                raise NotSaved(
-                    f"what train(worker) returned could not be written: {refusal(error, path, len(data))}"
-                ) from error
+                reason = str(error) if remote else refusal(error, path, len(data))
+                raise NotSaved(f"what train(worker) returned could not be written: {reason}") from error
             time.sleep(wait_s)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from volary.run.launch.assignment import Assignment
@@ -23,7 +24,10 @@ def server_beside(member: Membership) -> Iterator[None]:
     """Start server number `rank`, and see it end. From the main thread: the child dies with the thread it came from."""
     place = member.place
     meeting = Meeting(member.host, member.port, place.life, member.server_life)
-    settings = Assignment(directory=member.directory.path, meeting=meeting).variables() | {
+    assignment = Assignment(directory=member.directory.path, meeting=meeting)
+    if member.remote is not None:
+        assignment = replace(member.remote.assignment, job="")
+    settings = assignment.variables() | {
         "VOLARY_SERVER": str(place.rank),
         "VOLARY_DRIVER": str(os.getpid()),
     }

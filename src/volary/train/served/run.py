@@ -31,7 +31,7 @@ from volary.train.served.layout import lay_out
 from volary.train.served.portions import SessionPortions
 from volary.train.served.replica import ServedReplica
 from volary.train.served.residuals import OwnState, Residuals, Writers
-from volary.train.state.rank_state import rank_file, rank_states
+from volary.train.state.rank_state import is_of_rank, rank_file, rank_states
 from volary.train.state.seeds import seed_all
 from volary.train.state.state_file import packed
 from volary.train.strategies.agreed_plan import describe
@@ -197,14 +197,16 @@ def _resume(own: OwnState, session: Session, member: Membership, restore: int | 
     """Go on from the checkpoint of the step `restore`; None: the run begins."""
     checkpoints, rank, workers = Checkpoints(member.directory.checkpoints), member.place.rank, session.strategy.workers
     if restore is not None and rank < workers:  # whoever joins later has left out nothing yet
+        if member.remote is not None:
+            member.remote.fetch(restore, is_of_rank)
         states = rank_states(checkpoints.path(restore), checkpoints.manifest(restore), rank, workers)
         own.restore(states)
 
 
 def _writer(member: Membership) -> Callable[[int, dict[str, Any]], dict[str, str]]:
     """Writes what is a worker's own to the draft of a step's checkpoint."""
-    checkpoints, name = Checkpoints(member.directory.checkpoints), rank_file(member.place.rank)
-    return lambda step, state: {name: checkpoints.write(step, name, packed(state))}
+    name, write = rank_file(member.place.rank), (member.remote or Checkpoints(member.directory.checkpoints)).write
+    return lambda step, state: {name: write(step, name, packed(state))}
 
 
 def _saves(session: Session) -> bool:

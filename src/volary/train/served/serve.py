@@ -35,6 +35,7 @@ from volary.train.served.network_file import HERE, read_network
 from volary.train.served.rule import BufferRule, Clock, MeanRule, OptimizerRule, RateChanges, SessionUpdating
 from volary.train.served.shards import ShardWriter
 from volary.train.state.optimizer_state import OptimizerState
+from volary.train.state.rank_state import is_of_rank
 from volary.train.state.seeds import seed_all
 from volary.train.state.weights import SavedWeights, weights_of
 from volary.train.strategies.agreed_plan import describe
@@ -48,16 +49,25 @@ if TYPE_CHECKING:
     from volary.server.protocol.slices import Slice
     from volary.server.shards.memory import Take
     from volary.session.spec import Strategy
+    from volary.train.member.remote_directory import RemoteDirectory
     from volary.train.served.rule import Updating
 
 CONNECT_TIMEOUT_S = 15.0
 READY_TIMEOUT_S = 600.0  # workers that connect early wait for a checkpoint to be read, however large
 
 
-def serve(directory: RunDirectory, number: int, meet: tuple[str, int], life: str, address: str) -> None:
+def serve(
+    directory: RunDirectory,
+    number: int,
+    meet: tuple[str, int],
+    life: str,
+    address: str,
+    remote: RemoteDirectory | None = None,
+) -> None:
     """Be server `number` of the run whose server, of this `life`, is at `meet`, until the run ends.
 
-    address: of this machine, to listen for workers on.
+    address: of this machine, to listen for workers on. remote: the run's own directory, if this machine does not see
+    it.
 
     Raises PeerLost if the run's server goes away, SettingError, and what the user's code raises.
     """
@@ -85,10 +95,12 @@ def serve(directory: RunDirectory, number: int, meet: tuple[str, int], life: str
             shards = {number, (number - 1) % servers} if strategy.exchange.replicas > 1 else {number}
             slices = [one for one in layout.slices if one.shard in shards]
             checkpoints = Checkpoints(directory.checkpoints)
+            if remote and welcome.restore is not None:
+                remote.fetch(welcome.restore, lambda name: not is_of_rank(name))
             vault = stored(network, slices, checkpoints, welcome, door.transport.memory)
             shard = Shard({one: vault.forms.shapes[one].size_bytes for one in vault.numbers}, welcome.applied)
             host = Host(shard, vault, pulls=network.pulls, kept=lambda cut: reports.say(Kept(cut)))
-            writer = ShardWriter(number, layout, network.module, checkpoints)
+            writer = ShardWriter(number, layout, network.module, (remote or checkpoints).write)
             door.open(host)
             try:
                 RosterOrders(

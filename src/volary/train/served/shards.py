@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from volary.train.state.optimizer_state import OptimizerState, optimizer_file
@@ -12,7 +12,6 @@ from volary.train.state.weights import TensorSlice, packed_weights, weights_file
 if TYPE_CHECKING:
     from torch import nn
 
-    from volary.run.checkpoints import Checkpoints
     from volary.server.protocol.slices import Slice
     from volary.server.shards.vault import SliceStore
     from volary.train.served.layout import Layout
@@ -21,10 +20,10 @@ _FIRST_SHARD = 0  # beside which stands what no server keeps
 
 
 class ShardWriter:
-    """Writes server `number`'s slices as they were kept for a cut."""
+    """Writes server `number`'s slices as they were kept for a cut. write: a file, as `Checkpoints.write`."""
 
-    def __init__(self, number: int, layout: Layout, module: nn.Module, checkpoints: Checkpoints) -> None:
-        self._number, self._layout, self._checkpoints = number, layout, checkpoints
+    def __init__(self, number: int, layout: Layout, module: nn.Module, write: Callable[[int, str, bytes], str]) -> None:
+        self._number, self._layout, self._write = number, layout, write
         kept = {name for name, one in layout.tensors if one.numel()}
         saved = module.state_dict(keep_vars=True)
         named = [*module.named_parameters(), *module.named_buffers()]
@@ -43,7 +42,7 @@ class ShardWriter:
             weights_file(writer): packed_weights(self._rest if _FIRST_SHARD in shards else {}, tensors),
             optimizer_file(writer): packed(state.plain()),
         }
-        return {name: self._checkpoints.write(step, name, data) for name, data in files.items()}
+        return {name: self._write(step, name, data) for name, data in files.items()}
 
     def _tensors(self, vault: SliceStore, one: Slice, cut: int) -> Iterator[TensorSlice]:
         reading = vault.read_kept(one.number, cut)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from volary.comm.groups.blocking import gather_plain
 from volary.errors import NotSaved
-from volary.run.checkpoints import ROSTER, Checkpoints, Manifest, read
+from volary.run.checkpoints import ROSTER, Manifest, read
 from volary.run.disk import TRY_AGAIN_AFTER_S
 from volary.train.state.committing import Committing
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.comm.groups.group import Group
-    from volary.session.spec import Checkpoint as Settings
     from volary.train.recording.recorder import Recorder
+    from volary.train.state.drafts import Drafts
     from volary.train.state.progress import Progress
 
 SHARED = "state.pt"  # beside weights and optimiser: what all ranks hold alike
@@ -58,14 +58,14 @@ class RankState(Protocol):
 class Saver:
     """Writes and reads the checkpoints of one run, all ranks of `group` together.
 
-    update: of all parameters; rank 0 writes these, what the optimiser remembers, and `parts`, which all ranks hold
-    alike. Each rank adds its random generators, the network's buffers, and `own`. late: of a resumed state, what rank 0
-    has yet to send to the others besides the parameters.
+    drafts: where they are written. update: of all parameters; rank 0 writes these, what the optimiser remembers,
+    and `parts`, which all ranks hold alike. Each rank adds its random generators, the network's buffers, and `own`.
+    late: of a resumed state, what rank 0 has yet to send to the others besides the parameters.
     """
 
     def __init__(
         self,
-        checkpoints: Checkpoints,
+        drafts: Drafts,
         group: Group,
         recorder: Recorder,
         module: nn.Module,
@@ -73,12 +73,11 @@ class Saver:
         parts: Mapping[str, Stateful],
         own: Mapping[str, RankState],
         progress: Progress,
-        settings: Settings,
     ) -> None:
-        self._checkpoints, self._group, self._recorder = checkpoints, group, recorder
+        self._drafts, self._group, self._recorder = drafts, group, recorder
         self._module, self._update, self._parts, self._own = module, update, parts, own
-        self._progress, self._settings = progress, settings
-        self._committing = Committing(checkpoints, recorder, group.rank, lambda value: gather_plain(value, group))
+        self._progress = progress
+        self._committing = Committing(drafts, recorder, group.rank, lambda value: gather_plain(value, group))
         self.late = DeferredTensors()
         self._newest = "none yet"
         self._saved = 0
@@ -103,13 +102,12 @@ class Saver:
         # steps that a checkpoint is beyond are never done again: they must be written down before it counts
         self._recorder.hand_over()
         self._recorder.enter("checkpoint")
-        started = time.perf_counter()
-        failure = self._committing.write(step, lambda: self._files(step), metric)
+        failure = self._committing.write(step, lambda: self._files(step), metric, last=last)
         for wait_s in TRY_AGAIN_AFTER_S if last else ():
             if failure:
                 self._tell(f"{failure}; it is the last one, and tried again in {wait_s:g} s")
                 time.sleep(wait_s)
-                failure = self._committing.write(step, lambda: self._files(step), metric)
+                failure = self._committing.write(step, lambda: self._files(step), metric, last=last)
         if failure and last:
             raise NotSaved(
                 f"the last checkpoint, of step {step}, could not be written: {failure}; kept: {self._newest}"
@@ -118,12 +116,6 @@ class Saver:
             self._tell(f"{failure}; training goes on, older checkpoints stay")
             return
         self._newest, self._saved = f"step {step}", step
-        if self._group.rank == 0:
-            path = str(self._checkpoints.path(step))
-            self._recorder.event("checkpoint", step=step, path=path, seconds=time.perf_counter() - started)
-            self._checkpoints.prune(
-                self._settings.keep_last, self._checkpoints.newest_measured() if self._settings.keep_best else None
-            )
 
     def resume(self) -> Manifest | None:
         """Restore the newest whole checkpoint, if the run has one; the same on every rank. Says which were damaged.
@@ -132,14 +124,14 @@ class Saver:
         others when training starts.
         """
         if self._group.rank == 0:
-            manifest, warnings = self._checkpoints.take_up()
+            newest, warnings = self._drafts.take_up()
             for text in warnings:
                 self._recorder.event("warning", text=text)
-            self._group.bulletin.post("resume", None if manifest is None else manifest.step)
+            self._group.bulletin.post("resume", newest)
         step = self._group.bulletin.read("resume", 0)
         if step is None:
             return None
-        manifest = self._checkpoints.manifest(step)
+        manifest = self._drafts.have(step, whole=self._group.rank == 0)
         self._restore(manifest)
         self._recorder.go_on_from(step)
         self._newest, self._saved = f"step {step}", step
@@ -169,7 +161,7 @@ class Saver:
     def _restore(self, manifest: Manifest) -> None:
         rank, parts = self._group.rank, {"update": self._update, **self._parts}
         if rank == 0:
-            load_weights(self._module, SavedWeights(self._checkpoints.path(manifest.step), manifest))
+            load_weights(self._module, SavedWeights(self._drafts.checkpoints.path(manifest.step), manifest))
             shared = self._shared(manifest)
             apart = {name: taken_apart(shared[name]) for name in parts if name in shared}
             self._group.bulletin.post("resumed-state", {name: plain for name, (plain, _) in apart.items()})
@@ -190,7 +182,7 @@ class Saver:
 
     def _shared(self, manifest: Manifest) -> dict[str, Any]:
         """What all ranks hold alike; of what servers wrote, as much as they know of it."""
-        path = self._checkpoints.path(manifest.step)
+        path = self._drafts.checkpoints.path(manifest.step)
         if SHARED in manifest.files:
             known = unpacked(read(path, manifest, SHARED), path / SHARED)
         else:
@@ -198,7 +190,7 @@ class Saver:
         return {"update": OptimizerState.read(path, manifest).plain(), **known}
 
     def _restore_own(self, manifest: Manifest) -> None:
-        path, rank = self._checkpoints.path(manifest.step), self._group.rank
+        path, rank = self._drafts.checkpoints.path(manifest.step), self._group.rank
         states = rank_states(path, manifest, rank, self._group.size)
         if "buffers" in states[0]:
             for name, buffer in self._module.named_buffers():

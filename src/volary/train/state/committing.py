@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from volary.run.checkpoints import Checkpoints
     from volary.train.recording.recorder import Recorder
+    from volary.train.state.drafts import Drafts
 
 Files = Callable[[], Iterator[tuple[str, bytes]]]
 
@@ -15,36 +15,36 @@ Files = Callable[[], Iterator[tuple[str, bytes]]]
 class Committing:
     """Of one run. gather: what all ranks say, by rank; a collective call."""
 
-    def __init__(
-        self, checkpoints: Checkpoints, recorder: Recorder, rank: int, gather: Callable[[Any], list[Any]]
-    ) -> None:
-        self._checkpoints, self._recorder, self._rank, self._gather = checkpoints, recorder, rank, gather
+    def __init__(self, drafts: Drafts, recorder: Recorder, rank: int, gather: Callable[[Any], list[Any]]) -> None:
+        self._drafts, self._recorder, self._rank, self._gather = drafts, recorder, rank, gather
 
-    def write(self, step: int, files: Files, metric: float | None = None) -> str:
+    def write(self, step: int, files: Files, metric: float | None = None, *, last: bool = False) -> str:
         """Write and commit the checkpoint of `step`. Returns why that failed, the same on all ranks; then nothing of it
-        is left. A collective call. files: what this rank writes, by name.
+        is left. A collective call. files: what this rank writes, by name. last: waits until it counts.
         """
         failure = self._tried(step, files, metric)
+        if last and not failure:
+            failure = self._failure_of_first(self._drafts.settle)
         if failure and self._rank == 0:
-            self._checkpoints.give_up(step)
+            self._drafts.give_up(step)
         return failure
 
     def _tried(self, step: int, files: Files, metric: float | None) -> str:
-        checkpoints = self._checkpoints
-        if failure := self._failure_of_first(lambda: checkpoints.begin(step)):
+        drafts = self._drafts
+        if failure := self._failure_of_first(lambda: drafts.begin(step)):
             return failure
         sums: dict[str, str] = {}
 
         def write() -> None:
             for name, data in files():
-                sums[name] = checkpoints.write(step, name, data)
+                sums[name] = drafts.write(step, name, data)
 
         everybody = self._gathered((_failure(write), sums))
         for other, (failure, theirs) in enumerate(everybody):
             if failure:
                 return f"rank {other}: {failure}" if other else str(failure)
             sums |= theirs
-        return self._failure_of_first(lambda: checkpoints.commit(step, len(everybody), sums, metric))
+        return self._failure_of_first(lambda: drafts.commit(step, len(everybody), sums, metric))
 
     def _failure_of_first(self, work: Callable[[], object]) -> str:
         """Rank 0 does it; all ranks learn why it failed, if it did."""

@@ -22,6 +22,11 @@ def rank_file(rank: int) -> str:
     return f"rank-{rank}.pt"
 
 
+def is_of_rank(name: str) -> bool:
+    """Whether a file is a rank's own."""
+    return _FILE.fullmatch(name) is not None
+
+
 def rank_states(folder: Path, manifest: Manifest, rank: int, world_size: int) -> list[dict[str, Any]]:
     """What this rank has in the checkpoint in `folder`, {} if it has nothing; then what those ranks had for which the
     run has no worker any more, and whose part this one takes over. Raises RunError.

@@ -1,0 +1,104 @@
+"""What a process and the run's driver say to each other of files. Names are those of a checkpoint's files, no paths."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+SERVICE = "files"
+PIECE_BYTES = 2**20  # of a file that travel at once; they follow the message that announces them, as plain bytes
+
+GIVEN = (
+    "function.py",
+    "arguments.pt",
+)  # in the run's directory, of a loop of one's own: its code, and what it is given
+
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Role = Literal["worker", "server"]
+
+
+class FilesHello(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose files they are. number: a worker's rank, or a server's number."""
+
+    role: Role
+    number: Annotated[int, Meta(ge=0, le=2**31)]
+
+
+class FilesWelcome(Struct, frozen=True):
+    """session: the text of the run's session file. given: which of `GIVEN` there are."""
+
+    session: str
+    given: list[str]
+
+
+class LogPart(Struct, frozen=True, tag=True):
+    """Part of the log, from byte `at` of what was printed in this life. Not answered."""
+
+    at: Count
+    data: bytes
+
+
+class SendFile(Struct, frozen=True, tag=True):
+    """`size` bytes follow. of: the draft of a checkpoint that the driver opens itself; a checkpoint that its ranks
+    write; or a result, which has no step and no name. Answered by `FileKept` or `FileRefused`.
+    """
+
+    of: Literal["draft", "checkpoint", "result"]
+    size: Count
+    checksum: str
+    step: Count = 0
+    name: str = ""
+
+
+class CommitFiles(Struct, frozen=True, tag=True):
+    """A checkpoint is these files, with these checksums; it counts when all are here. Answered as `SendFile`."""
+
+    step: Count
+    world_size: Count
+    files: dict[str, str]
+    metric: float | None
+
+
+class TakeUp(Struct, frozen=True, tag=True):
+    """Which checkpoint does the run go on from? Answered by `TakenUp` or `FileRefused`."""
+
+
+class GetFile(Struct, frozen=True, tag=True):
+    """A file of a checkpoint. Answered by `FileFollows` and its bytes, or `FileRefused`."""
+
+    step: Count
+    name: str
+
+
+class GetGiven(Struct, frozen=True, tag=True):
+    """One of `GIVEN`. Answered as `GetFile`."""
+
+    name: str
+
+
+class FileKept(Struct, frozen=True, tag=True):
+    """It is on the driver's disk, whole."""
+
+
+class FileRefused(Struct, frozen=True, tag=True):
+    """It is not, and why."""
+
+    reason: str
+
+
+class TakenUp(Struct, frozen=True, tag=True):
+    """step: None if there is none. warnings: of newer ones that are damaged."""
+
+    step: int | None
+    warnings: list[str]
+
+
+class FileFollows(Struct, frozen=True, tag=True):
+    """`size` bytes follow."""
+
+    size: Count
+
+
+Request = LogPart | SendFile | CommitFiles | TakeUp | GetFile | GetGiven
+Answer = FileKept | FileRefused | TakenUp | FileFollows

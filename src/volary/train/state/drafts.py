@@ -1,0 +1,198 @@
+"""Where the ranks of a group write a checkpoint, and who makes it count."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Protocol
+
+from volary.comm.files.client import FileClient, FileNotKept
+from volary.errors import RunError, VolaryError
+from volary.run.checkpoints import Checkpoints, Manifest, digest
+from volary.train.state.rank_state import is_of_rank, rank_file
+
+if TYPE_CHECKING:
+    from volary.train.member.process import Membership
+    from volary.train.recording.recorder import Recorder
+
+
+class Drafts(Protocol):
+    """Rank 0 begins, commits and takes up; every rank writes and reads. All that write raise OSError.
+
+    checkpoints: where those are that `have` has named, to be read.
+    """
+
+    checkpoints: Checkpoints
+
+    def begin(self, step: int) -> None:
+        """Make room for the checkpoint of `step`."""
+        ...
+
+    def write(self, step: int, name: str, data: bytes) -> str:
+        """Write one file of it; its checksum."""
+        ...
+
+    def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
+        """Let it count, as soon as all its files are in the run's directory; then that is told."""
+        ...
+
+    def give_up(self, step: int) -> None:
+        """Leave nothing of it."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until what was committed counts."""
+        ...
+
+    def take_up(self) -> tuple[int | None, list[str]]:
+        """The step that the run goes on from, None if it begins, and a sentence for each damaged checkpoint."""
+        ...
+
+    def have(self, step: int, *, whole: bool) -> Manifest:
+        """See that the checkpoint of `step` can be read. whole: all of it, not this rank's part. Raises RunError."""
+        ...
+
+    def close(self) -> None:
+        """No more is written."""
+        ...
+
+
+class LocalDrafts:
+    """In the run's directory, which all ranks see: a checkpoint counts when it is committed."""
+
+    def __init__(self, checkpoints: Checkpoints, recorder: Recorder, keep_last: int, *, keep_best: bool) -> None:
+        self.checkpoints = checkpoints
+        self._recorder, self._keep_last, self._keep_best = recorder, keep_last, keep_best
+        self._began_at = 0.0
+
+    def begin(self, step: int) -> None:
+        """An empty draft; leftovers are cleared away."""
+        self._began_at = time.perf_counter()
+        self.checkpoints.begin(step)
+
+    def write(self, step: int, name: str, data: bytes) -> str:
+        """Into the draft, synced."""
+        return self.checkpoints.write(step, name, data)
+
+    def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
+        """At once; the event is this rank's."""
+        path = self.checkpoints.commit(step, world_size, files, metric)
+        seconds = time.perf_counter() - self._began_at
+        self._recorder.event("checkpoint", step=step, path=str(path), seconds=seconds)
+        self.checkpoints.keep(self._keep_last, keep_best=self._keep_best)
+
+    def give_up(self, step: int) -> None:
+        """Remove the draft."""
+        self.checkpoints.give_up(step)
+
+    def settle(self) -> None:
+        """What is committed counts."""
+
+    def take_up(self) -> tuple[int | None, list[str]]:
+        """Of the run's directory; damaged ones are set aside."""
+        manifest, warnings = self.checkpoints.take_up()
+        return (None if manifest is None else manifest.step), warnings
+
+    def have(self, step: int, *, whole: bool) -> Manifest:
+        """It is there."""
+        return self.checkpoints.manifest(step)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class RemoteDrafts:
+    """In memory until they have come to the driver, which a thread sees to while training goes on.
+
+    For all ranks of a run of which some do not see the run's directory. A save waits for the one before.
+    """
+
+    def __init__(self, member: Membership) -> None:
+        self._member = member
+        self.checkpoints = Checkpoints(member.directory.checkpoints)
+        self._jobs: queue.Queue[Callable[[FileClient], None] | None] = queue.Queue()
+        self._client: FileClient | None = None
+        self._step, self._failure = -1, ""
+        self._thread = threading.Thread(target=self._carry, name="checkpoints", daemon=True)
+        self._thread.start()
+
+    def begin(self, step: int) -> None:
+        """The driver makes the draft when the first file comes."""
+
+    def write(self, step: int, name: str, data: bytes) -> str:
+        """Hold it until it has been sent; waits for what was to be sent of an earlier step."""
+        if step != self._step:
+            self._jobs.join()
+            self._step = step
+        self._failure = ""
+        checksum = digest(data)
+        self._jobs.put(lambda client: client.send("checkpoint", data, checksum, step, name))
+        return checksum
+
+    def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
+        """Have the driver let it count, which tells it, too."""
+        self._jobs.put(lambda client: client.commit(step, world_size, files, metric))
+
+    def give_up(self, step: int) -> None:
+        """The driver does."""
+
+    def settle(self) -> None:
+        """Wait until the driver has all, and has said so."""
+        self._jobs.join()
+        if self._failure:
+            raise OSError(self._failure)
+
+    def take_up(self) -> tuple[int | None, list[str]]:
+        """By the driver."""
+        try:
+            with closing(self._member.files()) as client:
+                found = client.take_up()
+        except OSError as error:
+            raise RunError(str(error)) from None
+        return found.step, found.warnings
+
+    def have(self, step: int, *, whole: bool) -> Manifest:
+        """Fetch it: what is this rank's own, and, where that is not enough, all."""
+        remote, rank = self._member.remote, self._member.place.rank
+        if remote is None:
+            return self.checkpoints.manifest(step)
+        if not whole and rank_file(rank) in (manifest := remote.fetch(step, is_of_rank)).files:
+            return manifest
+        return remote.fetch(step)
+
+    def close(self) -> None:
+        """Send what is to be sent, unless that cannot be."""
+        self._jobs.put(None)
+        if self._jobs.unfinished_tasks == 1:  # else it carries on as long as this process does
+            self._thread.join()
+
+    def _carry(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                self._do(job)
+            finally:
+                self._jobs.task_done()
+        self._leave()
+
+    def _do(self, job: Callable[[FileClient], None]) -> None:
+        for again in (True, False):
+            try:
+                self._client = self._client or self._member.files()
+                job(self._client)
+                return
+            except FileNotKept as error:
+                self._failure = self._failure or str(error)
+                return
+            except (OSError, VolaryError) as error:
+                self._leave()
+                if not again:
+                    self._failure = self._failure or str(error)
+
+    def _leave(self) -> None:
+        if self._client is not None:
+            with suppress(OSError):
+                self._client.close()
+        self._client = None
