@@ -19,7 +19,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
 LANGUAGES = {"sh", "console", "python", "yaml", "text"}
 MARKS = {"not run", "before", "fragment", "topology"}
-NOT_RUN = {"has a test of its own", "needs root", "needs another machine", "needs a GPU", "needs a network"}
+FOREIGN = "code of another library"  # as people have it who come from there
+NOT_RUN = {FOREIGN, "has a test of its own", "needs root", "needs another machine", "needs a GPU", "needs a network"}
 _COMMENT = re.compile(r"<!--\s*([a-z ]+?)\s*(?::\s*(.*?))?\s*-->", re.DOTALL)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from docs._pages import LANGUAGES, MARKS, NOT_RUN, PAGES, Block, blocks
+from docs._pages import FOREIGN, LANGUAGES, MARKS, NOT_RUN, PAGES, Block, blocks
 from volary.cli._main import cli
 from volary.cli.launch import parted
 from volary.session import Session, starter
@@ -39,7 +39,7 @@ def test_a_console_shows_commands(block: Block) -> None:
 
 
 def test_few_blocks_are_tried_by_nobody() -> None:
-    untried = [str(block) for block in BLOCKS if "not run" in block.marks]
+    untried = [str(block) for block in BLOCKS if block.marks.get("not run", FOREIGN) != FOREIGN]
     assert len(untried) <= UNTRIED_AT_MOST, untried
 
 
