@@ -7,10 +7,12 @@ import tarfile
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from volary.data.decoding.images import ImageDecoder
 from volary.data.formats import unpacking
 from volary.data.sources.images import Images
 from volary.errors import DataError, SettingError
@@ -328,3 +330,18 @@ def test_settings_that_do_not_fit_are_refused(settings, sentence):
     with pytest.raises(SettingError) as problem:
         Images(folder="x", **settings)
     assert str(problem.value) == sentence
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("side", [20, 90])
+def test_resizing_gives_what_pillow_gives_to_a_rounding(kind, channels, side):
+    buffer = io.BytesIO()
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (48, 64, 3), dtype=np.uint8)).save(buffer, kind)
+    plain = ImageDecoder(channels, None)(buffer.getvalue())
+    pillow = Image.fromarray(plain if channels == 3 else plain[:, :, 0])
+    expected = np.asarray(pillow.resize((side, side), Image.Resampling.BILINEAR)).reshape(side, side, channels)
+    out = np.empty((side, side, channels), dtype=np.uint8)
+    decode = ImageDecoder(channels, side)
+    for found in (decode(buffer.getvalue()), decode(buffer.getvalue(), out)):
+        assert np.abs(found.astype(int) - expected.astype(int)).max() <= 2
