@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from volary.data.feed import Feed
 from volary.data.order import WINDOW_BLOCKS, Windows
 
 SAMPLES, BLOCKS = st.integers(1, 3000), st.integers(2, 9)
@@ -54,3 +58,59 @@ def test_over_the_epochs_a_sample_comes_at_any_place():
     for sample in (0, 499, 998):  # the first, one in the middle, and one that fills no block
         counts = torch.bincount((orders == sample).nonzero()[:, 1] * 10 // 999, minlength=10).double()
         assert float(((counts - 60) ** 2 / 60).sum()) < 40
+
+
+class Many:
+    """Samples in storage that are their own numbers."""
+
+    block, classes, scale, input_shape, input_dtype = 64, None, None, (), torch.int64
+
+    def __init__(self, count):
+        self.count, self.read = count, 0
+
+    def __len__(self):
+        return self.count
+
+    def prefetch(self, indices, epoch):
+        return False
+
+    def fetch(self, indices, epoch=0):
+        self.read += len(indices)
+        return indices, indices
+
+    def take(self, indices, epoch):
+        return self.fetch(indices, epoch)
+
+
+@pytest.mark.parametrize("count", [200_000, pytest.param(10_000_000, marks=pytest.mark.slow)])
+def test_an_epoch_goes_on_at_any_position_on_other_workers_once_and_without_replay(count):
+    seen, state = torch.zeros(count, dtype=torch.uint8), ""
+    for world, batches in ((2, 13), (5, 29), (1, 7), (3, 10**6)):
+        before, samples = int(seen.sum()), [Many(count) for _ in range(world)]
+        feeds = [Feed(one, count // 101, rank=rank, world_size=world) for rank, one in enumerate(samples)]
+        for feed in feeds if state else ():
+            feed.restore(json.loads(state))
+        for _ in range(batches):
+            shares = [next(feed) for feed in feeds]
+            for share in shares:
+                seen[share.inputs] += 1
+            if shares[0].ends_epoch:
+                break
+        assert sum(one.read for one in samples) == int(seen.sum()) - before
+        state = json.dumps(feeds[0].state())
+        assert len(state) <= 200
+    assert (seen == 1).all()
+
+
+def test_a_position_among_10_million_is_200_bytes_and_is_found_by_reading_one_batch():
+    first = Feed(Many(10_000_000), 128)
+    state = json.dumps(first.state() | {"epoch": 3, "position": 8_999_936, "step": 304_687})
+    assert len(state) <= 200
+    samples = [Many(10_000_000) for _ in range(3)]
+    feeds = [Feed(one, 128, rank=rank, world_size=3) for rank, one in enumerate(samples)]
+    for feed in feeds:
+        feed.restore(json.loads(state))
+    found = torch.cat([next(feed).inputs for feed in feeds])
+    expected = Windows(10_000_000, 64, 1, 3)[8_999_936 : 8_999_936 + 128]
+    assert sorted(found.tolist()) == sorted(expected.tolist())
+    assert sum(one.read for one in samples) == 128

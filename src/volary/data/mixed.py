@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from volary.data.loading.pipeline import Pipeline
 from volary.data.order import seeded
 from volary.data.samples import Samples
 from volary.data.stored import fetch
@@ -48,26 +49,37 @@ class MixedSamples:
         return self.fetch(indices, epoch)
 
     def prefetch(self, indices: Tensor, epoch: int) -> bool:
-        """Parts that are stored make their share of a batch when it is fetched."""
-        return False
+        """Each part that decodes makes its share of the batch ahead, if all of them have room."""
+        shares = self._shares(indices)
+        stored = [(part, number, mine) for number, mine in shares if isinstance(part := self.parts[number], Pipeline)]
+        if not all(part.room for part, _, _ in stored):
+            return False
+        begun = [part.prefetch(self._wanted(number, indices[mine], epoch), epoch) for part, number, mine in stored]
+        return any(begun)
 
     def fetch(self, indices: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
         """Each part's share of these samples, put together in their order."""
-        owners = torch.bucketize(indices, self._ends, right=True)
         rows, pieces = [], []
-        for number in sorted(set(owners.tolist())) or [0]:
-            mine = (owners == number).nonzero().view(-1)
+        for number, mine in self._shares(indices):
             rows.append(mine)
             pieces.append(self._of(number, indices[mine], epoch))
         place = torch.cat(rows).argsort()
         inputs, targets = (torch.cat(parts)[place] for parts in zip(*pieces, strict=True))
         return inputs, targets
 
+    def _shares(self, indices: Tensor) -> list[tuple[int, Tensor]]:
+        """The parts that these samples are in, and which of the samples are in each."""
+        owners = torch.bucketize(indices, self._ends, right=True)
+        return [(number, (owners == number).nonzero().view(-1)) for number in sorted(set(owners.tolist())) or [0]]
+
+    def _wanted(self, number: int, indices: Tensor, epoch: int) -> Tensor:
+        """What these samples are called in their part."""
+        return self._rows(number, indices - int(self._ends[number]) + self._counts[number], epoch)
+
     def _of(self, number: int, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
-        part, start = self.parts[number], int(self._ends[number]) - self._counts[number]
-        wanted = self._rows(number, indices - start, epoch)
+        wanted = self._wanted(number, indices, epoch)
         try:
-            return fetch(part, wanted, epoch)
+            return fetch(self.parts[number], wanted, epoch)
         except CorruptSample as problem:
             if problem.index is not None:
                 problem.index = int(indices[wanted == problem.index][0])

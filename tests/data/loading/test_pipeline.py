@@ -245,3 +245,16 @@ def test_a_stuck_reader_does_not_keep_a_prefetch_waiting():
     assert samples.prefetch(torch.arange(10), 0)
     records.gate.set()
     assert values(samples.fetch(torch.arange(10))[0]) == list(range(10))
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_code_that_ends_a_decoding_thread_is_told_at_once(error):
+    class Ending(Digits):
+        def __call__(self, record, out=None):
+            if bytes(record)[:2] == bytes([0, 7]):
+                raise error("out")
+            return super().__call__(record, out)
+
+    samples = Pipeline(Numbered(20), torch.arange(20), None, Ending(), None)
+    with pytest.raises(DataError, match=f"raised {error.__name__}"):
+        list(one_pass(samples, 5))

@@ -67,3 +67,17 @@ print("said", flush=True)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "said\n", "")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ends_is_replaced_and_the_rest_is_done():
+    threads, done, finished = Threads(2, "pieces"), [], threading.Event()
+
+    def ending() -> None:
+        raise SystemExit(1)
+
+    threads.submit([*[ending] * 3, *(lambda n=n: done.append(n) for n in range(20)), finished.set])
+    assert finished.wait(60)
+    for thread in of("pieces"):
+        thread.join(60)
+    assert sorted(done) == list(range(20))

@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from volary.data.feed import Feed
 from volary.data.sources.arrays import Arrays
 from volary.data.sources.cifar import Cifar
 from volary.data.sources.csv import CsvTable
+from volary.data.sources.images import Images
 from volary.data.sources.mix import Mix
 from volary.data.sources.synthetic import Synthetic
 from volary.errors import DataError, SettingError
@@ -196,3 +198,21 @@ def test_a_session_with_a_mix_reads_back_from_what_it_writes(tmp_path):
     path.write_text(session.to_yaml())
     assert "[{name: digits, size: 28, border: 6}, {name: synthetic," in path.read_text()
     assert Session.read(path) == session
+
+
+def test_what_a_mix_of_images_needs_next_is_decoded_ahead(tmp_path):
+    for name, shade in (("dark", 10), ("light", 200)):
+        for split in ("train", "test"):
+            for number in range(24):
+                path = tmp_path / name / split / "a" / f"{number:02}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(np.full((4, 4, 3), shade + number, dtype=np.uint8)).save(path)
+    parts = tuple(Images(folder=tmp_path / name, cache_mb=0) for name in ("dark", "light"))
+    samples = Mix(sources=parts, weights=(1, 1)).open("train")
+    feed, seen = Feed(samples, 8), []
+    feed.limit(2 * feed.steps_per_epoch)
+    for step, batch in enumerate(feed):
+        seen += (255 * batch.inputs[:, 0, 0, 0]).round().int().tolist()
+        if step == 1:
+            assert all(len(part._ahead) > 0 for part in samples.parts)
+    assert sorted(seen) == sorted(2 * [shade + number for shade in (10, 200) for number in range(24)])

@@ -112,6 +112,11 @@ class Pipeline:
         """Batches that were made ahead and are done."""
         return sum(not made.left for made in list(self._ahead))
 
+    @property
+    def room(self) -> bool:
+        """Whether another batch may be made ahead."""
+        return len(self._ahead) < self._depth
+
     def read_from(self, records: Records) -> None:
         """Take the same records from somewhere else. Nothing is being read yet."""
         self.records, self._readers = records, Readers(records)
@@ -218,6 +223,11 @@ class Pipeline:
                     self._put(made, row)
                 except Exception as problem:  # is raised where the batch is fetched
                     made.problems[row] = problem
+                except BaseException as problem:  # a SystemExit in the user's code would end this thread, unseen
+                    name = self.records.name(made.indices[row])
+                    made.problems[row] = DataError(
+                        f"{name}: raised {type(problem).__name__} ({problem}) when it was made"
+                    )
         made.finish(len(rows))
 
     def _put(self, made: Made, row: int) -> None:

@@ -23,7 +23,7 @@ class Threads:
         _ALL.add(self)
 
     def submit(self, pieces: Iterable[Callable[[], None]]) -> None:
-        """Do each of them, on some thread. They must not raise."""
+        """Do each of them, on some thread. One that raises ends its thread, and another one takes its place."""
         with self._lock:
             self._waiting.extend(pieces)
             for _ in range(min(self._count - len(self._running), len(self._waiting))):
@@ -47,7 +47,13 @@ class Threads:
                     self._running.discard(threading.current_thread())
                     return
                 piece = self._waiting.popleft()
-            piece()
+            try:
+                piece()
+            except BaseException:
+                with self._lock:
+                    self._running.discard(threading.current_thread())
+                self.submit(())  # somebody else does the rest
+                raise
 
 
 _ALL: WeakSet[Threads] = WeakSet()

@@ -44,7 +44,7 @@ class Staging:
     ) -> None:
         try:
             found = fetch(keys) if keys else []
-        except Exception as problem:  # libraries of stores raise whatever they like
+        except BaseException as problem:  # libraries of stores raise whatever they like, and nobody may wait for ever
             for key, future in zip(keys, futures, strict=True):
                 self._forget(key, future)
                 future.set_exception(problem)
