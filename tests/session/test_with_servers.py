@@ -25,7 +25,7 @@ def made(strategy: dict[str, Any], **more: Any) -> Session:
 @pytest.mark.parametrize("servers", [1, 3, "colocated"])
 def test_every_model_goes_with_servers(consistency, servers):
     strategy = made({"workers": 3, "consistency": consistency, "exchange": {**SERVER, "servers": servers}}).strategy
-    assert strategy.exchange.count(strategy.workers) == (3 if servers == "colocated" else servers)
+    assert strategy.servers == (3 if servers == "colocated" else servers)
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_a_loop_of_ones_own_takes_every_model_over_servers_and_a_warm_up_there()
 
 def test_a_model_that_needs_servers_takes_them_beside_the_workers_and_says_so():
     strategy = made({"workers": 3, "consistency": "ssp"}).strategy
-    assert (strategy.exchange.served, strategy.exchange.servers) == (True, "colocated")
+    assert (strategy.servers, strategy.exchange.servers) == (3, "colocated")
     (said,) = strategy.remarks
     assert "strategy.exchange is {name: server, servers: colocated" in said
     assert not made({"workers": 3, "consistency": "ssp", "exchange": "server"}).strategy.remarks
-    assert not made({"workers": 3}).strategy.remarks and not made({}).strategy.exchange.served
+    assert not made({"workers": 3}).strategy.remarks and not made({}).strategy.servers
 
 
 @pytest.mark.parametrize("name", EXCHANGES.names())

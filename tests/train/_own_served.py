@@ -104,7 +104,7 @@ def _work(rank: int, script: Script, directory: RunDirectory, where: tuple[str, 
 def _hosted(directory: RunDirectory, script: Script) -> Iterator[tuple[KeyedServer, Roster, list[Any]]]:
     said: list[Any] = []
     strategy = script.strategy
-    servers = strategy.exchange.count(strategy.workers)
+    servers = strategy.servers
     keeping = CheckpointDrafts(Checkpoints(directory.checkpoints, Quick()), Checkpoint(), servers)
     roster = Roster(terms_of_own_loop(strategy), strategy.consistency, keeping, lambda *what: said.append(what))
     with KeyedServer(directory.key(), {"roster": roster, "board": Board()}) as server:

@@ -142,7 +142,7 @@ def _hosted(directory: RunDirectory, session: Session) -> Iterator[tuple[KeyedSe
     checkpoints, said = Checkpoints(directory.checkpoints, Quick()), []
     journal = Journal(directory.database)
     strategy = session.strategy
-    keeping = CheckpointDrafts(checkpoints, session.checkpoint, strategy.exchange.count(strategy.workers))
+    keeping = CheckpointDrafts(checkpoints, session.checkpoint, strategy.servers)
     found = restored(checkpoints, journal)
     roster = Roster(terms_of(session), strategy.consistency, keeping, lambda *what: said.append(what), found)
     try:

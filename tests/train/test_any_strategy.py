@@ -118,7 +118,7 @@ def train_all(rank: int, world_size: int, sessions: Mapping[int, Session]) -> di
     found = {}
     for seed, one in sessions.items():
         try:
-            if one.strategy.exchange.served:
+            if one.strategy.servers:
                 kept = served(rank, world_size, one, f"seed-{seed}")
             else:
                 kept = trained(rank, world_size, one, f"seed-{seed}", disk=Quick())
@@ -132,7 +132,7 @@ def train_all(rank: int, world_size: int, sessions: Mapping[int, Session]) -> di
 
 def all_train(workers: Any, accepted: Mapping[int, Session]) -> None:
     for served_too in (False, True):
-        some = {seed: one for seed, one in accepted.items() if one.strategy.exchange.served == served_too}
+        some = {seed: one for seed, one in accepted.items() if one.strategy.servers == served_too}
         if some:
             first, *_ = workers(WORKERS + served_too, train_all, some)
             assert first.keys() == some.keys()
@@ -152,7 +152,7 @@ def test_a_few_strategies_are_refused_in_a_sentence_or_train_to_the_end(workers)
     found = judged(range(40))
     assert_in_sentences(found.refused)
     assert min(len(found.refused), len(found.accepted)) > 5, "neither half is empty"
-    summed = [one for one in found.accepted.items() if not one[1].strategy.exchange.served]
+    summed = [one for one in found.accepted.items() if not one[1].strategy.servers]
     all_train(workers, dict(summed[:4]))  # over servers some train in test_served.py
 
 

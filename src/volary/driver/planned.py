@@ -26,7 +26,7 @@ def planned(session: Session) -> list[tuple[str, str]]:
         return [("the batch file", queue.batch_file(batch_of(directory, session.strategy.workers)).rstrip())]
     meeting, strategy = Meeting(engine.host(), 0, 0, ""), session.strategy
     launches = [launch_of_workers(directory, session, meeting)]
-    if strategy.exchange.served and not are_colocated(strategy):
+    if strategy.servers and not are_colocated(strategy):
         launches.insert(0, launch_of_servers(directory, strategy, meeting))
     found = []
     for launch in launches:

@@ -109,7 +109,7 @@ def rules_of(task: Task) -> Rules:
         strategy.startup_timeout_s,
         strategy.stuck_after_s,
         own_loop=isinstance(task, Script),
-        keeper_host=socket.gethostname() if strategy.exchange.served else "",
+        keeper_host=socket.gethostname() if strategy.servers else "",
     )
 
 
@@ -158,7 +158,7 @@ def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watche
     """One life of the task's run, whose lock is held and which listens on `host`. engine: starts its servers."""
 
     def kept_by(journal: Journal) -> ServerGroup:
-        if task.strategy.exchange.served:
+        if task.strategy.servers:
             from volary.driver.servers.served import RosterAndServers
 
             return RosterAndServers(directory, task, journal, engine)

@@ -24,7 +24,6 @@ class AllReduce:
     topology: str | None = None  # a file that describes sub-networks (default: found by measuring)
     behind: bool = False  # contributions travel under all of the next step, and are applied a step late
 
-    served: ClassVar[bool] = False  # no server keeps the parameters
     equal: ClassVar[bool] = True  # replicas, bit for bit
     unasked: ClassVar[Mapping[str, Any]] = {}  # its settings where a session takes it without naming it
 
@@ -53,6 +52,10 @@ class AllReduce:
         if self.behind:
             found["whole gradient"] = "with exchange.behind=true gradients are applied chunk by chunk as they come"
         return found
+
+    def count(self, workers: int) -> int:
+        """Server processes of a run: none, as every worker keeps all parameters."""
+        return 0
 
     def ground(self, group: Group) -> CommSetup:
         """Find where the exchange takes place. A collective call."""

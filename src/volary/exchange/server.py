@@ -25,7 +25,6 @@ class Server:
     transport: Literal["auto", "tcp", "shared"] = "auto"  # auto: shared memory inside a machine, TCP between machines
 
     equal: ClassVar[bool] = False  # replicas: each worker holds what it pulled last
-    served: ClassVar[bool] = True
     unasked: ClassVar[Mapping[str, Any]] = {"servers": COLOCATED}  # its settings where a session does not name it
     lacks: ClassVar[Mapping[str, str]] = {  # see `volary.session.fitting.Trait`: what it has not, and why
         "whole gradient": "with exchange=server parameters are updated slice by slice",

@@ -172,8 +172,13 @@ class Strategy:
             object.__setattr__(self, "exchange", fitting.exchange_for(self.consistency))
             object.__setattr__(self, "_unasked", True)
         fitting.fit(self, fitting.of_strategy(self))
-        if self.exchange.served:
+        if self.servers:
             self._check_counts()
+
+    @property
+    def servers(self) -> int:
+        """Processes that keep the parameters beside the workers; 0: each worker keeps all of them itself."""
+        return int(self.exchange.count(self.workers))
 
     @property
     def replicas_equal(self) -> bool:
@@ -192,7 +197,7 @@ class Strategy:
 
     def _check_counts(self) -> None:
         """Whether there are enough servers and workers."""
-        servers, replicas = self.exchange.count(self.workers), self.exchange.replicas
+        servers, replicas = self.servers, self.exchange.replicas
         accepted = f"up to {servers}, as there are so many servers"
         require(replicas <= servers, "exchange.replicas", replicas, accepted)
         try:

@@ -114,7 +114,7 @@ def open_data(session: Session, split: Split) -> Samples | Stream:
             opened = OwnSource(reference=source.reference, load=source.load, arguments=source.arguments).open(split)
     else:
         opened = source.open(split)
-    if session.strategy.exchange.served and isinstance(opened, Stream):
+    if session.strategy.servers and isinstance(opened, Stream):
         raise SettingError(
             f"data.source: {opened.name} is a stream, whose samples have no position that servers could hand out; "
             "accepted: samples that are read by index, or strategy.exchange=allreduce"

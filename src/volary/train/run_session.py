@@ -41,7 +41,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     """Train the run's session as one of its ranks. Raises what the user's code raises, and VolaryError."""
     place = member.place
     session = Session.read(member.directory.session)
-    if session.strategy.exchange.served:
+    if session.strategy.servers:
         return run_served(session, member, recorder, pulse)
     device = device_of(session.train.device, place)
     check_precision(session.train.precision, device)

@@ -113,7 +113,7 @@ def _memory(session: Session, module: nn.Module, device: torch.device, workers_h
     each = trained * (2 if strategy.workers > 1 else 1)  # gradients, and the buckets in which they travel
     if not started:
         each += WORKER_BYTES + held
-    if strategy.exchange.served:
+    if strategy.servers:
         needed = workers_here * each + strategy.exchange.replicas * (held + kept)
     else:
         needed = workers_here * (each + kept)

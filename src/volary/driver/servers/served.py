@@ -38,7 +38,7 @@ class RosterAndServers:
         strategy, checkpoints = task.strategy, Checkpoints(directory.checkpoints)
         self.elastic = is_elastic(strategy)
         self._directory, self._strategy, self._journal, self._engine = directory, strategy, journal, engine
-        self._count = strategy.exchange.count(strategy.workers)
+        self._count = strategy.servers
         session = None if isinstance(task, Script) else task
         self._keeping = CheckpointDrafts(checkpoints, session.checkpoint if session else Checkpoint(), self._count)
         found = restored(checkpoints, journal) if session else None  # a loop of one's own begins anew
@@ -221,13 +221,13 @@ def are_colocated(strategy: Strategy) -> bool:
 
 def launch_of_servers(directory: RunDirectory, strategy: Strategy, meeting: Meeting) -> Launch:
     """All servers of a run, for its engine."""
-    count, workers = strategy.exchange.count(strategy.workers), strategy.workers
+    count, workers = strategy.servers, strategy.workers
     return Launch(role="server", directory=directory, command=SERVER, count=count, meeting=meeting, beside=workers)
 
 
 def is_elastic(strategy: Strategy) -> bool:
     """Whether workers may come and go in a run of this strategy."""
-    return bool(strategy.exchange.served and strategy.consistency.elastic)
+    return bool(strategy.servers and strategy.consistency.elastic)
 
 
 def terms_of(session: Session) -> RosterSettings:
@@ -235,7 +235,7 @@ def terms_of(session: Session) -> RosterSettings:
     strategy, train = session.strategy, session.train
     return RosterSettings(
         workers=strategy.workers,
-        servers=strategy.exchange.count(strategy.workers),
+        servers=strategy.servers,
         replicas=strategy.exchange.replicas,
         batch_size=session.data.batch_size,
         steps=lambda per_epoch: train.steps or max(1, round((train.epochs or 0) * per_epoch)),
@@ -251,7 +251,7 @@ def terms_of_own_loop(strategy: Strategy) -> RosterSettings:
     """The same of a loop of one's own: its workers say how large a batch is, and it ends when they do."""
     return RosterSettings(
         workers=strategy.workers,
-        servers=strategy.exchange.count(strategy.workers),
+        servers=strategy.servers,
         replicas=strategy.exchange.replicas,
         batch_size=1,
         steps=lambda _: MOST_STEPS,

@@ -41,7 +41,7 @@ def worker_of(
     device = device_of(script.device, place)
     among = (
         _over_servers(member, script, recorder, pulse, facts, device)
-        if script.strategy.exchange.served
+        if script.strategy.servers
         else _in_group(member, script, recorder, facts, device)
     )
     with among as group:

@@ -149,7 +149,7 @@ class ServedLoop:
         strategy, settings, recorder = self._script.strategy, self._settings, self._recorder
         recorder.starting("waiting for the servers")
         recorder.enter("exchange")
-        servers = strategy.exchange.count(strategy.workers)
+        servers = strategy.servers
         layout = cut_network(strategy, model, portions.batch_size, servers, elementwise=settings.elementwise)
         plan = describe(layout.plans, layout.chunk_mb)
         with closing(self._board()) as board:

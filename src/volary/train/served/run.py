@@ -69,7 +69,7 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
         seed_all(session.train.seed)
         model = build_model(session, device)
         try_first(session, model, device, place, recorder)
-        layout = lay_out(session, model.module, strategy.exchange.count(strategy.workers))
+        layout = lay_out(session, model.module, strategy.servers)
         seed_all(session.train.seed + 1 + place.rank)
         samples, held_back = _indexed(session, model.samples, teller(recorder, "train")), None
         if session.evaluate.every.unit != "never":

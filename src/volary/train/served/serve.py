@@ -91,7 +91,7 @@ def serve(
             for codec in dict.fromkeys((*(way.frames for way in layout.ways), network.pulls)):
                 if codec is not None:
                     try_out(codec)
-            servers = strategy.exchange.count(strategy.workers)
+            servers = strategy.servers
             shards = {number, (number - 1) % servers} if strategy.exchange.replicas > 1 else {number}
             slices = [one for one in layout.slices if one.shard in shards]
             checkpoints = Checkpoints(directory.checkpoints)
@@ -130,7 +130,7 @@ def _of_session(session: Session) -> ServedNetwork:
     seed_all(session.train.seed)  # as the workers do: all begin with the same values
     model = build_model(session, torch.device("cpu"))
     strategy = session.strategy
-    return network_of(session, model, lay_out(session, model.module, strategy.exchange.count(strategy.workers)))
+    return network_of(session, model, lay_out(session, model.module, strategy.servers))
 
 
 def network_of(session: Session, model: Model, layout: Layout, rates: RateChanges | None = None) -> ServedNetwork:
@@ -156,7 +156,7 @@ def _awaited(
                 break  # the run has begun
     spare_the_compiler()
     module, said = read_network(directory.path)
-    servers = strategy.exchange.count(strategy.workers)
+    servers = strategy.servers
     elementwise = said.optimizer.elementwise
     layout = cut_network(strategy, module, said.batch_size, servers, elementwise=elementwise)
     if describe(layout.plans, layout.chunk_mb) != said.plan:
