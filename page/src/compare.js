@@ -5,6 +5,7 @@ import { Card, Waiting } from "./card.js";
 import { Chart } from "./chart.js";
 import { line, SERIES, useTheme } from "./colours.js";
 import { html } from "./html.js";
+import { Parallel } from "./parallel.js";
 import { brief, duration, number, size } from "./words.js";
 
 const OVER = {
@@ -35,6 +36,7 @@ export function Compare({ ids }) {
       ${OF_STEPS.map(([name, title, pick, format]) => html`<${Card} name=${name} title=${title}>${() => html`
         <${Joined} label=${title} ids=${ids} ready=${ready} parts=${() => steps.map(({ data }) => [along(data), pick(data)])} word=${word} log=${log} format=${format} of=${[over, ...steps.map((one) => one.data)]} />`}<//>`)}
       ${(table.data?.metrics ?? []).map((name) => html`<${Card} key=${name} name=${`metric-${name}`} title=${table.data.own_loop ? name : `Validation ${name}`}>${(seen) => html`<${Metric} ids=${ids} name=${name} tick=${tick} seen=${seen} steps=${steps} ready=${ready} over=${over} log=${log} />`}<//>`)}
+      ${table.data?.differing > 0 && html`<${Card} name="parallel" title="Settings and what came of them" wide>${() => html`<${Parallel} data=${table.data} />`}<//>`}
       <${Card} name="compared" title="Side by side" wide>${() => (table.data ? html`<${Rows} data=${table.data} />` : html`<${Waiting} answer=${table} />`)}<//>
     </div>
   </main>`;

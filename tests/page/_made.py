@@ -29,6 +29,7 @@ def made_runs() -> None:
 
 def slow_run() -> RunDirectory:
     directory = new_run("slow-1")
+    directory.session.write_text(directory.session.read_text().replace("lr: 0.05", "lr: 0.02"))
     with journal(directory) as run:
         started(run, steps=200)
         run.steps(rows(1, 100, slow_s=0.1))

@@ -140,7 +140,8 @@ def test_a_stream_begins_at_once_and_says_when_the_run_has_changed(server):
 def test_runs_are_compared_by_the_settings_that_differ_and_their_results(server):
     said = server.say("GET", "/api/compare?run=lenet-digits-1&run=slow-1")
     found = said.json
-    assert (found["runs"], found["differing"]) == (["lenet-digits-1", "slow-1"], 0)
+    assert (found["runs"], found["differing"]) == (["lenet-digits-1", "slow-1"], 1)
+    assert found["rows"][0] == ["optimizer.lr", "0.05", "0.02"]
     assert ["steps", "46", "100"] in found["rows"]
     assert ["validation accuracy", "0.9733", "0.8"] in found["rows"]
     assert server.say("GET", "/api/compare?run=slow-1").status == 400

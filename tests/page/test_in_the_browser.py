@@ -215,6 +215,11 @@ def test_runs_are_chosen_and_compared_over_steps_samples_time_and_bytes(page, se
         page.get_by_role("radio", name=over).check()
         card(page, "loss").get_by_role("img", name=f"slow-1: newest 0.02 at {place}").wait_for()
         card(page, "metric-accuracy").get_by_role("img", name=f"slow-1: newest 0.8 at {place}").wait_for()
+    lines = card(page, "parallel")
+    axes = "optimizer.lr, training loss, validation accuracy, validation loss"
+    lines.get_by_role("img", name=f"Lines of 2 runs through {axes}; the table below has the values").wait_for()
+    assert lines.locator("polyline").first.get_attribute("points").startswith("0,0 "), "of the greater learning rate"
+    assert lines.locator(".mark").all_inner_texts()[:2] == ["0.02", "0.05"]
     rows = card(page, "compared").get_by_role("table").inner_text()
     assert "validation accuracy\t0.9733\t0.8" in rows
 

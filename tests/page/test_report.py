@@ -51,7 +51,7 @@ def test_a_report_of_several_runs_begins_with_them_side_by_side(page):
     assert volary(["report", "a", "slow-1", "--out", "both.html"]) == 0
     page.goto(Path("both.html").absolute().as_uri())
     page.get_by_role("heading", level=1, name="2 runs").wait_for()
-    page.get_by_text("No setting differs").wait_for()
+    page.get_by_text("Settings that differ").wait_for()
     page.locator("[data-card=metric-accuracy]").get_by_role("img", name="slow-1: newest 0.8 at step 100").wait_for()
     page.get_by_role("link", name="slow-1").click()
     page.get_by_role("heading", level=1, name="slow-1 stopped").wait_for()
