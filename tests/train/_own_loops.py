@@ -227,3 +227,33 @@ def warming(worker: Any, *, fed: bool = True) -> None:
 
 def warming_unfed(worker: Any) -> None:
     warming(worker, fed=False)
+
+
+def finding_out(worker: Any) -> dict[str, Any]:
+    """What workers find out together; 7 samples are held out, of which the last batch of 4 has 3."""
+    model = network()
+    model, _ = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    inputs, targets = next(iter(worker.feed(points(3), batch_size=3, shuffle=False)))
+    loss = nn.functional.cross_entropy(model(inputs), targets)
+    worker.barrier()
+
+    def figures(batch: Any) -> dict[str, Any]:
+        assert not model.training
+        outputs = model(batch[0])
+        right = (outputs.argmax(1) == batch[1]).double().mean()
+        return {"loss": nn.functional.cross_entropy(outputs, batch[1]), "accuracy": right}
+
+    held_out = DataLoader(points(7), batch_size=4)
+    found = {
+        "loss": float(worker.mean(loss)),
+        "held out": worker.evaluate(figures, held_out),
+        "alone": worker.evaluate(lambda batch: batch[1].double().mean(), points(7), 4),
+    }
+    assert model.training
+    assert worker.sum(1) == worker.world_size
+    assert worker.sum(torch.tensor([1, 2])).tolist() == [worker.world_size, 2 * worker.world_size]
+    assert worker.gather({"rank": worker.rank}) == [{"rank": rank} for rank in range(worker.world_size)]
+    ragged = worker.gather(torch.full((worker.rank, 2), worker.rank))
+    assert [one.tolist() for one in ragged] == [[[rank] * 2] * rank for rank in range(worker.world_size)]
+    assert worker.is_first == (worker.rank == 0)
+    return found

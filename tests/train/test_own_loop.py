@@ -261,3 +261,15 @@ def warm_up(rank: int, world_size: int) -> list[int]:
 def test_a_codecs_warm_up_counts_the_samples_that_an_own_loop_is_fed(workers):
     for first, second, third, fourth in workers(2, warm_up):
         assert first == second > 4 * third == 4 * fourth
+
+
+def find_out(rank: int, world_size: int) -> Any:
+    return call(_own_loops.finding_out, rank, world_size, 97)[0]
+
+
+def test_what_workers_find_out_together_is_what_one_finds_on_all_samples(workers):
+    (alone,) = workers(1, find_out)
+    for found in workers(2, find_out):
+        assert found["loss"] == pytest.approx(alone["loss"], abs=ROUNDING)
+        assert found["held out"] == pytest.approx(alone["held out"], abs=ROUNDING)
+        assert found["alone"] == pytest.approx(alone["alone"], abs=ROUNDING)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.utils.data import DataLoader
@@ -11,6 +12,7 @@ from torch.utils.data import DataLoader
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput
+from volary.train.own import together
 from volary.train.own.keeping import Keeping
 from volary.train.own.own_feed import OwnFeed, of_first
 from volary.train.own.own_model import OwnModel, OwnRun
@@ -19,7 +21,7 @@ from volary.train.own.served_loop import ServedLoop
 from volary.train.own.share import Share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from torch import nn
 
@@ -56,24 +58,29 @@ class Worker:
         self._keeping = Keeping(group.alone if isinstance(group, ServedLoop) else group, recorder, drafts, self._share)
         self._fed: list[tuple[tuple[Any, int | None, bool | None], OwnFeed]] = []
         self._models: list[OwnModel] = []
+        self._barriers = count()
         self._steps: OwnSteps | None = None
 
-    def distribute(self, *parts: Any, passes: int = 1) -> Any:
+    def distribute(self, *parts: Any, passes: int = 1, loss: Literal["mean", "sum"] = "mean") -> Any:
         """Make models the run's replicas; returns its arguments, one or a tuple, for use as before.
 
         parts: modules and torch optimisers, or lists of these, in any order; later calls may bring more. Parameters and
         buffers become rank 0's, buffers again with each step. From now on gradients leave as `loss.backward()` makes
         them, and when it returns they are the mean over all workers' samples: clip or log them as before. An optimiser
         of these parameters need not be named here. passes: calls of `backward` before each `optimizer.step()`, if you
-        accumulate gradients; the last one waits for the others. A model that is given again is distributed as it is
-        now. Raises BadInput for what cannot be distributed, RanksDiffer if shapes differ, and Stopped out of
-        `optimizer.step()` when the run is asked to end.
+        accumulate gradients; the last one waits for the others. loss: "sum" if it is a sum over the batch's samples, as
+        gradients are then. A model that is given again is distributed as it is now. Raises BadInput for what cannot be
+        distributed, RanksDiffer if shapes differ, and Stopped out of `optimizer.step()` when the run is asked to end.
         """
         given = [one for part in parts for one in (part if isinstance(part, list | tuple) else [part])]
         for one in given:
             _refuse(one)
+        if loss not in ("mean", "sum"):
+            raise BadInput(f"worker.distribute: loss is {loss!r}; accepted: 'mean', 'sum'")
         models = [one for one in given if isinstance(one, torch.nn.Module)]
         if isinstance(self._group, ServedLoop):
+            if loss == "sum":
+                raise BadInput("worker.distribute: loss is 'sum'; accepted with exchange=server: a mean over the batch")
             optimizers = [one for one in given if isinstance(one, torch.optim.Optimizer)]
             if self._distributed or (len(models), len(optimizers)) != (1, 1):
                 raise BadInput("worker.distribute with exchange=server takes one model with its optimiser, once")
@@ -82,10 +89,10 @@ class Worker:
             self._group.distribute(model, optimizers[0], passes)
         else:
             for model in models:
-                self._distribute(model, self._group, passes)
+                self._distribute(model, self._group, passes, summed=loss == "sum")
         return parts[0] if len(parts) == 1 else parts
 
-    def _distribute(self, model: nn.Module, whole: Group, passes: int) -> None:
+    def _distribute(self, model: nn.Module, whole: Group, passes: int, *, summed: bool) -> None:
         known = next((one for one in self._models if one.model is model), None)
         if known is not None:
             known.again()
@@ -101,7 +108,7 @@ class Worker:
         apart = self._models and whole.size > 1
         group = whole.divided([list(range(whole.size))]) if apart else whole
         run = OwnRun(self._script.strategy, self._share, self._recorder, self._pulse)
-        self._models.append(OwnModel(model, run, group, passes, self._keeping.strategy_state()))
+        self._models.append(OwnModel(model, run, group, passes, self._keeping.strategy_state(), summed=summed))
         if self._steps is None:
             self._steps = OwnSteps(self._models, whole, self._share, self._recorder, self._script.compare_replicas)
 
@@ -129,6 +136,53 @@ class Worker:
         self._fed.append(((data, batch_size, shuffle), feed))
         self._keeping.follow(feed)
         return feed
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is rank 0, which writes and prints what one worker is to."""
+        return self.rank == 0
+
+    def mean(self, value: Any) -> Any:
+        """The mean of a tensor or number over all samples of the newest batch; all workers call it alike.
+
+        Each worker's `value` is a mean over its share of the batch, a loss say, and counts as much as that has samples.
+        """
+        return together.total(value, self._peers("mean"), self._share.weight)
+
+    def sum(self, value: Any) -> Any:
+        """The sum of a tensor or number over all workers; all call it alike."""
+        return together.total(value, self._peers("sum"))
+
+    def gather(self, value: Any) -> list[Any]:
+        """What all workers give, by rank: tensors of one type and any shape, or numbers, text, lists and dicts."""
+        return together.gathered(value, self._peers("gather"))
+
+    def barrier(self) -> None:
+        """Wait until all workers are here."""
+        self._recorder.enter("exchange")
+        self._peers("barrier").bulletin.share(f"barrier-{next(self._barriers)}", None)
+        self._recorder.enter("between steps")
+
+    def evaluate(self, function: Callable[[Any], Any], data: Any, batch_size: int | None = None) -> Any:
+        """The mean over all samples of `data` of what `function(batch)` gives; all workers call it, and find the same.
+
+        data, batch_size: as of `feed`, each worker has its share, without shuffling. function: gives the mean over the
+        batch that it is given, a number or a dictionary of some. Distributed models are in evaluation mode meanwhile.
+        Raises as `feed`.
+        """
+        group = self._peers("evaluate")
+        among = Among(self.rank, self.world_size, self._script.seed, partial(of_first, group=group))
+        held_out = shared(data, batch_size, None if batch_size is None else False, among)
+        models = [one.model for one in self._models]
+        return together.evaluated(function, held_out, models, self.device, self._recorder, group)
+
+    def _peers(self, called: str) -> Group:
+        if isinstance(self._group, ServedLoop):
+            raise BadInput(
+                f"worker.{called} waits for all workers, and over servers each goes at its own pace; accepted: "
+                "exchange=allreduce"
+            )
+        return self._group
 
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs 0 to count - 1; in a resumed run, those that are left, beginning with the one it was in."""

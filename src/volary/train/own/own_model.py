@@ -52,12 +52,14 @@ class OwnModel:
     """Turns a user's calls of `backward` and `optimizer.step` into agreed gradients, or means of parameters.
 
     group: of this model alone. passes: backward passes before gradients agree. carried: what a checkpoint brings and
-    takes. ending: all are to end after this step.
+    takes. summed: the loss is a sum over samples, no mean. ending: all are to end after this step.
     """
 
-    def __init__(self, model: nn.Module, run: OwnRun, group: Group, passes: int, carried: StrategyState) -> None:
+    def __init__(
+        self, model: nn.Module, run: OwnRun, group: Group, passes: int, carried: StrategyState, *, summed: bool
+    ) -> None:
         self.model, self.ending = model, False
-        self._run, self._group, self._passes = run, group, passes
+        self._run, self._group, self._passes, self._summed = run, group, passes, summed
         self._consistency = run.settings.consistency if group.size > 1 else Bsp()
         self._period = AveragingPeriod()
         self._step_s = 0.0  # what all workers took for a step in the last period, in the mean
@@ -79,6 +81,12 @@ class OwnModel:
 
     def __contains__(self, parameter: Tensor) -> bool:
         return parameter in self.contents
+
+    def weight(self) -> float:
+        """The factor of this worker's gradients, and of its loss."""
+        if not self._summed:
+            return self._run.share.weight
+        return float(self._run.share.samples > 0 or not self._run.share.total)
 
     def follow(self) -> None:
         """Distribute the model anew if it has changed since. A collective call then. Raises SettingError."""
@@ -148,7 +156,7 @@ class OwnModel:
                 carried=self._carried,
                 samples=lambda: self._run.share.seen,
                 passes=self._passes,
-                weight=lambda: self._run.share.weight,
+                weight=self.weight,
             )
             self._strategy.start(DeferredTensors())
         self.contents = Contents(self.model)

@@ -69,16 +69,16 @@ class OwnSteps:
             model.before(optimizer, closing=closure is not None)
         self._depth += 1
         self._recorder.enter("optimizer")
-        return None if closure is None else ((optimizer, self._agreeing(closure)), {})
+        return None if closure is None else ((optimizer, self._agreeing(closure, models[0])), {})
 
-    def _agreeing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+    def _agreeing(self, closure: Callable[[], Any], model: OwnModel) -> Callable[[], Any]:
         """The closure, with the loss of all workers: what the optimiser does next must not differ between them."""
 
         def called() -> Any:
             loss = closure()
             if loss is None or self._group.size == 1:
                 return loss
-            whole = torch.as_tensor(loss).detach().clone() * self._share.weight
+            whole = torch.as_tensor(loss).detach().clone() * model.weight()
             add_up(whole, self._group)
             return whole if isinstance(loss, torch.Tensor) else whole.item()
 

@@ -1,0 +1,88 @@
+"""What workers of a user's own loop find out together, between steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from volary.comm.groups import blocking
+from volary.data.structures import moved
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from volary.comm.groups.group import Group
+    from volary.data.sharing.among import SharedData
+    from volary.train.recording.recorder import Recorder
+
+
+def total(value: Any, group: Group, weight: float = 1.0) -> Any:
+    """The sum over all ranks of `value`, a tensor or a number, times each rank's weight. A collective call."""
+    tensor = isinstance(value, Tensor)
+    whole = value.detach().clone() if tensor else torch.tensor(float(value), dtype=torch.float64)
+    if weight != 1.0:
+        whole = whole * weight
+    if group.size > 1:
+        blocking.add_up(whole, group)
+    return whole if tensor else whole.item()
+
+
+def gathered(value: Any, group: Group) -> list[Any]:
+    """Every rank's `value`, by rank: tensors of one type and any shape, or what JSON knows. A collective call."""
+    if not isinstance(value, Tensor):
+        return blocking.gather_plain(value, group)
+    if group.size == 1:
+        return [value]
+    shapes = blocking.gather_plain(list(value.shape), group)
+    sizes = [torch.Size(shape).numel() for shape in shapes]
+    padded = value.new_zeros(max(sizes))
+    padded[: value.numel()] = value.detach().flatten()
+    rows = blocking.gather(padded, group)
+    return [row[:size].view(shape) for row, size, shape in zip(rows, sizes, shapes, strict=True)]
+
+
+def evaluated(
+    function: Callable[[Any], Any],
+    shared: SharedData,
+    models: list[nn.Module],
+    device: torch.device,
+    recorder: Recorder,
+    group: Group,
+) -> Any:
+    """The mean over all samples of what `function` finds, a mean over each batch: a number, or several by name.
+
+    Models are in evaluation mode meanwhile. A collective call.
+    """
+    sums: dict[str, float] = {}
+    named, samples = False, 0
+    with _evaluating(models), torch.no_grad():
+        for part in shared.epoch(0):
+            recorder.enter("evaluate")
+            found = function(moved(part.batch, device))
+            named = isinstance(found, Mapping)
+            for name, value in (found if named else {"": found}).items():
+                mine = float(value) * part.samples if part.samples else 0.0  # else it is of another's samples
+                sums[name] = sums.get(name, 0.0) + mine
+            samples += part.samples
+    recorder.enter("exchange")
+    together = torch.tensor([*sums.values(), samples], dtype=torch.float64)
+    whole = total(together, group).tolist()
+    recorder.enter("between steps")
+    means = {name: value / whole[-1] for name, value in zip(sums, whole, strict=False)}
+    return means if named else means[""]
+
+
+@contextmanager
+def _evaluating(models: list[nn.Module]) -> Iterator[None]:
+    training = [(part, part.training) for model in models for part in model.modules()]
+    for part, _ in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part, before in training:
+            part.training = before
