@@ -14,7 +14,7 @@ from volary.placement._parent import die_with_parent
 from volary.run.directory import RunDirectory
 from volary.run.launch.assignment import Assignment
 from volary.run.log import print_into
-from volary.run.machine.addresses import address_towards
+from volary.run.machine.addresses import own_address
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def main() -> int:
         from volary.train.served.serve import serve
 
         try:
-            address = address_towards(meeting.host)
+            address = own_address(assignment.interface, meeting.host)
             serve(directory, number, (meeting.host, meeting.port), meeting.server_life, address, remote)
         finally:
             if remote:

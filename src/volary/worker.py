@@ -14,7 +14,7 @@ from volary.placement._parent import die_with_parent
 from volary.run.directory import RunDirectory
 from volary.run.launch.assignment import Assignment
 from volary.run.log import print_into
-from volary.run.machine.addresses import address_towards
+from volary.run.machine.addresses import own_address
 from volary.run.machine.cores import cores_here, share_of
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
@@ -46,7 +46,7 @@ def _assigned(place: Place, assignment: Assignment) -> int:
     meeting = assignment.meeting
     remote = RemoteDirectory.unless_seen(assignment, "worker", place.rank)
     directory = remote.directory if remote else RunDirectory(assignment.directory)
-    place = replace(place, address=address_towards(meeting.host))
+    place = replace(place, address=own_address(assignment.interface, meeting.host))
     member = Membership.claim(place, directory, meeting.host, meeting.port, meeting.server_life)
     if place.launcher != "local":
         print_into(directory.log(place.rank))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from volary.driver.queued import batch_of, queue_of
 from volary.driver.servers.served import are_colocated, launch_of_servers
-from volary.driver.start import check, launch_of_workers, stem
+from volary.driver.start import check, host_of, launch_of_workers, stem
 from volary.engine._base import Engine
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting
@@ -24,7 +24,7 @@ def planned(session: Session) -> list[tuple[str, str]]:
     directory = RunDirectory(Path(session.run.folder) / (session.run.name or stem(session)))
     if (queue := queue_of(engine)) is not None:
         return [("the batch file", queue.batch_file(batch_of(directory, session.strategy.workers)).rstrip())]
-    meeting, strategy = Meeting(engine.host(), 0, 0, ""), session.strategy
+    meeting, strategy = Meeting(host_of(session), 0, 0, ""), session.strategy
     launches = [launch_of_workers(directory, session, meeting)]
     if strategy.servers and not are_colocated(strategy):
         launches.insert(0, launch_of_servers(directory, strategy, meeting))

@@ -25,6 +25,7 @@ from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, replace_file
 from volary.run.launch.meeting import Meeting
 from volary.run.lock import RunLock
+from volary.run.machine.addresses import address_of
 from volary.session.changing import SettingChange
 from volary.session.script import KEEP_LAST, Script
 from volary.session.spec import Session
@@ -132,7 +133,7 @@ def drive(
 
     restarts = 0
     while True:
-        one = drive_of(directory, lock, task, watcher, engine.host(), engine)
+        one = drive_of(directory, lock, task, watcher, host_of(task), engine)
         try:
             return one.run(launch, warnings, changes)
         except (WorkerLost, ServerLost) as lost:
@@ -151,7 +152,21 @@ def launch_of_workers(directory: RunDirectory, task: Task, meeting: Meeting) -> 
         # the file of a function may read its arguments while it is imported
         command = [*command, *(task.arguments if task.function else [])]
     count = task.strategy.workers
-    return Launch(role="worker", directory=directory, command=command, count=count, meeting=meeting, job=job)
+    return Launch(
+        role="worker",
+        directory=directory,
+        command=command,
+        count=count,
+        meeting=meeting,
+        job=job,
+        interface=task.strategy.interface,
+    )
+
+
+def host_of(task: Task) -> str:
+    """The address of this machine that the driver listens on. Raises BadInput if it has none such."""
+    engine: Engine = task.engine
+    return address_of(task.strategy.interface) if task.strategy.interface else engine.host()
 
 
 def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher, host: str, engine: Engine) -> Drive:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -25,6 +25,7 @@ class Launch:
     role: `worker`, or `server`, which keeps parameters. command: of each. first: the number of the first of them; the
     numbers of workers are their ranks, and those that join a run come after those that are there. meeting: where they
     find the run's server. job: what a worker does (run/launch/assignment.py). beside: processes of the other role.
+    interface: `strategy.interface`.
     """
 
     role: Role
@@ -35,6 +36,7 @@ class Launch:
     first: int = 0
     job: str = ""
     beside: int = 0
+    interface: str = ""
 
     @property
     def numbers(self) -> range:
@@ -47,7 +49,7 @@ class Launch:
 
     def variables(self) -> dict[str, str]:
         """What all of them are told through their environment, beside their number."""
-        return Assignment(directory=self.directory.path, meeting=self.meeting, job=self.job).variables()
+        return self._assignment().variables()
 
     def variables_elsewhere(self) -> dict[str, str]:
         """The same for machines that need not see the run's directory: with the run's key, for no other eyes.
@@ -55,13 +57,10 @@ class Launch:
         Leaves in the directory what they know it by, if they do see it. Raises RunError if that cannot be written.
         """
         announce(self.directory, self.meeting)
-        return Assignment(
-            directory=self.directory.path,
-            meeting=self.meeting,
-            job=self.job,
-            key=self.directory.key(),
-            folder=Path.cwd(),
-        ).variables()
+        return replace(self._assignment(), key=self.directory.key(), folder=Path.cwd()).variables()
+
+    def _assignment(self) -> Assignment:
+        return Assignment(directory=self.directory.path, meeting=self.meeting, job=self.job, interface=self.interface)
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,7 @@ class Strategy:
     give_up_after_s: float = 10.0  # seconds of silence after which a worker counts as lost, or its driver
     stuck_after_s: float = 600.0  # seconds that others wait for a worker without progress before it counts as lost
     startup_timeout_s: float = 120.0  # seconds that workers may take to start and meet
+    interface: str = ""  # network interface that all machines have, as eth0; empty: the route between them decides
 
     def __post_init__(self) -> None:
         unsaid = isinstance(self.exchange, _Unsaid)

@@ -222,7 +222,15 @@ def are_colocated(strategy: Strategy) -> bool:
 def launch_of_servers(directory: RunDirectory, strategy: Strategy, meeting: Meeting) -> Launch:
     """All servers of a run, for its engine."""
     count, workers = strategy.servers, strategy.workers
-    return Launch(role="server", directory=directory, command=SERVER, count=count, meeting=meeting, beside=workers)
+    return Launch(
+        role="server",
+        directory=directory,
+        command=SERVER,
+        count=count,
+        meeting=meeting,
+        beside=workers,
+        interface=strategy.interface,
+    )
 
 
 def is_elastic(strategy: Strategy) -> bool:

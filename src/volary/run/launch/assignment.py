@@ -21,7 +21,7 @@ class Assignment:
 
     directory: the run's, on the driver's machine. meeting: where its server is. job: of a worker, as "module:function"
     (train/member/process.py). key: the run's, for processes that may not see the directory; None: they do. folder: the
-    driver's working directory, for processes that may have another one.
+    driver's working directory, for processes that may have another one. interface: `strategy.interface`.
     """
 
     directory: Path
@@ -29,6 +29,7 @@ class Assignment:
     job: str = ""
     key: bytes | None = field(default=None, repr=False)
     folder: Path | None = None
+    interface: str = ""
 
     def variables(self) -> dict[str, str]:
         """For the environment of the processes."""
@@ -39,6 +40,7 @@ class Assignment:
             "VOLARY_SERVER_LIFE": self.meeting.server_life,
             "VOLARY_JOB": self.job,
         }
+        found |= {"VOLARY_INTERFACE": self.interface} if self.interface else {}
         found |= {} if self.key is None else {KEY: self.key.hex()}
         return found | ({} if self.folder is None else {"VOLARY_FOLDER": str(self.folder)})
 
@@ -70,6 +72,7 @@ class Assignment:
                 job=environment["VOLARY_JOB"],
                 key=bytes.fromhex(environment[KEY]) if KEY in environment else None,
                 folder=Path(environment["VOLARY_FOLDER"]) if "VOLARY_FOLDER" in environment else None,
+                interface=environment.get("VOLARY_INTERFACE", ""),
             )
         except KeyError as missing:
             raise BadInput(f"volary started this process, but its variable {missing.args[0]} is missing") from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
+from typing import Any
 
 from volary.errors import BadInput
 
@@ -30,3 +32,26 @@ def address_towards(host: str) -> str:
             return str(plug.getsockname()[0])
     except OSError as error:
         raise BadInput(f"host {host!r} cannot be reached from {socket.gethostname()}: {error.strerror}") from None
+
+
+def address_of(interface: str) -> str:
+    """The address of one of this machine's network interfaces, an IPv4 one if it has any. Raises BadInput."""
+    import psutil  # type: ignore[import-untyped]  # not needed by `volary --help`
+
+    there = {name: _usable(entries) for name, entries in psutil.net_if_addrs().items()}
+    if not there.get(interface):
+        known = ", ".join(sorted(name for name, addresses in there.items() if addresses))
+        raise BadInput(f"strategy.interface is {interface!r}; {socket.gethostname()} has addresses on {known}")
+    return there[interface][0]
+
+
+def own_address(interface: str, other: str) -> str:
+    """This machine's address: of `interface`, or, where none is named, on the route to `other`."""
+    return address_of(interface) if interface else address_towards(other)
+
+
+def _usable(entries: Sequence[Any]) -> list[str]:
+    """IPv4 first; addresses of one link alone mean nothing to others without its name."""
+    families = (socket.AF_INET, socket.AF_INET6)
+    found = [entry for family in families for entry in entries if entry.family == family]
+    return [entry.address for entry in found if not entry.address.startswith("fe80:")]

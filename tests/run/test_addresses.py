@@ -1,0 +1,36 @@
+"""By which address a machine is reached: that of an interface that is named, or of the route."""
+
+from __future__ import annotations
+
+import socket
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from volary.errors import BadInput
+from volary.run.launch.assignment import Assignment
+from volary.run.launch.meeting import Meeting
+from volary.run.machine.addresses import address_of, own_address
+
+
+def test_address_is_that_of_the_interface_that_is_named_and_else_of_the_route():
+    loopback = next(
+        name
+        for name, entries in psutil.net_if_addrs().items()
+        if any(entry.address == "127.0.0.1" for entry in entries if entry.family == socket.AF_INET)
+    )
+    assert own_address(loopback, "192.0.2.1") == address_of(loopback) == "127.0.0.1"
+    assert own_address("", "127.0.0.1") == "127.0.0.1"
+
+
+def test_interface_that_is_not_there_is_refused_with_those_that_are():
+    with pytest.raises(BadInput, match=r"strategy.interface is 'nowhere0'; .* has addresses on .+"):
+        address_of("nowhere0")
+
+
+def test_processes_are_told_the_interface():
+    meeting = Meeting("10.0.0.1", 4711, life=0, server_life="one")
+    given = Assignment(directory="/runs/it", meeting=meeting, interface="eth1")  # type: ignore[arg-type]
+    found = Assignment.found(given.variables())
+    assert found is not None
+    assert found.interface == "eth1"
