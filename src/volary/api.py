@@ -16,6 +16,7 @@ from volary.driver.ending import Ending, Unwatched, Watcher
 from volary.driver.start import start
 from volary.errors import BadInput
 from volary.monitor.digest import steps_done
+from volary.monitor.outline import outline
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
@@ -60,9 +61,14 @@ class Result:
 
     @cached_property
     def module(self) -> nn.Module:
-        """The trained network, from the newest checkpoint, in evaluation mode."""
+        """The trained network, from the newest checkpoint, in evaluation mode. Raises BadInput for an own loop."""
         from volary.train.afterwards import load_model
 
+        if outline(self.directory.session).own_loop:
+            raise BadInput(
+                "result.module: only a session says how to make its network; accepted: make yours, and load into it "
+                f"what `volary export {self.directory.argument}` writes"
+            )
         return load_model(self.directory, Checkpoints(self.directory.checkpoints).steps()[-1]).module
 
     @cached_property

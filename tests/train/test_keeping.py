@@ -10,16 +10,21 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from _workers import alone, joined
 from faults._running import VOLARY, running
+from volary import Result
+from volary.cli._main import run
 from volary.errors import BadInput
 from volary.run.checkpoints import Checkpoints
+from volary.run.directory import RunDirectory
 from volary.session.script import Script
 from volary.train.own.own_loop import Worker
 from volary.train.recording.recorder import Recorder
+from volary.train.state.drafts import LocalDrafts
 from volary.train.state.seeds import seed_all
 
 
@@ -83,13 +88,17 @@ def loop(worker: Worker, loader: DataLoader[Any], every: int, die: int) -> dict[
     return {"last": last, "seen": seen, "lr": optimizer.param_groups[0]["lr"], "drawn": torch.rand(3)}
 
 
+def drafts(folder: Path, recorder: Recorder) -> LocalDrafts:
+    return LocalDrafts(Checkpoints(folder), recorder, 3, keep_best=False)
+
+
 def life(
     group: Any, folder: Path, loader: Callable[[], DataLoader[Any]], strategy: dict[str, Any], every: int, die: int = -1
 ) -> Any:
     """One life of a run, without its processes: (what its loop returned or None, its recorder)."""
     script = Script(program="mine.py", strategy={"workers": group.size, **strategy})
     recorder, pulse = Recorder(group.rank), SimpleNamespace(asked_to_end=False)
-    worker = Worker(script, group, recorder, pulse, torch.device("cpu"), group.rank, Checkpoints(folder))
+    worker = Worker(script, group, recorder, pulse, torch.device("cpu"), group.rank, drafts(folder, recorder))
     try:
         return loop(worker, loader(), every, die), recorder
     except Killed:
@@ -128,9 +137,9 @@ def test_two_ranks_go_on_with_what_their_codecs_owed_bit_for_bit(workers):
 
 
 def begun(folder: Path | None) -> Worker:
-    checkpoints = None if folder is None else Checkpoints(folder)
-    pulse = SimpleNamespace(asked_to_end=False)
-    return Worker(Script(program="mine.py"), alone(), Recorder(0), pulse, torch.device("cpu"), 0, checkpoints)
+    recorder, pulse = Recorder(0), SimpleNamespace(asked_to_end=False)
+    kept = None if folder is None else drafts(folder, recorder)
+    return Worker(Script(program="mine.py"), alone(), recorder, pulse, torch.device("cpu"), 0, kept)
 
 
 def test_names_that_differ_are_told_where_they_are_given(tmp_path):
@@ -163,6 +172,24 @@ def test_a_world_of_one_that_nobody_asked_for_a_run_keeps_nothing_and_says_so_on
         worker.save(best=1.0)
     assert capsys.readouterr().err == "worker.save keeps nothing, as no run was asked for: volary launch makes one\n"
     assert list(Path().iterdir()) == []
+
+
+def test_a_network_that_is_saved_as_model_is_exported_and_only_a_session_is_evaluated(capsys):
+    script = Script(program="mine.py")
+    directory = RunDirectory.create(Path("runs"), "own", "", script.to_yaml())
+    worker, network = begun(directory.checkpoints), nn.Linear(2, 1)
+    worker.restore(model=network)
+    assert run(["export", "own"]) == 2
+    worker.save(model=network)
+    assert run(["export", "own"]) == 0
+    with safe_open("own-step-0.safetensors", "pt") as file:
+        assert file.metadata()["loop"] == "mine.py"
+        torch.testing.assert_close(file.get_tensor("weight"), network.weight.detach())
+    capsys.readouterr()
+    assert run(["evaluate", "own"]) == 2
+    assert "own is a run of a training loop of your own; accepted: a run of a session" in capsys.readouterr().err
+    with pytest.raises(BadInput, match=r"result.module: only a session says how to make its network; accepted: make y"):
+        _ = Result.of("own").module
 
 
 PROGRAM = """\

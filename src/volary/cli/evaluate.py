@@ -23,6 +23,10 @@ def evaluate(run: RunDirectory, trust: bool, which: str | None, as_json: bool) -
     """Measure a checkpoint of RUN on the data that training did not see. The run is not changed."""
     refuse_foreign(run.path, run.session, trust=trust)
 
+    from volary.driver.start import session_of
+
+    session_of(run)  # only a session says what to measure, and on which data
+
     from volary.cli._checkpoint import choose
     from volary.monitor.wording import number, place
 

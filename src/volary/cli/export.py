@@ -30,12 +30,15 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
     refuse_foreign(run.path, run.session, trust=trust)
 
     from volary.cli._checkpoint import choose
+    from volary.monitor.outline import outline
     from volary.monitor.wording import size
     from volary.run.checkpoints import Checkpoints, read
     from volary.run.disk import Disk, replace_file
     from volary.run.labels import labelled
 
     manifest = choose(run, which)
+    if outline(run.session).own_loop and WEIGHTS not in manifest.files:
+        raise BadInput(f"{run.path} saved no network called model; accepted: a loop that calls worker.save(model=...)")
     file = output or Path(f"{run.name}-step-{manifest.step}.safetensors")
     if file.exists():
         raise BadInput(f"{file} exists already; choose another with --output")
@@ -58,21 +61,19 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
 def _labels(run: RunDirectory, step: int) -> dict[str, str]:
     """What the file says a year later: which network this is, how far it was trained, in which session."""
     import volary
+    from volary.monitor.outline import outline
     from volary.run.database.reader import RunReader
     from volary.session import Session
     from volary.session.resolved import flow, plain
 
-    session = Session.read(run.session)
+    about: dict[str, str]
+    if own := outline(run.session).own_loop:
+        about = {"loop": own}
+    else:
+        session = Session.read(run.session)
+        about = {"network": flow(plain(session)["network"]), "session": session.digest()}
     with RunReader(run) as reader:
         info = reader.info()
-    known: dict[str, str] = {name: info[name] for name in _KNOWN if name in info}
-    network = flow(plain(session)["network"])
-    return {
-        "format": "pt",  # what readers ask of files for PyTorch
-        "network": network,
-        "step": str(step),
-        **known,
-        "run": run.name,
-        "session": session.digest(),
-        "volary": volary.__version__,
-    }
+    about |= {name: info[name] for name in _KNOWN if name in info}
+    # format: what readers ask of files for PyTorch
+    return {"format": "pt", "step": str(step), "run": run.name, "volary": volary.__version__, **about}
