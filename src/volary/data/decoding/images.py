@@ -100,10 +100,12 @@ class ImageDecoder:
         if self.side is None or self._fits(*pixels.shape[:2]):
             return pixels
         planes = torch.from_numpy(pixels).permute(2, 0, 1).unsqueeze(0)
-        found = interpolate(planes, size=(self.side, self.side), mode="bilinear", antialias=True)[0].permute(1, 2, 0)
-        if out is None or out.shape != tuple(found.shape):
-            return found.contiguous().numpy()
-        torch.from_numpy(out).copy_(found)
+        resized = interpolate(planes, size=(self.side, self.side), mode="bilinear", antialias=True)
+        # numpy copies: torch would have other threads help, which decode already
+        found: Array = resized[0].permute(1, 2, 0).numpy()
+        if out is None or out.shape != found.shape:
+            return np.ascontiguousarray(found)
+        out[...] = found
         return out
 
 
