@@ -132,7 +132,7 @@ def train_all(rank: int, world_size: int, sessions: Mapping[int, Session]) -> di
 
 def all_train(workers: Any, accepted: Mapping[int, Session]) -> None:
     for served_too in (False, True):
-        some = {seed: one for seed, one in accepted.items() if one.strategy.servers == served_too}
+        some = {seed: one for seed, one in accepted.items() if bool(one.strategy.servers) is served_too}
         if some:
             first, *_ = workers(WORKERS + served_too, train_all, some)
             assert first.keys() == some.keys()

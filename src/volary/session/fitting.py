@@ -76,7 +76,7 @@ def of_session(session: Session) -> Iterator[Need]:
 
 def of_own_loop(strategy: Strategy) -> Iterator[Need]:
     """What a loop of one's own needs."""
-    if "versions" not in strategy.exchange.lacks:  # servers update, and count samples
+    if strategy.servers:  # they update
         return
     name = EXCHANGE.name_of(type(strategy.exchange))
     behind = "allreduce without behind, as a loop of your own sees the gradients of each step"
