@@ -50,7 +50,10 @@ def compiled(tensor: Tensor) -> bool:
 
 
 def read(tensor: Tensor, kind: type[np.generic] = np.float32) -> NDArray[Any]:
-    """The values of a tensor, one after the other as numbers of `kind`; a copy where they do not lie so."""
+    """The values of a tensor, one after the other as numbers of `kind`; a copy where they do not lie so.
+
+    Of a tensor with gaps its `contiguous` is to be given: for arrays with gaps loops would be compiled a second time.
+    """
     return tensor.numpy().reshape(-1).view(kind)
 
 

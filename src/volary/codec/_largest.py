@@ -30,7 +30,7 @@ Offsets = NDArray[np.uint16]
 def encode(codec: TopK, values: Tensor, frame: Tensor) -> bool:
     """Write the frame of `values` (1, n); of equal magnitudes the first are chosen. Whether all were finite."""
     if compiled(values):
-        return bool(_encode(read(values, np.uint32), read(frame, np.uint32), *_sizes(codec, values)))
+        return bool(_encode(read(values.contiguous(), np.uint32), read(frame, np.uint32), *_sizes(codec, values)))
     parts = blocks_of(codec, values.view(-1), frame)
     return all(_encode_rows(rows, frames, codec.count(rows.shape[1])) for rows, frames in parts)
 

@@ -85,9 +85,14 @@ def _iterate_by_loops(values: Values, frame: Values, memory: Values, rows: int, 
     _begin(memory.reshape((rank, columns)), right)
     _onto(values, right, vectors)
     _make_orthogonal(vectors)
-    left[:] = vectors * np.sqrt(rows)
+    # value by value: where an array is assigned to another, Numba compiles what it would say of their shapes, for 3 s
+    length = np.sqrt(rows)
+    for number in range(rank):
+        for row in range(rows):
+            left[number, row] = vectors[number, row] * length
     _back(values, left, right)
-    memory[:] = frame[rank * rows :]
+    for place in range(memory.size):
+        memory[place] = frame[rank * rows + place]
 
 
 @kernel

@@ -24,7 +24,7 @@ ZERO, ONE = np.float32(0), np.float32(1)
 def encode(codec: FrameCodec, values: Tensor, frame: Tensor) -> bool:
     """Write the frame of `values` (1, n); whether all were finite."""
     if compiled(values):
-        return bool(_encode(read(values), read(frame, np.uint8), codec.block))
+        return bool(_encode(read(values.contiguous()), read(frame, np.uint8), codec.block))
     return all(_encode_rows(rows, frames) for rows, frames in blocks_of(codec, values.view(-1), frame))
 
 

@@ -33,7 +33,7 @@ FIRST, SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
 def encode(codec: FrameCodec, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
     """Write the frame of `values` (1, n) and count it in `memory` (1,); whether all values were finite."""
     if compiled(values):
-        return bool(_encode(read(values), read(frame, np.uint8), read(memory), codec.block))
+        return bool(_encode(read(values.contiguous()), read(frame, np.uint8), read(memory), codec.block))
     finite = all(_encode_rows(rows, frames, memory) for rows, frames in blocks_of(codec, values.view(-1), frame))
     memory.add_(1).fmod_(FRAMES)
     return finite

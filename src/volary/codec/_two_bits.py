@@ -28,7 +28,7 @@ def encode(codec: FrameCodec, values: Tensor, frame: Tensor, fixed: float) -> bo
     values were finite.
     """
     if compiled(values):
-        return bool(_encode(read(values), read(frame, np.uint32), codec.block, fixed))
+        return bool(_encode(read(values.contiguous()), read(frame, np.uint32), codec.block, fixed))
     return all(_encode_rows(rows, frames, fixed) for rows, frames in blocks_of(codec, values.view(-1), frame))
 
 
