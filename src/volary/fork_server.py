@@ -30,7 +30,7 @@ from volary.placement._parent import die_with_parent
 IDLE_S = 60.0  # without an order for so long it ends: it holds as much memory as a worker
 MODULES = (
     *("encodings.idna", "cryptography.hazmat.backends.openssl.backend", "safetensors.torch", "torch.profiler"),
-    *("torch.distributed", "torch.utils.serialization.config", "volary.comm.control.wire", "volary.run.directory"),
+    *("torch.distributed", "torch.utils.serialization.config", "volary.comm.control.wire", "ruamel.yaml"),
     *("volary.train.member.process", "volary.train.run_session", "volary.train.own.run_script"),
     *("volary.train.own.run_program", "volary.train.served.serve", "volary.network.criteria.classification"),
 )
@@ -44,6 +44,10 @@ def main() -> None:
     control = socket.socket(fileno=0)
     gc.disable()  # nothing of what is imported becomes garbage
     _import(MODULES)
+    with suppress(Exception):
+        from volary.train.member.compare import installed_facts
+
+        installed_facts()
     while (order := _next(control)) is not None:
         _import(order["modules"])
         gc.freeze()  # else the first collection in each process would make a copy of its own of all that

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,10 +38,16 @@ def user_objects(session: Session) -> dict[str, UserObject]:
 
 def code_facts(own: Mapping[str, UserObject]) -> Facts:
     """Versions, and a digest of Volary's code and of each file that defines one of the user's objects."""
+    return installed_facts() | {f"code of {name}": _digest(_files(one)) for name, one in own.items()}
+
+
+@cache
+def installed_facts() -> Facts:
+    """Versions, and a digest of Volary's code: looked up once, also for those that are forked from this process."""
     facts = {f"version of {name}": version for name, version in versions().items()}
     facts["byte order"] = sys.byteorder
     facts["code of volary"] = _digest(sorted(Path(volary.__file__).parent.rglob("*.py")))
-    return facts | {f"code of {name}": _digest(_files(one)) for name, one in own.items()}
+    return facts
 
 
 def file_facts(program: str) -> Facts:
