@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,24 @@ def warming(worker: Any, *, fed: bool = True) -> None:
 
 def warming_unfed(worker: Any) -> None:
     warming(worker, fed=False)
+
+
+def raising(worker: Any) -> None:
+    """A closure that fails in the first of 5 steps, which the loop survives."""
+    model = network()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for step, (inputs, _) in enumerate(worker.feed(points(20), batch_size=4)):
+
+        def closure(step: int = step, inputs: torch.Tensor = inputs) -> torch.Tensor:
+            if step == 0:
+                raise ArithmeticError("not today")
+            optimizer.zero_grad()
+            loss = model(inputs).square().mean()
+            loss.backward()
+            return loss.detach()
+
+        with contextlib.suppress(ArithmeticError):
+            optimizer.step(closure)
 
 
 def finding_out(worker: Any) -> dict[str, Any]:

@@ -263,6 +263,11 @@ def test_a_codecs_warm_up_counts_the_samples_that_an_own_loop_is_fed(workers):
         assert first == second > 4 * third == 4 * fourth
 
 
+def test_a_step_that_raises_is_none_and_those_after_it_are_counted():
+    _, recorder = call(_own_loops.raising, 0, 1, 98)
+    assert [row.step for row in recorder.rows] == [1, 2, 3, 4]
+
+
 def find_out(rank: int, world_size: int) -> Any:
     return call(_own_loops.finding_out, rank, world_size, 97)[0]
 

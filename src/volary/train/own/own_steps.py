@@ -35,7 +35,7 @@ class OwnSteps:
         self._models, self._group, self._share, self._recorder = models, group, share, recorder
         self._lead: Optimizer | None = None
         self._others = set[int]()  # that have stepped since the first did
-        self._depth = 0  # an optimiser may call another's step
+        self._under_way: list[Optimizer] = []  # an optimiser may call another's step
         self._hooks = [register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)]
 
     def close(self) -> None:
@@ -67,7 +67,8 @@ class OwnSteps:
         closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
         for model in models:
             model.before(optimizer, closing=closure is not None)
-        self._depth += 1
+        self._done_with(optimizer)  # with a step that has raised
+        self._under_way.append(optimizer)
         self._recorder.enter("optimizer")
         return None if closure is None else ((optimizer, self._agreeing(closure, models[0])), {})
 
@@ -88,8 +89,8 @@ class OwnSteps:
         models = self._of(optimizer)
         if not models:
             return
-        self._depth -= 1
-        leads = not self._depth and self._leads(optimizer)
+        self._done_with(optimizer)
+        leads = not self._under_way and self._leads(optimizer)
         for model in models:
             model.after(optimizer, leads=leads)
         if not leads:
@@ -112,6 +113,10 @@ class OwnSteps:
         if self._compare.unit == "epochs":
             return self._share.ends_epoch and round(self._share.epoch) % self._compare.count == 0
         return self._compare.ends(self._recorder.step, 1)
+
+    def _done_with(self, optimizer: Optimizer) -> None:
+        while any(one is optimizer for one in self._under_way):
+            self._under_way.pop()
 
     def _leads(self, optimizer: Optimizer) -> bool:
         if self._lead is None or id(optimizer) in self._others:
