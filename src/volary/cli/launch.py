@@ -1,4 +1,4 @@
-"""Run a training program of your own as a run: on so many workers, as torchrun would."""
+"""Run a training program of your own on several workers."""
 
 from __future__ import annotations
 
