@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,12 +51,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path: Path) -> Iterator[None]:
-    """Stand in `tmp_path`; afterwards fail a test that left a process, a thread, shared memory or a file elsewhere."""
+    """Stand in `tmp_path`; afterwards forget the folders it imported from, and fail a test that left
+    a process, a thread, shared memory or a file elsewhere.
+    """
     home = Path.cwd()
+    path = list(sys.path)
     os.chdir(tmp_path)
     before = Surroundings.now()
     yield
     os.chdir(home)
+    sys.path[:] = path  # a session puts its folder there, whose files would be found in place of ours
     left = before.left_since()
     before.clear()
     if left:

@@ -22,6 +22,7 @@ LIBRARIES = (
     "click",
     "rich",
     "psutil",
+    "fsspec",
     "cryptography",
     "simplejpeg",
     "starlette",
