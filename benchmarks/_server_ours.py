@@ -21,7 +21,7 @@ from volary.server.protocol.slices import Part, Slice
 from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.host import Host
 from volary.server.shards.shard import Shard
-from volary.server.shards.vault import SliceStore, SliceUpdate
+from volary.server.shards.slice_store import SliceStore, SliceUpdate
 
 SERVER = 0
 LIFE = "measured"

@@ -46,7 +46,7 @@ PRELOADED = [
     *(
         "volary.train.run_session",
         "volary.exchange.allreduce",
-        "volary.exchange.overlap.ground",
+        "volary.exchange.overlap.comm_setup",
         "volary.consistency.bsp",
     ),
     *("volary.train.batches.fixed", "volary.train.optimizers.sgd", "volary.train.schedules.constant"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from monitor._made_runs import checkpoint
-from volary.driver.servers.keepers import NoServers, ServerFailure
+from volary.driver.servers.server_group import NoServers, ServerFailure
 from volary.driver.watching.judge import judge, read_verdicts
 from volary.driver.watching.watch import FailureDetector, Rules, WorkerBeat
 from volary.engine._base import Ended, Exited

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from volary.comm.control.errors import BadMessage
-from volary.driver.hub import HeartbeatService
+from volary.driver.heartbeats import HeartbeatService
 from volary.driver.watching.watch import FailureDetector, Rules
 from volary.run.database.journal import Journal
 from volary.run.database.reader import RunReader

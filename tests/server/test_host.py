@@ -27,7 +27,7 @@ from volary.server.protocol.sections import frames_bytes, sections
 from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.host import Host
 from volary.server.shards.shard import LocalRule, Shard
-from volary.server.shards.vault import SliceStore, SliceUpdate
+from volary.server.shards.slice_store import SliceStore, SliceUpdate
 
 SIZE = 1000  # values of a slice
 LARGE = 2**18  # of one that no socket's buffers hold

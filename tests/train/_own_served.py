@@ -23,7 +23,7 @@ from train._own_loops import network, points
 from train._training import Quick
 from volary.comm.control.board import Board
 from volary.comm.control.server import KeyedServer
-from volary.driver.servers.keeping import CheckpointDrafts
+from volary.driver.servers.checkpoint_drafts import CheckpointDrafts
 from volary.driver.servers.served import terms_of_own_loop
 from volary.placement import Place
 from volary.run.checkpoints import Checkpoints

@@ -13,7 +13,7 @@ from torch import nn
 from _workers import alone
 from train._own_loops import network
 from train._own_served import BATCH, EPOCHS, SAMPLES, adam, bounded, own_served, scheduled
-from volary.server.shards.vault import SliceUpdate
+from volary.server.shards.slice_store import SliceUpdate
 from volary.session.script import Script
 from volary.train.own.own_loop import Worker
 from volary.train.recording.recorder import Recorder

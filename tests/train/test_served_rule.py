@@ -17,7 +17,7 @@ from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.server.protocol.header import Form
 from volary.server.protocol.messages import Contribution, ServerWelcome
 from volary.server.shards.memory import Offer
-from volary.server.shards.vault import PendingContribution, SliceStore
+from volary.server.shards.slice_store import PendingContribution, SliceStore
 from volary.session.spec import Session
 from volary.train.assemble import Model, build_model, update_rule
 from volary.train.served.layout import Layout, lay_out

@@ -15,9 +15,9 @@ from volary.errors import SettingError
 from volary.session.spec import Strategy as Settings
 from volary.train.recording.recorder import Recorder
 from volary.train.replica import Voting
-from volary.train.strategies.carried import StrategyState
 from volary.train.strategies.first_state import DeferredTensors
 from volary.train.strategies.strategy import build_strategy
+from volary.train.strategies.strategy_state import StrategyState
 from volary.train.strategies.votes import Agreed, Vote
 
 ROUNDING = 1e-5  # the network has a parameter of 32 bits

@@ -7,8 +7,8 @@ import time
 import msgspec
 
 from volary.comm.control.service import Replies
-from volary.driver.hub import HeartbeatService
-from volary.driver.servers.keepers import ServerGroup
+from volary.driver.heartbeats import HeartbeatService
+from volary.driver.servers.server_group import ServerGroup
 from volary.errors import VolaryError
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory

@@ -17,11 +17,11 @@ from volary.comm.files.messages import SERVICE
 from volary.comm.files.receiver import FileReceiver
 from volary.driver.asked import pass_on, written_down
 from volary.driver.ending import Ending, Watcher
-from volary.driver.hub import HeartbeatService
+from volary.driver.heartbeats import HeartbeatService
 from volary.driver.interrupts import Interrupts
 from volary.driver.orphans import seen_out
-from volary.driver.servers.door import JoinService
-from volary.driver.servers.keepers import NoServers, ServerGroup
+from volary.driver.servers.joining import JoinService
+from volary.driver.servers.server_group import NoServers, ServerGroup
 from volary.driver.watching.cpu_use import CpuUse
 from volary.driver.watching.judge import exit_words, judge, read_verdicts
 from volary.driver.watching.seen import WAITING

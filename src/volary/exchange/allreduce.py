@@ -13,7 +13,7 @@ from volary.plugins import unknown
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
-    from volary.exchange.overlap.ground import CommSetup
+    from volary.exchange.overlap.comm_setup import CommSetup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class AllReduce:
 
     def ground(self, group: Group) -> CommSetup:
         """Find where the exchange takes place. A collective call."""
-        from volary.exchange.overlap.ground import CommSetup
+        from volary.exchange.overlap.comm_setup import CommSetup
 
         return CommSetup(group, self.route, self.topology, behind=self.behind)
 

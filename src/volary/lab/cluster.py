@@ -14,10 +14,10 @@ from volary.errors import SettingError
 from volary.lab.board import meeting
 from volary.lab.errors import LabError
 from volary.lab.jobs import Job
-from volary.lab.leash import ParentPipe
 from volary.lab.links import Counters, LabLinks
 from volary.lab.namespaces import Space
 from volary.lab.needs import needs_user_namespace
+from volary.lab.parent_pipe import ParentPipe
 from volary.lab.ranks import Ranks, RanksEnded, places
 from volary.lab.rates import parse
 from volary.lab.timeline import LinkChange, Timeline

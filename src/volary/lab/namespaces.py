@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from volary.lab import needs
 from volary.lab.errors import LabError
-from volary.lab.leash import ParentPipe
+from volary.lab.parent_pipe import ParentPipe
 
 CLOSE_S = 10.0
 _TOOL_S = 30.0

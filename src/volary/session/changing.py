@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from volary.session.elsewhere import COMMAND_LINE
+from volary.session.misplaced import COMMAND_LINE
 from volary.session.reading.problems import Problems
 from volary.session.reference import UserObject
 from volary.session.spec import Session

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from volary.errors import BadInput
-from volary.session.elsewhere import COMMAND_LINE
+from volary.session.misplaced import COMMAND_LINE
 from volary.session.reading.overrides import read_override
 from volary.session.reading.problems import Problems
 from volary.session.reading.yaml_file import parse

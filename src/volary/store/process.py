@@ -17,7 +17,7 @@ from volary.server.local import AllOf, EachAlone
 from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.host import Host
 from volary.server.shards.shard import Shard
-from volary.server.shards.vault import SliceStore
+from volary.server.shards.slice_store import SliceStore
 from volary.store.messages import Added, AddSlices, Drop, Failed, Ready, ToServer, heard
 from volary.store.settings import Settings
 from volary.store.updater import SliceRule, named

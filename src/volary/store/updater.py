@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from volary.server.shards.vault import SliceUpdate
+    from volary.server.shards.slice_store import SliceUpdate
     from volary.store._base import Key
 
 Change: TypeAlias = Callable[["Tensor", "Tensor"], None]  # of what was pushed and what is stored, in place
@@ -43,7 +43,7 @@ class Updater:
 
 
 class SliceRule:
-    """An updater's change of one slice; see `volary.server.shards.vault.Rule`. It has no state: stores keep no cuts."""
+    """A `volary.server.shards.slice_store.Rule` by an updater, without a state: stores keep no cuts."""
 
     def __init__(self, updater: Updater, key: Key, shape: tuple[int, ...]) -> None:
         self.changes_total = updater.changes_pushed

@@ -36,9 +36,9 @@ from volary.train.schedules._paced import Paced
 from volary.train.state.checkpoint import RankState, Saver, Stateful
 from volary.train.state.progress import Progress
 from volary.train.state.rank_state import OPTIMIZER, RESIDUALS
-from volary.train.strategies.carried import StrategyState
 from volary.train.strategies.local_steps import LocalOptimizer
 from volary.train.strategies.strategy import build_strategy
+from volary.train.strategies.strategy_state import StrategyState
 from volary.train.update.precision import Precision
 from volary.train.update.update import Update
 

@@ -15,8 +15,8 @@ from volary.run.requests import ChangeRate
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, SaveTask, Task
 from volary.train.evaluation import buffers_of_first, over_all, record
 from volary.train.not_finite import origin
-from volary.train.state.moment import RankSnapshot
 from volary.train.state.replicas import compare_replicas
+from volary.train.state.snapshot import RankSnapshot
 from volary.train.strategies.votes import Vote, not_finite
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from volary.comm.control.sealing import Seal
 from volary.comm.transports import ROOM
 from volary.comm.transports._base import HEADER_BYTES, Channel, Credentials, Payload, payload_bytes
-from volary.comm.transports._greeting import Introduction, ProvenPeer
-from volary.comm.transports._plug import BufferSocket
+from volary.comm.transports._buffer_socket import BufferSocket
+from volary.comm.transports._introduction import Introduction, ProvenPeer
 from volary.comm.transports._tcp import TcpChannel
 from volary.errors import SettingError
 

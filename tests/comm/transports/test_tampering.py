@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from comm.transports._pairs import WITHIN_S, Cut, anywhere, header
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.control.sealing import TAG_BYTES
-from volary.comm.transports import _plug
+from volary.comm.transports import _buffer_socket as _plug
 from volary.comm.transports._base import HEADER_BYTES, payload_bytes
 from volary.comm.transports._stream import PIECE_BYTES
 

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from volary.comm.groups import gloo
-from volary.comm.groups.last_resort import LAST_RESORT_S
+from volary.comm.groups.timeouts import LAST_RESORT_S
 from volary.errors import SettingError
 
 _SEE_OUT_S = 2.0  # for threads to come out of gloo at exit

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from volary.comm.groups.last_resort import LAST_RESORT_S
+from volary.comm.groups.timeouts import LAST_RESORT_S
 from volary.comm.routes._hops import Hop, share
 from volary.comm.routes._node import NodeBuffers
 from volary.comm.routes._sums import Sums, needs_cpu

@@ -9,11 +9,11 @@ from typing import Any
 
 from volary.comm.control.errors import ConnectionLost
 from volary.comm.memory.shared_memory import machine
+from volary.comm.transports._acceptor import Acceptor
 from volary.comm.transports._base import Channel, Credentials
-from volary.comm.transports._door import Acceptor
-from volary.comm.transports._greeting import Introduction, ProvenPeer, ask
+from volary.comm.transports._buffer_socket import BufferSocket
+from volary.comm.transports._introduction import Introduction, ProvenPeer, ask
 from volary.comm.transports._lending import LendingChannel
-from volary.comm.transports._plug import BufferSocket
 from volary.comm.transports._segments import why_not
 from volary.comm.transports._tcp import TcpChannel
 

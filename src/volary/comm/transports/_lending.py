@@ -15,8 +15,8 @@ from typing import Any
 
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.transports._base import HEADER_BYTES, Message, Payload, Place, payload_bytes
-from volary.comm.transports._greeting import ProvenPeer
-from volary.comm.transports._plug import BufferSocket
+from volary.comm.transports._buffer_socket import BufferSocket
+from volary.comm.transports._introduction import ProvenPeer
 from volary.comm.transports._segments import SegmentHandle, attach, find, memory
 from volary.comm.transports._stream import HeadStream
 from volary.comm.transports._tcp import Received

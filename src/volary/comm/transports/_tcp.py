@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from volary.comm.transports._base import HEADER_BYTES, Message, Payload, Place, payload_bytes
-from volary.comm.transports._greeting import ProvenPeer
-from volary.comm.transports._plug import BufferSocket
+from volary.comm.transports._buffer_socket import BufferSocket
+from volary.comm.transports._introduction import ProvenPeer
 from volary.comm.transports._stream import HeadStream
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.groups.last_resort import LAST_RESORT_S
+from volary.comm.groups.timeouts import LAST_RESORT_S
 from volary.comm.routes._base import Memory
 from volary.comm.routes._node import NodeBuffers
 from volary.comm.routes._segments import SharedBuffer

@@ -13,7 +13,7 @@ from volary.monitor.outline import settings_in
 from volary.monitor.terminal.plain import happened
 from volary.monitor.wording import clean, starting_in
 from volary.page.questions.communication import choices, exact_bytes, stragglers
-from volary.page.questions.wrong import wrong
+from volary.page.questions.problems import wrong
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.resuming import resuming

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from volary.comm.control.errors import BadFrame, ConnectionLost, KeyRefused, OtherLife
-from volary.server.protocol.bell import Wakeup
 from volary.server.protocol.header import Header
+from volary.server.protocol.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from volary.comm.transports._base import Channel, Message, Payload

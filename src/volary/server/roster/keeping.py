@@ -11,9 +11,9 @@ from volary.comm.control.errors import BadMessage
 from volary.run.best import Best
 from volary.run.disk import TRY_AGAIN_AFTER_S
 from volary.server.protocol.messages import Evaluated, EvaluatePiece, Figure, Figures, Keep, Release, Save, Saved
-from volary.server.roster.cuts import Cut, Measuring, Saving, cut_evenly
+from volary.server.roster.outgoing import Outgoing
 from volary.server.roster.replicas import Replicas
-from volary.server.roster.voice import Outgoing
+from volary.server.roster.snapshots import Cut, Measuring, Saving, cut_evenly
 
 
 class CheckpointStore(Protocol):

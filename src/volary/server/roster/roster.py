@@ -33,12 +33,12 @@ from volary.server.protocol.messages import (
     WorkerHello,
 )
 from volary.server.roster.closing import ConsistencyModel
-from volary.server.roster.course import Outcome, RosterContext, RosterSettings, RosterState, RunProgress
+from volary.server.roster.counters import RosterCounters
 from volary.server.roster.keeping import CheckpointStore
 from volary.server.roster.members import MOST_ASKS, Member, Members
+from volary.server.roster.outgoing import Outgoing, Said
+from volary.server.roster.progress import Outcome, RosterContext, RosterSettings, RosterState, RunProgress
 from volary.server.roster.replicas import Replicas, ServerReplica
-from volary.server.roster.tallies import RosterCounters
-from volary.server.roster.voice import Outgoing, Said
 
 LOOK_S = 0.5  # at most this much time is seen to pass between two ticks: a roster that slept blames nobody for it
 LEAVE_S = 5.0  # that workers have to go, once the run is over, before the servers are told

@@ -30,7 +30,7 @@ from volary.server.shards.shard import (
     SetValues,
     Shard,
 )
-from volary.server.shards.vault import PendingContribution, SliceStore
+from volary.server.shards.slice_store import PendingContribution, SliceStore
 
 if TYPE_CHECKING:
     from volary.codec._base import FrameCodec

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from volary.comm.control.errors import ConnectionLost
-from volary.server.protocol.bell import Wakeup
 from volary.server.protocol.header import Form, Header
+from volary.server.protocol.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from volary.comm.transports._base import Channel
     from volary.server.shards.differences import Differences
-    from volary.server.shards.vault import Reading, SliceStore
+    from volary.server.shards.slice_store import Reading, SliceStore
 
 JOIN_S = 5.0
 

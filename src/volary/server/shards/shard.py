@@ -26,7 +26,7 @@ from volary.server.shards.actions import (
     Respond,
     SetValues,
 )
-from volary.server.shards.ledger import UpdateLog
+from volary.server.shards.update_log import UpdateLog
 
 __all__ = [
     "UNSET",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from volary.session.elsewhere import COMMAND_LINE as PLACE
+from volary.session.misplaced import COMMAND_LINE as PLACE
 from volary.session.reading.choice import Choice
 from volary.session.reading.fields import settings_of
 from volary.session.reading.node import Node

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from volary.session.elsewhere import COMMAND_LINE, Whole
+from volary.session.misplaced import COMMAND_LINE, Whole
 from volary.session.reading.node import Node, from_python
 from volary.session.reading.overrides import apply
 from volary.session.reading.problems import Problems

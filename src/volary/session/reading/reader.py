@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from volary.errors import SettingError
-from volary.session.elsewhere import COMMAND_LINE, Whole, beside, elsewhere, moved
+from volary.session.misplaced import COMMAND_LINE, Whole, beside, elsewhere, moved
 from volary.session.reading.fields import defaults_of, required_of, settings_of
 from volary.session.reading.node import FAULT, Fault, Node, join
 from volary.session.reading.problems import Problems, SessionError, nearest, unknown

@@ -19,7 +19,7 @@ from volary.train.state.rank_state import RESIDUALS, rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.state_file import packed, unpacked
 from volary.train.state.weights import WEIGHTS, SavedWeights, packed_weights
-from volary.train.strategies.carried import StrategyState
+from volary.train.strategies.strategy_state import StrategyState
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from volary.train.own.share import Share
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
-    from volary.train.strategies.carried import StrategyState
+    from volary.train.strategies.strategy_state import StrategyState
 
 
 @dataclass(frozen=True)

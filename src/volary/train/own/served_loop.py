@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from volary.comm.control.store import KeyedStore
 from volary.comm.groups.group import Group
-from volary.comm.groups.last_resort import LAST_RESORT_S
+from volary.comm.groups.timeouts import LAST_RESORT_S
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.consistency._base import Push
 from volary.data.sharing.among import Among
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
     from volary.train.served.contributions import Contributions
     from volary.train.served.layout import Layout
-    from volary.train.served.work import RosterClient
+    from volary.train.served.roster_client import RosterClient
 
 NEEDED = "exchange=server needs worker.distribute(model, optimizer) and a loop over worker.feed(data)"
 

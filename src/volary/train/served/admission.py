@@ -10,7 +10,7 @@ import msgspec
 
 from volary.comm.control.wire import Connection
 from volary.comm.transports._base import Credentials
-from volary.train.served.work import RosterClient
+from volary.train.served.roster_client import RosterClient
 
 if TYPE_CHECKING:
     from volary.comm.transports._base import Channel, Transport

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from volary.server.protocol.messages import Portion
     from volary.train.recording.recorder import Recorder
     from volary.train.served.replica import ServedReplica
-    from volary.train.served.work import RosterClient
+    from volary.train.served.roster_client import RosterClient
 
 
 @dataclass(frozen=True, kw_only=True)

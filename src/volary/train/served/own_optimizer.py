@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from volary.server.shards.vault import SliceUpdate
+    from volary.server.shards.slice_store import SliceUpdate
     from volary.train.update.rule import SliceOptimizer
 
 ELEMENTWISE = {"ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"}

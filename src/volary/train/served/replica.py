@@ -14,7 +14,7 @@ from volary.comm.routes._base import Memory
 from volary.exchange.gradients.just_in_time import JustInTime
 from volary.exchange.servers.pushed import as_bytes
 from volary.exchange.servers.served import ServedSlices
-from volary.train.served.shelves import Statistics, WorkerSlices
+from volary.train.served.worker_slices import Statistics, WorkerSlices
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

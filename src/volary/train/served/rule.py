@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from volary.data.samples import Samples
     from volary.server.protocol.slices import Slice
-    from volary.server.shards.vault import SliceUpdate
+    from volary.server.shards.slice_store import SliceUpdate
     from volary.session.spec import Session
     from volary.train.schedules._base import Schedule
     from volary.train.served.layout import Layout
@@ -110,7 +110,7 @@ class SessionUpdating:
 
 
 class OptimizerRule:
-    """See `volary.server.shards.vault.Rule`. Slices of whole parameters are given to the optimiser in their shape."""
+    """A `volary.server.shards.slice_store.Rule`: the optimiser gets slices of whole parameters in their shape."""
 
     changes_total = True
 

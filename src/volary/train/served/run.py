@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
     from volary.train.served.contributions import Contributions
     from volary.train.served.layout import Layout
-    from volary.train.served.work import RosterClient
+    from volary.train.served.roster_client import RosterClient
 
 
 def run_served(session: Session, member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:

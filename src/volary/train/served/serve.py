@@ -23,9 +23,9 @@ from volary.run.checkpoints import Checkpoints
 from volary.server.protocol.messages import End, Kept, ServerHello, ServerWelcome
 from volary.server.shards.forms import Forms, SliceShape, try_out
 from volary.server.shards.host import Host
-from volary.server.shards.orders import Reports, RosterListener, RosterOrders, spoken
+from volary.server.shards.roster_listener import Reports, RosterListener, RosterOrders, spoken
 from volary.server.shards.shard import Shard
-from volary.server.shards.vault import Rule, SliceStore
+from volary.server.shards.slice_store import Rule, SliceStore
 from volary.session.script import Script, is_own_loop
 from volary.session.spec import Session
 from volary.train.assemble import Model, build_model

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.server.protocol.slices import Slice
-    from volary.server.shards.vault import SliceStore
+    from volary.server.shards.slice_store import SliceStore
     from volary.train.served.layout import Layout
 
 _FIRST_SHARD = 0  # beside which stands what no server keeps

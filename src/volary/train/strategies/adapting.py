@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from volary.train.coordinator import LearnTask
-    from volary.train.strategies.at_once import AfterBackward
+    from volary.train.strategies.after_backward import AfterBackward
     from volary.train.strategies.choosing import Chooser
     from volary.train.strategies.local_steps import LocalSteps
     from volary.train.strategies.overlapping import Overlapping

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from volary.exchange._base import Exchange
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.plan import BucketPlan
-    from volary.exchange.overlap.ground import CommSetup
+    from volary.exchange.overlap.comm_setup import CommSetup
     from volary.exchange.representations._base import Representation
     from volary.session.spec import Strategy as Settings
     from volary.train.recording.recorder import Recorder
-    from volary.train.strategies.carried import StrategyState
+    from volary.train.strategies.strategy_state import StrategyState
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from volary.consistency._base import Push
 from volary.errors import SettingError
 from volary.train.strategies.adapting import Adapting
-from volary.train.strategies.alone import SingleWorker
-from volary.train.strategies.at_once import AfterBackward
+from volary.train.strategies.after_backward import AfterBackward
 from volary.train.strategies.choosing import Chooser
 from volary.train.strategies.contribution import ContributionBuffers, GradientBuffers, StrategySettings
 from volary.train.strategies.local_steps import DifferenceBuffers, LocalSteps
 from volary.train.strategies.overlapping import Overlapping
+from volary.train.strategies.single_worker import SingleWorker
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from volary.session.spec import Strategy as Settings
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
-    from volary.train.strategies.carried import StrategyState
+    from volary.train.strategies.strategy_state import StrategyState
     from volary.train.update.update import Update
 
 

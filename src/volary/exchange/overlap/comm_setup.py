@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.comm.groups.last_resort import LAST_RESORT_S
+from volary.comm.groups.timeouts import LAST_RESORT_S
 from volary.comm.routes import ROOM as ROUTES
 from volary.comm.routes._choose import SHARED, choose, fallback
 from volary.comm.routes._segments import SharedSum

@@ -15,7 +15,7 @@ from volary.comm.control.frames import decode_as
 from volary.comm.control.server import KeyedServer, Limits
 from volary.comm.control.service import Guest, Reception
 from volary.comm.transports._base import Credentials
-from volary.comm.transports._greeting import HANDSHAKE_S, Introduction, ProvenPeer, introduced, service
+from volary.comm.transports._introduction import HANDSHAKE_S, Introduction, ProvenPeer, introduced, service
 
 _LIMITS = Limits(handshake_s=HANDSHAKE_S, tick_s=0.5)
 

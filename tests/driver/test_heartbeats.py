@@ -14,7 +14,7 @@ import pytest
 
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import CLOSE
-from volary.driver.hub import HeartbeatService
+from volary.driver.heartbeats import HeartbeatService
 from volary.driver.watching.watch import FailureDetector, Rules
 from volary.run.database.journal import STEP_FIELDS, Journal
 from volary.run.database.reader import RunReader

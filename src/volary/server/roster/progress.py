@@ -11,12 +11,12 @@ from msgspec import Struct, field, to_builtins
 from volary.run.best import Best
 from volary.server.protocol.messages import Close, Dropped, EvaluatePiece, Figure, Figures, Learn, WorkerHello
 from volary.server.roster.closing import Closer, ConsistencyModel
+from volary.server.roster.counters import RosterCounters
 from volary.server.roster.keeping import CheckpointStore, Cuts, Measure
 from volary.server.roster.members import Member
+from volary.server.roster.outgoing import Outgoing
 from volary.server.roster.portions import PortionPlan, Portions, RemainingSamples, samples_of
 from volary.server.roster.replicas import Replicas
-from volary.server.roster.tallies import RosterCounters
-from volary.server.roster.voice import Outgoing
 from volary.server.roster.work import Closed, WorkScheduler
 
 Outcome = Literal["finished", "stopped"]
