@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from train._training import OVERLAPPED, Trained, session, trained
+from volary.run.machine.usage import PROCESS
 from volary.train.recording.recorder import STEP_PHASES, Recorder
+from volary.train.recording.usage import UsageSamples
 
 
 def close(recorder: Recorder) -> Any:
@@ -107,3 +109,11 @@ def test_the_driver_is_told_at_once_that_a_worker_has_started_and_then_with_its_
         recorder.begin_step()
         recorder.end_step(epoch=0.1, samples=1, loss=1.0, lr=0.1, sent_bytes=0, received_bytes=0)
     assert told == ["data"]
+
+
+def test_what_a_worker_uses_is_recorded_however_soon_it_ends():
+    recorder = Recorder(0)
+    recorder.usage = UsageSamples(whole_machine=False)
+    assert recorder.take()["said"] == [], "it has only just begun"
+    (said,) = recorder.take(ending=True)["said"]
+    assert {name for _, name, _ in said["usage"]} == set(PROCESS)

@@ -180,7 +180,7 @@ class Pulse:
                 "step": recorder.step,
                 "phase": recorder.phase,
                 "progress": recorder.progress,
-                **recorder.take(),
+                **recorder.take(ending="bye" in more),
                 **more,
             }
             self._unanswered.append(message)

@@ -146,13 +146,13 @@ class Recorder:
         """A fact about the run, replacing its older value."""
         self.said.append({"note": {key: str(value) for key, value in facts.items()}})
 
-    def take(self) -> dict[str, Any]:
-        """Everything not taken yet, as plain values; for the thread that sends it."""
+    def take(self, *, ending: bool = False) -> dict[str, Any]:
+        """Everything not taken yet, as plain values; for the thread that sends it. ending: for the last time."""
         rows = [_plain(self.rows.popleft()) for _ in range(len(self.rows))]
         said = [self.said.popleft() for _ in range(len(self.said))]
         if spans := self.spans.take():
             said.append({"spans": spans})
-        if self.usage is not None and (usage := self.usage.take()):
+        if self.usage is not None and (usage := self.usage.take(ending=ending)):
             said.append({"usage": usage})
         return {"rows": rows, "said": said}
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from volary.run.machine.usage import UsageMeter
 
-EVERY_S = 2.0  # at first; then a hundredth of what the worker's life has lasted
+FIRST_S = 0.5  # a process that has only just begun has nothing to show
+EVERY_S = 2.0  # then; later a hundredth of what the worker's life has lasted
 LONGEST_S = 15.0
 SHARE = 0.01
 
@@ -22,12 +23,18 @@ class UsageSamples:
         self.queues: dict[str, Callable[[], int]] = {}
         self._meter = UsageMeter(whole_machine=whole_machine)
         self._began = self._looked = time.monotonic()
+        self._wait_s = FIRST_S
 
-    def take(self) -> list[tuple[float, str, float]]:
-        """(at, name, value) if it is time for a look; `at` in seconds since 1970."""
+    def take(self, *, ending: bool = False) -> list[tuple[float, str, float]]:
+        """(at, name, value) if it is time for a look; `at` in seconds since 1970.
+
+        ending: there is no later one, so a worker that was never looked at is looked at now.
+        """
         now = time.monotonic()
-        if now - self._looked < min(LONGEST_S, max(EVERY_S, SHARE * (now - self._began))):
+        never = self._looked == self._began
+        if now - self._looked < self._wait_s and not (ending and never):
             return []
         self._looked, at = now, time.time()
+        self._wait_s = min(LONGEST_S, max(EVERY_S, SHARE * (now - self._began)))
         found = self._meter.look() | {f"queue_{name}": float(depth()) for name, depth in self.queues.items()}
         return [(at, name, value) for name, value in found.items()]
