@@ -65,6 +65,7 @@ def test_values_of_any_plain_kind_and_the_metrics_of_rank_0_come_back():
     assert result.metrics == {"accuracy": [(0, 0.5)], "loss": [(0, 2.0)]}
 
 
+@pytest.mark.slow  # tests/train/test_own_loop.py hands back values, too
 def test_a_value_that_could_run_code_when_it_is_read_is_refused():
     with pytest.raises(BadInput, match=r"returned a Sequential; accepted: tensors, numbers, text.*state_dict"):
         launch("returning_a_module", 1)

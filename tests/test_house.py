@@ -1,6 +1,7 @@
 """The rules of the house: who may import whom (docs/architecture.md), what stays light, what no file may hold."""
 
 import ast
+import functools
 import graphlib
 import importlib
 import inspect
@@ -42,6 +43,7 @@ def room_of(file):
     return DOOR if file == PACKAGE / "__init__.py" else file.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@functools.cache
 def rooms_there_are():
     return {room_of(file) for file in PACKAGE.rglob("*.py")}
 

@@ -29,10 +29,8 @@ def say(*command: str) -> tuple[int, str]:
 
 def too_old() -> list[str]:
     """Pythons of this machine that are too old."""
-    homes = [Path.home() / ".pyenv" / "versions", Path("/usr")]
-    return [
-        str(found) for home in homes for found in sorted(home.glob("**/bin/python3.10")) if os.access(found, os.X_OK)
-    ]
+    found = [Path("/usr/bin/python3.10"), *sorted(Path.home().glob(".pyenv/versions/3.10.*/bin/python3.10"))]
+    return [str(one) for one in found if os.access(one, os.X_OK)]
 
 
 def test_a_python_that_is_too_old_is_told_in_a_sentence():

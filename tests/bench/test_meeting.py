@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+
 from volary.bench import local
 
 PARTS = """
@@ -23,5 +25,6 @@ with met(place, 60):
 """
 
 
+@pytest.mark.slow  # three Pythons
 def test_the_board_is_kept_until_the_slowest_rank_has_had_its_last_answer():
     assert local.run([sys.executable, "-c", PARTS], 3, timeout_s=120) == 0

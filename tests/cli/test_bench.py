@@ -61,6 +61,7 @@ def test_ranks_of_an_unknown_launcher_are_refused(volary, monkeypatch):
     assert "no launcher started this process" in said.err
 
 
+@pytest.mark.slow  # measures; tests/bench has the choice
 def test_all_collectives_are_measured_and_the_fastest_ways_kept(volary):
     said = volary("bench", "collectives", "--workers", 2, "--sizes", "1kb", "--time", 3, "--json")
     assert said.status == 0, said.err

@@ -226,6 +226,7 @@ def test_whoever_connects_to_gloo_while_the_ranks_do_is_cut_off(workers: Workers
     assert workers(2, with_strangers) == [([b""] * 4, 2.0)] * 2
 
 
+@pytest.mark.slow  # a Python of its own
 def test_a_process_that_never_leaves_and_has_a_thread_in_gloo_still_ends_with_zero(program: Any) -> None:
     for code, out in program("never_leaves"):
         assert code == 0, out

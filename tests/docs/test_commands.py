@@ -35,7 +35,7 @@ def _lines() -> dict[str, Block]:
 
 def _parameter(command: str, block: Block) -> object:
     takes_long = re.search(
-        r"volary(\.worker| train| launch| resume| stop| sweep| check| bench| evaluate .*--checkpoint)", command
+        r"volary(\.worker| train| launch| resume| stop| sweep| check| bench| evaluate| data| doctor$)", command
     )
     # seconds each; the like of them is run always: README's, and of its two with `auto` the one that allows more
     like_another = block.page != README or command.endswith(("codec=auto", "codec=onebit"))

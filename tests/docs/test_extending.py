@@ -66,6 +66,7 @@ def shown() -> list[str]:
     return shlex.split(block.text)[1:]
 
 
+@pytest.mark.slow  # tests/test_plugins.py and each room have a file of a user; these train
 def test_all_six_files_train_together_and_the_verb_says_where(copy):
     said = copy(*shown(), "run.name=mine")
     assert said.returncode == 0, said.stderr

@@ -17,10 +17,15 @@ ALONE = re.compile(r"__main__|volary\.init|init_process_group|groups\.group impo
 
 def _parameter(block: Block) -> object:
     # a training and a store: many processes, and tests/test_api.py and tests/store/ have the like of them;
-    # of loops of the reader's own, README's is run always
-    takes_long = r"\.train\(\)|store\.serve" if block.page.name == "README.md" else r"\.train\(\)|store\.serve|launch\("
-    slow = [pytest.mark.slow] if re.search(takes_long, block.text) else []
+    # of those that are one of several processes, README's is run always
+    takes_long = re.search(r"\.train\(\)|store\.serve", block.text)
+    alone = block.page.name != "README.md" and (ALONE.search(_whole(block)) or "launch(" in block.text)
+    slow = [pytest.mark.slow] if takes_long or alone else []
     return pytest.param(block, id=str(block), marks=slow)
+
+
+def _whole(block: Block) -> str:
+    return f"{block.marks.get('before', '')}\n{block.text}"
 
 
 @pytest.mark.parametrize("block", [_parameter(block) for block in every("python")])
@@ -28,7 +33,7 @@ def test_a_snippet_runs(block: Block, shell: Shell, tmp_path: Path, monkeypatch:
     for other in blocks(block.page):
         if other.language == "python" and (named := NAMED.match(other.text)):
             (tmp_path / named[1]).write_text(other.text)
-    text = f"{block.marks.get('before', '')}\n{block.text}"
+    text = _whole(block)
     (tmp_path / "snippet.py").write_text(text)
     if ALONE.search(text):
         said = shell("python snippet.py")

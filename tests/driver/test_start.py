@@ -99,9 +99,10 @@ class Mapping(Net):
             r"'mine.py:Unmade' raised ValueError at .*mine.py:10 in __init__: no such",
             marks=pytest.mark.slow,  # found where the next is; what is said of it: tests/cli/test_check.py
         ),
-        (
+        pytest.param(
             {"network": "mine.py:Raising"},
             r"'mine.py:Raising' raised ValueError at .*mine.py:14 in forward, given",
+            marks=pytest.mark.slow,  # the next but one has it over servers
         ),
         (
             {"network": "mine.py:Mapping", "strategy": {"workers": 2}},
@@ -111,7 +112,11 @@ class Mapping(Net):
             {"network": "mine.py:Raising", "strategy": {"workers": 2, "exchange": "server"}},
             r"raised ValueError at .*mine.py:14 in forward",
         ),
-        ({"train": {"steps": 2, "precision": "fp16"}}, "fp16 needs a CUDA device"),
+        pytest.param(
+            {"train": {"steps": 2, "precision": "fp16"}},
+            "fp16 needs a CUDA device",
+            marks=pytest.mark.slow,  # likewise
+        ),
         pytest.param({"loss": "mse"}, "mse takes the shape of the data's targets", marks=pytest.mark.slow),  # likewise
     ],
 )

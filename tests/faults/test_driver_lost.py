@@ -21,6 +21,7 @@ SERVED = "{name: server, servers: 2}"
 SOON = {"suspect_after_s": 1, "give_up_after_s": 2.5}
 
 
+@pytest.mark.slow  # trains twice; tests/driver/test_heartbeats.py has the connection
 def test_heartbeat_whose_connection_is_reset_is_made_again_and_nothing_said_is_lost_or_said_twice(launch, undisturbed):
     run = launch("train", session(steps=STEPS, pace_s=0.01, fault="reset", at=9))
     assert run.ended().status == 0, run.text()

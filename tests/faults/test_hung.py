@@ -59,6 +59,7 @@ def test_endless_loop_that_others_wait_for_is_given_up_at_its_bound_with_the_use
     assert [event.rank for event in events(run.directory, "suspect")] == [1]
 
 
+@pytest.mark.slow  # half of its time is waited; tests/driver/test_watch_simulated.py has healthy workers of all kinds
 def test_forward_that_takes_longer_than_any_silence_may_goes_on(launch):
     run = launch("train", session(steps=30, fault="loop until told", at=9, **SOON))
     run.wait_until(lambda: last_step(run.directory) >= 8)
@@ -69,6 +70,7 @@ def test_forward_that_takes_longer_than_any_silence_may_goes_on(launch):
     assert state(run.directory) == "finished"
 
 
+@pytest.mark.slow  # a worker that others wait for is the one above
 def test_one_worker_alone_that_hangs_is_warned_of_and_goes_on_when_it_can(launch):
     run = launch("train", session(steps=20, workers=1, fault="loop until told", ranks=[0], at=9, stuck_after_s=1))
     warning = suspect(run)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from comm._wiretap import Wiretap
 from faults._running import SOURCE, VOLARY, descendants, last_step, session, state
@@ -87,6 +88,7 @@ def test_sockets_of_a_run_are_on_loopback_and_garbage_at_all_of_them_does_not_di
     assert state(run.directory) == "stopped"
 
 
+@pytest.mark.slow  # tests/comm has what is encrypted
 def test_with_security_always_what_is_said_on_loopback_cannot_be_read_either(launch):
     run = launch("train", session(workers=1, pace_s=0.005), "strategy.security=always")
     run.wait_for_step(2)

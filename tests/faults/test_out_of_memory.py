@@ -10,6 +10,7 @@ from faults._running import session
 LIMIT_BYTES = 2 * 2**30  # two workers and a driver need less
 
 
+@pytest.mark.slow  # fills memory
 @pytest.mark.root
 def test_worker_that_runs_out_of_memory_is_named_with_that_reason(launch):
     with small_memory(LIMIT_BYTES) as group:

@@ -44,6 +44,7 @@ def script(between: str, steps: str = "20", **strategy: float) -> tuple[str, str
     return sys.executable, "own.py"
 
 
+@pytest.mark.slow  # as a long forward
 def test_code_between_steps_that_takes_longer_than_any_silence_may_goes_on():
     busy = "step == 9 and worker.rank == 0 and look_closely(model)"
     with running(*script(busy, suspect_after_s=1, give_up_after_s=2)) as run:

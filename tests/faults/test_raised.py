@@ -109,6 +109,7 @@ def test_bad_sample_in_the_middle_of_the_data_is_named_and_is_no_refusal(launch,
     assert lines[-1] == "once that is fixed, begin again, as there is no checkpoint yet: volary resume it"
 
 
+@pytest.mark.slow  # tests/driver/test_start.py has such refusals
 def test_user_code_that_cannot_be_imported_is_refused_in_a_sentence(launch):
     file = session()
     Path("net.py").write_text("import no_such_package\n")

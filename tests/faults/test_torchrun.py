@@ -157,6 +157,7 @@ def test_whoever_writes_to_the_launchers_store_decides_nothing(tmp_path_factory,
     assert sorted(directory.logs.iterdir()) == sorted(directory.verdicts.iterdir()) == []
 
 
+@pytest.mark.slow  # tests/train/test_resume.py has such a table
 def test_ranks_with_other_settings_see_a_table_of_them_before_the_first_step():
     file = session(steps=50)
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)

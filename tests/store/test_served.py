@@ -159,6 +159,7 @@ def test_a_killed_worker_of_an_asynchronous_store_harms_nobody_and_may_come_agai
         assert torch.equal(store.pull("dying"), before + 1)
 
 
+@pytest.mark.slow  # servers of its own
 def test_a_users_updater_runs_on_the_server_and_what_it_raises_is_told_to_all():
     with volary.store.local(f"{UPDATERS}:decay") as alone:
         results = use_updater(alone)

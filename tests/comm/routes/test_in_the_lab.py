@@ -32,6 +32,7 @@ def run(lab: Lab, folder: Path, name: str, numel: int, procs: int = 1) -> list[d
     return [json.loads(log.splitlines()[-1]) for log in logs]
 
 
+@pytest.mark.slow  # a lab; tests/comm/routes count bytes in processes
 def test_two_levels_put_on_a_hosts_link_what_one_rank_a_host_would(tmp_path):
     numel = 5_000_000
     with Lab(hosts=2, rate="1gbit") as lab:
