@@ -8,7 +8,7 @@ from torch import nn
 from _workers import joined
 from volary.comm.routes._base import BufferShape
 from volary.exchange import ROOM as EXCHANGES
-from volary.exchange._base import Exchange, ExchangeCallbacks
+from volary.exchange._base import KeeperCallbacks, ReplicatedKeeper
 from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.gradients.buckets import Gradients
 from volary.exchange.gradients.plan import BucketPlan
@@ -31,7 +31,7 @@ class Turns:
         ]
         group = joined()
         ground = EXCHANGES.load("allreduce")(route=route).ground(group)
-        self.exchange: Exchange = ground.build(group, plans, shape(3), ErrorFeedback(plans))
+        self.exchange: ReplicatedKeeper = ground.build(group, plans, shape(3), ErrorFeedback(plans))
         *memory, self.votes = self.exchange.memory
         self.buckets = Gradients(
             plans,
@@ -40,12 +40,13 @@ class Turns:
             chunk_mb=25,
             private=False,
             passes=1,
-            ready=lambda chunk: self.exchange.push(chunk.parcel),
+            ready=lambda chunk: self.exchange.push(chunk.index),
             weight=lambda: 1.0,
         )
+        self.version = 0
         self.heard: list[list[float]] = []
         self.sums: list[list[float]] = [[] for _ in plans]
-        use = ExchangeCallbacks(
+        use = KeeperCallbacks(
             chunks=self.buckets.chunks,
             slots=self.buckets.slots,
             votes=Parcel(buckets, 0, 3),
@@ -63,12 +64,17 @@ class Turns:
             slot.parameter.grad = torch.full((VALUES,), value)
         assert self.buckets.close() == []
         self.votes.contribution.fill_(1.0)
-        self.exchange.push(len(self.buckets.chunks))
+        self.exchange.vote()
+
+    def release(self) -> None:
+        """Backward is over."""
+        self.version += 1
+        self.exchange.release(self.version)
 
     def agreed(self, number: int) -> float:
         """Of the values of a bucket, which are all the same."""
         return float(self.buckets.slots[number].agreed.unique())
 
 
-def _all_at_once(use: ExchangeCallbacks) -> ExchangeCallbacks:
-    return ExchangeCallbacks(**{**vars(use), "apply": None})
+def _all_at_once(use: KeeperCallbacks) -> KeeperCallbacks:
+    return KeeperCallbacks(**{**vars(use), "apply": None})

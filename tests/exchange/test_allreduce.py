@@ -28,7 +28,7 @@ def push_and_pull(rank: int, world_size: int, route: str) -> tuple[list[list[flo
     seen = []
     for turn in range(3):
         turns.contribute(rank + 1.0, 10.0 * rank * turn)
-        turns.exchange.release()
+        turns.release()
         for slot in turns.buckets.slots:
             turns.exchange.pull(slot.gate)
         seen.append([turns.agreed(number) for number in range(2)])
@@ -70,7 +70,7 @@ def lose_a_peer(rank: int, world_size: int) -> list[str]:
     if rank == 1:
         os._exit(0)
     turns.contribute(1.0, 1.0)
-    turns.exchange.release()
+    turns.release()
     said = []
     waits = (turns.exchange.settle, lambda: turns.exchange.pull(turns.buckets.slots[0].gate))
     for wait in (*waits, lambda: turns.exchange.wait_for(lambda: bool(turns.heard))):

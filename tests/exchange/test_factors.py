@@ -14,13 +14,13 @@ from exchange._ranks import shape
 from volary.comm.routes import ROOM as ROUTES
 from volary.comm.topology.topology import Topology
 from volary.errors import SettingError
-from volary.exchange._base import ExchangeCallbacks
+from volary.exchange._base import KeeperCallbacks
 from volary.exchange.gradients.bucket import Chunk
 from volary.exchange.gradients.factor_sums import FactorSums
 from volary.exchange.gradients.plan import BucketPlan, in_memory_order
 from volary.exchange.overlap.comm_thread import Parcel
 from volary.exchange.overlap.mixed_routes import MixedRoutes
-from volary.exchange.overlap.overlapped import OverlappedExchange
+from volary.exchange.overlap.overlapped import OverlappedKeeper
 from volary.exchange.representations.factors import Factors
 
 WORDS, WIDE = 11, 6
@@ -138,7 +138,7 @@ def beside_compute(rank: int, world_size: int) -> tuple[list[Tensor], bool]:
     topology = Topology((tuple(range(world_size)),), ("here",), ((0,),))
     votes = ROUTES.load("torch")().build(joined(), [shape(1)], topology)
     heads = len(factored.buckets.all)
-    exchange = OverlappedExchange(
+    exchange = OverlappedKeeper(
         MixedRoutes([(factored.route, range(heads)), (votes, [heads])]), None, "", overlaps=True
     )  # type: ignore[arg-type]
     factored.buckets.form_one_by_one()
@@ -148,7 +148,7 @@ def beside_compute(rank: int, world_size: int) -> tuple[list[Tensor], bool]:
             in_memory_order(slot.parameter.detach())[part.start : part.end].sub_(gradient, alpha=RATE)
 
     exchange.start(
-        ExchangeCallbacks(
+        KeeperCallbacks(
             chunks=factored.buckets.chunks,
             slots=factored.buckets.slots,
             votes=Parcel(heads, 0, 1),
@@ -160,13 +160,13 @@ def beside_compute(rank: int, world_size: int) -> tuple[list[Tensor], bool]:
         )
     )
     for step in range(4):
-        exchange.push(len(factored.buckets.all))
+        exchange.vote()
         factored.module(rows_of(step, rank)).square().sum().backward()
         assert factored.buckets.close() == []
         for number in factored.left:
-            exchange.push(factored.buckets.chunks[number].parcel)
+            exchange.push(number)
         factored.left.clear()
-        exchange.release()
+        exchange.release(step + 1)
         exchange.settle()
     exchange.close()
     untouched = not any(slot.agreed.any() for slot in factored.buckets.slots)

@@ -15,19 +15,19 @@ from exchange._ranks import shape
 from volary.comm.topology.links import Links
 from volary.comm.topology.topology import Topology
 from volary.errors import PeerLost
-from volary.exchange._base import ExchangeCallbacks
+from volary.exchange._base import KeeperCallbacks
 from volary.exchange.gradients.bucket import Chunk
 from volary.exchange.gradients.buckets import Gradients
 from volary.exchange.gradients.plan import plan
 from volary.exchange.overlap.broadcasts import Broadcasts
 from volary.exchange.overlap.comm_thread import Parcel
-from volary.exchange.overlap.overlapped import OverlappedExchange
+from volary.exchange.overlap.overlapped import OverlappedKeeper
 
 VOTES = 3  # the number of the parcel after three chunks
 
 
-def overlapped(route: OwnRoute) -> OverlappedExchange:
-    return OverlappedExchange(route, Broadcasts(Links(alone()), Topology.of([0]), None), "alone", overlaps=True)
+def overlapped(route: OwnRoute) -> OverlappedKeeper:
+    return OverlappedKeeper(route, Broadcasts(Links(alone()), Topology.of([0]), None), "alone", overlaps=True)
 
 
 class Turns:
@@ -56,11 +56,12 @@ class Turns:
             ready=lambda _: None,
             weight=lambda: 1.0,
         )
+        self.version = 0
         self.applied: list[int] = []
         self.said: list[str] = []
         self.update = update
         self.exchange.start(
-            ExchangeCallbacks(
+            KeeperCallbacks(
                 first=(),
                 chunks=self.buckets.chunks,
                 slots=self.buckets.slots,
@@ -81,7 +82,14 @@ class Turns:
 
     def depart(self, *numbers: int) -> None:
         for number in numbers:
-            self.exchange.push(number)
+            if number == VOTES:
+                self.exchange.vote()
+            else:
+                self.exchange.push(number)
+
+    def release(self) -> None:
+        self.version += 1
+        self.exchange.release(self.version)
 
     def summed(self) -> list[int]:
         return [buffer for buffer, _, _ in self.route.sums]
@@ -115,7 +123,7 @@ def test_parcels_leave_in_the_agreed_order_whatever_order_they_come_in(turns, vo
     it = turns(votes_first=votes_first)
     for _ in range(2):
         it.depart(2, VOTES, 1, 0)
-        it.exchange.release()
+        it.release()
         it.exchange.settle()
     it.wait_for(lambda: len(it.route.sums) == 8)
     assert it.summed() == ([VOTES, 0, 1, 2] if votes_first else [0, 1, 2, VOTES]) * 2
@@ -128,7 +136,7 @@ def test_a_new_order_holds_from_the_very_next_step(turns):
         it.exchange.reorder(order)
         # the votes wait already: the thread that is between two steps must not have taken an order yet
         it.depart(0, 1, 2, VOTES)
-        it.exchange.release()
+        it.release()
         it.exchange.settle()
         assert it.summed()[-4:] == [VOTES, *order]
 
@@ -140,7 +148,7 @@ def test_parameters_change_only_after_backward_and_each_waits_for_its_own(turns)
     it.wait_for(lambda: "chunk 2" in it.said)
     assert it.applied == [], "backward may still read the parameters"
     assert [slot.gate.waits for slot in it.buckets.slots] == [0, 0, 0], "and everybody"
-    it.exchange.release()
+    it.release()
     assert [slot.gate.waits for slot in it.buckets.slots] == [1, 1, 1]
     update_0.set()
     it.exchange.pull(it.buckets.slots[0].gate)
@@ -158,7 +166,7 @@ def test_a_parameter_in_use_waits_for_nobody_else(turns):
     last = threading.Event()
     it = turns(update=lambda chunk: assert_set(last) if chunk.index == 2 else None)
     it.depart(VOTES, 0, 1, 2)
-    it.exchange.release()
+    it.release()
     for number in (0, 1):
         it.exchange.pull(it.buckets.slots[number].gate)
     assert it.applied == [0, 1]
@@ -170,7 +178,7 @@ def test_how_a_chunk_fared_is_told_before_the_next_step_can_begin(turns):
     it = turns(update=None)
     for step in range(1, 200):
         it.depart(VOTES, 0, 1, 2)
-        it.exchange.release()
+        it.release()
         it.exchange.settle()
         assert [it.said.count(f"chunk {number}") for number in range(3)] == [step] * 3
 
@@ -178,7 +186,7 @@ def test_how_a_chunk_fared_is_told_before_the_next_step_can_begin(turns):
 def test_without_updates_of_its_own_parameters_are_there_when_all_sums_are(turns):
     it = turns(update=None, votes_first=False)
     it.depart(0, 1, 2, VOTES)
-    it.exchange.release()
+    it.release()
     it.exchange.settle()
     it.exchange.wait_for(lambda: "votes" in it.said)
     assert it.said == ["chunk 0", "chunk 1", "chunk 2", "votes"]
@@ -190,7 +198,7 @@ def test_a_failure_on_the_way_reaches_everybody_who_waits_now_or_later(turns, fa
     with pytest.raises(PeerLost, match="rank 1 is gone"):
         for _ in range(2):
             it.depart(VOTES, 0, 1, 2)
-            it.exchange.release()
+            it.release()
             it.exchange.settle()
     for wait in (it.exchange.settle, lambda: it.exchange.wait_for(lambda: False)):
         with pytest.raises(PeerLost, match="rank 1 is gone"):
@@ -204,7 +212,7 @@ def test_a_failing_update_reaches_who_waits_for_its_parameter(turns):
 
     it = turns(update=update)
     it.depart(VOTES, 0, 1, 2)
-    it.exchange.release()
+    it.release()
     for number in (1, 2):
         with pytest.raises(ZeroDivisionError, match="of the user's own"):
             it.exchange.pull(it.buckets.slots[number].gate)
@@ -218,7 +226,7 @@ def test_closing_ends_both_threads_wherever_they_are(turns, so_far):
     if so_far in ("all came", "released"):
         it.depart(0, 1, 2)
     if so_far == "released":
-        it.exchange.release()
+        it.release()
     it.exchange.close()
     assert not {"exchange", "update"} & {thread.name for thread in threading.enumerate()}
 
@@ -250,11 +258,12 @@ def test_tasks_before_the_first_step_are_done_on_its_thread_in_order(turns):
     it = turns()
     it.exchange.close()
     again = overlapped(it.route)
-    use = ExchangeCallbacks(**{**vars(it.exchange._use), "first": [lambda n=n: done.append(note(n)) for n in range(3)]})
+    use = KeeperCallbacks(**{**vars(it.exchange._use), "first": [lambda n=n: done.append(note(n)) for n in range(3)]})
     again.start(use)
-    for number in (VOTES, 0, 1, 2):
+    again.vote()
+    for number in (0, 1, 2):
         again.push(number)
-    again.release()
+    again.release(1)
     again.settle()
     again.close()
     assert done == ["0 on exchange", "1 on exchange", "2 on exchange"]

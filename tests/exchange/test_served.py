@@ -13,9 +13,9 @@ from server.test_host import SIZE, WITHIN_S, Serving, closed, closing, serving
 from volary.codec import ROOM as CODECS
 from volary.comm.control.errors import ConnectionLost
 from volary.exchange.gradients.bucket import ParameterGate
+from volary.exchange.servers.keeper import ServerKeeper, WorkerSlice
 from volary.exchange.servers.pulled import Pulled
 from volary.exchange.servers.pushed import PlainValues
-from volary.exchange.servers.served import ServedSlices, WorkerSlice
 from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.server.protocol.header import Header, MessageKind
@@ -39,18 +39,21 @@ class Learner:
             for one, pulled in zip(SLICES, self.pulled, strict=True)
         ]
         gates = {id(gate): (gate, [number]) for number, gate in enumerate(self.gates)}
-        self.exchange = ServedSlices(self.link, shelves, gates, lambda clock: None, lambda: None)
+        self.clock = 0
+        self.exchange = ServerKeeper(self.link, shelves, gates, lambda clock: None, lambda: None)
 
     def contribute(self, clock: int) -> None:
+        self.clock = clock
+        self.exchange.begin(clock, 0)
         for one in SLICES:
-            self.exchange.push(one.chunk, clock)
-        self.exchange.await_memory()
+            self.exchange.push(one.chunk)
+        self.exchange.settle()
 
     def await_version(self, version: int) -> None:
         self.link.wait_for(lambda: all(one.version == version for one in self.pulled), lambda: f"version {version}")
 
     def read(self, needed: int) -> None:
-        self.exchange.need(needed)
+        self.exchange.begin(self.clock, needed)
         for gate in self.gates:
             self.exchange.pull(gate)
 

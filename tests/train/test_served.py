@@ -19,7 +19,7 @@ from volary.driver.ending import Unwatched
 from volary.driver.start import start
 from volary.errors import BadInput, SettingError
 from volary.exchange.compression.push_encoding import PushEncoding
-from volary.exchange.servers.served import ServedSlices
+from volary.exchange.servers.keeper import ServerKeeper
 from volary.session import Session
 from volary.session.spec import Strategy
 from volary.train.afterwards import check_session
@@ -61,13 +61,13 @@ def over_servers(rank: int, world_size: int, workers: int, names: Sequence[str])
 
 def asked_ahead(rank: int, world_size: int, models: Sequence[Any]) -> list[tuple[int, int]]:
     """By model: how often parameters were asked for as backward began, in how many steps."""
-    asked, found, ask_ahead = [], [], ServedSlices.ask_ahead
+    asked, found, ask_ahead = [], [], ServerKeeper.ask_ahead
 
-    def counted(exchange: ServedSlices) -> None:
+    def counted(exchange: ServerKeeper) -> None:
         asked.append(exchange)
         ask_ahead(exchange)
 
-    ServedSlices.ask_ahead = counted  # type: ignore[method-assign]  # of this worker's process
+    ServerKeeper.ask_ahead = counted  # type: ignore[method-assign]  # of this worker's process
     for number, model in enumerate(models):
         one = session("Exact", train={"steps": 6, "accumulate": 2})
         kept = served(rank, world_size, over(one, 1, 1, model), f"asked-{number}")
@@ -78,7 +78,7 @@ def asked_ahead(rank: int, world_size: int, models: Sequence[Any]) -> list[tuple
 
 def warmed_up(rank: int, world_size: int) -> list[bool]:
     """Of each change of the codec's stage: whether all that was pushed before it was held."""
-    found, held, at, push, wait = list[bool](), [True], PushEncoding.at, ServedSlices.push, ServedSlices.await_memory
+    found, held, at, push, wait = list[bool](), [True], PushEncoding.at, ServerKeeper.push, ServerKeeper.settle
 
     def changing(encoding: PushEncoding, samples: int) -> None:
         before = encoding._now
@@ -86,15 +86,15 @@ def warmed_up(rank: int, world_size: int) -> list[bool]:
         if encoding._now is not before:
             found.append(held[0])
 
-    def pushing(exchange: ServedSlices, chunk: int, clock: int) -> None:
+    def pushing(keeper: ServerKeeper, chunk: int) -> None:
         held[0] = False
-        push(exchange, chunk, clock)
+        push(keeper, chunk)
 
-    def waiting(exchange: ServedSlices) -> None:
-        wait(exchange)
+    def waiting(keeper: ServerKeeper) -> None:
+        wait(keeper)
         held[0] = True
 
-    PushEncoding.at, ServedSlices.push, ServedSlices.await_memory = changing, pushing, waiting  # type: ignore[method-assign]
+    PushEncoding.at, ServerKeeper.push, ServerKeeper.settle = changing, pushing, waiting  # type: ignore[method-assign]
     one = session("Wide", of={"bits": 32}, train={"steps": 8})
     served(rank, world_size, over(one, 1, 1, "async", codec={"name": "topk", "warm_up_samples": 45}), "warmed")
     return found

@@ -1,4 +1,4 @@
-"""What every exchange does: push a contribution, pull what was agreed."""
+"""What every keeper of parameters does: contributions are pushed to it, and nobody reads what is too old."""
 
 from __future__ import annotations
 
@@ -14,15 +14,54 @@ if TYPE_CHECKING:
     from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
 
 
+class Keeper(Protocol):
+    """Keeps the parameters, slice by slice, each as of some update: replicated on every worker, or on servers.
+
+    A contribution (gradients, or differences of parameters) lies in the buckets' memory; chunk by chunk it leaves, and
+    becomes part of an update. Used by the training thread. sent_bytes and received_bytes: what this process put on and
+    took off the wire since it started.
+    """
+
+    @property
+    def sent_bytes(self) -> int:
+        """Since the start."""
+        ...
+
+    @property
+    def received_bytes(self) -> int:
+        """Since the start."""
+        ...
+
+    def push(self, chunk: int) -> None:
+        """Let a chunk of this contribution leave, with those that travel with it; returns at once."""
+        ...
+
+    def release(self, at_least: int) -> None:
+        """The contribution is complete: parameters may change, and are read as of update `at_least` or newer."""
+        ...
+
+    def pull(self, gate: ParameterGate) -> None:
+        """Wait until the parameter behind `gate` is new enough, and is what forward reads. Raises PeerLost."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until all that was pushed counts: buckets may be filled anew. Raises PeerLost."""
+        ...
+
+    def close(self) -> None:
+        """End what runs beside the training thread; harmless when repeated."""
+        ...
+
+
 @dataclass(frozen=True)
-class ExchangeCallbacks:
-    """What becomes of what was agreed, told by whoever starts an exchange.
+class KeeperCallbacks:
+    """What becomes of what was agreed, told by whoever starts a replicated keeper.
 
     chunks and slots: what is agreed on, and the parameters in it, in the order in which forward uses them. votes: a
     last parcel that ranks agree on with each step; votes_first: it leaves before the gradients; votes_awaited: nothing
     else leaves before it has come. heard: called when the votes are there. apply: the update of one chunk; None where
     all are updated at once. travelled, applied: told how the first chunk of each parcel fared, and when each was
-    applied. first: tasks on the exchange's thread before the first step.
+    applied. first: tasks on the keeper's thread before the first step.
     """
 
     chunks: Sequence[Chunk]
@@ -37,12 +76,12 @@ class ExchangeCallbacks:
     votes_awaited: bool = False
 
 
-class Exchange(Protocol):
-    """Carries contributions to whoever keeps the parameters, and brings back what was agreed.
+class ReplicatedKeeper(Keeper, Protocol):
+    """Every worker keeps all parameters: contributions are summed among all, and each applies the sums.
 
-    route: how, and why so, in a sentence. overlaps: what was agreed may be applied chunk by chunk while other work goes
-    on. behind: it is applied a step later. sent_bytes and received_bytes count what this process put on and took off
-    the wire since it started.
+    An update is a step of all workers, and each is to `settle` before the next. route: how sums travel, and why so, in
+    a sentence. overlaps: they may be applied chunk by chunk while other work goes on. behind: they are applied a step
+    later. memory: each bucket's, in their order, then that of the votes.
     """
 
     route: str
@@ -50,21 +89,11 @@ class Exchange(Protocol):
     behind: bool
 
     @property
-    def sent_bytes(self) -> int:
-        """Since the start."""
-        ...
-
-    @property
-    def received_bytes(self) -> int:
-        """Since the start."""
-        ...
-
-    @property
     def memory(self) -> Sequence[Memory]:
         """Each buffer's, in their order."""
         ...
 
-    def start(self, use: ExchangeCallbacks) -> None:
+    def start(self, use: KeeperCallbacks) -> None:
         """Be ready for the first step."""
         ...
 
@@ -72,12 +101,8 @@ class Exchange(Protocol):
         """Give all ranks rank 0's `values`, contiguous bytes; before the first step, from one thread."""
         ...
 
-    def push(self, number: int) -> None:
-        """Let parcel `number` leave (a chunk's, or the number after the last for the votes); returns at once."""
-        ...
-
-    def release(self) -> None:
-        """Backward is over: parameters may change."""
+    def vote(self) -> None:
+        """Let the votes leave; returns at once."""
         ...
 
     def wait_for(self, done: Callable[[], bool]) -> None:
@@ -88,22 +113,10 @@ class Exchange(Protocol):
         """Make a change that somebody may wait for; from any thread."""
         ...
 
-    def pull(self, gate: ParameterGate) -> None:
-        """Wait until the parameter behind `gate` is what was agreed. Raises PeerLost if a peer went away."""
-        ...
-
-    def settle(self) -> None:
-        """Wait until all that was released is agreed and applied; the next step may begin. Raises PeerLost."""
-        ...
-
     def drain(self) -> None:
         """Wait until nothing is left to be applied, not even a step behind. Raises PeerLost."""
         ...
 
     def reorder(self, order: Sequence[int]) -> None:
         """After `settle`: let chunks travel in this order, which must be the same on all ranks."""
-        ...
-
-    def close(self) -> None:
-        """End what runs beside the training thread."""
         ...

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from volary.exchange._base import Keeper
+    from volary.exchange.gradients.bucket import ParameterGate
     from volary.train.coordinator import LearnTask
+    from volary.train.recording.recorder import Recorder
     from volary.train.strategies.first_state import DeferredTensors
     from volary.train.strategies.votes import Agreed, Vote
+
+
+def await_parameter(keeper: Keeper, gate: ParameterGate, recorder: Recorder) -> tuple[float, float]:
+    """Wait until a parameter may be read; when that began and ended, of time.perf_counter. Raises PeerLost."""
+    started_s = time.perf_counter()
+    with recorder.waiting():
+        keeper.pull(gate)
+    ended_s = time.perf_counter()
+    if recorder.spans.recording:
+        recorder.spans.add(recorder.step + 1, "wait", gate.name, started_s, ended_s)
+    return started_s, ended_s
 
 
 class Replica(Protocol):

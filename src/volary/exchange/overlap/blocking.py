@@ -1,4 +1,4 @@
-"""The exchange in one go, inside one machine: all chunks are summed when the step wants them.
+"""Sums in one go, inside one machine: all chunks are summed when the step wants them.
 
 A meeting of all ranks costs more than adding a small bucket, and the cores that would add meanwhile are those that
 compute: nothing is gained by adding earlier.
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.comm.routes._segments import SharedSum
-    from volary.exchange._base import ExchangeCallbacks
+    from volary.exchange._base import KeeperCallbacks
     from volary.exchange.gradients.bucket import ParameterGate
 
 
-class BlockingExchange:
-    """Sums in the memory that all ranks share; see `volary.exchange._base.Exchange`."""
+class BlockingKeeper:
+    """Sums in the memory that all ranks share; see `volary.exchange._base.ReplicatedKeeper`."""
 
     overlaps = behind = False
     sent_bytes = received_bytes = 0  # nothing goes over a wire
@@ -34,8 +34,9 @@ class BlockingExchange:
         self._sum, self._group = shared, group
         self.memory = [Memory(shared.mine(index), board.agreed) for index, board in enumerate(shared.boards)]
         self._ready_s: dict[int, float] = {}
+        self._voted = False
 
-    def start(self, use: ExchangeCallbacks) -> None:
+    def start(self, use: KeeperCallbacks) -> None:
         """Do what is to be done first."""
         self._use = use
         for task in use.first:
@@ -45,13 +46,17 @@ class BlockingExchange:
         """Give all ranks rank 0's values."""
         by_torch(values, self._group)
 
-    def push(self, number: int) -> None:
+    def push(self, chunk: int) -> None:
         """It is where all can read it already."""
-        self._ready_s[number] = time.perf_counter()
+        self._ready_s[chunk] = time.perf_counter()
 
-    def release(self) -> None:
+    def vote(self) -> None:
+        """They are, too."""
+        self._voted = True
+
+    def release(self, at_least: int) -> None:
         """Everything was pushed: sum it. Raises PeerLost."""
-        assert len(self._ready_s) == len(self._use.chunks) + 1, "released before all were pushed"
+        assert self._voted and len(self._ready_s) == len(self._use.chunks), "released before all were pushed"
         sent_s = time.perf_counter()
         self._sum.sum_up()
         received_s = time.perf_counter()
@@ -60,6 +65,7 @@ class BlockingExchange:
                 chunk.bucket.arrived()
             self._use.travelled(chunk, ParcelTimes(self._ready_s[chunk.index], sent_s, received_s))
         self._ready_s.clear()
+        self._voted = False
         self._use.heard()
 
     def wait_for(self, done: Callable[[], bool]) -> None:

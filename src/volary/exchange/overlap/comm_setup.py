@@ -14,10 +14,10 @@ from volary.comm.topology.links import Links
 from volary.comm.topology.switch_points import SwitchPoints, load
 from volary.comm.topology.topology import find
 from volary.errors import SettingError
-from volary.exchange.overlap.blocking import BlockingExchange
+from volary.exchange.overlap.blocking import BlockingKeeper
 from volary.exchange.overlap.broadcasts import Broadcasts
 from volary.exchange.overlap.mixed_routes import MixedRoutes
-from volary.exchange.overlap.overlapped import OverlappedExchange
+from volary.exchange.overlap.overlapped import OverlappedKeeper
 from volary.exchange.representations._base import Site
 from volary.exchange.representations.exact import EXACT
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Bulletin, Group
     from volary.comm.routes._base import BufferShape, Route, RoutePlugin
     from volary.comm.topology.topology import Topology
-    from volary.exchange._base import Exchange
+    from volary.exchange._base import ReplicatedKeeper
     from volary.exchange.compression.error_feedback import ErrorFeedback
     from volary.exchange.gradients.plan import BucketPlan
 
 
 class CommSetup:
-    """Found once for all exchanges of a group; finding it is a collective call, and so is `build`.
+    """Found once for all keepers of a group; finding it is a collective call, and so is `build`.
 
     route: as set, or "auto". topology: a file that describes it. levels: sums inside nodes come before those between
     them. behind: what is contributed is to travel while others compute, so not in shared memory. Raises SettingError,
@@ -51,10 +51,10 @@ class CommSetup:
         box: BufferShape,
         errors: ErrorFeedback,
         left_out: Callable[[str], None] | None = None,
-    ) -> Exchange:
-        """The exchange of buckets with these plans, and after them of a buffer like `box`.
+    ) -> ReplicatedKeeper:
+        """The keeper of buckets with these plans, and after them of a buffer like `box`.
 
-        group: with a bulletin of this exchange alone. errors: residuals of encoded buckets. left_out: told of values
+        group: with a bulletin of this keeper alone. errors: residuals of encoded buckets. left_out: told of values
         that are not finite and so cannot be encoded; None: NotFinite is raised.
 
         Raises SettingError, on all ranks, if the route cannot be taken.
@@ -66,7 +66,7 @@ class CommSetup:
         if name == SHARED:
             try:
                 shared = SharedSum(group.bulletin, shapes, LAST_RESORT_S)
-                return BlockingExchange(shared, group, f"shared memory, since {reason}")
+                return BlockingKeeper(shared, group, f"shared memory, since {reason}")
             except OSError as error:
                 reason = f"shared memory cannot be used: {error}"
                 if self._wanted == SHARED:
@@ -87,7 +87,7 @@ class CommSetup:
         route = MixedRoutes(parts) if len(parts) > 1 else dense
         on_cpu = all(shape.device.type == "cpu" for shape in shapes)
         broadcasts = Broadcasts(self._links, self.topology, self._measured)
-        return OverlappedExchange(route, broadcasts, f"{name}, since {reason}", overlaps=on_cpu)
+        return OverlappedKeeper(route, broadcasts, f"{name}, since {reason}", overlaps=on_cpu)
 
     def _chosen(self, shapes: Sequence[BufferShape], *, odd: bool) -> tuple[str, str]:
         """The route of what travels as it is, and why. odd: not all of that is summed at once."""

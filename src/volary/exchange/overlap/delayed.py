@@ -1,4 +1,4 @@
-"""The exchange a step behind: what a step contributes travels under all of the next, and is applied at its end.
+"""Sums a step behind: what a step contributes travels under all of the next, and is applied at its end.
 
 Double buffering as in CNTK's 1-bit SGD (Seide et al., Interspeech 2014, section 3.3). Each update is one step late.
 """
@@ -17,57 +17,60 @@ from volary.exchange.gradients.factor_sums import FactorMemory
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.exchange._base import Exchange, ExchangeCallbacks
+    from volary.exchange._base import KeeperCallbacks, ReplicatedKeeper
     from volary.exchange.gradients.bucket import Chunk, ParameterGate
 
 
-class DelayedExchange:
-    """Keeps contributions until those of the step before are applied; see `volary.exchange._base.Exchange`."""
+class DelayedKeeper:
+    """Keeps contributions until those of the step before are applied; see `volary.exchange._base.ReplicatedKeeper`."""
 
     behind = True
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange, self.overlaps = exchange, exchange.overlaps
-        self.route = f"{exchange.route}; a step behind"
-        *buckets, box = exchange.memory
+    def __init__(self, keeper: ReplicatedKeeper) -> None:
+        self._keeper, self.overlaps = keeper, keeper.overlaps
+        self.route = f"{keeper.route}; a step behind"
+        *buckets, box = keeper.memory
         self._inner = buckets
         self.memory: Sequence[Memory] = [*map(_beside, buckets), box]
+        self._version = 0  # of what was released
         self._pending = False  # contributions travel that are not applied yet
         self._sends = True
 
     @property
     def sent_bytes(self) -> int:
         """Since the start."""
-        return self._exchange.sent_bytes
+        return self._keeper.sent_bytes
 
     @property
     def received_bytes(self) -> int:
         """Since the start."""
-        return self._exchange.received_bytes
+        return self._keeper.received_bytes
 
-    def start(self, use: ExchangeCallbacks) -> None:
+    def start(self, use: KeeperCallbacks) -> None:
         """Be ready for the first step."""
         assert use.apply is not None, "updates of all at once are not late"
         self._apply = use.apply
-        self._votes = 1 + max(chunk.parcel for chunk in use.chunks)
         self._chunks = use.chunks
         self._last = {chunk.parcel: chunk.index for chunk in use.chunks}  # of each parcel
         # contributions leave when backward is over, and that waits for the votes
-        self._exchange.start(replace(use, apply=self._apply_and_send, votes_awaited=True))
+        self._keeper.start(replace(use, apply=self._apply_and_send, votes_awaited=True))
 
     def broadcast(self, values: Tensor) -> None:
         """Give all ranks rank 0's values."""
-        self._exchange.broadcast(values)
+        self._keeper.broadcast(values)
 
-    def push(self, number: int) -> None:
-        """Votes leave; contributions when backward is over."""
-        if number == self._votes:
-            self._exchange.push(number)
+    def push(self, chunk: int) -> None:
+        """It leaves when backward is over."""
 
-    def release(self) -> None:
+    def vote(self) -> None:
+        """They are not late."""
+        self._keeper.vote()
+
+    def release(self, at_least: int) -> None:
         """Backward is over: what came of the step before may change parameters, and makes place for this one's."""
+        self._version = at_least
         if self._pending:
-            self._exchange.release()
+            self._keeper.release(at_least - 1)
             return
         self._pending = True
         for chunk in self._chunks:
@@ -75,36 +78,36 @@ class DelayedExchange:
 
     def wait_for(self, done: Callable[[], bool]) -> None:
         """Wait for something that arrives."""
-        self._exchange.wait_for(done)
+        self._keeper.wait_for(done)
 
     def tell(self, change: Callable[[], None]) -> None:
         """Make a change that somebody may wait for."""
-        self._exchange.tell(change)
+        self._keeper.tell(change)
 
     def pull(self, gate: ParameterGate) -> None:
         """Wait until the parameter behind `gate` is what was agreed a step before."""
-        self._exchange.pull(gate)
+        self._keeper.pull(gate)
 
     def settle(self) -> None:
         """Wait until what was released is applied, and this step's contributions are on their way."""
-        self._exchange.settle()
+        self._keeper.settle()
 
     def drain(self) -> None:
         """Wait until everything is applied; the next step's contributions find nothing before them."""
-        self._exchange.settle()
+        self._keeper.settle()
         if self._pending:
             self._sends, self._pending = False, False
-            self._exchange.release()
-            self._exchange.settle()
+            self._keeper.release(self._version)
+            self._keeper.settle()
             self._sends = True
 
     def reorder(self, order: Sequence[int]) -> None:
         """As it is."""
-        self._exchange.reorder(order)
+        self._keeper.reorder(order)
 
     def close(self) -> None:
         """End what runs beside."""
-        self._exchange.close()
+        self._keeper.close()
 
     def _apply_and_send(self, chunk: Chunk) -> None:
         self._apply(chunk)
@@ -116,7 +119,7 @@ class DelayedExchange:
         if self.memory[number] is not self._inner[number]:
             self._inner[number].contribution[values].copy_(self.memory[number].contribution[values])
         if self._last[chunk.parcel] == chunk.index:
-            self._exchange.push(chunk.parcel)
+            self._keeper.push(chunk.index)
 
 
 def _beside(memory: Memory) -> Memory:

@@ -1,4 +1,4 @@
-"""The exchange beside compute: one thread carries chunks, one applies what was agreed, under backward and forward."""
+"""Sums beside compute: one thread carries chunks, one applies what was agreed, under backward and forward."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.routes._base import Memory, Route
-    from volary.exchange._base import ExchangeCallbacks
+    from volary.exchange._base import KeeperCallbacks
     from volary.exchange.gradients.bucket import Chunk, ParameterGate
     from volary.exchange.overlap.broadcasts import Broadcasts
 
 
-class OverlappedExchange:
-    """Chunks travel over `route` the moment they are whole; see `volary.exchange._base.Exchange`."""
+class OverlappedKeeper:
+    """Chunks travel over `route` the moment they are whole; see `volary.exchange._base.ReplicatedKeeper`."""
 
     behind = False
 
@@ -42,10 +42,10 @@ class OverlappedExchange:
         """Each buffer's, in their order."""
         return self._route.memory
 
-    def start(self, use: ExchangeCallbacks) -> None:
+    def start(self, use: KeeperCallbacks) -> None:
         """Start the threads."""
         self._use, self._started = use, True
-        self._keeper = UpdateThread(use.chunks, use.slots, use.apply, use.applied)
+        self._updates = UpdateThread(use.chunks, use.slots, use.apply, use.applied)
         self._chunks: list[list[Chunk]] = []  # by parcel
         for chunk in use.chunks:
             if chunk.parcel == len(self._chunks):
@@ -56,37 +56,41 @@ class OverlappedExchange:
             for first, last in ((chunks[0], chunks[-1]) for chunks in self._chunks)
         ]
         votes = [len(parcels)] if use.votes_awaited else []
-        self._line = CommThread(self._route, [*parcels, use.votes], self._arrived, self._keeper.fail, use.first, votes)
+        self._comm = CommThread(self._route, [*parcels, use.votes], self._arrived, self._updates.fail, use.first, votes)
         self.reorder(range(len(use.chunks)))
 
     def broadcast(self, values: Tensor) -> None:
         """Give all ranks rank 0's values; one of the tasks before the first step."""
         self._broadcasts.send(values)
 
-    def push(self, number: int) -> None:
-        """Let it leave."""
-        self._line.depart(number)
+    def push(self, chunk: int) -> None:
+        """Let its parcel leave."""
+        self._comm.depart(self._use.chunks[chunk].parcel)
 
-    def release(self) -> None:
+    def vote(self) -> None:
+        """Let them leave."""
+        self._comm.depart(len(self._chunks))
+
+    def release(self, at_least: int) -> None:
         """Backward is over: parameters may change."""
-        self._keeper.release()
+        self._updates.release(at_least)
 
     def wait_for(self, done: Callable[[], bool]) -> None:
         """Wait for something that arrives."""
-        self._keeper.wait_for(done)
+        self._updates.wait_for(done)
 
     def tell(self, change: Callable[[], None]) -> None:
         """Make a change that somebody may wait for."""
-        self._keeper.tell(change)
+        self._updates.tell(change)
 
     def pull(self, gate: ParameterGate) -> None:
         """Wait until the parameter behind `gate` is what was agreed."""
         if gate.waits:
-            self._keeper.wait_for(lambda: not gate.waits)
+            self._updates.wait_for(lambda: not gate.waits)
 
     def settle(self) -> None:
         """Wait for all of this step."""
-        self._keeper.settle()
+        self._updates.settle()
 
     def drain(self) -> None:
         """Nothing is held back."""
@@ -96,21 +100,21 @@ class OverlappedExchange:
         """The order of the chunks; what travels together goes when the first would. Votes go before them or after."""
         parcels = list(dict.fromkeys(self._use.chunks[number].parcel for number in order))
         votes = [len(self._chunks)]
-        self._line.order = [*votes, *parcels] if self._use.votes_first else [*parcels, *votes]
+        self._comm.order = [*votes, *parcels] if self._use.votes_first else [*parcels, *votes]
 
     def close(self) -> None:
         """End both threads, if they were started."""
         if self._started:
-            self._line.close()
-            self._keeper.close()
+            self._comm.close()
+            self._updates.close()
 
     def _arrived(self, number: int, travelled: ParcelTimes) -> None:
         if number == len(self._chunks):
-            self._keeper.tell(self._use.heard)
+            self._updates.tell(self._use.heard)
             return
         chunks = self._chunks[number]
         if chunks[0].start == 0:
             chunks[0].bucket.arrived()
         self._use.travelled(chunks[0], travelled)  # first: once it counts as arrived, the next step may begin
         for chunk in chunks:
-            self._keeper.arrived(chunk)
+            self._updates.arrived(chunk)

@@ -1,4 +1,4 @@
-"""Keeps a worker's parameters: applies what was agreed, chunk by chunk as it arrives, and says when one may be used."""
+"""Applies what was agreed, chunk by chunk as it arrives, and says when a parameter may be used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class UpdateThread:
         applied: Callable[[Chunk, float, float], None],
     ) -> None:
         self._chunks, self._slots, self._apply, self._applied = len(chunks), slots, apply, applied
-        self._steps = self._done = 0  # steps released, chunks done since the start
+        self._version = self._done = 0  # the newest update that was released; chunks done since the start
         place = {id(slot): number for number, slot in enumerate(slots)}
         self._urgency = [min((place[id(slot)] for slot in chunk.slots), default=0) for chunk in chunks]
         self._here: PriorityQueue[tuple[float, int, int, Chunk | None]] = PriorityQueue()
@@ -56,13 +56,13 @@ class UpdateThread:
             chunk.form()
             self._settled(chunk)
 
-    def release(self) -> None:
-        """Backward is over: parameters may change, and each waits for its chunks."""
+    def release(self, version: int) -> None:
+        """Backward is over: parameters may change, and each waits for its chunks of update `version`."""
         with self._changed:
             if self._thread is not None:
                 for slot in self._slots:
                     slot.gate.waits = len(slot.chunks)
-            self._steps += 1
+            self._version = version
             self._changed.notify_all()
 
     def wait_for(self, done: Callable[[], bool]) -> None:
@@ -74,8 +74,8 @@ class UpdateThread:
 
     def settle(self) -> None:
         """Wait for everything of the steps that were released."""
-        if self._done < self._steps * self._chunks or self._error is not None:
-            self.wait_for(lambda: self._done >= self._steps * self._chunks)
+        if self._done < self._version * self._chunks or self._error is not None:
+            self.wait_for(lambda: self._done >= self._version * self._chunks)
 
     def tell(self, change: Callable[[], None]) -> None:
         """Make a change that somebody may `wait_for`."""
@@ -113,9 +113,9 @@ class UpdateThread:
             self.fail(error)
 
     def _released(self) -> bool:
-        """Wait until backward is over in the step whose chunks come next; False if the keeper closes first."""
+        """Wait until backward is over in the step whose chunks come next; False if it is closed first."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closing or self._done < self._steps * self._chunks)
+            self._changed.wait_for(lambda: self._closing or self._done < self._version * self._chunks)
         return not self._closing
 
     def _settled(self, chunk: Chunk) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from volary.exchange.compression.error_feedback import ErrorFeedback
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.plan import BucketPlan, ParameterPart
+    from volary.exchange.servers.keeper import Pushed
     from volary.exchange.servers.pushed_factors import FactorRows
-    from volary.exchange.servers.served import Pushed
 
 VALUE_BYTES = 4
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.plan import BucketPlan
     from volary.exchange.representations._base import Piece, Site
-    from volary.exchange.servers.served import Pushed
+    from volary.exchange.servers.keeper import Pushed
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,6 @@ class ServedLoop:
         transport = TRANSPORTS.load(strategy.exchange.transport)()
         link = Link(Client(layout.slices, self.rank), connecting(strategy, self._member, transport), work.unreachable)
         writers, encoding = held.enter_context(closing(Writers())), PushEncoding(layout.plans, None)
-        held.enter_context(closing(link))
         own = OwnState(encoding, None)
         residuals = Residuals(own, lambda *_: {}, work.saved, writers.start, kept=False)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,8 +11,9 @@ import torch
 from volary.codec import ROOM as CODECS
 from volary.comm.routes._base import Memory
 from volary.exchange.gradients.just_in_time import JustInTime
+from volary.exchange.servers.keeper import ServerKeeper
 from volary.exchange.servers.pushed import as_bytes
-from volary.exchange.servers.served import ServedSlices
+from volary.train.replica import await_parameter
 from volary.train.served.worker_slices import Statistics, WorkerSlices
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ServedReplica:
         self._shelves = WorkerSlices(layout, module, buckets, self._statistics, self._encoding, codec)
         behind, slots = self._shelves.behind(), buckets.slots
         gates = {id(slot.gate): (slot.gate, behind[id(slot.parameter)]) for slot in slots}
-        self._exchange = ServedSlices(
+        self._keeper = ServerKeeper(
             link,
             self._shelves.all,
             gates,
@@ -86,37 +86,37 @@ class ServedReplica:
     @property
     def sent_bytes(self) -> int:
         """Bytes that this worker put on the wire since it started."""
-        return self._exchange.sent_bytes
+        return self._keeper.sent_bytes
 
     @property
     def received_bytes(self) -> int:
         """Bytes that this worker took off the wire since it started."""
-        return self._exchange.received_bytes
+        return self._keeper.received_bytes
 
     def begin(self, task: LearnTask) -> None:
         """A contribution begins: from now on parameters are read that are as new as the model wants."""
         self._clock, self._cut, self._samples = task.clock, (0, {}), task.samples
-        self._exchange.need(task.oldest)
-        self._wait(lambda: self._exchange.pull_rest(self._shelves.buffers))
+        self._keeper.begin(task.clock, task.oldest)
+        self._wait(lambda: self._keeper.pull_rest(self._shelves.buffers))
         for gate in self._awaited:
             self._wait_for(gate)
         if not self._contributions.lazy:  # it is about to change more than its gradients
-            self._wait(self._exchange.await_memory)
+            self._wait(self._keeper.settle)
             self._residuals.begin(self._clock)
         self._contributions.begin(task.samples)
 
     def before_backward(self, *, last: bool) -> None:
         """Wait until buckets may change. last: of the contribution's passes, in which its gradients leave."""
-        self._wait(self._exchange.await_memory)
+        self._wait(self._keeper.settle)
         self._encoding.at(self._samples)  # now: nothing of the contribution before is on its way
         if last and self._contributions.lazy:
             self._residuals.begin(self._clock)
         self._contributions.in_backward(last=last)
         if last and self._asks_ahead:
-            self._exchange.ask_ahead()
+            self._keeper.ask_ahead()
         for one in self._statistics if last else ():
             one.take()
-            self._exchange.push(one.chunk, self._clock)
+            self._keeper.push(one.chunk)
 
     def update(self) -> None:
         """Update this worker's own parameters, if contributions are what it has changed by itself."""
@@ -130,24 +130,24 @@ class ServedReplica:
         self._name_missing(self._contributions.complete(samples))
         self._learnt += 1
         if self._learnt % self._fetch_every == 0:
-            self._exchange.refresh(oldest)
+            self._keeper.release(oldest)
 
     def leave_out(self, oldest: int) -> None:
         """There is no contribution: what was computed of it is forgotten."""
-        self._wait(self._exchange.await_memory)
+        self._wait(self._keeper.settle)
         self._contributions.forget()
         self._residuals.held(self._clock)  # there is nothing to wait for
-        self._exchange.refresh(oldest)
+        self._keeper.release(oldest)
 
     def settle(self) -> None:
         """Wait until all that was pushed is held."""
-        self._wait(self._exchange.await_memory)
+        self._wait(self._keeper.settle)
 
     @contextmanager
     def as_of(self, cut: int) -> Iterator[bool]:
         """Let the network have the state that is kept under `cut` for a while; False: it is not kept any more."""
         kept = self._wait_for_cut(cut)
-        shelves = self._exchange.shelves
+        shelves = self._keeper.shelves
         own = {number: shelf.pulled.taken_from_network() for number, shelf in shelves.items()} if kept else {}
         self._aside = True
         try:
@@ -160,9 +160,10 @@ class ServedReplica:
             self._aside = False
 
     def close(self) -> None:
-        """Let go of the network."""
+        """Let go of the network and of the servers."""
         self._contributions.close()
         self._just_in_time.remove()
+        self._keeper.close()
 
     def _name_missing(self, missing: Sequence[ParameterSlot]) -> None:
         """Say once of each parameter that it got no gradient: servers leave it as it is, unless others have one."""
@@ -174,9 +175,9 @@ class ServedReplica:
     def _wait_for_cut(self, cut: int) -> bool:
         if self._cut[0] == cut:
             return True
-        values = {number: torch.empty_like(shelf.pulled.values) for number, shelf in self._exchange.shelves.items()}
+        values = {number: torch.empty_like(shelf.pulled.values) for number, shelf in self._keeper.shelves.items()}
         self._recorder.enter("exchange")
-        if not self._exchange.pull_cut(cut, {number: as_bytes(one) for number, one in values.items()}):
+        if not self._keeper.pull_cut(cut, {number: as_bytes(one) for number, one in values.items()}):
             return False
         self._cut = cut, values
         return True
@@ -190,16 +191,13 @@ class ServedReplica:
         if factors is not None:
             factors.take()
         for one in [chunk] if factors is None else chunk.bucket.chunks:
-            self._exchange.push(one.index, self._clock)
+            self._keeper.push(one.index)
 
     def _wait_for(self, gate: ParameterGate) -> None:
         if self._aside:
             return
-        started_s = time.perf_counter()
-        self._wait(lambda: self._exchange.pull(gate))
-        self._waited_s[self._clock] = self._waited_s.get(self._clock, 0.0) + time.perf_counter() - started_s
-        if self._recorder.spans.recording:
-            self._recorder.spans.add(self._recorder.step + 1, "wait", gate.name, started_s, time.perf_counter())
+        started_s, ended_s = await_parameter(self._keeper, gate, self._recorder)
+        self._waited_s[self._clock] = self._waited_s.get(self._clock, 0.0) + ended_s - started_s
 
     def _wait(self, until: Callable[[], None]) -> None:
         with self._recorder.waiting():

@@ -122,7 +122,7 @@ def _train(
         session.strategy, model.module, layout, recorder, link, transport, encoding, residuals, made, work.done
     )
     recorder.starting("doing the first step")
-    with closing(writers), closing(link), closing(replica):
+    with closing(writers), closing(replica):
         work.start(link.view, link.fail, residuals)
         flow = model.flow("train")
         coordinator = ByRoster(

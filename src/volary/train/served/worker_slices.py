@@ -10,10 +10,10 @@ import torch
 
 from volary.exchange.gradients.plan import ParameterPart
 from volary.exchange.representations._base import Piece
+from volary.exchange.servers.keeper import WorkerSlice
 from volary.exchange.servers.pulled import Pulled
 from volary.exchange.servers.pushed import PlainValues
 from volary.exchange.servers.pushed_factors import FactorRows
-from volary.exchange.servers.served import WorkerSlice
 
 if TYPE_CHECKING:
     from torch import nn
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from volary.codec._base import FrameCodec
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.buckets import Buckets
-    from volary.exchange.servers.served import Pushed
+    from volary.exchange.servers.keeper import Pushed
     from volary.server.protocol.slices import Slice
     from volary.train.served.layout import Layout
 

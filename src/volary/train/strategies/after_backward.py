@@ -27,13 +27,14 @@ class AfterBackward(Exchanging):
     def __init__(
         self, contribution: GradientBuffers, module: nn.Module, recorder: Recorder, update: Update | None
     ) -> None:
+        super().__init__()
         self.contribution, self._module, self._recorder, self._update = contribution, module, recorder, update
         self._vote = Vote(0.0, busy=True, ending=False)
         self._agreed: Agreed | None = None
 
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange, and give all ranks what rank 0 has."""
-        share_now(list(self._module.parameters()), late, self.contribution.group, self.contribution.exchange.broadcast)
+        share_now(list(self._module.parameters()), late, self.contribution.group, self.contribution.keeper.broadcast)
         self.contribution.start(
             votes_first=False, heard=self._hear, apply=None, travelled=self._travelled, applied=_nothing
         )
@@ -49,9 +50,9 @@ class AfterBackward(Exchanging):
         vote = replace(self._vote, busy=contribution.close() and self._vote.busy)
         self._recorder.enter("exchange")
         contribution.vote(vote)
-        contribution.exchange.release()
-        contribution.exchange.settle()
-        contribution.exchange.wait_for(lambda: self._agreed is not None)
+        self._release()
+        contribution.keeper.settle()
+        contribution.keeper.wait_for(lambda: self._agreed is not None)
         agreed, self._agreed = self._agreed, None
         assert agreed is not None
         contribution.buckets.deliver()

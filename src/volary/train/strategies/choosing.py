@@ -63,7 +63,7 @@ class Chooser:
     def _chosen_anew(self, contribution: ContributionBuffers) -> bool:
         if not self._codec.chooses:
             return False
-        if self._codec.follows and not contribution.exchange.sent_bytes:
+        if self._codec.follows and not contribution.keeper.sent_bytes:
             return False  # in shared memory, where nothing travels
         if not self._terms.carried.ways:
             return self._steps >= WATCHED_STEPS and self._agree(contribution)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.comm.routes._base import BufferShape
-from volary.exchange._base import ExchangeCallbacks
+from volary.exchange._base import KeeperCallbacks
 from volary.exchange.gradients.buckets import Buckets, Gradients
 from volary.exchange.gradients.factor_hooks import send_factors
 from volary.exchange.gradients.plan import plan
 from volary.exchange.gradients.row_blocks import write_as_usual, write_in_place
 from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
-from volary.exchange.overlap.delayed import DelayedExchange
+from volary.exchange.overlap.delayed import DelayedKeeper
 from volary.train.strategies import votes
 from volary.train.strategies.agreed_plan import compare_plan, describe
 from volary.train.strategies.profile import busy_s
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Bulletin, Group
     from volary.comm.routes._base import Memory
-    from volary.exchange._base import Exchange
+    from volary.exchange._base import ReplicatedKeeper
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.plan import BucketPlan
     from volary.exchange.overlap.comm_setup import CommSetup
@@ -59,7 +59,7 @@ class StrategySettings:
 
 
 class ContributionBuffers:
-    """Buckets of what travels of the network's parameters and a box for votes, in the memory of the session's exchange.
+    """Buckets of what travels of the network's parameters and a box for votes, in the memory of the session's keeper.
 
     ways: of each parameter that does not travel as it is. group: with a bulletin of this contribution alone. Making one
     is a collective call. links_per_s: how much of `Chunk.load` links carry in a second, if that was measured. Raises
@@ -77,9 +77,9 @@ class ContributionBuffers:
         self.compare(group.bulletin, "plan", range(len(self._described)))
         box = BufferShape(votes.size(group.size), torch.float32, torch.device("cpu"))
         left_out = self._warn if terms.on_nonfinite == "skip" else None
-        exchange = terms.ground.build(group, plans, box, terms.carried.errors(plans), left_out)
-        self.exchange = self._over(exchange, behind=terms.ground.behind)
-        *memory, self._box = self.exchange.memory
+        keeper = terms.ground.build(group, plans, box, terms.carried.errors(plans), left_out)
+        self.keeper = self._over(keeper, behind=terms.ground.behind)
+        *memory, self._box = self.keeper.memory
         self.buckets = self._placed(terms, plans, memory, frozen)
         bytes_per_s, ranks = terms.ground.topology.within_bytes_per_s, group.size
         # of all that is sent to one rank after the other, each link carries its share; a chunk's load is of all
@@ -90,9 +90,9 @@ class ContributionBuffers:
         parts = module.named_modules()
         self._scripted = [name or "the network" for name, part in parts if isinstance(part, torch.jit.ScriptModule)]
 
-    def _over(self, exchange: Exchange, *, behind: bool) -> Exchange:
-        """The exchange that this contribution travels by. behind: it is used a step late."""
-        return exchange
+    def _over(self, keeper: ReplicatedKeeper, *, behind: bool) -> ReplicatedKeeper:
+        """The keeper that this contribution goes to. behind: it is used a step late."""
+        return keeper
 
     def _placed(
         self,
@@ -107,17 +107,17 @@ class ContributionBuffers:
     @property
     def sent_bytes(self) -> int:
         """Bytes that this process put on the wire since it started."""
-        return int(self.exchange.sent_bytes)
+        return int(self.keeper.sent_bytes)
 
     @property
     def received_bytes(self) -> int:
         """Bytes that this process took off the wire since it started."""
-        return int(self.exchange.received_bytes)
+        return int(self.keeper.received_bytes)
 
     @property
     def why_at_once(self) -> str:
         """Empty where chunks can be applied as they arrive, else why not."""
-        if not self.exchange.overlaps:
+        if not self.keeper.overlaps:
             return "all gradients are summed in one operation"
         if self._scripted:
             return f"{self._scripted[0]} is TorchScript, which reads its parameters where nobody can wait for them"
@@ -129,17 +129,15 @@ class ContributionBuffers:
         compare_plan(bulletin, topic, self._described, order)
 
     def start(self, travelled: Callable[[Chunk, ParcelTimes], None], **more: Any) -> None:
-        """Start the exchange; more: see `volary.exchange._base.ExchangeCallbacks`."""
+        """Start the keeper; more: see `volary.exchange._base.KeeperCallbacks`."""
         chunks = self.buckets.chunks
-        votes_parcel = Parcel(len(self.exchange.memory) - 1, 0, self._box.contribution.numel())
+        votes_parcel = Parcel(len(self.keeper.memory) - 1, 0, self._box.contribution.numel())
 
         def seen(chunk: Chunk, how: ParcelTimes) -> None:
-            self._seen.append((how, self.exchange.sent_bytes))
+            self._seen.append((how, self.keeper.sent_bytes))
             travelled(chunk, how)
 
-        self.exchange.start(
-            ExchangeCallbacks(chunks=chunks, slots=self.slots, votes=votes_parcel, travelled=seen, **more)
-        )
+        self.keeper.start(KeeperCallbacks(chunks=chunks, slots=self.slots, votes=votes_parcel, travelled=seen, **more))
 
     def sent_bytes_per_s(self) -> float | None:
         """What this rank sent in a second in which anything was on the wire, of about the last two steps."""
@@ -151,7 +149,7 @@ class ContributionBuffers:
     def vote(self, vote: Vote) -> None:
         """Send this rank's vote."""
         self._box.contribution.copy_(torch.tensor(votes.cast(vote, self.group.rank, self.group.size)))
-        self.exchange.push(self.buckets.parcels)
+        self.keeper.vote()
 
     def read(self) -> Agreed:
         """What the votes say, once they are there."""
@@ -161,8 +159,8 @@ class ContributionBuffers:
         self._recorder.event("warning", text=text)
 
     def let_go(self) -> None:
-        """End the exchange and let go of the network."""
-        self.exchange.close()
+        """End what runs beside, and let go of the network."""
+        self.keeper.close()
 
 
 class GradientBuffers(ContributionBuffers):
@@ -193,13 +191,13 @@ class GradientBuffers(ContributionBuffers):
                     self._recorder.event("warning", text=_missing_text(slot.name, busy - slot.users, busy))
 
     def let_go(self) -> None:
-        """End the exchange and let go of the network."""
+        """End what runs beside, and let go of the network."""
         super().let_go()
         self.buckets.remove()
         write_as_usual(self._changed)
 
-    def _over(self, exchange: Exchange, *, behind: bool) -> Exchange:
-        return DelayedExchange(exchange) if behind else exchange
+    def _over(self, keeper: ReplicatedKeeper, *, behind: bool) -> ReplicatedKeeper:
+        return DelayedKeeper(keeper) if behind else keeper
 
     def _placed(
         self,
@@ -215,7 +213,7 @@ class GradientBuffers(ContributionBuffers):
             chunk_mb=terms.settings.bucket_mb,
             private=terms.private,
             passes=terms.passes,
-            ready=lambda chunk: self.exchange.push(chunk.parcel),
+            ready=lambda chunk: self.keeper.push(chunk.index),
             weight=terms.weight or _whole,
         )
 

@@ -11,9 +11,17 @@ if TYPE_CHECKING:
 
 
 class Exchanging(Voting):
-    """See `volary.train.replica.Voting`. contribution: what travels, and the exchange that carries it."""
+    """See `volary.train.replica.Voting`. contribution: what travels, and the keeper that it is pushed to."""
 
     contribution: ContributionBuffers
+
+    def __init__(self) -> None:
+        self._version = 0  # the newest update that was released, of this plan
+
+    def _release(self) -> None:
+        """Parameters may change: to what all contribute to the next update."""
+        self._version += 1
+        self.contribution.keeper.release(self._version)
 
     @property
     def sent_bytes(self) -> int:

@@ -41,8 +41,8 @@ class DifferenceBuffers(ContributionBuffers):
 
     def push(self) -> None:
         """All of it leaves."""
-        for number in range(self.buckets.parcels):
-            self.exchange.push(number)
+        for chunk in self.buckets.chunks:
+            self.keeper.push(chunk.index)
 
     def _placed(
         self,
@@ -100,6 +100,7 @@ class LocalSteps(Exchanging):
         recorder: Recorder,
         update: Update | None,
     ) -> None:
+        super().__init__()
         self.contribution, self._module, self._recorder, self._update = contribution, module, recorder, update
         self._behind = terms.ground.behind
         self._vote = Vote(0.0, busy=True, ending=False)
@@ -112,7 +113,7 @@ class LocalSteps(Exchanging):
 
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange, and give all ranks what rank 0 has."""
-        share_now(list(self._module.parameters()), late, self.contribution.group, self.contribution.exchange.broadcast)
+        share_now(list(self._module.parameters()), late, self.contribution.group, self.contribution.keeper.broadcast)
         self.contribution.start(
             votes_first=True, heard=self._hear, apply=None, travelled=self._travelled, applied=lambda *_: None
         )
@@ -144,8 +145,8 @@ class LocalSteps(Exchanging):
         contribution.buckets.fill(self._write)
         contribution.vote(self._vote)
         contribution.push()
-        contribution.exchange.release()
-        contribution.exchange.wait_for(lambda: self._agreed is not None)
+        self._release()
+        contribution.keeper.wait_for(lambda: self._agreed is not None)
         agreed, self._agreed = self._agreed, None
         assert agreed is not None
         return agreed
@@ -160,7 +161,7 @@ class LocalSteps(Exchanging):
     def leave_out(self) -> None:
         """What was changed is forgotten, by all."""
         self._recorder.enter("exchange")
-        self.contribution.exchange.settle()
+        self.contribution.keeper.settle()
         if self._update is not None:
             self._update.clear()
         for slot in self.contribution.buckets.slots:
@@ -183,7 +184,7 @@ class LocalSteps(Exchanging):
         """Add the sums that are under way to what was equal. changed: what this worker has added since they left."""
         if self._under_way is None:
             return
-        self.contribution.exchange.settle()
+        self.contribution.keeper.settle()
         for slot in self.contribution.buckets.slots:
             equal = self._equal[slot.name].add_(slot.agreed, alpha=self._under_way)
             slot.parameter.copy_(equal if changed is None else equal + changed[slot.name])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from volary.comm.groups.blocking import take_all_from_first
 from volary.exchange.gradients.bucket import ParameterGate
 from volary.exchange.gradients.just_in_time import JustInTime
+from volary.train.replica import await_parameter
 from volary.train.strategies.exchanging import Exchanging
 from volary.train.strategies.first_state import DeferredTensors, messages
 from volary.train.strategies.profile import WARM_STEPS, Profile
@@ -54,6 +55,7 @@ class Overlapping(Exchanging):
         group: Group,
         update: Update,
     ) -> None:
+        super().__init__()
         self.contribution, self._recorder, self._update = contribution, recorder, update
         self._group = group
         self._step = self._steps = 0  # the step whose gradients are under way, and how many there were in this life
@@ -73,7 +75,7 @@ class Overlapping(Exchanging):
 
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange: what rank 0 has comes first, layer by layer, under the first forward."""
-        send = self.contribution.exchange.broadcast
+        send = self.contribution.keeper.broadcast
         first = [partial(self._receive, together) for together in messages(self._parameters if late.new else [])]
         if self._group.rank != 0 and late.new:
             for gate in self._gates.values():
@@ -95,7 +97,7 @@ class Overlapping(Exchanging):
     def vote(self, vote: Vote) -> None:
         """Send the votes; the step before must be settled, as its buckets are filled anew."""
         self._settle_step()
-        if self._steps == WARM_STEPS + 1 and not self.contribution.exchange.behind:
+        if self._steps == WARM_STEPS + 1 and not self.contribution.keeper.behind:
             self._reorder()
         self._steps += 1
         self._step = self._recorder.step + 1
@@ -109,7 +111,7 @@ class Overlapping(Exchanging):
         self.contribution.close()
         if self._agreed is None:
             self._recorder.enter("exchange")
-            self.contribution.exchange.wait_for(lambda: self._agreed is not None)
+            self.contribution.keeper.wait_for(lambda: self._agreed is not None)
         agreed, self._agreed = self._agreed, None
         assert agreed is not None
         self._busy = agreed.busy
@@ -125,12 +127,12 @@ class Overlapping(Exchanging):
 
     def settle(self) -> None:
         """Wait until all has come that rank 0 sends at the start, and all sums are applied."""
-        exchange = self.contribution.exchange
-        self._wait(lambda: exchange.wait_for(lambda: self._began))
+        keeper = self.contribution.keeper
+        self._wait(lambda: keeper.wait_for(lambda: self._began))
         self._settle_step()
-        if exchange.behind:
+        if keeper.behind:
             self._now = self._next
-            self._wait(exchange.drain)
+            self._wait(keeper.drain)
 
     def close(self) -> None:
         """End the exchange and let go of the network."""
@@ -138,9 +140,9 @@ class Overlapping(Exchanging):
         self._just_in_time.remove()
 
     def _end_backward(self, step: _Step) -> None:
-        self._now = self._next if self.contribution.exchange.behind else step
+        self._now = self._next if self.contribution.keeper.behind else step
         self._next = step
-        self.contribution.exchange.release()
+        self._release()
 
     def _wait(self, until: Callable[[], None]) -> None:
         with self._recorder.waiting():
@@ -148,21 +150,21 @@ class Overlapping(Exchanging):
 
     def _settle_step(self) -> None:
         """Wait until the sums of the step before are applied."""
-        self._wait(self.contribution.exchange.settle)
+        self._wait(self.contribution.keeper.settle)
         if self._steps and not self._now.left_out:
             self.contribution.name_missing(self._now.busy)
 
     def _receive(self, together: Sequence[Tensor]) -> None:
-        """Take parameters from rank 0, on the exchange's thread, and let those pass who wait for them."""
+        """Take parameters from rank 0, on the keeper's thread, and let those pass who wait for them."""
         started_s = time.perf_counter()
-        take_all_from_first(together, self._group, self.contribution.exchange.broadcast)
+        take_all_from_first(together, self._group, self.contribution.keeper.broadcast)
         gates = [self._gates[id(parameter)] for parameter in together]
 
         def come() -> None:
             for gate in gates:
                 gate.waits = 0
 
-        self.contribution.exchange.tell(come)
+        self.contribution.keeper.tell(come)
         if self._recorder.spans.recording:
             size_bytes = sum(parameter.numel() * parameter.element_size() for parameter in together)
             name, step = gates[0].name, self._recorder.step + 1
@@ -172,7 +174,7 @@ class Overlapping(Exchanging):
         def begin() -> None:
             self._began = True
 
-        self.contribution.exchange.tell(begin)
+        self.contribution.keeper.tell(begin)
 
     def _reorder(self) -> None:
         """Take rank 0's order, from what it saw of the last step."""
@@ -180,17 +182,12 @@ class Overlapping(Exchanging):
             self._group.bulletin.post("order", self._profile.order(self._began_s, time.perf_counter()))
         order = self._group.bulletin.read("order", 0)
         self.contribution.compare(self._group.bulletin, "plan-in-order", order)
-        self.contribution.exchange.reorder(order)
+        self.contribution.keeper.reorder(order)
 
     def _wait_for(self, gate: ParameterGate) -> None:
-        started_s = time.perf_counter()
-        with self._recorder.waiting():
-            self.contribution.exchange.pull(gate)
-        ended_s = time.perf_counter()
+        started_s, ended_s = await_parameter(self.contribution.keeper, gate, self._recorder)
         if self._steps == WARM_STEPS + 1:
             self._profile.waited(gate, started_s, ended_s)
-        if self._recorder.spans.recording:
-            self._recorder.spans.add(self._recorder.step + 1, "wait", gate.name, started_s, ended_s)
 
     def _hear(self) -> None:
         self._agreed = self.contribution.read()

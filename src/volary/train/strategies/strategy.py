@@ -79,7 +79,7 @@ def _of(
     """What waits no longer than it must."""
     recorder, module = terms.recorder, terms.module
     whole = "the loop is your own" if update is None else contribution.why_at_once or update.why_whole
-    if whole and contribution.exchange.behind:
+    if whole and contribution.keeper.behind:
         raise SettingError(f"exchange.behind applies chunks as they come, but {whole}; accepted: behind=false")
     _tell(recorder, group, contribution, f"together, since {whole}" if whole else "chunk by chunk, as sums arrive")
     if whole or update is None:
@@ -90,5 +90,5 @@ def _of(
 def _tell(recorder: Recorder, group: Group, contribution: ContributionBuffers, update: str) -> None:
     """Write down how contributions travel, and when parameters are updated."""
     if group.rank == 0:
-        recorder.note(route=contribution.exchange.route, update=update)
-        recorder.event("exchange", route=contribution.exchange.route, update=update)
+        recorder.note(route=contribution.keeper.route, update=update)
+        recorder.event("exchange", route=contribution.keeper.route, update=update)

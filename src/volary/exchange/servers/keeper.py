@@ -1,4 +1,4 @@
-"""The exchange of one worker with servers: contributions leave slice by slice, values come before they are read."""
+"""Servers keep the parameters: contributions leave slice by slice, values come before they are read."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ class WorkerSlice:
     pulled: Pulled
 
 
-class ServedSlices:
-    """Of slices in the order in which forward uses them. gates: of each parameter, and before which slices it stands.
+class ServerKeeper:
+    """See `volary.exchange._base.Keeper`. Of slices in the order in which forward uses them.
 
+    gates: of each parameter, and before which slices it stands.
     held: called with each contribution that all servers hold. came: with each slice's values that are here.
     Used by the training thread, but for what is said otherwise.
     """
@@ -71,7 +72,7 @@ class ServedSlices:
             chunks.setdefault(shelf.slice.chunk, []).append(shelf)
         self._chunks = chunks
         self._needed = 0
-        self._clock = -1
+        self._clock = self._pushed = -1  # the contribution at hand, and that of which something was pushed last
         self._cut: dict[int, Payload] = {}
         self._cut_left: set[int] = set()
         self._cut_gone = False
@@ -89,19 +90,19 @@ class ServedSlices:
 
     # Pushing
 
-    def await_memory(self) -> None:
-        """Wait until all that was pushed is held: from now on buckets may change."""
-        clock = self._clock
+    def settle(self) -> None:
+        """Wait until servers hold all that was pushed."""
+        clock = self._pushed
         self._link.wait_for(lambda: self._link.is_held(clock), lambda: f"the servers' word that they hold step {clock}")
 
-    def push(self, chunk: int, clock: int) -> None:
-        """Let a chunk's slices leave as part of the contribution `clock`; returns at once."""
-        self._clock = clock
+    def push(self, chunk: int) -> None:
+        """Let a chunk's slices leave."""
+        self._pushed = self._clock
         for shelf in self._chunks.get(chunk, ()):
             pushed = shelf.pushed
             pushed.ready()
             version = max(0, shelf.pulled.installed)
-            self._link.push(shelf.slice.number, clock, version, pushed.used(), pushed.form, pushed.length)
+            self._link.push(shelf.slice.number, self._clock, version, pushed.used(), pushed.form, pushed.length)
 
     # Pulling
 
@@ -110,15 +111,16 @@ class ServedSlices:
         for number in self.shelves:
             self._link.pull(number, self._needed)
 
-    def refresh(self, at_least: int) -> None:
-        """Backward is over: ask for all slices, of at least this version, before they are read again."""
+    def release(self, at_least: int) -> None:
+        """Ask for all slices, of at least this version, before they are read again."""
         self._needed = max(self._needed, at_least)
         for number in self.shelves:
             self._link.pull(number, self._needed)
         self._shut()
 
-    def need(self, at_least: int) -> None:
-        """From now on nothing older is read; what has not been asked for is."""
+    def begin(self, clock: int, at_least: int) -> None:
+        """Contribution `clock` begins: nothing older is read from now on, and what has not been asked for is."""
+        self._clock = clock
         self._needed = max(self._needed, at_least)
         for number, shelf in self.shelves.items():
             if shelf.pulled.version < self._needed:
@@ -143,6 +145,10 @@ class ServedSlices:
         behind = [self.shelves[number].pulled for number in numbers]
         self._link.wait_for(lambda: self._ready(behind), lambda: f"buffers, as of update {self._needed},")
         self._install(behind)
+
+    def close(self) -> None:
+        """End all connections."""
+        self._link.close()
 
     def _behind(self, gate: ParameterGate) -> list[Pulled]:
         return [self.shelves[number].pulled for number in self._gates[id(gate)][1]]
