@@ -9,33 +9,20 @@ end of a network with batch norm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from volary.data.batch import Batch
-from volary.data.order import Order, order_of, share_of
-from volary.data.padding import lengths_of
-from volary.data.skipping import Skipping
-from volary.data.stored import Stored
+from volary.data.indexed import BatchRange, IndexedReader, ShareOf
+from volary.data.order import share_of
 from volary.data.stream import Stream
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from volary.data.samples import Samples
-
-
-ShareOf = Callable[[int], slice]  # what a worker takes of a batch of so many samples
-
-
-class BatchRange(NamedTuple):
-    """A batch over all workers: places in the order of an epoch."""
-
-    epoch: int
-    start: int
-    end: int
 
 
 class Feed:
@@ -72,7 +59,9 @@ class Feed:
         self.size = batch_size
         self._share = partial(share_of, rank, world_size, whole=batch_size)
         self._last_step: int | None = None
-        self._samples = _OfStream(data) if isinstance(data, Stream) else _OfIndexed(data, seed, shuffle, batch_size)
+        self._samples = (
+            _OfStream(data) if isinstance(data, Stream) else IndexedReader(data, batch_size, seed=seed, shuffle=shuffle)
+        )
 
     @property
     def samples(self) -> int | None:
@@ -216,55 +205,6 @@ def one_pass(data: Samples | Stream, batch_size: int, *, rank: int = 0, world_si
         yield batch
         if batch.ends_epoch:
             return
-
-
-class _OfIndexed:
-    """Reads samples by index, in the order of the epoch. shuffled: samples of a block of the order; 0: as they come."""
-
-    def __init__(self, samples: Samples, seed: int, shuffle: bool, batch_size: int) -> None:
-        self.length = len(samples)
-        self._source, self._seed, self._shuffle = samples, seed, shuffle
-        self._stored = samples if isinstance(samples, Stored) else None
-        self.scale = self._stored.scale if self._stored else None
-        block = self._stored.block if self._stored else 1
-        # in buckets the order depends on what a batch is
-        self.shuffled = 0 if not shuffle else block if lengths_of(samples) is None else batch_size
-        self._batch_size = batch_size
-        self._orders: dict[int, Order] = {}
-        self._told: list[BatchRange] = []  # the next batches, as storage was told
-
-    def read(self, epoch: int, start: int, size: int, share: ShareOf) -> tuple[Tensor, Tensor, int, bool, int]:
-        end = min(start + size, self.length)
-        wanted = self._indices(BatchRange(epoch, start, end))[share(end - start)]
-        inputs, targets = self._stored.take(wanted, epoch) if self._stored else self._source.fetch(wanted)
-        return inputs, targets, end - start, end == self.length, len(wanted) - len(inputs)
-
-    def look_ahead(self, spans: Iterator[BatchRange], share: ShareOf) -> None:
-        """Tell storage of as many of the next batches as it has room for."""
-        if self._stored is None:
-            return
-        told: list[BatchRange] = []
-        for span in spans:
-            known = span in self._told
-            if not known and not self._stored.prefetch(self._indices(span)[share(span.end - span.start)], span.epoch):
-                break
-            told.append(span)
-        self._told = told
-
-    def number(self, epoch: int, places: range, place: int) -> int:
-        order = self._order(epoch)
-        wanted = order[places.start : places.stop][:: places.step]
-        return int((self._source.readable(wanted) if isinstance(self._source, Skipping) else wanted)[place])
-
-    def _indices(self, span: BatchRange) -> Tensor:
-        return self._order(span.epoch)[span.start : span.end]
-
-    def _order(self, epoch: int) -> Order:
-        if epoch not in self._orders:
-            if len(self._orders) > (self._stored is not None):  # storage is told of the next epoch, too
-                del self._orders[min(self._orders)]
-            self._orders[epoch] = order_of(self._source, self._seed, epoch, self._shuffle, self._batch_size)
-        return self._orders[epoch]
 
 
 class _OfStream:

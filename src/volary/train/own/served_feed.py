@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,9 @@ class OwnPortions:
         self.samples = whole // self.batch_size * self.batch_size if self.loader.drop_last else whole
         self._shared, self._device, self._seed, self._shuffled = shared, device, seed, shuffled
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+
+    def expect(self, portions: Sequence[Portion]) -> None:
+        """The user's data set is read by the thread that trains, as without Volary and workers of a loader."""
 
     def read(self, portion: Portion) -> ReadPortion:
         """All in one part."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.data.batch import Batch
+from volary.data.indexed import BatchRange, IndexedReader, whole
 from volary.server.protocol import messages
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, Task
 from volary.train.not_finite import origin
@@ -74,6 +75,7 @@ class ByRoster:
         self._flow, self._casting = flow, casting
         self._reader, self._held_back = reader, held_back
         self._portions: list[Portion] = []  # of the contribution at hand
+        self._unread: list[Portion] = []  # of these
         self._learn = LearnTask(iter(()), 0, 0, 0)
         self._loss, self._lost, self._wanted = 0.0, 0, True
 
@@ -103,6 +105,7 @@ class ByRoster:
 
     def computed(self, part: MicroBatch, loss: float) -> bool:
         """Tell the roster when the contribution's loss is known. False: others go on without it, or it is no number."""
+        self._expect(self._unread)  # now the roster has had the time of a forward pass to say what comes next
         self._loss += loss * (part.count / self._settings.batch_size)
         finite, clock = isfinite(self._loss), self._learn.clock
         if part.last or not finite:
@@ -148,9 +151,10 @@ class ByRoster:
 
     def _parts(self) -> Iterator[MicroBatch]:
         local = self._settings.consistency.at(0, 0.0).updates
-        for portion in self._portions:
+        for place, portion in enumerate(self._portions):
             self._recorder.enter("data")
-            self.portion, first = portion, 0
+            self._expect(self._portions[place:])
+            self.portion, self._unread, first = portion, self._portions[place + 1 :], 0
             read = self._reader.read(portion)
             self._lost += read.lost
             count = sum(part.count for part in read.parts)
@@ -163,6 +167,10 @@ class ByRoster:
                 number = partial(read.number, first)
                 yield MicroBatch(part.inputs, part.targets, part.count, weight, last, ends and local, number)
                 first += part.count
+
+    def _expect(self, portions: list[Portion]) -> None:
+        """These portions of the contribution are read next, and then those of the one after it."""
+        self._reader.expect([*portions, *self._work.ahead(self._learn.clock)])
 
     def _count(self) -> int:
         return sum(portion.end - portion.start for portion in self._portions)
@@ -191,10 +199,12 @@ class ByRoster:
     def _piece(self, task: messages.EvaluatePiece) -> Iterator[Batch]:
         assert self._held_back is not None
         size = self._settings.batch_size
-        for start in range(task.start, task.end, size):
-            end = min(start + size, task.end)
-            inputs, targets = self._held_back.fetch(torch.arange(start, end))
-            yield Batch(inputs, targets, end - start, 0, 0, False, end - start - len(inputs))
+        held_back = IndexedReader(self._held_back, size, seed=0, shuffle=False)
+        spans = [BatchRange(0, start, min(start + size, task.end)) for start in range(task.start, task.end, size)]
+        for place, span in enumerate(spans):
+            held_back.look_ahead(spans[place:], whole)
+            inputs, targets, total, _, lost = held_back.read(0, span.start, span.end - span.start, whole)
+            yield Batch(inputs, targets, total, 0, 0, False, lost, held_back.scale)
 
     def _say_figures(self, task: messages.Figure) -> None:
         assert self._flow is not None

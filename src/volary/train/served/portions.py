@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-
 from volary.data.batch import Batch
-from volary.data.order import Order, order_of
-from volary.data.skipping import Skipping
-from volary.data.stored import fetch
+from volary.data.indexed import BatchRange, IndexedReader, whole
 from volary.train.recording.reads import Reads
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from volary.data.samples import Samples
@@ -59,6 +56,10 @@ class PortionReader(Protocol):
 
     samples: int
 
+    def expect(self, portions: Sequence[Portion]) -> None:
+        """These are read next, in this order: what can be read and decoded beside training may begin."""
+        ...
+
     def read(self, portion: Portion) -> ReadPortion:
         """Its samples. Raises DataError."""
         ...
@@ -83,24 +84,26 @@ class SessionPortions:
         parts: int,
     ) -> None:
         self.samples = len(samples)
-        self._data, self._batch_size, self._device = samples, batch_size, device
-        self._seed, self._shuffle, self._parts = seed, shuffle, parts
-        self._order: tuple[int, Order] = (-1, torch.empty(0))
+        self._data = IndexedReader(samples, batch_size, seed=seed, shuffle=shuffle)
+        self._batch_size, self._device, self._parts = batch_size, device, parts
+        self._epoch = -1
         self._reads = Reads(samples, recorder)
+
+    def expect(self, portions: Sequence[Portion]) -> None:
+        """Storage is told of as many as it has room for."""
+        self._data.look_ahead((BatchRange(one.epoch, one.start, one.end) for one in portions), whole)
 
     def read(self, portion: Portion) -> ReadPortion:
         """Without those that cannot be read."""
-        if self._order[0] != portion.epoch:
-            self._reads.end_epoch(self._order[0])
-            order = order_of(self._data, self._seed, portion.epoch, self._shuffle, self._batch_size)
-            self._order = portion.epoch, order
-        wanted = self._order[1][portion.start : portion.end]
-        inputs, targets = fetch(self._data, wanted, portion.epoch)
-        lost, total = len(wanted) - len(inputs), self._batch_size
-        numbers = self._data.readable(wanted) if isinstance(self._data, Skipping) else wanted
-        batch = Batch(inputs, targets, total, portion.epoch, portion.start // total, False, lost)
+        epoch, start, total = portion.epoch, portion.start, self._batch_size
+        if self._epoch != epoch:
+            self._reads.end_epoch(self._epoch)
+            self._epoch = epoch
+        inputs, targets, _, _, lost = self._data.read(epoch, start, portion.end - start, whole)
+        numbers = self._data.numbers(epoch, range(start, portion.end))
+        batch = Batch(inputs, targets, total, epoch, start // total, False, lost, self._data.scale)
         return ReadPortion(list(batch.to(self._device).parts(self._parts)), lost, numbers)
 
     def close(self) -> None:
         """The last epoch is over."""
-        self._reads.end_epoch(self._order[0])
+        self._reads.end_epoch(self._epoch)

@@ -25,6 +25,7 @@ from volary.server.protocol.messages import (
     Learn,
     Leave,
     Over,
+    Portion,
     Rate,
     Release,
     Save,
@@ -61,6 +62,7 @@ class RosterClient:
         self._tasks: queue.Queue[Task | End | Exception] = queue.Queue()
         self._dropped = -1  # the newest contribution that was
         self._oldest_ahead = 0
+        self._newest: Learn | None = None
         self._ended = threading.Event()
         self._view: Callable[[View], None] = lambda _: None
         self._failed: Callable[[Exception], None] = lambda _: None
@@ -131,6 +133,11 @@ class RosterClient:
     def oldest_ahead(self) -> int:
         """The least update that the next contribution's parameters must hold, as far as it is known."""
         return self._oldest_ahead
+
+    def ahead(self, clock: int) -> list[Portion]:
+        """The portions of the contribution after the one at `clock`, if the roster has said so already."""
+        newest = self._newest
+        return newest.portions if newest is not None and newest.clock > clock else []
 
     def is_dropped(self, clock: int) -> bool:
         """Of a contribution that is not done: whether others have gone on without it. They are dropped in order."""
@@ -207,7 +214,8 @@ class RosterClient:
         elif isinstance(said, Learn | EvaluatePiece | Figure | Rate | End):
             if isinstance(said, Learn) and self._residuals is not None:
                 self._residuals.settle(said.settled)
-            self._oldest_ahead = said.oldest if isinstance(said, Learn) else self._oldest_ahead
+            if isinstance(said, Learn):
+                self._oldest_ahead, self._newest = said.oldest, said
             self._tasks.put(said)
         elif isinstance(said, Dropped):
             self._dropped = max(self._dropped, said.clock)

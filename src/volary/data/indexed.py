@@ -1,0 +1,88 @@
+"""Reads samples by index, in the order of an epoch; storage is told of what will be read next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch import Tensor
+
+from volary.data.order import Order, order_of
+from volary.data.padding import lengths_of
+from volary.data.skipping import Skipping
+from volary.data.stored import Stored
+
+if TYPE_CHECKING:
+    from volary.data.samples import Samples
+
+ShareOf = Callable[[int], slice]  # what a worker takes of a batch of so many samples
+
+
+class BatchRange(NamedTuple):
+    """A batch, of all workers or of one: places in the order of an epoch."""
+
+    epoch: int
+    start: int
+    end: int
+
+
+def whole(_: int) -> slice:
+    """The `ShareOf` of a worker that takes all of a batch."""
+    return slice(None)
+
+
+class IndexedReader:
+    """Samples in the order that the seed decides. length: of an epoch. scale: what makes inputs of what is read.
+
+    shuffled: samples of a block of the order; 0: as they come.
+    """
+
+    def __init__(self, samples: Samples, batch_size: int, *, seed: int, shuffle: bool) -> None:
+        self.length = len(samples)
+        self._source, self._seed, self._shuffle = samples, seed, shuffle
+        self._stored = samples if isinstance(samples, Stored) else None
+        self.scale = self._stored.scale if self._stored else None
+        block = self._stored.block if self._stored else 1
+        # in buckets the order depends on what a batch is
+        self.shuffled = 0 if not shuffle else block if lengths_of(samples) is None else batch_size
+        self._batch_size = batch_size
+        self._orders: dict[int, Order] = {}
+        self._told: list[BatchRange] = []  # the next batches, as storage was told
+
+    def read(self, epoch: int, start: int, size: int, share: ShareOf) -> tuple[Tensor, Tensor, int, bool, int]:
+        """A share of up to `size` samples: inputs, targets, samples of all, whether the epoch ends, how many lost."""
+        end = min(start + size, self.length)
+        wanted = self._indices(BatchRange(epoch, start, end))[share(end - start)]
+        inputs, targets = self._stored.take(wanted, epoch) if self._stored else self._source.fetch(wanted)
+        return inputs, targets, end - start, end == self.length, len(wanted) - len(inputs)
+
+    def look_ahead(self, spans: Iterable[BatchRange], share: ShareOf) -> None:
+        """Tell storage of as many of these batches, which are read next in this order, as it has room for."""
+        if self._stored is None:
+            return
+        told: list[BatchRange] = []
+        for span in spans:
+            known = span in self._told
+            if not known and not self._stored.prefetch(self._indices(span)[share(span.end - span.start)], span.epoch):
+                break
+            told.append(span)
+        self._told = told
+
+    def numbers(self, epoch: int, places: range) -> Tensor:
+        """In the data, of the samples at these places that can be read."""
+        wanted = self._order(epoch)[places.start : places.stop][:: places.step]
+        return self._source.readable(wanted) if isinstance(self._source, Skipping) else wanted
+
+    def number(self, epoch: int, places: range, place: int) -> int:
+        """Of one of them."""
+        return int(self.numbers(epoch, places)[place])
+
+    def _indices(self, span: BatchRange) -> Tensor:
+        return self._order(span.epoch)[span.start : span.end]
+
+    def _order(self, epoch: int) -> Order:
+        if epoch not in self._orders:
+            if len(self._orders) > (self._stored is not None):  # storage is told of the next epoch, too
+                del self._orders[min(self._orders)]
+            self._orders[epoch] = order_of(self._source, self._seed, epoch, self._shuffle, self._batch_size)
+        return self._orders[epoch]
