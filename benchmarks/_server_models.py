@@ -138,7 +138,7 @@ def _trained(directory: RunDirectory) -> Trained:
             Evaluation(event.at - began, event.step or 0, event.data["accuracy"])
             for event in reader.events(kind="evaluated")
         ]
-        ages = [(tally.value, tally.count) for tally in reader.tallies() if tally.kind == "staleness"]
+        ages = [(one.value, one.count) for one in reader.counts() if one.kind == "staleness"]
     count = sum(times for _, times in ages) or 1
     return Trained(
         evaluations,

@@ -16,9 +16,9 @@ from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import CLOSE
 from volary.driver.heartbeats import HeartbeatService
 from volary.driver.watching.watch import FailureDetector, Rules
+from volary.run.database.counts import CountRow
 from volary.run.database.journal import STEP_FIELDS, Journal
 from volary.run.database.reader import RunReader
-from volary.run.database.tallies import Tally
 from volary.run.directory import RunDirectory
 from volary.run.verdict import Verdict
 
@@ -269,11 +269,11 @@ def test_worker_whose_exchange_broke_is_lost_and_one_that_left_is_not(journal):
 
 def test_what_is_counted_adds_up_by_kind_worker_server_and_value(hub, directory):
     list(hub.opened(1, HELLO, 0.0))
-    for tallies in ([["staleness", 2, 3, 5], ["wait", -1, 8, 1]], [["staleness", 2, 3, 1], ["staleness", 0, 3, 1]]):
-        list(hub.received(1, BEAT | {"said": [{"tallies": tallies}]}, 0.0))
+    for counts in ([["staleness", 2, 3, 5], ["wait", -1, 8, 1]], [["staleness", 2, 3, 1], ["staleness", 0, 3, 1]]):
+        list(hub.received(1, BEAT | {"said": [{"counts": counts}]}, 0.0))
     with RunReader(directory) as reader:
-        assert reader.tallies() == [
-            Tally("staleness", 0, 0, 3, 1),
-            Tally("staleness", 0, 2, 3, 6),
-            Tally("wait", 0, -1, 8, 1),
+        assert reader.counts() == [
+            CountRow("staleness", 0, 0, 3, 1),
+            CountRow("staleness", 0, 2, 3, 6),
+            CountRow("wait", 0, -1, 8, 1),
         ]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from volary.monitor.counted import tables
-from volary.run.database.tallies import NOBODY, Tally
+from volary.run.database.counts import NOBODY, CountRow
 
 
 def test_histogram_has_a_row_for_each_worker_and_each_server():
     (table,) = tables(
         [
-            Tally("staleness", 0, 0, 0, 3),
-            Tally("staleness", 0, 1, 2, 1),
-            Tally("staleness", 1, 1, 4, 6),
+            CountRow("staleness", 0, 0, 0, 3),
+            CountRow("staleness", 0, 1, 2, 1),
+            CountRow("staleness", 1, 1, 4, 6),
         ]
     )
     assert [row[:4] for row in table.rows] == [
@@ -24,15 +24,15 @@ def test_histogram_has_a_row_for_each_worker_and_each_server():
 
 
 def test_long_histogram_shows_what_is_most_often():
-    often = [Tally("wait", 0, NOBODY, 2**power, 100) for power in range(8)]
-    (table,) = tables([*often, Tally("wait", 0, NOBODY, 4096, 1)])
+    often = [CountRow("wait", 0, NOBODY, 2**power, 100) for power in range(8)]
+    (table,) = tables([*often, CountRow("wait", 0, NOBODY, 4096, 1)])
     assert table.rows[0][3] == "4096"
     assert table.rows[0][4].startswith("1: 12%  2: 12%")
     assert table.rows[0][4].endswith("  ...")
 
 
 def test_plain_counts_stand_side_by_side():
-    found = [Tally("dropped", 2, NOBODY, 0, 5), Tally("late", 2, 0, 0, 7), Tally("refused", NOBODY, 1, 0, 1)]
+    found = [CountRow("dropped", 2, NOBODY, 0, 5), CountRow("late", 2, 0, 0, 7), CountRow("refused", NOBODY, 1, 0, 1)]
     (table,) = tables(found)
     assert (table.header, table.rows) == (
         ("", "late", "dropped", "stolen", "refused"),

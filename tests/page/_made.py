@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from monitor._made_runs import evaluated, finished, journal, new_run, rows, started, whole_run
+from volary.run.database.counts import CountRow
 from volary.run.database.histograms import Histogram
 from volary.run.database.spans import Span
-from volary.run.database.tallies import Tally
 from volary.run.database.usage import Usage
 from volary.run.directory import RunDirectory
 from volary.run.verdict import Verdict
@@ -39,7 +39,9 @@ def slow_run() -> RunDirectory:
         run.event("ways", 0, 1, bytes_per_s=12 * 2**20, table=[[*row[:1], "exact", *row[2:]] for row in WAYS])
         run.event("ways", 0, 3, bytes_per_s=12 * 2**20, table=WAYS)
         run.event("slow", 1, 40, reason=SLOW, cause="data", share=0.41)
-        run.tally([Tally("staleness", 0, 0, 0, 30), Tally("staleness", 1, 0, 2, 10), Tally("late", 0, 0, 0, 3)])
+        run.counts(
+            [CountRow("staleness", 0, 0, 0, 30), CountRow("staleness", 1, 0, 2, 10), CountRow("late", 0, 0, 0, 3)]
+        )
         run.spans(spans(90))
         run.usage(usage())
         run.histograms(histograms())

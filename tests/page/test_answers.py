@@ -81,12 +81,12 @@ def test_each_worker_has_its_row(server):
     assert slow["mean"]["steps"] == 100
 
 
-def test_metrics_ways_tallies_and_checkpoints_are_those_of_the_run(server):
+def test_metrics_ways_counts_and_checkpoints_are_those_of_the_run(server):
     facts = server.ask("facts", run="slow-1")
     assert facts["metric_names"] == ["accuracy", "loss"]
     assert facts["ways"]["table"] == WAYS
     assert facts["hosts"] == {"0": "ant", "1": "bee"}
-    assert sum(one["count"] for one in facts["tallies"] if one["kind"] == "staleness") == 40
+    assert sum(one["count"] for one in facts["counts"] if one["kind"] == "staleness") == 40
     metric = server.ask("metric", run="slow-1", name="accuracy")
     assert (metric["x"], metric["mean"], metric["points"]) == ([50, 100], [0.7, 0.8], 2)
     kept = server.ask("facts", run="lenet-digits-1")["checkpoints"]

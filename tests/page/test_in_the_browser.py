@@ -287,7 +287,7 @@ def test_a_run_that_trains_is_seen_live_and_every_panel_has_its_real_numbers(pag
 def assert_it_shows(page: Page, directory: RunDirectory) -> None:
     """Every panel, by what the run itself has recorded."""
     with RunReader(directory) as reader:
-        rows, metrics, tallies = list(reader.steps()), reader.metrics(), reader.tallies()
+        rows, metrics, counts = list(reader.steps()), reader.metrics(), reader.counts()
         spans = list(reader.spans(21, 21))
     last = max(row.step for row in rows)  # the fastest worker's: none of them may have taken the run's last step
     newest = [row.loss for row in rows if row.step == last]
@@ -312,9 +312,9 @@ def assert_it_shows(page: Page, directory: RunDirectory) -> None:
         f"sent {sent / 1024:.1f} KiB and received {received / 1024:.1f} KiB" in card(page, "communication").inner_text()
     )
     assert "Processors busy, by worker. rank 0: newest" in told(card(page, "usage"))
-    staleness = [tally for tally in tallies if tally.kind == "staleness"]
-    counted = sum(tally.count for tally in staleness)
-    mean = sum(tally.value * tally.count for tally in staleness) / counted
+    staleness = [one for one in counts if one.kind == "staleness"]
+    counted = sum(one.count for one in staleness)
+    mean = sum(one.value * one.count for one in staleness) / counted
     assert f"{counted} counted, mean {mean:.2f}" in card(page, "staleness").inner_text()
     kept = card(page, "checkpoints").locator("tbody tr").all_inner_texts()
     assert [int(row.split()[0]) for row in kept] == sorted(

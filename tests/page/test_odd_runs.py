@@ -46,7 +46,7 @@ def _own_loop() -> None:
 def _of_an_older_version() -> None:
     with closing(sqlite3.connect(whole_run("old").database)) as database:
         database.executescript(
-            "DROP TRIGGER steps_grouped; DROP TABLE groups; DROP TABLE spans; DROP TABLE tallies;"
+            "DROP TRIGGER steps_grouped; DROP TABLE groups; DROP TABLE spans; DROP TABLE counts;"
             "DROP INDEX metrics_by_name;"
         )
 

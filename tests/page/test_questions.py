@@ -8,10 +8,10 @@ from monitor._made_runs import journal, new_run
 from volary.page.questions.communication import exact_bytes, stragglers
 from volary.page.questions.histograms import histograms
 from volary.page.questions.staleness import staleness
-from volary.run.database import tallies
+from volary.run.database import counts
+from volary.run.database.counts import CountRow
 from volary.run.database.histograms import Histogram
 from volary.run.database.reader import RunReader
-from volary.run.database.tallies import Tally
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,11 @@ def test_the_course_of_staleness_is_the_mean_of_each_ten_seconds(monkeypatch):
     with journal(directory) as run:
         for at, counted in ((1000.0, [(0, 3), (2, 1)]), (1004.0, [(2, 4)]), (1013.0, [(1, 2)])):
             monkeypatch.setattr("volary.run.database.journal.time.time", lambda at=at: at)
-            run.tally(Tally("staleness", rank, 0, value, count) for rank, (value, count) in enumerate(counted))
+            run.counts(CountRow("staleness", rank, 0, value, count) for rank, (value, count) in enumerate(counted))
     with RunReader(directory) as reader:
         assert staleness(reader) == {"x": [0, 10], "means": {"staleness": [1.25, 1.0]}}
-        assert len(reader.tallies()) == 4
-        assert tallies.COURSE_PART_S == 10
+        assert len(reader.counts()) == 4
+        assert counts.PART_S == 10
 
 
 def test_ratios_are_of_the_updates_magnitude_and_what_is_far_from_the_rule_is_said():

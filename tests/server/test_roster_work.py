@@ -150,7 +150,7 @@ def test_counts_of_servers_and_workers_are_handed_over():
     play.say(FIRST_SERVER, Beat(1, [(0, 2, 5)], [(1, 3)], {"1.2.3.4": 1}))
     for _ in range(11):
         play.tick()
-    rows = [tuple(row) for _, data in play.said("tallies") for row in data["rows"]]
+    rows = [tuple(row) for _, data in play.said("counts") for row in data["rows"]]
     assert ("staleness", 0, 0, 2, 5) in rows
     assert ("late", 1, 0, 0, 3) in rows
     assert ("refused", -1, 0, 0, 1) in rows

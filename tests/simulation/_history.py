@@ -51,7 +51,7 @@ class History:
 
     learnt: what each contribution was made from. acknowledged: contributions that their workers know to be held.
     dropped: those that workers were told of. not_finite: those whose loss was no number. numbers: of cuts, as of which
-    update they are; cuts: what was seen of them, by slice. tallies: what the roster has counted.
+    update they are; cuts: what was seen of them, by slice. counts: what the roster has counted.
     stayed: workers that were there at the end. encoded: by worker, contributions that its residuals are of. residuals:
     what is written of these, by step and worker.
     """
@@ -68,7 +68,7 @@ class History:
     numbers: dict[int, int] = field(default_factory=dict)
     cuts: dict[int, set[tuple[int, Value]]] = field(default_factory=dict)
     saved: list[Saved] = field(default_factory=list)
-    tallies: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     stayed: set[int] = field(default_factory=set)
     encoded: dict[int, Value] = field(default_factory=dict)
     residuals: dict[tuple[int, int], Value] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class History:
     def said(self, kind: str, rank: int | None, data: dict[str, Any]) -> None:
         """The roster's events, as they come."""
         for counted, _, _, _, often in data.get("rows", ()):
-            self.tallies[counted] += often
+            self.counts[counted] += often
 
     def used(self) -> Iterator[Contribution]:
         """All contributions that made an update, in their order."""

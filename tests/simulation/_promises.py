@@ -115,7 +115,7 @@ def closes_with(history: History, k: int) -> None:
 
 def dropped_are_counted(history: History) -> None:
     """Whoever looks at the run sees how many there were."""
-    counted, told = history.tallies["dropped"], len(history.dropped)
+    counted, told = history.counts["dropped"], len(history.dropped)
     _keep(counted == told, f"{counted} are counted as dropped, workers were told of {told}")
 
 

@@ -150,7 +150,7 @@ def _say_ways(found: Account) -> None:
 def _say_counted(found: Account) -> None:
     from volary.monitor.counted import tables
 
-    for table in tables(found.tallies):
+    for table in tables(found.counts):
         say(f"\n{table.title}")
         say_table(table.header, table.rows)
 

@@ -18,16 +18,16 @@ from volary.comm.control.service import CLOSE, Replies
 from volary.driver.watching.stacks import place
 from volary.driver.watching.stragglers import Stragglers
 from volary.driver.watching.watch import FailureDetector, LostWorker, WorkerBeat, WorkerStatus
+from volary.run.database.counts import CountRow
 from volary.run.database.histograms import Histogram
 from volary.run.database.journal import STEP_FIELDS, Journal, StepRow
 from volary.run.database.spans import Span
-from volary.run.database.tallies import Tally
 from volary.run.database.usage import Usage
 from volary.run.verdict import ENDED_WELL
 
 _Wanted = TypeVar("_Wanted")
 _log = logging.getLogger(__name__)
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Server = Annotated[int, msgspec.Meta(ge=-1, le=2**31)]
 
 
@@ -210,8 +210,8 @@ class HeartbeatService:
                 self._journal.metrics(step, values)
             case {"note": dict(facts)}:
                 self._journal.note(**facts)
-            case {"tallies": list(tallies)}:
-                self._journal.tally(_tallies(rank, tallies))
+            case {"counts": list(counts)}:
+                self._journal.counts(_counts(rank, counts))
             case {"usage": list(usage)}:
                 self._journal.usage(_usage(rank, usage))
             case {"histograms": list(found), "step": int(step)}:
@@ -238,7 +238,7 @@ def _row(values: list[float | None]) -> StepRow:
 
 
 def _spans(rank: int, said: list[Any]) -> list[Span]:
-    found = [Span(rank, *values) for values in _converted(said, list[tuple[_Count, str, str, float, float, _Count]])]
+    found = [Span(rank, *values) for values in _converted(said, list[tuple[_Whole, str, str, float, float, _Whole]])]
     if not all(math.isfinite(span.start_s + span.end_s) for span in found):  # SQLite would make it NULL
         raise BadMessage(f"rank {rank} says a span that has no beginning or no end")
     return found
@@ -252,7 +252,7 @@ def _usage(rank: int, said: list[Any]) -> list[Usage]:
 
 
 def _histograms(rank: int, step: int, said: list[Any]) -> list[Histogram]:
-    kind = list[tuple[str, str, float, float, float, list[_Count]]]
+    kind = list[tuple[str, str, float, float, float, list[_Whole]]]
     found = [
         Histogram(step, kind, name, low, high, magnitude, tuple(counts))
         for kind, name, low, high, magnitude, counts in _converted(said, kind)
@@ -262,9 +262,9 @@ def _histograms(rank: int, step: int, said: list[Any]) -> list[Histogram]:
     return found
 
 
-def _tallies(rank: int, said: list[Any]) -> list[Tally]:
-    found = _converted(said, list[tuple[str, _Server, _Count, _Count]])
-    return [Tally(kind, rank, server, value, count) for kind, server, value, count in found]
+def _counts(rank: int, said: list[Any]) -> list[CountRow]:
+    found = _converted(said, list[tuple[str, _Server, _Whole, _Whole]])
+    return [CountRow(kind, rank, server, value, count) for kind, server, value, count in found]
 
 
 def _converted(message: Any, kind: type[_Wanted]) -> _Wanted:

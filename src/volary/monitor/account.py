@@ -11,9 +11,9 @@ from volary.monitor.curves import Curve, measured
 from volary.monitor.digest import Digest, Follower
 from volary.monitor.wording import MEMBERSHIP, membership, trouble
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.counts import CountRow
 from volary.run.database.journal import StepRow
 from volary.run.database.reader import PHASES, Event, RunReader
-from volary.run.database.tallies import Tally
 from volary.run.directory import RunDirectory
 from volary.run.tags import Tags, read_tags
 
@@ -48,7 +48,7 @@ class Account:
 
     metrics: rows of (step, values), oldest first. curves: the loss and what evaluations measured, from the first step
     on. ways: the newest choice of how layers travel, if there was one.
-    tallies: what was counted. members: events of workers and servers that came or went on the way. corrupt: by split,
+    counts: what was counted. members: events of workers and servers that came or went on the way. corrupt: by split,
     why each sample that was skipped could not be read. said: its tags and the note.
     changes: of settings, when it was resumed.
     """
@@ -60,7 +60,7 @@ class Account:
     checkpoints: list[CheckpointStatus]
     logs: list[str]
     ways: Event | None = None
-    tallies: list[Tally] = field(default_factory=list)
+    counts: list[CountRow] = field(default_factory=list)
     members: list[Event] = field(default_factory=list)
     corrupt: dict[str, list[str]] = field(default_factory=dict)
     curves: list[Curve] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Account:
             "checkpoints": [asdict(kept) for kept in self.checkpoints],
             "warnings": [{"at": event.at, "text": trouble(event)} for event in digest.warnings],
             "ways": self.ways.data if self.ways else None,
-            "tallies": [asdict(tally) for tally in self.tallies],
+            "counts": [asdict(one) for one in self.counts],
             "members": [{"at": event.at, "text": membership(event)} for event in self.members],
             "corrupt": self.corrupt,
             "changes": [{"step": event.step, **event.data} for event in self.changes],
@@ -118,7 +118,7 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
         digest = follower.look()
         recent = list(reader.steps(after=reader.last_step() - RECENT_STEPS))
         metrics, started = reader.metrics() if courses else {}, reader.info().get("started_at")
-        ways, tallies = list(reader.events(kind="ways")), reader.tallies()
+        ways, counts = list(reader.events(kind="ways")), reader.counts()
         members = [event for event in reader.events() if event.kind in MEMBERSHIP]
         corrupt = _corrupt(reader.events(kind="corrupt_sample"))
         changes = _changes(reader)
@@ -132,7 +132,7 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
         checkpoints=kept(Checkpoints(directory.checkpoints), verify),
         logs=[str(path) for path in sorted(directory.logs.glob("*.log"))],
         ways=ways[-1] if ways else None,
-        tallies=tallies,
+        counts=counts,
         members=members,
         corrupt=corrupt,
         curves=curves,

@@ -17,8 +17,8 @@ from volary.engine._base import Engine, Exited, Handle, Launch
 from volary.errors import BadInput
 from volary.run.best import not_numbers
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.counts import CountRow
 from volary.run.database.journal import Journal
-from volary.run.database.tallies import Tally
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, announce
 from volary.run.requests import ChangeRate, Request
@@ -189,8 +189,8 @@ class RosterAndServers:
 
     def _said(self, kind: str, rank: int | None, data: dict[str, Any]) -> None:
         """What the roster tells, into the journal."""
-        if kind == "tallies":
-            self._journal.tally([Tally(*row) for row in data["rows"]])
+        if kind == "counts":
+            self._journal.counts([CountRow(*row) for row in data["rows"]])
             return
         if kind in TOLD_ELSEWHERE:
             return

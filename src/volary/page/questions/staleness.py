@@ -9,8 +9,8 @@ from volary.run.database.reader import RunReader
 
 
 def staleness(reader: RunReader) -> dict[str, Any]:
-    """x: seconds since the first count. means: by kind of tally, the mean value of what was counted then, or None."""
-    course = reader.tally_course()
+    """x: seconds since the first count. means: by kind of count, the mean value of what was counted then, or None."""
+    course = reader.counts_over_time()
     if not course:
         return {"x": [], "means": {}}
     parts = sorted({part for part, _, _, _ in course})

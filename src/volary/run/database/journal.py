@@ -1,4 +1,4 @@
-"""The run's SQLite file, written by one process: events, steps, spans, tallies, metrics. Readers may look meanwhile."""
+"""The run's SQLite file, written by one process: events, steps, spans, counts, metrics. Readers may look meanwhile."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError, VolaryError
-from volary.run.database import histograms, pyramid, spans, tallies, usage
+from volary.run.database import counts, histograms, pyramid, spans, usage
+from volary.run.database.counts import CountRow
 from volary.run.database.histograms import Histogram
 from volary.run.database.spans import Span
-from volary.run.database.tallies import Tally
 from volary.run.database.usage import Usage
 
 
@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS steps ({", ".join(_COLUMNS)}, PRIMARY KEY (step, rank
 CREATE TABLE IF NOT EXISTS metrics (
     step INTEGER, name TEXT, value REAL, at REAL NOT NULL, PRIMARY KEY (step, name)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS metrics_by_name ON metrics (name, step, value);
-{pyramid.SCHEMA}{spans.SCHEMA}{tallies.SCHEMA}{usage.SCHEMA}{histograms.SCHEMA}"""
+{pyramid.SCHEMA}{spans.SCHEMA}{counts.SCHEMA}{usage.SCHEMA}{histograms.SCHEMA}"""
 _INSERT_STEP = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 
@@ -117,11 +117,11 @@ class Journal:
         """Record how values are spread; of many the newest are kept."""
         self._write(histograms.INSERT, histograms.rows(found))
 
-    def tally(self, found: Iterable[Tally]) -> None:
+    def counts(self, found: Iterable[CountRow]) -> None:
         """Add to what is counted: how often what happened, to whom."""
         counted = list(found)
-        self._write(tallies.ADD, [astuple(tally) for tally in counted])
-        self._write(tallies.ADD_TO_COURSE, tallies.course_of(counted, time.time()))
+        self._write(counts.ADD, [astuple(one) for one in counted])
+        self._write(counts.ADD_OVER_TIME, counts.over_time(counted, time.time()))
 
     def metrics(self, step: int, values: dict[str, float]) -> None:
         """Record what an evaluation at `step` measured."""

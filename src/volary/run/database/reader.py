@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError
-from volary.run.database import curves, histograms, pyramid, spans, tallies, totals, usage
+from volary.run.database import counts, curves, histograms, pyramid, spans, totals, usage
+from volary.run.database.counts import CountRow
 from volary.run.database.curves import Point
 from volary.run.database.histograms import Histogram
 from volary.run.database.journal import StepRow
 from volary.run.database.pyramid import StepView
 from volary.run.database.spans import Span
-from volary.run.database.tallies import Tally
 from volary.run.database.totals import Totals
 from volary.run.database.usage import UsageView
 from volary.run.directory import RunDirectory
@@ -171,15 +171,15 @@ class RunReader:
         """Spans of the recorded steps `first` to `last`, both included, by when they began; of one rank or of all."""
         return (Span(*row) for row in self._rows(*spans.select(first, last, rank)))
 
-    def tallies(self) -> list[Tally]:
-        """Histograms by kind, worker and server; none in a run of an older version."""
-        there = next(self._rows(tallies.IS_THERE), None)
-        return [Tally(*row) for row in self._rows(tallies.ALL)] if there else []
+    def counts(self) -> list[CountRow]:
+        """By kind, worker, server and value; none in a run of an older version."""
+        there = next(self._rows(counts.IS_THERE), None)
+        return [CountRow(*row) for row in self._rows(counts.ALL)] if there else []
 
-    def tally_course(self) -> list[tuple[int, str, int, int]]:
+    def counts_over_time(self) -> list[tuple[int, str, int, int]]:
         """(seconds since 1970, kind, count, sum of values) of what was counted then, oldest first."""
-        there = next(self._rows(tallies.COURSE_IS_THERE), None)
-        return list(self._rows(tallies.COURSE)) if there else []
+        there = next(self._rows(counts.OVER_TIME_IS_THERE), None)
+        return list(self._rows(counts.OVER_TIME)) if there else []
 
     def usage(self, most: int) -> UsageView | None:
         """What workers and machines used, in at most `most` columns of equal time; None if nothing was measured."""

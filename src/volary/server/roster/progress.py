@@ -60,7 +60,7 @@ class RosterContext:
     voice: Outgoing
     replicas: Replicas
     keeping: CheckpointStore
-    tallies: RosterCounters
+    counters: RosterCounters
 
 
 class RunProgress:
@@ -92,7 +92,7 @@ class RunProgress:
         self.cuts = Cuts(around.voice, around.replicas, around.keeping, measure, replace(state.best))
         self._residuals = hello.residuals
         self.ending: Outcome | None = None
-        self._voice, self._tallies = around.voice, around.tallies
+        self._voice, self._counters = around.voice, around.counters
         self._measured_at = self._saved_at = state.closings
         self._final = self._save_next = False
         self._left_over = 0
@@ -133,7 +133,7 @@ class RunProgress:
             self.announce(self.work.rest(member.rank, now))
             return None
         for _ in self.work.stolen(member.rank, learn.clock):
-            self._tallies.count("stolen", member.rank)
+            self._counters.count("stolen", member.rank)
         if (left_over := self.work.portions.left_over) > self._left_over:
             self._voice.said("left_over", None, {"step": self.steps, "samples": left_over - self._left_over})
             self._left_over = left_over
@@ -145,7 +145,7 @@ class RunProgress:
         for each in closed:
             self._voice.to_servers(Close(each.closing))
             for task in each.late:
-                self._tallies.count("dropped", task.contribution.worker)
+                self._counters.count("dropped", task.contribution.worker)
                 self._voice.to_worker(task.contribution.worker, Dropped(task.contribution.clock))
             self._keep_if_due(before, self.steps)
             before = self.steps

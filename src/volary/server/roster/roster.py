@@ -71,7 +71,7 @@ class Roster:
         self._state = state = msgspec.convert(restored[1], RosterState) if restored else RosterState()
         self._closer = model.closer(terms.workers, state.closings, state.samples)
         self._members, self._replicas = Members(terms.workers), Replicas(terms.servers, terms.replicas)
-        self._voice, self._tallies = Outgoing(self._members, self._replicas, said), RosterCounters()
+        self._voice, self._counters = Outgoing(self._members, self._replicas, said), RosterCounters()
         self._first: WorkerHello | None = None
         self._course: RunProgress | None = None
         self._stopping = False
@@ -178,8 +178,8 @@ class Roster:
         if self._course is not None:
             self._course.announce(self._course.work.tick(now))
             self._course.cuts.tick(now)
-        if self._tallies.due(now):
-            self._voice.said("tallies", None, {"rows": self._tallies.taken(now)})
+        if self._counters.due(now):
+            self._voice.said("counts", None, {"rows": self._counters.taken(now)})
         return self._said(now)
 
     # Coming and going
@@ -312,7 +312,7 @@ class Roster:
                     self._fail(corrupt)
             case Done():
                 self._course.announce(self._course.work.done(rank, said.clock, now))
-                self._tallies.waited(rank, said.waited_ms)
+                self._counters.waited(rank, said.waited_ms)
             case Evaluated():
                 self._course.cuts.evaluated(rank, said)
             case Figures():
@@ -338,7 +338,7 @@ class Roster:
     def _hear_server(self, server: ServerReplica, said: Any) -> None:
         if isinstance(said, Beat):
             server.applied = said.applied
-            self._tallies.beat(server.number, said)
+            self._counters.beat(server.number, said)
             self._voice.to(server.peer, Heard())
         elif not isinstance(said, Kept | Saved):
             raise BadMessage(f"server {server.number} says what only a worker says: {type(said).__name__}")
@@ -373,7 +373,7 @@ class Roster:
             self._closer,
             self._first,
             self._state,
-            RosterContext(self._voice, self._replicas, self._keeping, self._tallies),
+            RosterContext(self._voice, self._replicas, self._keeping, self._counters),
         )
         for member in self._members:
             self._course.work.join(member.rank)
@@ -419,7 +419,7 @@ class Roster:
 
     def _end(self, outcome: Outcome, now: float) -> None:
         self.outcome, self._over_at = outcome, now
-        self._voice.said("tallies", None, {"rows": self._tallies.taken(now)})
+        self._voice.said("counts", None, {"rows": self._counters.taken(now)})
         self._voice.to_workers(End(outcome, self.unsaved))
 
     def _dismiss_servers(self, now: float) -> None:
