@@ -52,8 +52,9 @@ def train(file: str, *overrides: str) -> list[str]:
 
 
 def test_logs_events_and_checkpoints_of_machines_that_do_not_see_the_run_are_in_its_directory(apart):
-    with running(*train(session(steps=STEPS), *apart)) as run:
+    with running(*train(session(steps=STEPS), *apart, f"checkpoint.path={Path('large').absolute()}")) as run:
         assert run.ended().status == 0, run.text()
+    assert run.directory.checkpoints.resolve() == Path("large/it").absolute()
     assert (state(run.directory), last_step(run.directory)) == ("finished", STEPS)
     checkpoints = Checkpoints(run.directory.checkpoints)
     assert checkpoints.steps() == [20, 40, 60]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,21 @@ def test_two_mpiruns_at_once_train_a_run_each(launcher):
     for number in (1, 2):
         directory = RunDirectory(Path("runs") / f"{name}-{number}")
         assert (state(directory), last_step(directory)) == ("finished", 20)
+
+
+@pytest.mark.slow  # starts processes with torch
+def test_rank_that_does_not_see_the_folder_of_the_checkpoints_is_refused_by_its_machine(launcher):
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("unshare --mount is not allowed here")
+    file, there = session(steps=20), Path("large").absolute()
+    there.mkdir()
+    hidden = f'[ $((PMI_RANK + OMPI_COMM_WORLD_RANK)) = 0 ] || mount -t tmpfs none {there}; exec "$@"'
+    command = [*launcher, "unshare", "--mount", "sh", "-c", hidden, "sh", *worker([], file, f"checkpoint.path={there}")]
+    with running(*command) as run:
+        ended = run.ended()
+        assert ended.status != 0
+        assert f" does not see {there}/it, where checkpoint.path has the run's checkpoints; accepted: " in run.text()
+    assert state(RunDirectory(Path("runs") / "it")) == "failed"
 
 
 def test_session_that_is_refused_is_refused_once_in_one_sentence(launcher):

@@ -33,6 +33,15 @@ def test_directory_is_seen_where_it_is_the_very_one_and_paths_mean_the_same():
     assert not replace(given, folder=Path("/elsewhere")).is_seen
 
 
+def test_directory_whose_checkpoints_are_elsewhere_is_seen_where_they_are_too():
+    directory = RunDirectory.create(Path("runs"), "it", "x", "network: lenet\n", checkpoints=Path("large"))
+    given = Assignment(directory=directory.path, meeting=MEETING)
+    announce(directory, MEETING)
+    assert given.is_seen
+    (Path("large") / "it").rename("unmounted")
+    assert not given.is_seen
+
+
 def test_paths_below_the_working_directory_are_below_that_of_the_other_machine_and_no_other_is_changed():
     given = Assignment(directory=Path("/runs/it"), meeting=MEETING, folder=Path("/home/me"))
     session = 'a: "/home/me/net.py:Net"\nb: lib:f in /home/me\nc: /home/means/x\n'

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from volary.errors import RunError
+from volary.errors import RunError, VolaryError
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
@@ -149,3 +149,33 @@ def test_a_run_is_found_by_path_or_by_name(tmp_path):
     assert RunDirectory.existing("mine", tmp_path / "runs").path == run.path
     with pytest.raises(RunError, match=r"no run at other and none called 'other' in .*`volary runs` lists"):
         RunDirectory.existing("other", tmp_path / "runs")
+
+
+def elsewhere(tmp_path, name=None):
+    return RunDirectory.create(tmp_path / "runs", name, "stem", "network: lenet\n", checkpoints=tmp_path / "large/disk")
+
+
+def test_checkpoints_have_a_folder_of_the_run_s_name_elsewhere_that_is_its_owner_s_alone(tmp_path):
+    one, two = elsewhere(tmp_path), elsewhere(tmp_path)
+    there = tmp_path / "large" / "disk"
+    assert sorted(path.name for path in there.iterdir()) == [one.name, two.name] == ["stem-1", "stem-2"]
+    assert one.checkpoints.resolve() == there / "stem-1"
+    assert stat.S_IMODE((there / "stem-1").stat().st_mode) == 0o700
+
+
+def test_folder_elsewhere_that_another_run_has_is_never_shared(tmp_path):
+    (tmp_path / "large" / "disk" / "mine").mkdir(parents=True)
+    with pytest.raises(
+        RunError, match=r"disk/mine, where checkpoint\.path has the run's, exists already; choose another"
+    ):
+        elsewhere(tmp_path, "mine")
+    (tmp_path / "large" / "disk" / "stem-1").mkdir()
+    assert elsewhere(tmp_path).name == "stem-2"
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["stem-2"]
+
+
+def test_folder_elsewhere_that_cannot_be_made_is_named_and_no_run_is_left(tmp_path):
+    (tmp_path / "large").write_text("a file")
+    with pytest.raises(VolaryError, match=r"checkpoint.path: .*/large/disk/mine cannot be made: "):
+        elsewhere(tmp_path, "mine")
+    assert list((tmp_path / "runs").iterdir()) == []

@@ -22,6 +22,24 @@ def test_a_run_is_removed_whole_and_no_other(tmp_path):
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["other"]
 
 
+def test_checkpoints_elsewhere_count_and_go_with_their_run_and_nothing_else_does(tmp_path):
+    runs = [RunDirectory.create(tmp_path / "runs", None, "it", "x", checkpoints=tmp_path / "there") for _ in range(2)]
+    for run in runs:
+        (run.checkpoints / "step-00000001").mkdir()
+        (run.checkpoints / "step-00000001" / "model").write_bytes(b"x" * 5000)
+    (tmp_path / "there" / "it-2" / "somebody's").write_text("else")
+    assert bytes_of(runs[0]) > 5000
+    link = tmp_path / "runs" / "link"
+    link.symlink_to(runs[0].path)
+    remove(RunDirectory(link))
+    assert (tmp_path / "there" / "it-1" / "step-00000001").is_dir()
+    for run in runs:
+        remove(run)
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()] == [
+        "there/it-2/somebody's"
+    ]
+
+
 def test_a_run_that_is_being_written_is_refused_and_stays(tmp_path):
     run = new(tmp_path)
     with run.lock(), pytest.raises(RunError, match="mine is running; end it first"):

@@ -83,6 +83,8 @@ def test_all_refusals_are_told_at_once(tmp_path):
 def test_a_run_is_never_moved_by_resuming_it(tmp_path):
     with pytest.raises(SessionError, match=r"run\.name: a run stays where it is"):
         refuse(found("run.name=other", tmp_path=tmp_path), has_checkpoint=False)
+    with pytest.raises(SessionError, match=r"checkpoint\.path: a run's checkpoints stay where they are"):
+        refuse(found("checkpoint.path=/other", tmp_path=tmp_path), has_checkpoint=False)
 
 
 @pytest.mark.parametrize(

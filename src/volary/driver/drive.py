@@ -31,8 +31,7 @@ from volary.errors import Stopped, VolaryError
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
-from volary.run.disk import Disk
-from volary.run.launch.meeting import Meeting
+from volary.run.launch.meeting import Meeting, forget
 from volary.run.lock import RunLock
 from volary.run.requests import forget_requests, take
 from volary.run.stopping import How, asked_to_stop, forget_request
@@ -151,7 +150,7 @@ class Drive:
             keepers.stop()
             server.stop()
             files.close()
-            Disk().remove(self._directory.meeting)
+            forget(self._directory)
         verdicts = read_verdicts(self._directory, self._watch, life)
         return judge(
             self._directory,

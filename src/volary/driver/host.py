@@ -23,9 +23,8 @@ from volary.engine._base import Exited
 from volary.engine.local import LocalEngine
 from volary.errors import VolaryError, WorkerLost
 from volary.run.directory import RunDirectory
-from volary.run.disk import Disk
 from volary.run.launch.launched import note_launch
-from volary.run.launch.meeting import Meeting, announce
+from volary.run.launch.meeting import Meeting, announce, forget
 from volary.run.lock import RunLock
 from volary.session.script import Script
 from volary.session.spec import Session
@@ -74,7 +73,7 @@ def main() -> int:
             try:
                 ending = drive.run(lambda meeting: _announce(directory, meeting))
             finally:
-                Disk().remove(directory.meeting)
+                forget(directory)
     except VolaryError as error:
         print(error.told, file=sys.stderr, flush=True)
         return error.exit_code

@@ -22,7 +22,7 @@ from volary.engine._queue import BatchJob, JobState, Queue
 from volary.errors import BadInput, RunError, Stopped, VolaryError, WorkerFailed, WorkerLost
 from volary.monitor.watching import ending
 from volary.run.database.reader import RunReader
-from volary.run.directory import RunDirectory
+from volary.run.directory import RunDirectory, discard
 from volary.run.disk import Disk, replace_file
 from volary.run.launch.queued import QueuedJob, job_of, note_job
 from volary.run.stopping import ask_to_stop
@@ -154,7 +154,7 @@ def _conclude(directory: RunDirectory, job: QueuedJob | None, terminal: _Termina
     if job is not None and not terminal.has_begun:
         if terminal.asked:
             if job.life < 0:
-                Disk().remove(directory.path)  # the name stays free for the next try
+                discard(Disk(), directory.path)  # the name stays free for the next try
             raise Stopped(f"stopped before the run began: {job} was cancelled")
         raise with_log(
             VolaryError(f"{job} ended before the run began: {words}"), directory.logs / "job.log", "job's log"

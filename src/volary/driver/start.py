@@ -21,7 +21,7 @@ from volary.errors import BadInput, ProgramEnded, RunError, ServerLost, WorkerLo
 from volary.monitor.outline import outline
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal
-from volary.run.directory import RunDirectory
+from volary.run.directory import RunDirectory, discard
 from volary.run.disk import Disk, replace_file
 from volary.run.launch.meeting import Meeting
 from volary.run.lock import RunLock
@@ -57,7 +57,7 @@ def start(task: Task, watcher: Watcher, files: Mapping[str, bytes] | None = None
     except (BadInput, ProgramEnded) as error:
         begun = isinstance(error, ProgramEnded) and error.begun
         if not begun and not Checkpoints(directory.checkpoints).steps():
-            Disk().remove(directory.path)
+            discard(Disk(), directory.path)
         raise
 
 
@@ -98,7 +98,10 @@ def check_input(task: Task) -> None:
 
 def create(task: Task) -> RunDirectory:
     """The task's run directory, new."""
-    return RunDirectory.create(Path(task.run.folder), task.run.name, stem(task), task.to_yaml())
+    path = task.checkpoint.path if isinstance(task, Session) else None
+    checkpoints = None if path is None else Path(str(path))
+    name, text = task.run.name, task.to_yaml()
+    return RunDirectory.create(Path(task.run.folder), name, stem(task), text, checkpoints=checkpoints)
 
 
 def rules_of(task: Task) -> Rules:

@@ -109,6 +109,8 @@ class Running:
             command = [*VOLARY, "resume", str(run.path)]
         else:
             where = [f"run.folder={_quoted(str(self._sweep.folder))}", f"run.name={_quoted(member)}"]
+            if (checkpoints := Session.read(self._sweep.session).checkpoint.path) is not None:
+                where.append(f"checkpoint.path={_quoted(str(checkpoints) + '/' + self._sweep.folder.name)}")
             command = [*VOLARY, "train", str(self._sweep.session), *_overrides(self._sweep.members[member]), *where]
         place = next(n for n in range(self._at_once) if n not in {one.place for one in self._underway})
         self._begun += 1

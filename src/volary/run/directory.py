@@ -19,8 +19,10 @@ from volary.run.disk import Disk
 from volary.run.lock import RunLock, is_held
 
 KEY_BYTES = 32
+MEETING = "meeting.json"
 _LEFT_AFTER_S = 3600
 _FOLDERS = ("checkpoints", "logs", "verdicts", "results")
+_CHECKPOINTS = ("step-*", ".step-*", "damaged-*", MEETING)  # all that a run has in a folder elsewhere
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -37,7 +39,7 @@ class RunDirectory:
         self.verdicts = self.path / "verdicts"
         self.results = self.path / "results"
         self.arguments = self.path / "arguments.pt"
-        self.meeting = self.path / "meeting.json"
+        self.meeting = self.path / MEETING
         self.launch = self.path / "launch"
         self.job = self.path / "job.json"
         self.batch = self.path / "job.sh"
@@ -99,11 +101,19 @@ class RunDirectory:
 
     @classmethod
     def create(
-        cls, folder: Path, name: str | None, stem: str, session_yaml: str, disk: Disk | None = None
+        cls,
+        folder: Path,
+        name: str | None,
+        stem: str,
+        session_yaml: str,
+        disk: Disk | None = None,
+        checkpoints: Path | None = None,
     ) -> RunDirectory:
         """Make a new run in `folder`: whole, or not at all. Raises RunError, and VolaryError if the machine forbids it.
 
-        name: taken as it is, and refused (RunError) if it exists; None: `stem` with the first free number.
+        name: taken as it is, and refused (RunError) if it exists; None: `stem` with the first free number. checkpoints:
+        a folder in which the run's checkpoints have one of the run's name, to which a link leads; None: they are in the
+        run's directory.
         """
         disk = disk or Disk()
         if name is not None:
@@ -113,7 +123,7 @@ class RunDirectory:
             folder.mkdir(parents=True, exist_ok=True)
             _clear(disk, folder)
             _fill(disk, draft, session_yaml)
-            return cls(_publish(disk, draft, folder, name, stem))
+            return cls(_publish(disk, draft, folder, name, stem, checkpoints))
         except RunError:
             raise
         except (FileExistsError, NotADirectoryError) as error:
@@ -143,7 +153,7 @@ def _clear(disk: Disk, folder: Path) -> None:
     for draft in (*folder.glob(".new-*"), *folder.glob(".gone-*")):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - draft.stat().st_mtime > _LEFT_AFTER_S:
-                disk.remove(draft)
+                discard(disk, draft)
 
 
 def _fill(disk: Disk, draft: Path, session_yaml: str) -> None:
@@ -162,21 +172,52 @@ def _fill(disk: Disk, draft: Path, session_yaml: str) -> None:
     disk.sync(draft)
 
 
-def _publish(disk: Disk, draft: Path, folder: Path, name: str | None, stem: str) -> Path:
+def _publish(disk: Disk, draft: Path, folder: Path, name: str | None, stem: str, checkpoints: Path | None) -> Path:
     number = 1
     while True:
         path = folder / (name or f"{stem}-{number}")
-        if not path.exists():
+        there = checkpoints and checkpoints.absolute() / path.name
+        if not path.exists() and (there is None or _linked(disk, draft / "checkpoints", there)):
             try:
                 disk.rename(draft, path)
             except OSError:
+                if there is not None:
+                    there.rmdir()
                 # lost a race for the name: a folder with content is never replaced
                 if not path.exists():
                     raise
             else:
                 disk.sync(folder)
                 return path
-        if name is not None:
+        if name is not None and path.exists():
             how = f"volary resume {RunDirectory(path).argument}"
             raise RunError(f"the run {path} exists already; choose another run.name, or resume it: {how}")
+        if name is not None:
+            raise RunError(f"{there}, where checkpoint.path has the run's, exists already; choose another run.name")
         number += 1
+
+
+def _linked(disk: Disk, link: Path, there: Path) -> bool:
+    """Whether the folder `there` could be made, to which `link` leads then. Raises VolaryError if it cannot be had."""
+    try:
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.mkdir(mode=0o700)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise VolaryError(f"checkpoint.path: {there} cannot be made: {error.strerror}") from None
+    disk.remove(link)
+    link.symlink_to(there)
+    return True
+
+
+def discard(disk: Disk, path: Path) -> None:
+    """Remove what was a run, and its checkpoints where a link leads to them: there only what is named as they are."""
+    link = path / "checkpoints"
+    if link.is_symlink() and not path.is_symlink():
+        for pattern in _CHECKPOINTS:
+            for one in link.glob(pattern):
+                disk.remove(one)
+        with contextlib.suppress(OSError):  # somebody keeps something else there
+            link.resolve().rmdir()
+    disk.remove(path)

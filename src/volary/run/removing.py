@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 
 from volary.errors import RunError
-from volary.run.directory import RunDirectory
+from volary.run.directory import RunDirectory, discard
 from volary.run.disk import Disk
 
 
@@ -17,7 +17,10 @@ def refuse_live(directory: RunDirectory) -> None:
 
 
 def remove(directory: RunDirectory, disk: Disk | None = None) -> None:
-    """Remove the run's folder. Raises RunError if it is running or cannot be removed; then it is as it was."""
+    """Remove the run, and its checkpoints wherever they are. Raises RunError if it is running or cannot be removed.
+
+    Then it is as it was.
+    """
     disk = disk or Disk()
     refuse_live(directory)
     with directory.lock():
@@ -28,12 +31,13 @@ def remove(directory: RunDirectory, disk: Disk | None = None) -> None:
             disk.rename(directory.path, gone)
         except OSError as error:
             raise RunError(f"{directory.path}: cannot be removed: {error.strerror}") from None
-    disk.remove(gone)
+    discard(disk, gone)
 
 
 def bytes_of(directory: RunDirectory) -> int:
-    """Bytes of the run's files, as far as they can be seen."""
-    return _bytes(str(directory.path))
+    """Bytes of the run's files, as far as they can be seen, and of its checkpoints if they are elsewhere."""
+    elsewhere = directory.checkpoints.is_symlink()
+    return _bytes(str(directory.path)) + (_bytes(str(directory.checkpoints)) if elsewhere else 0)
 
 
 def _bytes(folder: str) -> int:

@@ -27,7 +27,11 @@ FIXED = {
     "loss.metric": _BEST,
 }
 """By name of a setting, or of the plug-in that it chooses, what the checkpoint has to do with it."""
-FOLDER = ("run.name", "run.folder")
+FOLDER = {
+    "run.name": "a run stays where it is; move or rename its folder instead",
+    "run.folder": "a run stays where it is; move or rename its folder instead",
+    "checkpoint.path": "a run's checkpoints stay where they are",
+}
 RATE = "optimizer.lr"  # what may change while a run trains
 
 
@@ -55,7 +59,7 @@ def refuse(found: list[SettingChange], *, has_checkpoint: bool) -> None:
     problems = Problems()
     for change in found:
         if change.setting in FOLDER:
-            problems.add(COMMAND_LINE, change.setting, "a run stays where it is; move or rename its folder instead")
+            problems.add(COMMAND_LINE, change.setting, FOLDER[change.setting])
         elif has_checkpoint and (why := FIXED.get(change.setting)):
             kept = f"accepted: {_shown(change.was)}, as before, or a new run with `volary train`"
             problems.add(COMMAND_LINE, change.setting, f"cannot change when a run is resumed: {why}; {kept}")

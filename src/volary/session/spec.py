@@ -15,6 +15,7 @@ from volary.session.period import Period
 from volary.session.reading.choice import Choice
 from volary.session.reading.settle import settle
 from volary.session.size import Size
+from volary.session.url import Location, Url
 
 POSITIVE = "above 0"
 WHOLE = "a whole number, 1 or more"
@@ -125,10 +126,13 @@ class Checkpoint:
     every: Period = EVERY_EPOCH  # and at the end of the run, always
     keep_last: int = 3  # newest checkpoints to keep
     keep_best: bool = True  # also keep the one with the best metric
+    path: Location | None = None  # a folder where each run gets one of its own for them; null: the run's directory
 
     def __post_init__(self) -> None:
         settle(self)
         require(self.keep_last >= 1, "keep_last", self.keep_last, WHOLE)
+        folder = "a folder; for a store, one at which it is mounted"
+        require(not isinstance(self.path, Url), "path", self.path, folder)
 
 
 class _Unsaid(str):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from volary.errors import BadInput
 from volary.run.directory import RunDirectory
-from volary.run.launch.meeting import Meeting, announced
+from volary.run.launch.meeting import Meeting, is_seen
 
 KEY = "VOLARY_KEY"
 SCRATCH = "VOLARY_SCRATCH"  # where processes make what stands for a directory that they do not see; removed after them
@@ -46,10 +46,8 @@ class Assignment:
 
     @property
     def is_seen(self) -> bool:
-        """Whether this machine sees the very directory, and no copy of an earlier day, and paths mean the same here."""
-        there = announced(RunDirectory(self.directory))
-        same = there is not None and there.server_life == self.meeting.server_life
-        return same and self.folder in (None, Path.cwd())
+        """Whether this machine sees the very directory, with its checkpoints, and paths mean the same here."""
+        return is_seen(RunDirectory(self.directory), self.meeting.server_life) and self.folder in (None, Path.cwd())
 
     def moved(self, session: str) -> str:
         """The text of the run's session, whose paths below the driver's working directory are below this process's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -28,10 +29,23 @@ class Meeting:
 
 def announce(directory: RunDirectory, meeting: Meeting) -> None:
     """Let those who may read the run's key find its server. Raises RunError if that cannot be written."""
-    try:
-        replace_file(Disk(), directory.meeting, msgspec.json.encode(asdict(meeting)), mode=0o600)
-    except OSError as error:
-        raise RunError(f"{directory.meeting}: cannot be written: {error.strerror}") from None
+    for path in _announcements(directory):
+        try:
+            replace_file(Disk(), path, msgspec.json.encode(asdict(meeting)), mode=0o600)
+        except OSError as error:
+            raise RunError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def is_seen(directory: RunDirectory, server_life: str) -> bool:
+    """Whether this machine sees the very directory of a run, and its checkpoints, and no copy of an earlier day."""
+    meetings = [_read(path) for path in _announcements(directory)]
+    return all(meeting is not None and meeting.server_life == server_life for meeting in meetings)
+
+
+def forget(directory: RunDirectory) -> None:
+    """The run's server is no more."""
+    for path in _announcements(directory):
+        Disk().remove(path)
 
 
 def found(directory: RunDirectory) -> Meeting:
@@ -46,8 +60,18 @@ def found(directory: RunDirectory) -> Meeting:
 
 def announced(directory: RunDirectory) -> Meeting | None:
     """What the run's directory says of where it meets, or met; None if that cannot be read."""
+    return _read(directory.meeting)
+
+
+def _announcements(directory: RunDirectory) -> list[Path]:
+    """One in each folder that is to be seen: a link to checkpoints elsewhere may lead nowhere on other machines."""
+    elsewhere = directory.checkpoints.is_symlink()
+    return [directory.meeting, *([directory.checkpoints / directory.meeting.name] if elsewhere else [])]
+
+
+def _read(path: Path) -> Meeting | None:
     try:
-        with open_regular(directory.meeting) as file:
+        with open_regular(path) as file:
             return msgspec.json.decode(file.read(), type=Meeting)
     except (OSError, ValueError, msgspec.MsgspecError):
         return None

@@ -94,6 +94,16 @@ class Membership:
         if self.place.launcher == "local":
             outlive_parent()
 
+    def require_checkpoints(self) -> None:
+        """Raise BadInput if this process sees the run, but not the folder of its checkpoints elsewhere."""
+        folder = self.directory.checkpoints
+        if not folder.is_dir():
+            there = folder.readlink() if folder.is_symlink() else folder
+            raise BadInput(
+                f"host {socket.gethostname()} does not see {there}, where checkpoint.path has the run's checkpoints; "
+                "accepted: a folder that all machines see, or a run that `volary train` starts there"
+            )
+
     def show_life(self) -> None:
         """Let others see, without the driver, that this worker is about to end in order: the lock's time is now."""
         with contextlib.suppress(OSError):
@@ -169,6 +179,7 @@ def work(member: Membership, job: str) -> int:
     for notice in (signal.SIGTERM, signal.SIGINT):
         signal.signal(notice, lambda *_: present.pulse.ask_to_end())
     try:
+        member.require_checkpoints()
         outcome = _load(job)(member, present.recorder, present.pulse)
     except (Exception, SystemExit) as error:  # the user's code may raise anything, and it must reach the verdict
         print_whole(error)
