@@ -74,12 +74,15 @@ def of_session(session: Session) -> Iterator[Need]:
         yield Need("data.batch", "one that grows", "steps together", "fixed")
 
 
-def of_own_loop(strategy: Strategy) -> Iterator[Need]:
-    """What a loop of one's own needs."""
-    if strategy.servers:  # they update
+def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
+    """What a loop of one's own needs. early_update: it looks at no gradients."""
+    local = strategy.consistency.pushes.value == "difference"
+    if strategy.servers or (early_update and not local):  # updates are none of its business
         return
     name = EXCHANGE.name_of(type(strategy.exchange))
-    behind = "allreduce without behind, as a loop of your own sees the gradients of each step"
+    behind = "early_update=true, or allreduce without behind, as your loop sees the gradients of each step otherwise"
+    if local:
+        behind = "allreduce without behind, as your loop updates the parameters"
     yield Need("strategy.exchange", name, "whole gradient", behind)
 
 

@@ -40,6 +40,7 @@ class Script:
     strategy: Strategy = field(default_factory=Strategy)
     seed: int = 1  # of the order of samples; of a function's everything random, set before it is called
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda if every worker can have a device, else cpu
+    early_update: bool = False  # nothing between backward() and the next forward looks at gradients or parameters
     compare_replicas: Period = EVERY_100_STEPS  # how often replicas that must be equal are compared
     engine: Annotated[Any, Choice("volary.engine")] = "local"  # who starts the workers
     run: RunSettings = field(default_factory=RunSettings)
@@ -50,7 +51,7 @@ class Script:
             raise SettingError(f"function is {self.function!r} and program {self.program!r}; accepted: one of them")
         if not 0 <= self.seed < 2**63:
             raise SettingError(f"seed is {self.seed}; accepted: a whole number from 0 to 2**63 - 1")
-        fitting.fit(self.strategy, fitting.of_own_loop(self.strategy))
+        fitting.fit(self.strategy, fitting.of_own_loop(self.strategy, early_update=self.early_update))
 
     @classmethod
     def read(cls, path: Path, overrides: Sequence[str] = ()) -> Script:

@@ -6,6 +6,8 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from volary.exchange._base import Keeper
     from volary.exchange.gradients.bucket import ParameterGate
     from volary.train.coordinator import LearnTask
@@ -87,6 +89,13 @@ class Voting(Replica, Protocol):
     def apply(self, scale: float = 1.0) -> None:
         """Let the update happen, now or as its sums arrive. scale: a factor of all gradients."""
         ...
+
+    def gradient_norm(self, kind: float) -> Tensor:
+        """The norm of the agreed gradients, of `kind` as in torch, before `apply` where sums are applied as they come.
+
+        A scalar. Waits for all of them. Raises PeerLost.
+        """
+        raise AssertionError("gradients are at hand after `agree`")
 
     def leave_out(self) -> None:
         """Let the step pass without an update."""

@@ -21,9 +21,10 @@ from volary.train.own.served_loop import ServedLoop
 from volary.train.own.share import Share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from torch import nn
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
 
     from volary.comm.groups.group import Group
     from volary.session.script import Script
@@ -61,7 +62,13 @@ class Worker:
         self._barriers = count()
         self._steps: OwnSteps | None = None
 
-    def distribute(self, *parts: Any, passes: int = 1, loss: Literal["mean", "sum"] = "mean") -> Any:
+    def distribute(
+        self,
+        *parts: Any,
+        passes: int = 1,
+        loss: Literal["mean", "sum"] = "mean",
+        early_update: bool | None = None,
+    ) -> Any:
         """Make models the run's replicas; returns its arguments, one or a tuple, for use as before.
 
         parts: modules and torch optimisers, or lists of these, in any order; later calls may bring more. Parameters and
@@ -69,8 +76,10 @@ class Worker:
         them, and when it returns they are the mean over all workers' samples: clip or log them as before. An optimiser
         of these parameters need not be named here. passes: calls of `backward` before each `optimizer.step()`, if you
         accumulate gradients; the last one waits for the others. loss: "sum" if it is a sum over the batch's samples, as
-        gradients are then. A model that is given again is distributed as it is now. Raises BadInput for what cannot be
-        distributed, RanksDiffer if shapes differ, and Stopped out of `optimizer.step()` when the run is asked to end.
+        gradients are then. early_update: nothing between `backward` and the next forward looks at gradients or
+        parameters, so that updates may come under that forward; clip with `clip_grad_norm_`. None: as settings say. A
+        model that is given again is distributed as it is now. Raises BadInput for what cannot be distributed,
+        RanksDiffer if shapes differ, and Stopped out of `optimizer.step()` when the run is asked to end.
         """
         given = [one for part in parts for one in (part if isinstance(part, list | tuple) else [part])]
         for one in given:
@@ -78,24 +87,28 @@ class Worker:
         if loss not in ("mean", "sum"):
             raise BadInput(f"worker.distribute: loss is {loss!r}; accepted: 'mean', 'sum'")
         models = [one for one in given if isinstance(one, torch.nn.Module)]
+        optimizers = [one for one in given if isinstance(one, torch.optim.Optimizer)]
         if isinstance(self._group, ServedLoop):
             if loss == "sum":
                 raise BadInput("worker.distribute: loss is 'sum'; accepted with exchange=server: a mean over the batch")
-            optimizers = [one for one in given if isinstance(one, torch.optim.Optimizer)]
             if self._distributed or (len(models), len(optimizers)) != (1, 1):
                 raise BadInput("worker.distribute with exchange=server takes one model with its optimiser, once")
             self._distributed = True
             model = self._script.strategy.partition.part(models[0]).to(self.device)
             self._group.distribute(model, optimizers[0], passes)
         else:
+            early = self._script.early_update if early_update is None else early_update
             for model in models:
-                self._distribute(model, self._group, passes, summed=loss == "sum")
+                one = _optimizer_of(model, optimizers) if early else None
+                self._distribute(model, self._group, passes, summed=loss == "sum", early=one)
         return parts[0] if len(parts) == 1 else parts
 
-    def _distribute(self, model: nn.Module, whole: Group, passes: int, *, summed: bool) -> None:
+    def _distribute(
+        self, model: nn.Module, whole: Group, passes: int, *, summed: bool, early: Optimizer | None
+    ) -> None:
         known = next((one for one in self._models if one.model is model), None)
         if known is not None:
-            known.again()
+            known.again(early)
             return
         for name, parameter in model.named_parameters():
             if any(parameter in one for one in self._models):
@@ -104,13 +117,40 @@ class Worker:
                     "models in one module, as torch.nn.ModuleList([first, second])"
                 )
         self._script.strategy.partition.part(model).to(self.device)
-        # what models send goes beside each other, and ranks must not mix it up
-        apart = self._models and whole.size > 1
+        # what models send goes beside each other and beside your own calls, and ranks must not mix it up
+        apart = (self._models or early is not None) and whole.size > 1
         group = whole.divided([list(range(whole.size))]) if apart else whole
+        beside = whole.divided([list(range(whole.size))]) if apart and early is not None else group
         run = OwnRun(self._script.strategy, self._share, self._recorder, self._pulse)
-        self._models.append(OwnModel(model, run, group, passes, self._keeping.strategy_state(), summed=summed))
+        carried = self._keeping.strategy_state()
+        self._models.append(OwnModel(model, run, group, passes, carried, summed=summed, early=early, beside=beside))
         if self._steps is None:
             self._steps = OwnSteps(self._models, whole, self._share, self._recorder, self._script.compare_replicas)
+
+    def clip_grad_norm_(
+        self, parameters: nn.Module | Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0
+    ) -> Tensor:
+        """Between `backward` and `optimizer.step`: as torch.nn.utils.clip_grad_norm_, also with early_update.
+
+        parameters: those of one model, or the model. Returns the norm before, a scalar. With early_update it waits for
+        all gradients, and parameters are updated after that. Raises BadInput over servers, and SettingError for some
+        of a model's parameters, or a step behind.
+        """
+        if isinstance(self._group, ServedLoop):
+            raise BadInput("worker.clip_grad_norm_: servers update, and no gradients are here; accepted: allreduce")
+        if isinstance(parameters, torch.nn.Module):
+            parameters = parameters.parameters()
+        given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        found = [model for model in self._models if any(one in model for one in given)]
+        if len(found) != 1:
+            raise BadInput(
+                f"worker.clip_grad_norm_ was given parameters of {len(found)} distributed models; accepted: of one"
+            )
+        return found[0].clip(given, max_norm, norm_type)
+
+    def _settle(self) -> None:
+        for model in self._models:
+            model.settle()
 
     def _follow(self) -> None:
         for model in self._models:
@@ -174,6 +214,7 @@ class Worker:
         among = Among(self.rank, self.world_size, self._script.seed, partial(of_first, group=group))
         held_out = shared(data, batch_size, None if batch_size is None else False, among)
         models = [one.model for one in self._models]
+        self._settle()
         return together.evaluated(function, held_out, models, self.device, self._recorder, group)
 
     def _peers(self, called: str) -> Group:
@@ -210,6 +251,7 @@ class Worker:
         cannot be kept.
         """
         self._refuse_servers("save")
+        self._settle()
         self._keeping.save(state)
 
     def _refuse_servers(self, called: str) -> None:
@@ -228,6 +270,7 @@ class Worker:
         """Volary calls this when your loop is over."""
         if isinstance(self._group, ServedLoop):
             self._group.finish()
+        self._settle()
 
     def close(self) -> None:
         """Let go of the models."""
@@ -242,6 +285,20 @@ class Worker:
         """Write metrics of this moment into the run; those of rank 0 are kept."""
         if self.rank == 0:
             self._recorder.metrics({name: float(value) for name, value in metrics.items()})
+
+
+def _optimizer_of(model: nn.Module, optimizers: list[Optimizer]) -> Optimizer:
+    """The one that updates it. Raises BadInput if there is none, or are several."""
+    own = {id(one) for one in model.parameters()}
+    found = [
+        one for one in optimizers if any(id(part) in own for group in one.param_groups for part in group["params"])
+    ]
+    if len(found) != 1:
+        raise BadInput(
+            f"worker.distribute: early_update is true, and {len(found)} of the given optimisers update the model; "
+            "accepted: one that does, in the same call"
+        )
+    return found[0]
 
 
 def _refuse(given: Any) -> None:

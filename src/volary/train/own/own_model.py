@@ -1,7 +1,8 @@
-"""A model of a user's own loop: its gradients agree as backward ends."""
+"""A model of a user's own loop: its gradients agree as backward ends, or as late as under the next forward."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from volary.exchange.gradients.plain_layers import only_looks
 from volary.train.coordinator import LearnTask
 from volary.train.member.compare import compare, shape_facts
 from volary.train.own.contents import Contents
+from volary.train.own.early_update import EarlyUpdate
 from volary.train.own.share import AveragingPeriod
 from volary.train.run_session import share_buffers
 from volary.train.state.replicas import compare_replicas
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from volary.train.replica import Voting
     from volary.train.strategies.strategy_state import StrategyState
 
+_TINY = 1e-6  # as in torch.nn.utils.clip_grad_norm_
+
 
 @dataclass(frozen=True)
 class OwnRun:
@@ -52,14 +56,28 @@ class OwnModel:
     """Turns a user's calls of `backward` and `optimizer.step` into agreed gradients, or means of parameters.
 
     group: of this model alone. passes: backward passes before gradients agree. carried: what a checkpoint brings and
-    takes. summed: the loss is a sum over samples, no mean. ending: all are to end after this step.
+    takes. summed: the loss is a sum over samples, no mean. ending: all are to end after this step. early: the optimiser
+    whose updates may come as late as under the next forward. beside: a group for what all say meanwhile.
     """
 
     def __init__(
-        self, model: nn.Module, run: OwnRun, group: Group, passes: int, carried: StrategyState, *, summed: bool
+        self,
+        model: nn.Module,
+        run: OwnRun,
+        group: Group,
+        passes: int,
+        carried: StrategyState,
+        *,
+        summed: bool,
+        early: Optimizer | None = None,
+        beside: Group | None = None,
     ) -> None:
         self.model, self.ending = model, False
         self._run, self._group, self._passes, self._summed = run, group, passes, summed
+        self._early_optimizer, self._beside = early, beside or group
+        self._early: EarlyUpdate | None = None
+        self._voted = self._pending = False  # early: the votes have left; agreed sums wait for `optimizer.step()`
+        self._scale = 1.0  # of the sums that wait
         self._consistency = run.settings.consistency if group.size > 1 else Bsp()
         self._period = AveragingPeriod()
         self._step_s = 0.0  # what all workers took for a step in the last period, in the mean
@@ -105,10 +123,38 @@ class OwnModel:
                 "batch is taken, or worker.distribute(model) after them"
             )
 
-    def again(self) -> None:
-        """Distribute the model as it is now. A collective call."""
+    def again(self, early: Optimizer | None = None) -> None:
+        """Distribute the model as it is now. A collective call. early: the optimiser to update early, if another."""
+        self._early_optimizer = early or self._early_optimizer
+        self.settle()
         self.close()
         self._distribute()
+
+    def settle(self) -> None:
+        """Wait for all updates."""
+        if self._in_slices:
+            self._strategy.settle()
+
+    def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
+        """Scale the gradients so that their norm is at most `max_norm`; the norm before. Raises SettingError."""
+        if self._passed and not self._locally:
+            self._agree()
+        if not self._in_slices:
+            return torch.nn.utils.clip_grad_norm_(parameters, max_norm, kind)
+        given = {id(one) for one in parameters}
+        if missing := [name for name, one in self.model.named_parameters() if id(one) not in given]:
+            raise SettingError(
+                f"worker.clip_grad_norm_ was given parameters without {missing[0]}; accepted with early_update: all of "
+                "one model"
+            )
+        if getattr(self._run.settings.exchange, "behind", False):
+            raise SettingError(
+                "worker.clip_grad_norm_ needs all gradients of this step, and with exchange.behind=true they come in "
+                "the next one; accepted: behind=false"
+            )
+        norm = self._strategy.gradient_norm(kind)
+        self._scale = float(torch.clamp(max_norm / (norm + _TINY), max=1.0))
+        return norm
 
     def before(self, optimizer: Optimizer, *, closing: bool) -> None:
         """Agree on gradients, unless they are. closing: the optimiser calls backward itself. Raises SettingError."""
@@ -122,10 +168,20 @@ class OwnModel:
         elif not closing and (self._passed or not self._agreed or id(optimizer) in self._stepped):
             # fewer passes than were announced, or none that reached a parameter
             self._agree()
+        if self._in_slices and self._early is not None and optimizer is not self._early.optimizer:
+            raise SettingError(
+                f"another {type(optimizer).__name__} than worker.distribute was given updates a model that has "
+                "early_update; accepted: that one alone, or early_update=False"
+            )
 
     def after(self, optimizer: Optimizer, *, leads: bool) -> None:
         """The optimiser has stepped. leads: its steps are those of the run."""
         self._stepped.add(id(optimizer))
+        if self._pending and self._early is not None:
+            self._early.follow()
+            self._pending = False
+            self._strategy.apply(self._scale)  # from now on parameters change as their sums arrive
+            self._scale = 1.0
         if leads and self._locally:
             self._end_period()
 
@@ -140,10 +196,26 @@ class OwnModel:
         for hook in self._hooks:
             hook.remove()
         self._strategy.close()
+        if self._early is not None:
+            self._early.close()
+
+    @property
+    def _in_slices(self) -> bool:
+        """Whether updates are made as sums arrive, and no gradient is ever seen."""
+        return self._early is not None and self._early.in_slices
+
+    def _updating_early(self) -> EarlyUpdate | None:
+        if self._early_optimizer is None or self._group.size == 1:
+            return None
+        trained = {name: one for name, one in self.model.named_parameters() if one.requires_grad}
+        return EarlyUpdate(self._early_optimizer, trained, self.settle, sparse=bool(self.contents.sparse))
 
     def _distribute(self) -> None:
         recorder, group = self._run.recorder, self._group.within(f"version {next(self._versions)}")
         recorder.enter("exchange")
+        self.contents = Contents(self.model)
+        self._early = self._updating_early()
+        self._voted = self._pending = False
         with kept_generators():
             compare(group.bulletin, "shapes", shape_facts(self.model))
             share_buffers(self.model, group)
@@ -157,9 +229,9 @@ class OwnModel:
                 samples=lambda: self._run.share.seen,
                 passes=self._passes,
                 weight=self.weight,
+                early=self._early,
             )
             self._strategy.start(DeferredTensors())
-        self.contents = Contents(self.model)
         self._hooks: list[RemovableHandle] = [
             parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
             for parameter in self.contents.trained
@@ -171,8 +243,20 @@ class OwnModel:
         if not self._in_backward:
             self._in_backward = True
             self._run.recorder.enter_step("backward")
+            if self._in_slices:
+                self._begin_pass()
             # what follows backward (clipping, a gradient scaler, a log) must see the agreed gradients
             torch.autograd.Variable._execution_engine.queue_callback(self._passed_backward)
+
+    def _begin_pass(self) -> None:
+        if self._pending:
+            raise SettingError(
+                "backward() was called again before optimizer.step(), and with early_update the gradients of the call "
+                "before are summed already; accepted: worker.distribute(..., passes=k) for k calls, optimizer.step() "
+                "after each, or early_update=False"
+            )
+        if self._passed == self._passes - 1:
+            self._vote()
 
     def _passed_backward(self) -> None:
         self._passed += 1
@@ -193,21 +277,27 @@ class OwnModel:
                 "the codec's warm-up counts samples, and the loop does not get its batches from worker.feed; accepted: "
                 "warm_up_samples=0, or worker.feed"
             )
-        self._strategy.vote(Vote(0.0, busy=True, ending=self._run.pulse.asked_to_end))
+        if not self._voted:
+            self._vote()
+        self._voted = False
         agreed = self._strategy.agree()
         self.ending = self.ending or agreed.ending
-        self._agreed = True
+        self._agreed, self._pending = True, self._in_slices
         self._stepped.clear()
         for parameter in self.contents.sparse:
             if parameter.grad is not None and not parameter.grad.is_sparse:
                 parameter.grad = _of_few_rows(parameter.grad)
         self._share_buffers()
 
+    def _vote(self) -> None:
+        self._strategy.vote(Vote(0.0, busy=True, ending=self._run.pulse.asked_to_end))
+        self._voted = self._in_slices
+
     def _share_buffers(self) -> None:
         self._passed, self._in_backward = 0, False
         if self._group.size > 1:  # of batch norm, say: any rank may evaluate, and all find the same
             for together in messages(list(self.contents.buffers())):
-                take_all_from_first(together, self._group)
+                take_all_from_first(together, self._beside)
 
     def _end_period(self) -> None:
         """All replicas become their mean, if a period ends with this step."""

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from volary.train.replica import Voting
+from volary.train.strategies.after_backward import AfterBackward
 from volary.train.strategies.first_state import DeferredTensors
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from torch import Tensor
+
     from volary.train.coordinator import LearnTask
-    from volary.train.strategies.after_backward import AfterBackward
     from volary.train.strategies.choosing import Chooser
     from volary.train.strategies.local_steps import LocalSteps
     from volary.train.strategies.overlapping import Overlapping
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 class Adapting(Voting):
     """See `volary.train.replica.Voting`. make: a strategy with the ways that `chooser` names now, a collective call.
 
-    own_loop: nobody calls `apply`: a step is over when it was agreed on.
+    own_loop: where all gradients are waited for nobody calls `apply`: a step is over when it was agreed on.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Adapting(Voting):
     def agree(self) -> Agreed:
         """As it is now."""
         agreed = self._now.agree()
-        if self._own_loop:
+        if self._own_loop and isinstance(self._now, AfterBackward):
             self._adapt()
         return agreed
 
@@ -74,6 +76,10 @@ class Adapting(Voting):
         """Let the step's update happen, and see whether ways change."""
         self._now.apply(scale)
         self._adapt()
+
+    def gradient_norm(self, kind: float) -> Tensor:
+        """As it is now."""
+        return self._now.gradient_norm(kind)
 
     def leave_out(self) -> None:
         """Let the step pass, and see whether ways change."""

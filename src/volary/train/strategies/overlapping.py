@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import torch
+
 from volary.comm.groups.blocking import take_all_from_first
 from volary.exchange.gradients.bucket import ParameterGate
 from volary.exchange.gradients.just_in_time import JustInTime
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from volary.exchange.overlap.comm_thread import ParcelTimes
     from volary.train.recording.recorder import Recorder
     from volary.train.strategies.contribution import GradientBuffers
-    from volary.train.update.update import Update
+    from volary.train.update.by_slices import UpdateBySlices
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Overlapping(Exchanging):
         module: nn.Module,
         recorder: Recorder,
         group: Group,
-        update: Update,
+        update: UpdateBySlices,
     ) -> None:
         super().__init__()
         self.contribution, self._recorder, self._update = contribution, recorder, update
@@ -62,7 +64,7 @@ class Overlapping(Exchanging):
         self._began = False  # whether all is there that rank 0 sends at the start
         self._began_s = 0.0
         self._agreed: Agreed | None = None
-        self._busy = 0
+        self._busy = self._parcels_here = 0  # of this step
         self._now = self._next = _Step()  # whose sums are applied, and of which backward is over
         chunks, slots = contribution.buckets.chunks, contribution.buckets.slots
         contribution.buckets.form_one_by_one()
@@ -100,6 +102,7 @@ class Overlapping(Exchanging):
         if self._steps == WARM_STEPS + 1 and not self.contribution.keeper.behind:
             self._reorder()
         self._steps += 1
+        self._parcels_here = 0
         self._step = self._recorder.step + 1
         self._update.prepare(self._recorder.step)
         self.contribution.vote(vote)
@@ -120,6 +123,17 @@ class Overlapping(Exchanging):
     def apply(self, scale: float = 1.0) -> None:
         """From now on parameters change as their sums arrive."""
         self._end_backward(_Step(self._busy, scale=scale))
+
+    def gradient_norm(self, kind: float) -> Tensor:
+        """Of the sums of all chunks, once they are there."""
+        contribution = self.contribution
+        self._wait(lambda: contribution.keeper.wait_for(lambda: self._parcels_here == contribution.buckets.parcels))
+        norms = []
+        for chunk in contribution.buckets.chunks:
+            chunk.form()
+            pairs = zip(chunk.slots, chunk.gradients, strict=True)
+            norms += [torch.linalg.vector_norm(gradient, kind) for slot, gradient in pairs if slot.users]
+        return torch.linalg.vector_norm(torch.stack(norms), kind) if norms else torch.tensor(0.0)
 
     def leave_out(self) -> None:
         """The sums still travel, as on all ranks, and change nothing."""
@@ -200,6 +214,9 @@ class Overlapping(Exchanging):
 
     def _travelled(self, chunk: Chunk, travelled: ParcelTimes) -> None:
         self._recorder.moved()
+        self._parcels_here += 1
+        if self._parcels_here == self.contribution.buckets.parcels:
+            self.contribution.keeper.tell(_nothing)  # who waits for all of them is to look
         if self._steps == WARM_STEPS + 1:
             self._profile.travelled(chunk, travelled)
         if self._recorder.spans.recording:
@@ -218,3 +235,7 @@ class Overlapping(Exchanging):
 def _parts(chunk: Chunk) -> list[SlicePart]:
     pairs = zip(chunk.slots, chunk.parts, strict=True)
     return [SlicePart.of(slot.name, slot.parameter, part.start, part.end) for slot, part in pairs]
+
+
+def _nothing() -> None:
+    """What was waited for has been counted."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
     from volary.train.strategies.strategy_state import StrategyState
+    from volary.train.update.by_slices import UpdateBySlices
     from volary.train.update.update import Update
 
 
@@ -39,14 +40,15 @@ def build_strategy(
     on_nonfinite: str = "stop",
     passes: int = 1,
     weight: Callable[[], float] | None = None,
+    early: UpdateBySlices | None = None,
 ) -> Voting:
     """The replica of a session's strategy for `module` in `group`. A collective call. Raises RanksDiffer, SettingError.
 
     update: applies agreed gradients; None where a user's own loop does, after `agree`. carried: what a checkpoint
     brings and takes. samples: how many the run has seen; None where nobody knows. on_nonfinite: what becomes of
     gradients that no codec can encode. passes: backward passes a step (gradient accumulation). weight: the factor of
-    this rank's gradients, if its loss is not yet its share of the global batch's mean. A world of one worker exchanges
-    nothing.
+    this rank's gradients, if its loss is not yet its share of the global batch's mean. early: without `update`: applies
+    agreed gradients as they arrive, where that can be. A world of one worker exchanges nothing.
     """
     if group.size == 1:
         return SingleWorker(recorder, update)
@@ -61,7 +63,7 @@ def build_strategy(
         own = group.within(f"plan {next(numbers)}")
         if settings.consistency.pushes is Push.DIFFERENCE:
             return _local(DifferenceBuffers(terms, chooser.ways(), own), terms, own, update)
-        return _of(GradientBuffers(terms, chooser.ways(), own), terms, own, update)
+        return _of(GradientBuffers(terms, chooser.ways(), own), terms, own, update, update or early)
 
     adapts = settings.codec.chooses or warms_up
     return Adapting(chooser, make, own_loop=update is None) if adapts else make()
@@ -74,17 +76,21 @@ def _local(differences: DifferenceBuffers, terms: StrategySettings, group: Group
 
 
 def _of(
-    contribution: GradientBuffers, terms: StrategySettings, group: Group, update: Update | None
+    contribution: GradientBuffers,
+    terms: StrategySettings,
+    group: Group,
+    update: Update | None,
+    by_slices: UpdateBySlices | None,
 ) -> Overlapping | AfterBackward:
-    """What waits no longer than it must."""
+    """What waits no longer than it must. by_slices: what updates if chunks can be applied as they arrive."""
     recorder, module = terms.recorder, terms.module
-    whole = "the loop is your own" if update is None else contribution.why_at_once or update.why_whole
+    whole = "the loop is your own" if by_slices is None else contribution.why_at_once or by_slices.why_whole
     if whole and contribution.keeper.behind:
         raise SettingError(f"exchange.behind applies chunks as they come, but {whole}; accepted: behind=false")
     _tell(recorder, group, contribution, f"together, since {whole}" if whole else "chunk by chunk, as sums arrive")
-    if whole or update is None:
+    if whole or by_slices is None:
         return AfterBackward(contribution, module, recorder, update)
-    return Overlapping(contribution, module, recorder, group, update)
+    return Overlapping(contribution, module, recorder, group, by_slices)
 
 
 def _tell(recorder: Recorder, group: Group, contribution: ContributionBuffers, update: str) -> None:

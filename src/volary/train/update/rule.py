@@ -120,7 +120,7 @@ class SliceOptimizer:
         own = [tensor for group in self.optimizer.param_groups for tensor in group["params"]]
         numbers = {id(tensor): number for number, tensor in enumerate(own)}
         entries = {
-            numbers[id(part.values)]: _laid_out(state.of(part.name, part.start, part.end), part.values)
+            numbers[id(part.values)]: state_as(state.of(part.name, part.start, part.end), part.values)
             for part in self.parts
         }
         groups = self.optimizer.state_dict()["param_groups"]
@@ -139,7 +139,7 @@ class SliceOptimizer:
         return PartState(part.name, part.start, part.end, each, whole)
 
 
-def _laid_out(state: PartState, values: Tensor) -> dict[str, Any]:
+def state_as(state: PartState, values: Tensor) -> dict[str, Any]:
     """A part's entries in the shape of its values and in their order in memory; what other parts have too in copies.
 
     torch's fused rules read values and their state as flat runs, each in its own order.
