@@ -49,6 +49,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
         os.environ["PYTEST_CURRENT_TEST"] = name
 
 
+@pytest.fixture(scope="session", autouse=True)
+def figures_kept_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is measured of this machine is not kept for its users."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path: Path) -> Iterator[None]:
     """Stand in `tmp_path`; afterwards forget the folders it imported from, and fail a test that left

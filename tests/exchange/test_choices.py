@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -13,10 +15,11 @@ from volary.codec import ROOM as CODECS
 from volary.codec._base import Codec, Layer
 from volary.codec._patterns import Patterns
 from volary.errors import SettingError
-from volary.exchange.choice.choices import decided, pushed, refuse_strangers
-from volary.exchange.choice.costs import LinkCosts, WorkTimes
+from volary.exchange.choice.choices import pushed, refuse_strangers
+from volary.exchange.choice.costs import LinkCosts, WorkTimes, step_s
 from volary.exchange.choice.layers import layers
-from volary.exchange.choice.measurements import Decision, Measurements
+from volary.exchange.choice.tables import CLEARLY, CLOSE, Decision, StepFigures, Table, fitting, rival, tables
+from volary.exchange.representations import representation_of
 from volary.exchange.representations.exact import EXACT
 from volary.exchange.representations.factors import Factors
 from volary.exchange.representations.frames import Frames
@@ -25,14 +28,7 @@ SLOW, FAST = 11e6, 3e9  # bytes per second
 SQUARE = Layer(("fc.weight", "fc.bias"), 4096 * 4097, 4096, 4096, encodable=True, products=16, factor_values=8192)
 KERNEL = Layer(("conv.weight",), 256 * 1152, 256, 1152, encodable=True)
 BIAS = Layer(("conv.bias",), 256, 256, 1, encodable=False)
-WORK = WorkTimes({"onebit": 4e-9, "int8": 3e-9}, 2e-11)
-
-
-class Known(Measurements):
-    """Whose work was measured elsewhere: a test's choice must not depend on this machine's."""
-
-    def work(self, codecs: object) -> WorkTimes:
-        return WORK
+WORK = WorkTimes({"onebit": 4e-9, "int8": 3e-9}, 2e-11, 2e-10)
 
 
 def made(name: str, **settings: object) -> Codec:
@@ -40,8 +36,12 @@ def made(name: str, **settings: object) -> Codec:
     return codec
 
 
-def chosen(codec: Codec, bytes_per_s: float, *found: Layer, ranks: int = 4) -> list[Decision]:
-    return decided(codec, Known(found, LinkCosts(ranks, 1, bytes_per_s, levels=False)))
+def figures(bytes_per_s: float, *found: Layer, ranks: int = 4, compute_s: float = 0.0, cores: int = 1) -> StepFigures:
+    return StepFigures(found, LinkCosts(ranks, 1, bytes_per_s, levels=False), WORK, compute_s, cores)
+
+
+def chosen(codec: Codec, bytes_per_s: float, *found: Layer) -> Sequence[Decision]:
+    return tables(codec, figures(bytes_per_s, *found))[0].decisions
 
 
 def ways(codec: Codec, bytes_per_s: float, *found: Layer) -> list[str]:
@@ -76,22 +76,107 @@ def test_each_layer_has_the_codec_of_the_first_pattern_that_matches_its_weight()
     assert Patterns({"fc*": made("onebit")}).of("conv.weight").exact, "what no pattern matches travels as it is"
 
 
-@given(
-    bytes_per_s=st.floats(1e5, 1e11),
-    ranks=st.integers(2, 64),
-    rows=st.integers(1, 8192),
-    columns=st.integers(1, 8192),
-    products=st.one_of(st.none(), st.floats(0, 1e5)),
+def any_layer(number: int, rows: int, columns: int, products: float | None) -> Layer:
+    return Layer((f"layer{number}",), rows * columns, rows, columns, rows > 1, products, rows + columns)
+
+
+LAYERS = st.builds(any_layer, st.just(0), st.integers(1, 8192), st.integers(1, 8192), st.none() | st.floats(0, 1e5))
+SEEN = st.builds(
+    lambda found, bytes_per_s, ranks, compute_s, cores: figures(
+        bytes_per_s,
+        *(replace(layer, names=(f"layer{number}",)) for number, layer in enumerate(found)),
+        ranks=ranks,
+        compute_s=compute_s,
+        cores=cores,
+    ),
+    st.lists(LAYERS, min_size=1, max_size=4),
+    st.floats(1e5, 1e11),
+    st.integers(2, 64),
+    st.floats(0, 10),
+    st.integers(1, 16),
 )
-def test_nothing_is_chosen_that_is_expected_to_take_longer_than_as_it_is(bytes_per_s, ranks, rows, columns, products):
-    layer = Layer(("it",), rows * columns, rows, columns, rows > 1, products, rows + columns)
-    links = LinkCosts(ranks, 1, bytes_per_s, levels=False)
-    for allow in ((), ("onebit", "int8")):
-        (decision,) = chosen(made("auto", allow=allow), bytes_per_s, layer, ranks=ranks)
-        assert decision.seconds <= EXACT.link_bytes(layer, links) / bytes_per_s
-        if decision.way == "factors":
-            seconds = Factors().link_bytes(layer, links) / bytes_per_s + Factors().work_s(layer, links, WORK)
-            assert decision.seconds == seconds
+ALLOWED = st.sampled_from([(), ("onebit",), ("onebit", "int8")])
+
+
+def expected_s(seen: StepFigures, codecs: Sequence[Codec]) -> float:
+    """Of a step whose layers travel by these, written down once more."""
+    busy_s, wire_s = seen.compute_s, 0.0
+    for layer, codec in zip(seen.layers, codecs, strict=True):
+        way = representation_of(codec)
+        link_bytes = way.link_bytes(layer, seen.links)
+        wire_s += link_bytes / seen.links.bytes_per_s
+        busy_s += (way.work_s(layer, seen.links, seen.work) + link_bytes * seen.work.byte) / seen.cores
+    return step_s(busy_s, wire_s)
+
+
+def all_choices(codec: Codec, seen: StepFigures) -> Iterator[Sequence[Codec]]:
+    return product(*(fitting(codec, layer) for layer in seen.layers))
+
+
+@settings(max_examples=30)
+@given(seen=SEEN, allow=ALLOWED)
+def test_no_single_choice_for_all_layers_is_expected_to_be_quicker(seen, allow):
+    codec = made("auto", allow=allow)
+    best, *_ = tables(codec, seen)
+    for leaf in codec.leaves():
+        alike = [leaf if leaf.fits(layer) else codec.leaves()[0] for layer in seen.layers]
+        assert best.seconds <= expected_s(seen, alike) / CLEARLY * (1 + 1e-9)
+
+
+@settings(max_examples=30)
+@given(seen=SEEN, allow=ALLOWED)
+def test_of_all_choices_of_ways_for_layers_it_is_the_quickest_or_close_to_it(seen, allow):
+    codec = made("auto", allow=allow)
+    best, *_ = tables(codec, seen)
+    least_s = min(expected_s(seen, codecs) for codecs in all_choices(codec, seen))
+    assert least_s * (1 - 1e-9) <= best.seconds <= 1.1 * least_s
+
+
+@settings(max_examples=30)
+@given(seen=SEEN, allow=ALLOWED)
+def test_where_sending_as_it_is_takes_much_longer_no_step_is_sent_so_not_even_to_compare(seen, allow):
+    codec = made("auto", allow=allow)
+    ranked = tables(codec, seen)
+    exact_s = expected_s(seen, [codec.leaves()[0]] * len(seen.layers))
+    for table in (ranked[0], rival(ranked, seen.layers)):
+        if table is not None and all(one.way == "exact" for one in table.decisions):
+            assert exact_s <= CLOSE * ranked[0].seconds / CLEARLY
+
+
+@settings(max_examples=30)
+@given(seen=SEEN)
+def test_loss_is_taken_only_where_it_makes_a_step_clearly_quicker(seen):
+    exact, lossy = tables(made("auto"), seen)[0], tables(made("auto", allow=("onebit",)), seen)[0]
+    assert exact.lossless
+    assert lossy.lossless or lossy.seconds < CLEARLY * exact.seconds
+
+
+def test_on_cores_that_compute_already_a_codec_must_save_more_wire():
+    kernels = [replace(KERNEL, names=(f"conv{number}.weight",)) for number in range(8)]
+
+    def by(bytes_per_s: float, cores: int) -> set[str]:
+        seen = figures(bytes_per_s, *kernels, compute_s=0.5, cores=cores)
+        return {one.way for one in tables(made("auto", allow=("onebit",)), seen)[0].decisions}
+
+    assert by(SLOW, 1) == by(SLOW, 16) == {"onebit"}
+    assert by(1e9, 1) == {"exact"}
+
+
+def test_the_rival_differs_in_much_of_the_network_and_may_be_the_quicker_one():
+    def table(seconds: float, *chosen_ways: str) -> Table:
+        decided = [Decision((str(number),), way, 0.0, 0.0, "") for number, way in enumerate(chosen_ways)]
+        return Table(decided, seconds, lossless=False)
+
+    found = [SQUARE, KERNEL, BIAS]
+    best, alike, far, other = (
+        table(1.0, "onebit", "onebit", "exact"),
+        table(1.01, "onebit", "exact", "exact"),
+        table(1.3, "exact", "exact", "exact"),
+        table(1.2, "int8", "onebit", "exact"),
+    )
+    assert rival([best, alike, other, far], found) is other
+    assert rival([best, alike, far], found) is None
+    assert rival([best], found) is None
 
 
 def test_bytes_are_those_of_the_link_that_is_shared():

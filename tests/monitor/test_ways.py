@@ -25,6 +25,7 @@ def test_the_table_of_ways_is_printed_when_it_is_chosen_and_shown_afterwards(cap
         run.steps(rows(1, 3))
         run.event("ways", 0, 2, bytes_per_s=0, table=TABLE[:1])
         run.event("ways", 0, 3, bytes_per_s=12 * 2**20, table=TABLE)
+        run.event("compared", 0, 3, step_s=[0.752, 0.801], stays=0)
         console.look()
     said = out.getvalue()
     assert "ways chosen, links not measured\n" in said
@@ -34,6 +35,7 @@ def test_the_table_of_ways_is_printed_when_it_is_chosen_and_shown_afterwards(cap
         "  0.weight   exact    10.1 KiB  0.89         nothing else takes it\n"
         "  10.weight  factors  1.5 MiB   158          quicker than as it is\n"
     ) in said
+    assert "step 3: 752 ms a step with these ways, 801 ms with the next best: these stay\n" in said
     found = account(directory)
     assert found.as_dict()["ways"] == {"bytes_per_s": 12 * 2**20, "table": TABLE}
     _say_ways(found)

@@ -23,6 +23,7 @@ from volary.train.recording.recorder import Recorder
 from volary.train.run_session import share_buffers
 from volary.train.state.drafts import LocalDrafts
 from volary.train.state.seeds import seed_all
+from volary.train.trial import try_session
 
 CODE = Path(__file__).with_name("_user_code.py")
 _lives = itertools.count()
@@ -112,16 +113,18 @@ def made(
     share_buffers(model.module, group)
     seed_all(session.train.seed + 1 + rank)
     Path(folder).mkdir(exist_ok=True)
-    recorder = Recorder(rank)
+    recorder, cpu = Recorder(rank), torch.device("cpu")
+    wanted = rank == 0 and session.strategy.codec.chooses
     return assemble(
         session,
         group=group,
-        device=torch.device("cpu"),
+        device=cpu,
         recorder=recorder,
         drafts=_drafts(session, recorder, Path(folder).absolute(), disk),
         model=model,
         asked_to_end=lambda: until(recorder.step + 1),
         requests=lambda: asked(recorder.step + 1),
+        estimate=try_session(session, model, cpu, world_size, started=True).estimate if wanted else None,
     )
 
 

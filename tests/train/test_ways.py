@@ -11,59 +11,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from train._training import Quick, Trained, looked_at, made, session, started, trained
+from train._training import Quick, Trained, looked_at, made, session, started
+from train._wide import SGD, assert_resumed_equals_whole, quickly, sent, stop_and_resume, wide
 from volary.codec import ROOM as CODECS
 from volary.errors import SettingError
 from volary.exchange.gradients import row_blocks
 from volary.session import Session, SessionError
 from volary.train.loop import train
-from volary.train.strategies import choosing
-from volary.train.strategies.contribution import ContributionBuffers
 
 LOSSY = [name for name in CODECS.names() if not getattr(CODECS.load(name), "lossless", True)]
-SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
 ROUNDING = 1e-11  # of 64 bits, over 20 steps
-
-
-def wide(bits: int = 32, steps: int = 12, checkpoint: str = "3 steps", **strategy: Any) -> Session:
-    """Two matrices of 2048 values, each in a bucket of its own, in torch's route although it is one machine."""
-    exchange = {"name": "allreduce", "route": "torch", **strategy.pop("exchange", {})}
-    return session(
-        "Wide",
-        of={"bits": bits},
-        source={"name": "points", "samples": 44},
-        optimizer=SGD,
-        train={"steps": steps},
-        checkpoint={"every": checkpoint, "keep_last": 9},
-        strategy={"exchange": exchange, "bucket_mb": 5e-3, **strategy},
-    )
-
-
-def quickly(rank: int, world_size: int, one: Session, folder: str, **more: Any) -> Trained:
-    return trained(rank, world_size, one, folder, disk=Quick(), **more)
-
-
-def sent(found: Trained) -> list[int]:
-    """Bytes by step; those that leave as a step ends may count for the next one, so that sums tell more than one."""
-    return [row.sent_bytes for row in found.rows]
-
-
-def stop_and_resume(rank: int, world_size: int, sessions: dict[str, Session]) -> dict[str, list[Trained]]:
-    found = {}
-    for name, one in sessions.items():
-        whole = quickly(rank, world_size, one, f"{name}-whole")
-        stopped = quickly(rank, world_size, one, f"{name}-stopped", until=lambda step: step == 7)
-        found[name] = [whole, stopped, quickly(rank, world_size, one, f"{name}-stopped")]
-    return found
-
-
-def assert_resumed_equals_whole(everyone: list[dict[str, list[Trained]]]) -> None:
-    for found in everyone:
-        for name, (whole, stopped, resumed) in found.items():
-            assert [row.loss for row in stopped.rows + resumed.rows] == whole.losses, name
-            for parameter, values in whole.parameters.items():
-                assert torch.equal(values, resumed.parameters[parameter]), (name, parameter)
-                assert torch.equal(values, everyone[0][name][0].parameters[parameter]), "replicas are equal"
 
 
 def test_a_run_resumes_bit_for_bit_with_every_codec_and_its_bytes_are_fewer(workers):
@@ -220,26 +177,6 @@ def test_any_two_codecs_can_be_swapped_between_steps_and_nothing_that_is_owed_is
         assert set(put_down) == {"large.weight", "back.weight"}
         for name, values in put_down.items():
             assert torch.equal(values, taken_up[name])
-
-
-def on_changing_links(rank: int, world_size: int, one: Session) -> Trained:
-    """What was measured of the links is made up: they become slow in step 9."""
-    choosing.FOLLOW_STEPS = 3
-    ContributionBuffers.sent_bytes_per_s = lambda self: 1e12 if self._recorder.step < 9 else 1e5  # type: ignore[method-assign]
-    return quickly(rank, world_size, one, "changing")
-
-
-def test_ways_are_chosen_anew_when_links_change_on_all_ranks_together(workers):
-    one = wide(steps=20, codec={"name": "auto", "allow": ["onebit"]})
-    first, second = workers(2, on_changing_links, one)
-    for name, values in first.parameters.items():
-        assert torch.equal(values, second.parameters[name])
-    before, after = ({layer: way for layer, way, *_ in chosen["table"]} for chosen in first.events("ways"))
-    assert set(before.values()) == {"exact"}
-    assert {layer for layer, way in after.items() if way == "onebit"} == {"large.weight", "back.weight"}
-    assert [one["step"] for one in first.said if one.get("event") == "ways"] == [2, 11]
-    assert len(first.events("exchange")) == 2, "the first choice changed nothing"
-    assert mean(sent(first)[12:]) < 0.5 * mean(sent(first)[4:10])
 
 
 REFUSED = {

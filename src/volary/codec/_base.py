@@ -31,12 +31,18 @@ class Layer:
 
 @dataclass(frozen=True)
 class Option:
-    """A codec that a layer may take, and what is expected of it in a step: bytes on a link, seconds of all."""
+    """A codec that a layer may take, and what is expected of it in a step.
+
+    link_bytes: on a link. wire_s: until they have passed it. work_s: of a core, on each worker. seconds: what the layer
+    takes of the step, by which it is picked.
+    """
 
     codec: Codec
     name: str
     link_bytes: float
     seconds: float
+    wire_s: float = 0.0
+    work_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +61,12 @@ class Codec:
 
     @property
     def chooses(self) -> bool:
-        """Whether it depends on what the first steps show: until then gradients travel as they are."""
+        """Whether it depends on samples, workers or links: what is chosen is known once these are."""
         return len(self.leaves()) > 1
 
     @property
     def follows(self) -> bool:
-        """Whether it chooses again when the links change."""
+        """Whether it chooses by expected seconds, and again when the links change."""
         return False
 
     @property

@@ -1,7 +1,7 @@
 """For each layer what is expected to be quickest (Poseidon's hybrid communication, Zhang et al., ATC 2017).
 
-Among workers the first steps travel as they are, and show how fast the links are and what each layer would send. To
-servers the choice is made before the first step, by bytes.
+The choice is made before the first step: among workers by what links and codecs were measured to take
+(volary.exchange.choice), to servers by bytes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from volary.codec._base import Codec, Layer, Option
 from volary.codec.factors import SufficientFactors
 from volary.codec.none import FullPrecision
 from volary.errors import SettingError
-
-CLEARLY = 0.9  # another way than as it is must need less than this share of the time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +49,9 @@ class AutoCodec(Codec):
         return (FullPrecision(), SufficientFactors(), *(one for one in allowed if not one.exact))
 
     def pick(self, layer: Layer, options: Sequence[Option]) -> tuple[Option, str]:
-        """The quickest, as far as can be told."""
-        plain, *others = options
+        """What takes least of the step; of equals the first."""
         best = min(options, key=lambda option: option.seconds)
-        if best.seconds > CLEARLY * plain.seconds:
-            best = plain
-        return best, _why(best, plain, others)
+        return best, _why(best, options)
 
 
 def _loaded(name: str) -> Any:
@@ -65,15 +60,11 @@ def _loaded(name: str) -> Any:
     return ROOM.load(name)()
 
 
-def _why(best: Option, plain: Option, others: Sequence[Option]) -> str:
-    rest = [option for option in others if option is not best]
-    if best is plain:
-        return _named("not clearly quicker", rest) if rest else "nothing else takes it"
-    return _named("quicker than as it is, and than", rest) if rest else "quicker than as it is"
-
-
-def _named(what: str, options: Sequence[Option]) -> str:
-    return f"{what}: " + ", ".join(f"{option.name} {1e3 * option.seconds:.3g} ms" for option in options)
+def _why(best: Option, options: Sequence[Option]) -> str:
+    others = [option for option in options if option is not best]
+    if not others:
+        return "nothing else takes it"
+    return "rather than " + ", ".join(f"{one.name} {1e3 * (one.wire_s + one.work_s):.3g} ms" for one in others)
 
 
 CODEC = AutoCodec

@@ -32,3 +32,11 @@ def in_lines(event: Event) -> str:
     widths = [max(len(row[column]) for row in table) for column in range(len(HEADER))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
     return "\n  ".join([f"ways chosen, {links(event)}", *lines])
+
+
+def compared(event: Event) -> str:
+    """What steps took with the table above and with the next best, and which of them stays, in a line."""
+    first_s, second_s = (float(seconds) for seconds in event.data["step_s"])
+    these, next_best = number(1e3 * first_s), number(1e3 * second_s)
+    taken = "they are taken" if event.data["stays"] else "these stay"
+    return f"step {event.step}: {these} ms a step with these ways, {next_best} ms with the next best: {taken}"

@@ -50,7 +50,7 @@ def check_session(session: Session) -> Summary:
     check_backend(session.strategy.backend, device)
     with kept_generators():
         model = build_model(session, device)
-    warnings = try_session(session, model, device, workers, started=False)
+    warnings = try_session(session, model, device, workers, started=False).warnings
     feed = Feed(model.samples, session.data.batch_size, shuffle=False)
     refuse_idle_workers(workers, session.data.batch_size, feed.samples)
     session.data.batch.build(feed, Recorder(0))

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.data.batch import Batch
     from volary.data.samples import Samples, Split
+    from volary.exchange.choice.rows import StepEstimate
     from volary.network._criterion import Criterion
     from volary.placement import Place
     from volary.session.spec import Session
@@ -160,11 +161,12 @@ def assemble(
     model: Model,
     asked_to_end: Callable[[], bool],
     requests: Callable[[], Sequence[Any]] = lambda: (),
+    estimate: StepEstimate | None = None,
 ) -> Training[Lockstep]:
     """Everything that one rank of `group` trains with; nothing of it has been restored yet.
 
     drafts: where checkpoints are written. requests: what the driver has told this worker of what the run is asked to
-    do.
+    do. estimate: on rank 0, what trying the session told of its steps.
     """
     data = session.data
     length = None if isinstance(model.samples, Stream) else len(model.samples)
@@ -208,6 +210,7 @@ def assemble(
         samples=lambda: feed.given,
         on_nonfinite=session.train.on_nonfinite,
         passes=session.train.accumulate,
+        estimate=estimate.of(data.batch_size / group.size) if estimate else None,
     )
     # one worker looks for all; a step behind, what is under way must not be applied earlier there than elsewhere
     looks = group.rank == 0 and not getattr(session.strategy.exchange, "behind", False)

@@ -52,7 +52,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         recorder.starting("building the network")
         seed_all(session.train.seed)
         model = build_model(session, device)
-        try_first(session, model, device, place, recorder)
+        estimate = try_first(session, model, device, place, recorder)
         recorder.enter("exchange")
         compare(group.bulletin, "shapes", shape_facts(model.module))
         share_buffers(model.module, group)
@@ -70,6 +70,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
             model=model,
             asked_to_end=lambda: pulse.asked_to_end,
             requests=lambda: pulse.requests,
+            estimate=estimate,
         )
         recorder.starting("looking for a checkpoint")
         lockstep = training.coordinator

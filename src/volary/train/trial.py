@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +15,7 @@ from volary.data.stream import Stream
 from volary.errors import BadInput, CorruptSample, DataError, SettingError, TargetError
 from volary.errors.raised import raised
 from volary.exchange.choice.choices import refuse_strangers
+from volary.exchange.choice.rows import StepEstimate, estimated
 from volary.network._dry_run import unchanged
 from volary.run.machine.memory import WORKER_BYTES, available_bytes, judge
 from volary.session.reference import UserObject
@@ -34,8 +36,16 @@ if TYPE_CHECKING:
 _GIB = 1 << 30
 
 
-def try_session(session: Session, model: Model, device: torch.device, workers_here: int, started: bool) -> list[str]:
-    """Let two samples go through all of it, on `device`. Returns warnings. Raises BadInput for what cannot train.
+@dataclass(frozen=True)
+class TrialResult:
+    """What trying a session told. estimate: of a step's samples, rows and seconds; None if the network did not run."""
+
+    warnings: list[str]
+    estimate: StepEstimate | None = None
+
+
+def try_session(session: Session, model: Model, device: torch.device, workers_here: int, started: bool) -> TrialResult:
+    """Let two samples go through all of it, on `device`. Raises BadInput for what cannot train.
 
     workers_here: on this machine, `started` or not. Nothing is changed by it: no value of the network, no random
     generator, no position in the data.
@@ -47,11 +57,11 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
         # before its gradients are there: they may be what does not fit
         warnings += _memory(session, model.module, device, workers_here, started)
         if reason := _too_large(trained, device):
-            return [*warnings, reason]
+            return TrialResult([*warnings, reason])
         numbers = _first_and_last(session, model.samples)
         inputs, targets = _read(session, model.samples, numbers)
         try:
-            with torch.enable_grad():
+            with torch.enable_grad(), estimated(model.module, len(inputs)) as estimate:
                 model.flow("try").dry_run(
                     inputs.to(device),
                     targets.to(device),
@@ -66,18 +76,25 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
             update_rule(session)[0](list(trained))
         if session.evaluate.every.unit != "never":
             _evaluate(session, model, device)
-    return warnings
+    return TrialResult(warnings, estimate)
 
 
-def try_first(session: Session, model: Model, device: torch.device, place: Place, recorder: Recorder) -> None:
-    """In a run: rank 0 tries the session for all, and records the warnings. Raises BadInput, as `try_session`."""
+def try_first(
+    session: Session, model: Model, device: torch.device, place: Place, recorder: Recorder
+) -> StepEstimate | None:
+    """In a run: rank 0 tries the session for all, records the warnings, and has an estimate of steps afterwards.
+
+    Raises BadInput, as `try_session`.
+    """
     if place.rank:
-        return
+        return None
     recorder.starting("trying two samples")
     # of a launcher's workers nobody knows how many are on this machine
     here = place.world_size if place.launcher in ("local", "lab") else 1
-    for text in try_session(session, model, device, here, started=True):
+    tried = try_session(session, model, device, here, started=True)
+    for text in tried.warnings:
         recorder.event("warning", text=text)
+    return tried.estimate
 
 
 def _length(session: Session, model: Model) -> list[str]:

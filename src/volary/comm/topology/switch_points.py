@@ -6,18 +6,19 @@ They lie in the user's cache directory, for each set of machines by itself. `vol
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 import volary
+from volary.run.machine.kept_figures import keep as keep_file
+from volary.run.machine.kept_figures import path_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from volary.comm.topology.topology import Topology
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce", "reduce_scatter", "all_gather")
@@ -63,9 +64,7 @@ class _Kept(msgspec.Struct, forbid_unknown_fields=True):
 
 def file() -> Path:
     """Where they are kept."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    folder = Path(cache) if cache.startswith("/") else Path.home() / ".cache"
-    return folder / "volary" / "collectives.json"
+    return path_of("collectives.json")
 
 
 def key(topology: Topology, backend: str) -> str:
@@ -90,17 +89,7 @@ def keep(topology: Topology, backend: str, points: SwitchPoints) -> Path:
     ways = {collective: list(switches) for collective, switches in points.ways.items()}
     kept = _Kept(volary.__version__, ways, dict(points.largest), topology.within_bytes_per_s)
     known = _read() | {key(topology, backend): kept}
-    path = file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "wb") as written:
-            written.write(msgspec.json.format(msgspec.json.encode(known)) + b"\n")
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path
+    return keep_file("collectives.json", msgspec.json.format(msgspec.json.encode(known)) + b"\n")
 
 
 def _read() -> dict[str, _Kept]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 BUDGET_S = 0.8  # of all rounds together, roughly, however slow a link is
 PROBE_BYTES = 160 * 1024  # a rested link lets some 100 KB pass at once: more than that
 LEAST_BYTES, MOST_BYTES = 128 * 1024, 4 * 1024 * 1024  # of what is timed, each way
+SMALL_BYTES, SMALL_TRIES = 1024, 3
 CLEAR = 2.5  # times that pairs inside a sub-network are faster than pairs across
 _TAG = 1 << 30  # no sum uses it
 
@@ -88,6 +89,13 @@ def tournament(links: Links, leaders: Sequence[int]) -> Rates:
         for pair, took_s in _play(links, leaders, game, size_bytes).items():
             rates[pair] = size_bytes / took_s
     return rates
+
+
+def message_s(links: Links, leaders: Sequence[int]) -> float:
+    """Seconds of a small message between two of `leaders`, the slowest pair's. A collective call."""
+    game, *_ = rounds(len(leaders))
+    tries = [_play(links, leaders, game, SMALL_BYTES) for _ in range(SMALL_TRIES)]
+    return max(min(took_s[pair] for took_s in tries) for pair in game)
 
 
 def _play(links: Links, leaders: Sequence[int], game: Sequence[Pair], size_bytes: int) -> dict[Pair, float]:

@@ -1,48 +1,23 @@
-"""Which codec each layer's gradient travels by: as the settings say, or as is expected to cost least."""
+"""Which codec each layer's gradient travels by to servers, and which names of layers codecs may be given by."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from torch import nn
 
 from volary.codec._base import Option
-from volary.codec.none import FullPrecision
 from volary.errors import SettingError
 from volary.exchange.choice.layers import layers
-from volary.exchange.choice.measurements import Decision
+from volary.exchange.choice.tables import fitting
 from volary.exchange.gradients.factor_hooks import outer_layers
 from volary.exchange.representations import representation_of
 from volary.exchange.representations.exact import EXACT
 
 if TYPE_CHECKING:
-    from volary.codec._base import Codec, Layer
-    from volary.exchange.choice.measurements import Measurements
+    from volary.codec._base import Codec
     from volary.exchange.representations._base import Representation
-
-
-def fitting(codec: Codec, layer: Layer) -> Sequence[Codec]:
-    """What the layer may travel by: of what `codec` offers all that fits, else as it is."""
-    return [one for one in codec.leaves() if one.fits(layer)] or [FullPrecision()]
-
-
-def decided(codec: Codec, seen: Measurements) -> list[Decision]:
-    """Among workers, of each layer: what its codec picks by the expected costs."""
-    work = seen.work({one.name: one for one in codec.leaves() if one.representation == "frames"})
-    decisions = []
-    for layer in seen.layers:
-        one = codec.of(layer.names[0])
-        options = []
-        for leaf in fitting(one, layer):
-            way = representation_of(leaf)
-            link_bytes = way.link_bytes(layer, seen.links)
-            seconds = link_bytes / seen.links.bytes_per_s + way.work_s(layer, seen.links, work)
-            options.append(Option(leaf, way.name, link_bytes, seconds))
-        best, why = one.pick(layer, options)
-        decisions.append(Decision(layer.names, best.name, best.link_bytes, best.seconds, why))
-    return decisions
 
 
 def pushed(codec: Codec, module: nn.Module, samples: int, servers: int) -> dict[str, Representation]:

@@ -1,8 +1,10 @@
-"""What a choice among representations goes by: bytes on links, and seconds of work."""
+"""What a choice among representations goes by: bytes on links, seconds of work, and what both make of a step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+APART = 1 / 3  # of the shorter of work and wire: while forward runs, no gradient is there that could travel
 
 
 @dataclass(frozen=True)
@@ -10,12 +12,14 @@ class LinkCosts:
     """What ranks send over: `ranks` in all, `local` of them on the busiest node, which share its link.
 
     bytes_per_s: what the link carries in each direction. levels: sums inside a node come before those between nodes.
+    message_s: what a small message takes.
     """
 
     ranks: int
     local: int
     bytes_per_s: float
     levels: bool
+    message_s: float = 0.0
 
     def summed_bytes(self, size_bytes: float) -> float:
         """What a node's link has to send so that `size_bytes` are summed over all (Patarasuk & Yuan, JPDC 2009)."""
@@ -35,9 +39,17 @@ class LinkCosts:
 
 @dataclass(frozen=True)
 class WorkTimes:
-    """Seconds of work, measured here. codecs: by name, of encoding, adding and decoding a value. product: of one
-    multiplication and addition where factors are multiplied.
+    """Seconds of a core, measured on this machine.
+
+    codecs: by name, of all that is done to a value that travels encoded. product: of one multiplication and addition
+    where factors are multiplied. byte: of sending a byte and receiving one.
     """
 
     codecs: dict[str, float]
     product: float
+    byte: float = 0.0
+
+
+def step_s(busy_s: float, wire_s: float) -> float:
+    """What a step takes whose cores are busy for `busy_s`, with computing and exchange, and its link for `wire_s`."""
+    return max(busy_s, wire_s) + APART * min(busy_s, wire_s)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +17,35 @@ from volary.exchange.gradients.factor_hooks import outer_layers
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.utils.hooks import RemovableHandle
+
+
+@dataclass
+class StepEstimate:
+    """What one worker's step on so many samples is expected to be. rows: by the weight that they are multiplied with.
+
+    compute_s: of forward and backward.
+    """
+
+    samples: float = 1.0
+    rows: Mapping[str, float] = field(default_factory=dict)
+    compute_s: float = 0.0
+
+    def of(self, samples: float) -> StepEstimate:
+        """The same on so many samples: all of it in proportion."""
+        scale = samples / self.samples
+        return StepEstimate(samples, {name: scale * rows for name, rows in self.rows.items()}, scale * self.compute_s)
+
+
+@contextmanager
+def estimated(module: nn.Module, samples: int) -> Iterator[StepEstimate]:
+    """What is computed meanwhile with `module`, on so many samples; there when it ends."""
+    counter, found = RowCounter(module), StepEstimate(samples)
+    began_s = time.perf_counter()
+    try:
+        yield found
+        found.rows, found.compute_s = counter.seen(), time.perf_counter() - began_s
+    finally:
+        counter.remove()
 
 
 class RowCounter:

@@ -13,7 +13,9 @@ from volary.comm.routes._segments import SharedSum
 from volary.comm.topology.links import Links
 from volary.comm.topology.switch_points import SwitchPoints, load
 from volary.comm.topology.topology import find
+from volary.comm.topology.tournament import message_s, tournament
 from volary.errors import SettingError
+from volary.exchange.choice.costs import LinkCosts
 from volary.exchange.overlap.blocking import BlockingKeeper
 from volary.exchange.overlap.broadcasts import Broadcasts
 from volary.exchange.overlap.mixed_routes import MixedRoutes
@@ -34,15 +36,25 @@ class CommSetup:
     """Found once for all keepers of a group; finding it is a collective call, and so is `build`.
 
     route: as set, or "auto". topology: a file that describes it. levels: sums inside nodes come before those between
-    them. behind: what is contributed is to travel while others compute, so not in shared memory. Raises SettingError,
-    on all ranks, if the file does not fit.
+    them. shared: what was built last adds in shared memory, where nothing travels. behind: what is contributed is to
+    travel while others compute, so not in shared memory. Raises SettingError, on all ranks, if the file does not fit.
     """
 
     def __init__(self, group: Group, route: str, topology: str | None, *, behind: bool) -> None:
-        self._wanted, self.behind, self.levels = route, behind, False
+        self._wanted, self.behind, self.levels, self.shared = route, behind, False, False
         self._links = Links(group)
         self.topology = find(self._links, Path(topology) if topology is not None else None)
         self._measured = _measured(group.bulletin, self.topology)
+
+    def link_costs(self) -> LinkCosts:
+        """What ranks send over: measured, where that is not known from the topology. A collective call."""
+        nodes = self.topology.nodes
+        known = [self.topology.within_bytes_per_s, self.topology.between_bytes_per_s]
+        # inside one machine, where every rank sends for itself
+        ends = self.topology.leaders if len(nodes) > 1 else list(self.topology.order)
+        rates = [rate for rate in known if rate] or list(tournament(self._links, ends).values())
+        local = max(len(ranks) for ranks in nodes) if len(nodes) > 1 else 1
+        return LinkCosts(self._links.size, local, min(rates), self.levels, message_s(self._links, ends))
 
     def build(
         self,
@@ -66,6 +78,7 @@ class CommSetup:
         if name == SHARED:
             try:
                 shared = SharedSum(group.bulletin, shapes, LAST_RESORT_S)
+                self.shared = True
                 return BlockingKeeper(shared, group, f"shared memory, since {reason}")
             except OSError as error:
                 reason = f"shared memory cannot be used: {error}"
@@ -74,7 +87,7 @@ class CommSetup:
                     raise SettingError(f"exchange.route is {name!r}, but {reason}; accepted: {accepted}") from None
                 name = fallback()
         taken: RoutePlugin = ROUTES.load(name)()
-        self.levels = taken.levels
+        self.levels, self.shared = taken.levels, False
         dense = taken.build(group, [shapes[number] for number in exact], self.topology)
         parts: list[tuple[Route, Sequence[int]]] = [(dense, exact)]
         # between nodes: in memory that ranks share nothing is gained by fewer bytes

@@ -24,6 +24,7 @@ class Factors(Representation):
 
     neighbours: int | None = None
     by_layer: ClassVar[bool] = True
+    messages: ClassVar[int] = 1
 
     @classmethod
     def of(cls, codec: Any) -> Factors:

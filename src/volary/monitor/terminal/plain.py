@@ -8,7 +8,7 @@ from typing import TextIO
 
 from volary.monitor.closing import closing, one_line
 from volary.monitor.digest import Digest
-from volary.monitor.ways import in_lines
+from volary.monitor.ways import compared, in_lines
 from volary.monitor.wording import (
     MEMBERSHIP,
     STOPPING,
@@ -140,6 +140,8 @@ def happened(event: Event, digest: Digest) -> str:
         )
     if event.kind == "ways":
         return in_lines(event)
+    if event.kind == "compared":
+        return compared(event)
     if event.kind == "batch_size":
         return f"step {event.step}: batches of {event.data.get('size')} samples{_instead_of(event)}"
     if event.kind == "stopping":

@@ -1,4 +1,4 @@
-"""A strategy whose ways change between steps: a warm-up ends, the links are known, or have changed."""
+"""A strategy whose ways change between steps: a warm-up ends, two tables are compared, or links have changed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class Adapting(Voting):
         return self._received_bytes + self._now.received_bytes
 
     def start(self, late: DeferredTensors) -> None:
-        """Start, with the ways of a checkpoint if there was one."""
+        """Start, with the ways of a checkpoint if there was one, else with those that are chosen now."""
+        self._chooser.choose_first()
         if self._chooser.ways() != self._began_with:
             self._replace()
         self._now.start(late)
@@ -96,7 +97,7 @@ class Adapting(Voting):
         self._chooser.close()
 
     def _adapt(self) -> None:
-        if self._chooser.changed(self._now.contribution):
+        if self._chooser.changed(self._now.contribution.sent_bytes_per_s):
             self._now.settle()
             self._replace()
             self._now.start(DeferredTensors(new=False))

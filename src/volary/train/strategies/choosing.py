@@ -1,28 +1,33 @@
-"""How each parameter's gradient travels now: it changes when a warm-up ends, and when links are known or others."""
+"""How each parameter's gradient travels now: it changes when a warm-up ends, and when links are others than before."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from volary.consistency._base import Push
-from volary.exchange.choice.choices import decided, fitting, refuse_strangers
+from volary.exchange.choice.choices import refuse_strangers
 from volary.exchange.choice.costs import LinkCosts
 from volary.exchange.choice.layers import layers
-from volary.exchange.choice.measurements import Measurements
-from volary.exchange.choice.rows import RowCounter
+from volary.exchange.choice.rows import RowCounter, StepEstimate
+from volary.exchange.choice.tables import StepFigures, Table, codecs_of, fitting, rival, tables
+from volary.exchange.choice.work_times import work_times
 from volary.exchange.representations import representation_of
 from volary.exchange.representations.exact import EXACT
+from volary.run.machine.cores import cores_here
+from volary.train.strategies.comparison import Comparison
 from volary.train.strategies.profile import WARM_STEPS
 
 if TYPE_CHECKING:
     from volary.codec._base import Codec, Layer
     from volary.comm.groups.group import Bulletin
     from volary.exchange.representations._base import Representation
-    from volary.train.strategies.contribution import ContributionBuffers, StrategySettings
+    from volary.train.strategies.contribution import StrategySettings
 
-WATCHED_STEPS = WARM_STEPS + 1
+WATCHED_STEPS = WARM_STEPS + 1  # as they are, where nobody could say before what steps will be
 FOLLOW_STEPS = 20  # between two looks at the links
 CHANGED = 2.0  # links that are faster or slower by this factor are other links
 
@@ -30,17 +35,27 @@ CHANGED = 2.0  # links that are faster or slower by this factor are other links
 class Chooser:
     """Alike on all ranks: what is measured, rank 0 measures. samples: how many the run has seen.
 
-    Raises SettingError for a codec's pattern that matches no trained parameter.
+    estimate: of this worker's steps, on rank 0; None if nothing is known before the first. Raises SettingError for a
+    codec's pattern that matches no trained parameter.
     """
 
-    def __init__(self, terms: StrategySettings, bulletin: Bulletin, samples: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        terms: StrategySettings,
+        bulletin: Bulletin,
+        samples: Callable[[], int],
+        estimate: StepEstimate | None = None,
+    ) -> None:
         self._terms, self._bulletin, self._samples = terms, bulletin, samples
         self._codec: Codec = terms.settings.codec
         refuse_strangers(self._codec, terms.module)
         self._steps = self._asked = 0
+        self._ended_s = time.perf_counter()
         # a difference of parameters is no sum of products
         of_gradients = terms.settings.consistency.pushes is Push.GRADIENT
         self._rows = RowCounter(terms.module) if self._codec.chooses and of_gradients else None
+        self._estimate = estimate
+        self._links: LinkCosts | None = None
         self._rate = _Rate()
         self._now = self._codec.at(samples())
 
@@ -54,26 +69,62 @@ class Chooser:
                 found |= dict.fromkeys(layer.names, way)
         return found
 
-    def changed(self, contribution: ContributionBuffers) -> bool:
-        """A step is over: whether `ways` are others from now on. At some steps a collective call."""
-        self._steps += 1
-        warmed = self._codec.at(self._samples()) != self._now
-        return self._chosen_anew(contribution) or warmed
+    def choose_first(self) -> None:
+        """Before the first step: choose, unless a checkpoint has told. A collective call."""
+        if self._codec.chooses and not self._nothing_travels and not self._terms.carried.ways:
+            self._agree(lambda: self._decided(self._estimate))
 
-    def _chosen_anew(self, contribution: ContributionBuffers) -> bool:
-        if not self._codec.chooses:
+    def changed(self, sent_bytes_per_s: Callable[[], float | None]) -> bool:
+        """A step is over: whether `ways` are others from now on. At some steps a collective call.
+
+        sent_bytes_per_s: that this rank sent while anything was on the wire, of late; None if nothing was.
+        """
+        self._steps += 1
+        began_s, self._ended_s = self._ended_s, time.perf_counter()
+        warmed = self._codec.at(self._samples()) != self._now
+        if self._terms.carried.comparison is not None:
+            return self._compared(self._terms.carried.comparison, self._ended_s - began_s) or warmed
+        return self._chosen_anew(sent_bytes_per_s) or warmed
+
+    def close(self) -> None:
+        """Watch no longer."""
+        if self._rows is not None:
+            self._rows.remove()
+
+    def _chosen_anew(self, sent_bytes_per_s: Callable[[], float | None]) -> bool:
+        if not self._codec.chooses or self._nothing_travels:
             return False
-        if self._codec.follows and not contribution.keeper.sent_bytes:
-            return False  # in shared memory, where nothing travels
         if not self._terms.carried.ways:
-            return self._steps >= WATCHED_STEPS and self._agree(contribution)
-        return self._codec.follows and self._steps % FOLLOW_STEPS == 0 and self._agree(contribution)
+            return self._steps >= WATCHED_STEPS and self._agree(lambda: self._decided(self._counted_rows()))
+        if not self._codec.follows or self._steps % FOLLOW_STEPS:
+            return False
+        return self._agree(lambda: self._decided(self._counted_rows()) if self._others(sent_bytes_per_s()) else None)
+
+    def _compared(self, comparison: Comparison, step_s: float) -> bool:
+        carried = self._terms.carried
+        comparison.add(step_s)
+        if comparison.turns:
+            carried.ways = comparison.ways[1]
+            return True
+        if not comparison.over:
+            return False
+        topic = f"better {self._steps}"
+        if self._bulletin.rank == 0:
+            self._bulletin.post(topic, comparison.better())
+            self._terms.recorder.event("compared", step_s=comparison.medians_s(), stays=comparison.better())
+        better: int = self._bulletin.read(topic, 0)
+        carried.ways, carried.comparison = comparison.ways[better], None
+        return better != 1
+
+    @property
+    def _nothing_travels(self) -> bool:
+        """Ranks add in shared memory, and the codec does not insist on anything else."""
+        return self._codec.follows and self._terms.ground.shared
 
     @property
     def _counted(self) -> list[str]:
         """Weights whose gradients may be sums of products, and whose codec wants to know."""
-        gradients = self._terms.settings.consistency.pushes is Push.GRADIENT
-        names = self._rows.names if self._rows is not None and gradients else []
+        names = self._rows.names if self._rows is not None else []
         return [name for name in names if self._codec.of(name).chooses]
 
     def _layers(self, products: Mapping[str, float | None]) -> list[Layer]:
@@ -86,69 +137,79 @@ class Chooser:
         chosen = self._terms.carried.ways.get(layer.names[0])
         return next((way for way in ways if way.name == chosen), ways[0])
 
-    def close(self) -> None:
-        """Watch no longer."""
-        if self._rows is not None:
-            self._rows.remove()
-
-    def _agree(self, contribution: ContributionBuffers) -> bool:
-        """Take what rank 0 decides; whether it differs from what was."""
+    def _agree(self, decide: Callable[[], Sequence[dict[str, str]] | None]) -> bool:
+        """Take what rank 0 decides, the ways and those to be compared with them; whether ways differ from before."""
         topic, before = f"ways {self._steps}", self.ways()
+        if self._codec.follows and self._links is None:
+            self._links = self._terms.ground.link_costs()
         if self._bulletin.rank == 0:
-            self._bulletin.post(topic, self._decided(contribution))
-        ways: dict[str, str] | None = self._bulletin.read(topic, 0)
-        if ways is None:
+            self._bulletin.post(topic, decide())
+        found: list[dict[str, str]] | None = self._bulletin.read(topic, 0)
+        if found is None:
             return False
-        self._terms.carried.ways = ways
+        self._terms.carried.ways = found[0]
+        self._terms.carried.comparison = Comparison(found) if len(found) > 1 else None
         return self.ways() != before
 
-    def _decided(self, contribution: ContributionBuffers) -> dict[str, str] | None:
-        """The name of each parameter's way, and for people why; None where links are as they were."""
-        bytes_per_s = self._rate.of(contribution.sent_bytes_per_s())
-        if bytes_per_s is None and self._codec.follows:
+    def _decided(self, step: StepEstimate | None) -> Sequence[dict[str, str]] | None:
+        """The names of parameters' ways, and of those to be compared with them; for people also why."""
+        if step is None:
             return None
-        rows = self._rows.seen() if self._rows is not None else {}
-        products = {name: rows[name] / (self._steps - self._asked) for name in self._counted}
-        self._asked = self._steps
-        seen = Measurements(self._layers(products), self._links(bytes_per_s or math.inf))
-        decisions = decided(self._codec, seen)
-        ways = {name: decision.way for decision in decisions for name in decision.names}
-        if ways != self._terms.carried.ways:
-            table = [
-                [one.names[0], one.way, round(one.link_bytes), round(one.seconds, 6), one.why] for one in decisions
-            ]
-            self._terms.recorder.event("ways", bytes_per_s=round(bytes_per_s or 0), table=table)
-        return ways
+        links = self._links or LinkCosts(len(self._terms.ground.topology.order), 1, math.inf, levels=False)
+        seen = StepFigures(
+            self._layers({name: step.rows.get(name, 0.0) for name in self._counted}),
+            links,
+            work_times(codecs_of(self._codec)),
+            step.compute_s,
+            len(cores_here()),
+        )
+        ranked = tables(self._codec, seen)
+        other = rival(ranked, seen.layers)
+        if ranked[0].ways != self._terms.carried.ways:
+            self._tell(ranked[0])
+        return [table.ways for table in (ranked[0], other) if table is not None]
 
-    def _links(self, bytes_per_s: float) -> LinkCosts:
-        nodes = self._terms.ground.topology.nodes
-        local = max(len(ranks) for ranks in nodes) if len(nodes) > 1 else 1
-        return LinkCosts(len(self._terms.ground.topology.order), local, local * bytes_per_s, self._terms.ground.levels)
+    def _counted_rows(self) -> StepEstimate:
+        """Of the steps since it was last asked."""
+        rows, steps = self._rows.seen() if self._rows is not None else {}, self._steps - self._asked
+        self._asked = self._steps
+        known = self._estimate.compute_s if self._estimate is not None else 0.0
+        return StepEstimate(rows={name: count / steps for name, count in rows.items()}, compute_s=known)
+
+    def _others(self, sent_bytes_per_s: float | None) -> bool:
+        """Whether links are others than when they were last looked at."""
+        change = self._rate.change(sent_bytes_per_s)
+        if change is not None and self._links is not None:
+            self._links = replace(self._links, bytes_per_s=change * self._links.bytes_per_s)
+        return change is not None
+
+    def _tell(self, table: Table) -> None:
+        known = self._links.bytes_per_s if self._links is not None else 0
+        rows = [
+            [one.names[0], one.way, round(one.link_bytes), round(one.seconds, 6), one.why] for one in table.decisions
+        ]
+        self._terms.recorder.event("ways", bytes_per_s=round(known), table=rows)
 
 
 class _Rate:
-    """Bytes per second of this rank's link, scaled by how it changes.
+    """How much faster or slower a link has become.
 
-    Encoded values and factors load a link otherwise than the sums did from which its speed is known, so after a choice
-    what is measured is only compared with itself.
+    Encoded values and factors load a link otherwise than what its speed was measured with, so what is sent is only
+    compared with itself.
     """
 
     def __init__(self) -> None:
-        self._known: float | None = None
         self._reference: float | None = None
 
-    def of(self, measured: float | None) -> float | None:
-        """The link's bytes per second, now that so many were `measured`; None if it is as it was."""
+    def change(self, measured: float | None) -> float | None:
+        """The factor by which the link's speed has changed, now that so much was `measured`; None if it has not."""
         if measured is None:
             return None
-        if self._known is None:
-            self._known = measured
-            return measured
         if self._reference is None:
             self._reference = measured
             return None
         change = measured / self._reference
         if 1 / CHANGED < change < CHANGED:
             return None
-        self._known, self._reference = self._known * change, None
-        return self._known
+        self._reference = None
+        return change

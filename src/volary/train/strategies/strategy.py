@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.comm.groups.group import Group
+    from volary.exchange.choice.rows import StepEstimate
     from volary.session.spec import Strategy as Settings
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
@@ -41,6 +42,7 @@ def build_strategy(
     passes: int = 1,
     weight: Callable[[], float] | None = None,
     early: UpdateBySlices | None = None,
+    estimate: StepEstimate | None = None,
 ) -> Voting:
     """The replica of a session's strategy for `module` in `group`. A collective call. Raises RanksDiffer, SettingError.
 
@@ -48,7 +50,8 @@ def build_strategy(
     brings and takes. samples: how many the run has seen; None where nobody knows. on_nonfinite: what becomes of
     gradients that no codec can encode. passes: backward passes a step (gradient accumulation). weight: the factor of
     this rank's gradients, if its loss is not yet its share of the global batch's mean. early: without `update`: applies
-    agreed gradients as they arrive, where that can be. A world of one worker exchanges nothing.
+    agreed gradients as they arrive, where that can be. estimate: of this worker's steps, on rank 0, if it is known what
+    they will be. A world of one worker exchanges nothing.
     """
     if group.size == 1:
         return SingleWorker(recorder, update)
@@ -56,7 +59,7 @@ def build_strategy(
     private = update is None or update.changes_gradients
     ground = settings.exchange.ground(group)
     terms = StrategySettings(settings, module, recorder, ground, carried, on_nonfinite, private, passes, weight)
-    chooser = Chooser(terms, group.bulletin, samples or (lambda: 0))
+    chooser = Chooser(terms, group.bulletin, samples or (lambda: 0), estimate)
     numbers = itertools.count()
 
     def make() -> Overlapping | AfterBackward | LocalSteps:

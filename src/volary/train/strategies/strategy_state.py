@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from volary.exchange.compression.error_feedback import ErrorFeedback
+from volary.train.strategies.comparison import Comparison
 
 if TYPE_CHECKING:
     from volary.exchange.gradients.plan import BucketPlan
@@ -14,11 +15,13 @@ if TYPE_CHECKING:
 class StrategyState:
     """Ways are the same on all ranks, and in state.pt of a checkpoint; what is owed is each rank's own.
 
-    ways: by parameter, the name of the way that was chosen; empty before anything was.
+    ways: by parameter, the name of the way that was chosen; empty before anything was. comparison: of the two best,
+    while it lasts.
     """
 
     def __init__(self) -> None:
         self.ways: dict[str, str] = {}
+        self.comparison: Comparison | None = None
         self._errors = ErrorFeedback([])
 
     def errors(self, plans: Sequence[BucketPlan]) -> ErrorFeedback:
@@ -29,12 +32,14 @@ class StrategyState:
         return self._errors
 
     def state(self) -> dict[str, Any]:
-        """The ways."""
-        return {"ways": self.ways}
+        """The ways, and how far they were compared."""
+        return {"ways": self.ways, "comparison": self.comparison.state() if self.comparison else None}
 
     def restore(self, state: Any) -> None:
         """Go on with these ways."""
         self.ways = dict(state["ways"])
+        compared = state.get("comparison")  # not in checkpoints of earlier versions
+        self.comparison = Comparison(compared["ways"], list(compared["step_s"])) if compared else None
 
     def owed(self) -> dict[str, Any]:
         """The residuals of this rank's codecs."""

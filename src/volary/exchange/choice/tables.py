@@ -1,0 +1,198 @@
+"""Tables of how each layer travels, and what a step is expected to take with each of them: the quickest is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from volary.codec._base import FrameCodec, Option
+from volary.codec.none import FullPrecision
+from volary.exchange.choice.costs import WorkTimes, step_s
+from volary.exchange.representations import representation_of
+from volary.exchange.representations.exact import EXACT
+
+if TYPE_CHECKING:
+    from volary.codec._base import Codec, Layer
+    from volary.exchange.choice.costs import LinkCosts
+
+PRICES = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)  # of a second of work, in seconds of wire
+CLEARLY = 0.97  # of a step without loss: with loss it must take less than that
+CLOSE = 1.25  # times the best one's expected seconds: a slower one is not worth its steps to be compared
+OTHER = 0.25  # of all values must travel otherwise, for a comparison to tell anything
+
+
+@dataclass(frozen=True)
+class StepFigures:
+    """What is known when ways are chosen: figures of a worker and a step.
+
+    compute_s: of forward and backward. cores: that the worker has. work: seconds of work of the codecs by name.
+    """
+
+    layers: Sequence[Layer]
+    links: LinkCosts
+    work: WorkTimes
+    compute_s: float = 0.0
+    cores: int = 1
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How a layer travels from now on, as plain values.
+
+    way: its representation's name. seconds: of wire and work together.
+    """
+
+    names: tuple[str, ...]
+    way: str
+    link_bytes: float
+    seconds: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A decision for each layer. seconds: that a step is expected to take. lossless: but for rounding."""
+
+    decisions: Sequence[Decision]
+    seconds: float
+    lossless: bool
+
+    @property
+    def ways(self) -> dict[str, str]:
+        """The name of each parameter's way."""
+        return {name: one.way for one in self.decisions for name in one.names}
+
+
+def rival(ranked: Sequence[Table], layers: Sequence[Layer]) -> Table | None:
+    """The best of those that could be quicker than the best in truth; None if there is none."""
+    best, *others = ranked
+    least = OTHER * sum(layer.values for layer in layers)
+    for other in others:
+        pairs = zip(layers, best.decisions, other.decisions, strict=True)
+        if other.seconds <= CLOSE * best.seconds and least <= sum(
+            layer.values for layer, one, another in pairs if one.way != another.way
+        ):
+            return other
+    return None
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """What one layer may travel by."""
+
+    layer: Layer
+    codec: Codec
+    options: Sequence[Option]
+
+    def pick(self, seconds: Callable[[Option], float]) -> tuple[Option, str]:
+        """What its codec picks if each option takes so long; among `options`."""
+        rated = [replace(option, seconds=seconds(option)) for option in self.options]
+        best, why = self.codec.pick(self.layer, rated)
+        return self.options[rated.index(best)], why
+
+
+def fitting(codec: Codec, layer: Layer) -> Sequence[Codec]:
+    """What the layer may travel by: of what `codec` offers all that fits, else as it is."""
+    return [one for one in codec.leaves() if one.fits(layer)] or [FullPrecision()]
+
+
+def tables(codec: Codec, seen: StepFigures) -> list[Table]:
+    """Tables for workers that send each other gradients, the best first.
+
+    The best is the quickest, but that loss must make a step clearly quicker. Of what `codec` leaves free, layer by
+    layer, each option's share of wire and work is weighed at several prices of work; what any single way would be is
+    among them too. The quickest is then changed layer by layer while that makes it quicker.
+    """
+    offers = [_Offer(layer, codec.of(layer.names[0]), _options(codec, layer, seen)) for layer in seen.layers]
+    names = dict.fromkeys(option.name for offer in offers for option in offer.options)
+    rates = [*(_at_price(price) for price in PRICES), *(_favouring(name) for name in names)]
+    picked = {tuple(one.pick(rate)[0] for one in offers) for rate in rates}
+    for lossless in (False, True):
+        some = [one for one in picked if not lossless or _lossless(one)]
+        if some:
+            quickest = min(some, key=lambda one: _seconds(one, seen))
+            picked.add(_improved(offers, quickest, seen, lossless=lossless))
+    return _ranked([_table(offers, one, seen) for one in picked])
+
+
+def _options(codec: Codec, layer: Layer, seen: StepFigures) -> list[Option]:
+    found = []
+    for leaf in fitting(codec.of(layer.names[0]), layer):
+        way = representation_of(leaf)
+        link_bytes = way.link_bytes(layer, seen.links)
+        # as they are, small layers travel together
+        messages_s = 0.0 if way == EXACT else way.messages * seen.links.message_s
+        wire_s = link_bytes / seen.links.bytes_per_s + messages_s
+        work_s = way.work_s(layer, seen.links, seen.work) + link_bytes / seen.links.local * seen.work.byte
+        found.append(Option(leaf, way.name, link_bytes, wire_s + work_s, wire_s, work_s))
+    return found
+
+
+def _at_price(price: float) -> Callable[[Option], float]:
+    return lambda option: option.wire_s + price * option.work_s
+
+
+def _favouring(name: str) -> Callable[[Option], float]:
+    return lambda option: 0.0 if option.name == name else option.wire_s + option.work_s
+
+
+def _busy_and_wire_s(picked: Iterable[Option], seen: StepFigures) -> tuple[float, float]:
+    busy_s, wire_s = seen.compute_s, 0.0
+    for option in picked:
+        busy_s += option.work_s / seen.cores
+        wire_s += option.wire_s
+    return busy_s, wire_s
+
+
+def _seconds(picked: Iterable[Option], seen: StepFigures) -> float:
+    return step_s(*_busy_and_wire_s(picked, seen))
+
+
+def _lossless(picked: Iterable[Option]) -> bool:
+    return not any(isinstance(one.codec, FrameCodec) and not one.codec.lossless for one in picked)
+
+
+def _improved(
+    offers: Sequence[_Offer], picked: Sequence[Option], seen: StepFigures, *, lossless: bool
+) -> tuple[Option, ...]:
+    """What becomes of it if layers change their way one by one, as long as that makes the step quicker."""
+    now, (busy_s, wire_s) = list(picked), _busy_and_wire_s(picked, seen)
+    improving = True
+    while improving:
+        improving = False
+        for place, offer in enumerate(offers):
+            if not offer.codec.follows:
+                continue
+            for option in offer.options:
+                if lossless and not _lossless([option]):
+                    continue
+                busier_s = busy_s + (option.work_s - now[place].work_s) / seen.cores
+                wired_s = wire_s + option.wire_s - now[place].wire_s
+                if step_s(busier_s, wired_s) < (1 - 1e-9) * step_s(busy_s, wire_s):
+                    now[place], busy_s, wire_s, improving = option, busier_s, wired_s, True
+    return tuple(now)
+
+
+def _table(offers: Sequence[_Offer], picked: Sequence[Option], seen: StepFigures) -> Table:
+    decisions = []
+    for offer, option in zip(offers, picked, strict=True):
+        _, why = offer.pick(_favouring(option.name))
+        decisions.append(
+            Decision(offer.layer.names, option.name, option.link_bytes, option.wire_s + option.work_s, why)
+        )
+    return Table(decisions, _seconds(picked, seen), _lossless(picked))
+
+
+def _ranked(found: list[Table]) -> list[Table]:
+    found.sort(key=lambda one: (one.seconds, not one.lossless))
+    best = next((one for one in found if one.lossless), found[0])
+    if found[0].seconds > CLEARLY * best.seconds:
+        found.remove(best)
+        found.insert(0, best)
+    return found
+
+
+def codecs_of(codec: Codec) -> Mapping[str, FrameCodec]:
+    """Those that encode, by name: what they cost has to be known."""
+    return {one.name: one for one in codec.leaves() if isinstance(one, FrameCodec) and one.representation == "frames"}

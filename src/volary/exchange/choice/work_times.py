@@ -1,0 +1,127 @@
+"""What codecs, factors and bytes cost in seconds of a core: measured on this machine, and kept for later runs.
+
+They lie in the user's cache directory. What is not known yet is measured when a run first asks for it, in some
+milliseconds each.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+import torch
+
+import volary
+from volary.codec._base import FrameCodec
+from volary.exchange.choice.costs import WorkTimes
+from volary.run.machine.kept_figures import keep, path_of
+
+FILE = "codecs.json"
+ROWS, COLUMNS = 4096, 1024  # beyond what caches hold, as gradients are
+FEWEST_ROWS, PRODUCTS = 256, 64
+MESSAGE_BYTES, MESSAGES = 1 << 18, 16
+TRIES = 3
+
+_log = logging.getLogger(__name__)
+
+
+def work_times(codecs: Mapping[str, FrameCodec]) -> WorkTimes:
+    """Of these codecs, by name. What is measured now also compiles what is compiled at first use."""
+    kept = _read()
+    known = dict(kept.get(_machine(), {}))
+    wanted: dict[str, Callable[[], float]] = {"product": _product_s, "byte": _byte_s}
+    wanted |= {repr(codec): _codec_timer(codec) for codec in codecs.values()}
+    missing = [name for name in wanted if name not in known]
+    for name in missing:
+        known[name] = wanted[name]()
+    if missing:
+        try:
+            keep(FILE, msgspec.json.format(msgspec.json.encode(kept | {_machine(): known})) + b"\n")
+        except OSError as error:
+            _log.info("what codecs cost could not be kept: %s", error)
+    return WorkTimes({name: known[repr(codec)] for name, codec in codecs.items()}, known["product"], known["byte"])
+
+
+def _machine() -> str:
+    """What figures are kept under: other software or another processor has others."""
+    processor = platform.processor() or platform.machine()
+    return f"{socket.gethostname()}, {processor}, volary {volary.__version__}, torch {torch.__version__}"
+
+
+def _read() -> dict[str, dict[str, float]]:
+    path = path_of(FILE)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, float]])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.DecodeError) as error:
+        _log.warning("%s is ignored, as it cannot be read (%s); codecs are measured anew", path, error)
+        return {}
+
+
+def _codec_timer(codec: FrameCodec) -> Callable[[], float]:
+    return lambda: _codec_s(codec)
+
+
+def _codec_s(codec: FrameCodec) -> float:
+    """Of a value that is encoded with error feedback, added by its owner and decoded by everybody."""
+    values = torch.linspace(-1, 1, ROWS * COLUMNS).view(ROWS, COLUMNS)
+    if not codec.by_rows:
+        values = values.view(1, -1)
+    frame = torch.empty(codec.frame_bytes(*values.shape), dtype=torch.uint8)
+    memory = torch.zeros(codec.memory_values(*values.shape))
+    out, residual = torch.zeros_like(values), torch.zeros_like(values)
+
+    def once() -> None:
+        if codec.feedback:
+            residual.add_(values)
+            codec.encode(residual, frame, memory)
+            codec.add(frame, residual, -1)
+        else:
+            codec.encode(values, frame, memory)
+        codec.add(frame, out)
+        codec.decode(frame, out)
+
+    return _quickest_s(once) / values.numel()
+
+
+def _product_s() -> float:
+    errors, inputs = torch.ones(PRODUCTS, FEWEST_ROWS), torch.ones(PRODUCTS, COLUMNS)
+    out = torch.empty(FEWEST_ROWS, COLUMNS)
+    return _quickest_s(lambda: torch.mm(errors.t(), inputs, out=out)) / (PRODUCTS * out.numel())
+
+
+def _byte_s() -> float:
+    """Of the whole process: another thread receives what is sent."""
+    data, room = bytes(MESSAGE_BYTES), bytearray(MESSAGE_BYTES)
+    one, other = socket.socketpair()
+    with one, other:
+
+        def receive() -> None:
+            left = MESSAGE_BYTES * MESSAGES
+            while left and (came := other.recv_into(room)):
+                left -= came
+
+        receiver = threading.Thread(target=receive, name="measuring", daemon=True)
+        receiver.start()
+        began_s = time.process_time()
+        for _ in range(MESSAGES):
+            one.sendall(data)
+        receiver.join()
+        return (time.process_time() - began_s) / (MESSAGE_BYTES * MESSAGES)
+
+
+def _quickest_s(work: Callable[[], object]) -> float:
+    """Of a core."""
+    work()
+    times = []
+    for _ in range(TRIES):
+        began_s = time.process_time()  # others may have the cores meanwhile
+        work()
+        times.append(time.process_time() - began_s)
+    return min(times)

@@ -1,0 +1,100 @@
+"""Gradients whose way is chosen: before the first step, compared in truth, and anew when links change."""
+
+from __future__ import annotations
+
+from statistics import mean
+from typing import Any
+
+import torch
+
+from train._training import Trained
+from train._wide import assert_resumed_equals_whole, quickly, sent, stop_and_resume, wide
+from volary.exchange.choice.costs import LinkCosts, WorkTimes
+from volary.exchange.overlap.comm_setup import CommSetup
+from volary.session import Session
+from volary.train.strategies import choosing
+from volary.train.strategies.comparison import EACH, Comparison
+from volary.train.strategies.contribution import ContributionBuffers
+
+SLOW, FAST = 1e5, 1e12  # bytes per second
+LOSSY = {"name": "auto", "allow": ["onebit"]}
+LARGE = {"large.weight", "back.weight"}
+
+
+def with_figures(bytes_per_s: float) -> None:
+    """In this worker's process, links carry so much, and work takes what it does nowhere."""
+
+    def link_costs(self: CommSetup) -> LinkCosts:
+        return LinkCosts(self._links.size, 1, bytes_per_s, levels=False)
+
+    CommSetup.link_costs = link_costs  # type: ignore[method-assign]
+    choosing.work_times = lambda codecs: WorkTimes(dict.fromkeys(codecs, 1e-9), 1e-11, 1e-10)
+
+
+def ways(event: dict[str, Any]) -> dict[str, str]:
+    return {layer: way for layer, way, *_ in event["table"]}
+
+
+def on_slow_links(rank: int, world_size: int, sessions: dict[str, Session]) -> tuple[dict[str, list[Trained]], Trained]:
+    with_figures(SLOW)
+    in_memory = wide(codec=LOSSY, steps=2, exchange={"route": "auto"})
+    return stop_and_resume(rank, world_size, sessions), quickly(rank, world_size, in_memory, "shared")
+
+
+def test_a_slow_link_has_no_step_as_it_is_and_a_run_resumes_bit_for_bit(workers):
+    both = {"auto": wide(codec=LOSSY), "onebit": wide(codec="onebit")}
+    everyone, in_memory = zip(*workers(2, on_slow_links, both), strict=True)
+    assert_resumed_equals_whole(list(everyone))
+    whole, _, resumed = everyone[0]["auto"]
+    (chosen,) = whole.events("ways")
+    assert {layer for layer, way in ways(chosen).items() if way == "onebit"} == LARGE
+    assert [one["step"] for one in whole.said if one.get("event") == "ways"] == [0]
+    alone = everyone[0]["onebit"][0]
+    assert whole.losses == alone.losses, "as if the codec had been set"
+    assert sent(whole)[0] < 1.1 * sent(alone)[0] and sum(sent(whole)) < 1.1 * sum(sent(alone))
+    assert resumed.events("ways") == whole.events("compared") == [], "what was chosen is in the checkpoint"
+    assert in_memory[0].events("ways") == [] and sum(sent(in_memory[0])) == 0, "where nothing travels is no choice"
+
+
+def compared(rank: int, world_size: int, one: Session) -> list[dict[str, list[Trained]]]:
+    """What a step took is made up: the test's choice must not depend on this machine's load."""
+    with_figures(FAST)
+    found = []
+    for better in (0, 1):
+        Comparison.medians_s = lambda _, seconds=[1.0, 1.0 - 0.5 * better]: seconds  # type: ignore[method-assign]
+        found.append(stop_and_resume(rank, world_size, {f"better {better}": one}, after=EACH + 2))
+    return found
+
+
+def test_the_two_best_are_compared_over_some_steps_the_better_stays_and_a_run_resumes_amid_them(workers):
+    found = workers(2, compared, wide(codec=LOSSY, steps=2 * EACH + 4))
+    for better, everyone in enumerate(zip(*found, strict=True)):
+        assert_resumed_equals_whole(list(everyone))
+        whole, _, resumed = everyone[0][f"better {better}"]
+        assert set(ways(whole.events("ways")[0]).values()) == {"exact"}
+        assert [one["stays"] for one in whole.events("compared") + resumed.events("compared")] == [better] * 2
+        turns = sent(whole)[2:EACH], sent(whole)[EACH + 1 : 2 * EACH], sent(whole)[2 * EACH + 1 :]
+        first, rival, after = map(mean, turns)
+        assert rival < 0.6 * first
+        assert (after < 0.6 * first) is bool(better)
+
+
+def on_changing_links(rank: int, world_size: int, one: Session) -> Trained:
+    """What was measured of the links is made up: they become slow in step 9."""
+    with_figures(FAST)
+    choosing.FOLLOW_STEPS = 3
+    choosing.rival = lambda *_: None
+    ContributionBuffers.sent_bytes_per_s = lambda self: FAST if self._recorder.step < 9 else SLOW  # type: ignore[method-assign]
+    return quickly(rank, world_size, one, "changing")
+
+
+def test_ways_are_chosen_anew_when_links_change_on_all_ranks_together(workers):
+    first, second = workers(2, on_changing_links, wide(steps=20, codec=LOSSY))
+    for name, values in first.parameters.items():
+        assert torch.equal(values, second.parameters[name])
+    before, after = map(ways, first.events("ways"))
+    assert set(before.values()) == {"exact"}
+    assert {layer for layer, way in after.items() if way == "onebit"} == LARGE
+    assert [one["step"] for one in first.said if one.get("event") == "ways"] == [0, 11]
+    assert len(first.events("exchange")) == 2, "the first choice changed nothing"
+    assert mean(sent(first)[12:]) < 0.5 * mean(sent(first)[4:10])
