@@ -30,7 +30,12 @@ class Files(Dataset[Any]):
         return len(self._files)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        return self._decode(self._files[index].read_bytes()), self._labels[index]
+        content, label = self.stored(index)
+        return self._decode(content), label
+
+    def stored(self, index: int) -> tuple[bytes, int]:
+        """The file, and its label."""
+        return self._files[index].read_bytes(), self._labels[index]
 
 
 class Textbook:

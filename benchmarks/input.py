@@ -1,10 +1,13 @@
-"""Does the input pipeline keep up with decoding, and how does it compare with torch's DataLoader?
+"""Does the input pipeline keep up with decoding, and how does it compare with torch's DataLoader and with others?
 
 Photographs of 500 x 375 made to 224 x 224, and CIFAR-10's JPEG files of 0.9 kB (the data sets beside the checkout), in
 batches of 128 as bytes that a consumer only touches. An epoch counts from the constructor to the last batch, with the
 first batch and the start of workers; ours also lists the files, which is made beforehand for the peer. The limit is
 decoding the same files from memory, one process a core. DataLoader has the number of workers, of 0, 1, 2 and 4, with
 which an epoch was shortest. Cold: the page cache is dropped before each epoch, as root. Ours and the other take turns.
+CIFAR-10's files are compared with loaders as a pack, which is what we advise for files so small. WebDataset, MosaicML
+Streaming, LitData and StatefulDataLoader are measured where they are installed, each with its own format and 2 workers;
+the best of them is the peer. Remote: a pack in a server that speaks S3 (moto), which runs in a process of its own here.
 
     python benchmarks/input.py --only photos-warm
 """
@@ -16,14 +19,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
 import torch
 
 from _input_data import cifar, drop_page_cache, may_drop, packed, photos
-from _input_limit import Limit
+from _input_limit import Limit, reading_seconds
+from _input_others import OTHERS, written
 from _input_peers import WORKERS, Files, Same, Textbook, best_workers, epoch_seconds
+from _input_remote import remote_rows
 from _report import Options, Paired, Row, arguments, paired, report
 from volary.data.feed import Feed
 from volary.data.samples import Samples
@@ -34,19 +40,25 @@ BATCH = 128
 SIDE = {"photos": 224, "cifar": None}
 ROWS = {
     "photos-warm": "at least 0.95",
+    "photos-warm-long": "at least 0.97",
     "photos-warm-pil": "at least 2.4",
     "photos-warm-same": "at least 1.2",
+    "photos-warm-peers": "at least 1.2",
     "photos-cold-files": "at least 0.85",
     "photos-cold-pack": "at least 0.92",
     "cifar-warm-pack": "at least 0.92",
     "cifar-warm-files": "at least 0.62",
     "cifar-warm-same": "at least 2.6",
     "cifar-warm-pil": "at least 8",
+    "cifar-warm-peers": "at least 2.6",
     "cifar-cold-pack": "at least 0.92",
+    "cifar-cold-files": "at least 0.95",
     "memory": "at most 0.6",
     "first-batch-photos": "at most 0.11 s",
     "first-batch-cifar": "at most 0.02 s",
     "resume": "at most 0.02 s",
+    "remote-first": "at least 0.9",
+    "remote-second": "at least 0.98",
 }
 
 
@@ -103,7 +115,7 @@ def main() -> None:
 
 def measured(name: str, data: Data, options: Options) -> list[Row]:
     """The row, or none with the reason."""
-    kind = "cifar" if "cifar" in name else "photos"
+    kind = "cifar" if name.startswith(("cifar", "first-batch-cifar", "remote")) else "photos"
     if data.files(kind) is None:
         print(f"{name}: left out, there is no ../shared/data/cifar10 beside the checkout")
         return []
@@ -119,6 +131,12 @@ def measured(name: str, data: Data, options: Options) -> list[Row]:
         return [_resume(pairs)]
     if name == "cifar-cold-pack":
         return [_cold_against_warm(name, data, kind, pairs)]
+    if name == "cifar-cold-files":
+        return [_against_reading(name, data, kind, pairs)]
+    if name.endswith("-peers"):
+        return _against_others(name, data, kind, pairs)
+    if name.startswith("remote"):
+        return remote_rows(name, ROWS[name], data.pack(kind), BATCH, pairs)
     if name.endswith(("-pil", "-same")):
         return [_against_loader(name, data, kind, pairs)]
     return [_against_limit(name, data, kind, pairs)]
@@ -133,11 +151,11 @@ def opened(data: Data, kind: str, way: str) -> Samples:
     return Images(folder=files, size=SIDE[kind], cache_mb=0).open("train")
 
 
-def ours(data: Data, kind: str, way: str) -> float:
-    """Seconds of an epoch."""
+def ours(data: Data, kind: str, way: str, epochs: int = 1) -> float:
+    """Seconds of so many epochs."""
     start, touched = time.perf_counter(), 0
     feed = Feed(opened(data, kind, way), BATCH)
-    feed.limit(feed.steps_per_epoch or 0)
+    feed.limit(epochs * (feed.steps_per_epoch or 0))
     for batch in feed:
         touched += int(batch.inputs[0, 0, 0, 0] >= 0)
     return time.perf_counter() - start
@@ -155,10 +173,15 @@ def _row(name: str, count: int, found: Paired, peer: str) -> Row:
 
 def _against_limit(name: str, data: Data, kind: str, pairs: int) -> Row:
     way, cold = "pack" if name.endswith("pack") else "files", "cold" in name
+    epochs = 5 if name.endswith("long") else 1
     opened(data, kind, way)
     with _limit(data, kind) as limit:
-        found = paired(lambda: _dropped(cold, lambda: ours(data, kind, way)), limit.seconds, pairs)
-    return _row(name, _count(data, kind), found, "decoding from memory, a process a core")
+        found = paired(
+            lambda: _dropped(cold, lambda: ours(data, kind, way, epochs)),
+            lambda: sum(limit.seconds() for _ in range(epochs)),
+            pairs,
+        )
+    return _row(name, epochs * _count(data, kind), found, "decoding from memory, a process a core")
 
 
 def _against_loader(name: str, data: Data, kind: str, pairs: int) -> Row:
@@ -167,9 +190,52 @@ def _against_loader(name: str, data: Data, kind: str, pairs: int) -> Row:
     textbook = name.endswith("pil")
     files = Files(folder, Textbook(SIDE[kind] or 32) if textbook else Same(SIDE[kind]))
     workers = best_workers(files, BATCH, (2,) if textbook else WORKERS)
-    found = paired(lambda: ours(data, kind, "files"), lambda: epoch_seconds(files, BATCH, workers), pairs)
+    way = _compared_way(data, kind)
+    found = paired(lambda: ours(data, kind, way), lambda: epoch_seconds(files, BATCH, workers), pairs)
     what = "textbook Pillow" if textbook else "the same decoder"
     return _row(name, _count(data, kind), found, f"DataLoader, {what}, {workers} workers")
+
+
+def _compared_way(data: Data, kind: str) -> str:
+    """In which form ours reads what loaders read from files or from formats of their own."""
+    if kind == "photos":
+        return "files"
+    data.pack(kind)
+    return "pack"
+
+
+def _against_others(name: str, data: Data, kind: str, pairs: int) -> list[Row]:
+    folder = data.files(kind)
+    assert folder is not None
+    decode, way = Same(SIDE[kind]), _compared_way(data, kind)
+    files, tried = Files(folder, decode), {}
+    for other in OTHERS:
+        if why := other.why_not():
+            print(f"{name}: without {other.name} ({why})")
+            continue
+        source = written(other, folder.with_name(f"{kind}-others"), files, decode, BATCH)
+        tried[other] = partial(other.epoch_seconds, source)
+    if not tried:
+        print(f"{name}: left out, none of {', '.join(other.name for other in OTHERS)} is installed")
+        return []
+    seconds = {other: min(epoch() for _ in range(2)) for other, epoch in tried.items()}
+    print(f"{name}: " + ", ".join(f"{other.name} {len(files) / seconds[other]:.0f}/s" for other in seconds))
+    best = min(seconds, key=lambda other: seconds[other])
+    found = paired(lambda: ours(data, kind, way), tried[best], pairs)
+    return [_row(name, len(files), found, f"{best.name}, the best of {len(tried)}, 2 workers")]
+
+
+def _against_reading(name: str, data: Data, kind: str, pairs: int) -> Row:
+    folder = data.files(kind)
+    assert folder is not None
+    files = sorted((folder / "train").rglob("*.jpg"))
+    threads = min((1, 8, 32), key=lambda count: _dropped(True, lambda: reading_seconds(files, count)))
+    found = paired(
+        lambda: _dropped(True, lambda: ours(data, kind, "files")),
+        lambda: _dropped(True, lambda: reading_seconds(files, threads)),
+        pairs,
+    )
+    return _row(name, len(files), found, f"reading alone, {threads} threads")
 
 
 def _cold_against_warm(name: str, data: Data, kind: str, pairs: int) -> Row:
