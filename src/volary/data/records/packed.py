@@ -104,6 +104,10 @@ class Packed:
         weakref.finalize(self, _close, self._files)
         fit = _KEPT_BYTES // WINDOW_BLOCKS // max(1, int(index.sizes.mean()))
         self.block = min(_BLOCK, max(1, fit))
+        firsts = np.arange(0, len(index.sizes), self.block)
+        lasts = np.minimum(firsts + self.block, len(index.sizes)) - 1
+        # of each block: whether it is in one shard, and its first byte there
+        self._in_one_shard, self._begins = self._shard[firsts] == self._shard[lasts], self._offsets[firsts]
         self._kept: OrderedDict[int, bytes] = OrderedDict()
         self._expected: OrderedDict[int, None] = OrderedDict()
         self._lock = threading.Lock()
@@ -124,7 +128,7 @@ class Packed:
         """Have the blocks brought, each once."""
         numbers = list(dict.fromkeys(index // self.block for index in indices))
         if self.remote:
-            whole = [number for number in numbers if self._in_one_shard(number)]
+            whole = [number for number in numbers if self._in_one_shard[number]]
             self._staged.bring(whole, lambda wanted: read_all([self._span(number) for number in wanted]))
             return
         for number in numbers:
@@ -134,38 +138,36 @@ class Packed:
                 self._expected[number] = None
                 if len(self._expected) > 4 * WINDOW_BLOCKS:
                     self._expected.popitem(last=False)
-            if self._in_one_shard(number):
+            if self._in_one_shard[number]:
                 shard, start, end = self._extent(number)
                 will_need(self._files[shard], start, end - start)
 
     def read(self, index: int) -> Bytes:
         """The record, by way of its block."""
-        size = int(self.index.sizes[index])
+        # item(): a number of numpy's costs as much again to make, and tiny images are decoded in 10 microseconds
+        size, start = self.index.sizes.item(index), self._offsets.item(index)
         refuse_large(size, FILE_LIMIT_BYTES, "bytes")
-        number, start = index // self.block, int(self._offsets[index])
-        if (self.block == 1 and not self.remote) or not self._in_one_shard(number):
-            return self._piece(int(self._shard[index]), start, size)
-        shard, begin, end = self._extent(number)
+        number = index // self.block
+        if (self.block == 1 and not self.remote) or not self._in_one_shard.item(number):
+            return self._piece(self._shard.item(index), start, size)
         if self.remote:
-            block = self._staged.take(number, lambda: self._piece(shard, begin, end - begin))
+            block = self._staged.take(number, lambda: self._block(number))
         else:
-            block = self._kept_block(number, shard, begin, end)
-        return memoryview(block)[start - begin : start - begin + size]
+            block = self._kept.get(number) or self._kept_block(number)
+        begin = start - self._begins.item(number)
+        return memoryview(block)[begin : begin + size]
 
-    def _kept_block(self, number: int, shard: int, begin: int, end: int) -> bytes:
+    def _kept_block(self, number: int) -> bytes:
+        block = self._block(number)
         with self._lock:
-            block = self._kept.get(number)
-        if block is None:
-            block = self._piece(shard, begin, end - begin)
-            with self._lock:
-                self._kept[number] = block
-                if len(self._kept) > 2 * WINDOW_BLOCKS:  # this window's, and the next one's, which is read ahead
-                    self._kept.popitem(last=False)
+            self._kept[number] = block
+            if len(self._kept) > 2 * WINDOW_BLOCKS:  # this window's, and the next one's, which is read ahead
+                self._kept.popitem(last=False)
         return block
 
-    def _in_one_shard(self, number: int) -> bool:
-        first, last = number * self.block, min(number * self.block + self.block, len(self)) - 1
-        return bool(self._shard[first] == self._shard[last])
+    def _block(self, number: int) -> bytes:
+        shard, start, end = self._extent(number)
+        return self._piece(shard, start, end - start)
 
     def _extent(self, number: int) -> tuple[int, int, int]:
         """A block's shard, its first byte in that, and the one after its last."""
