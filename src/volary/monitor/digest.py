@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import isfinite
 
 from volary.monitor.outline import Outline, outline
 from volary.monitor.wording import TROUBLE, trouble
@@ -38,7 +39,8 @@ class Measurement:
 class Digest:
     """A run at one moment; None says not known yet.
 
-    batch_size: samples of a step, where that was searched for in the run. recorded_loss: by a loop of the user's own.
+    batch_size: samples of a step, where that was searched for in the run. recorded_loss: by a loop of the user's own,
+    or else what its backward was called on.
     route: how contributions are exchanged, and why so; empty where nothing is, or nobody knows yet.
     warnings and news are of the life that the run is in; news holds the events since the last look. error: the kind of
     error that ended it (volary.errors). stopping: it was asked to end after its step. starting: what the start of this
@@ -159,7 +161,7 @@ class Follower:
             epochs_planned=known_number(info, "epochs_planned"),
             batch_size=int(batch) if batch else None,
             window=window,
-            recorded_loss=self._reader.newest("loss") if self._session.own_loop else None,
+            recorded_loss=self._own_loss(window) if self._session.own_loop else None,
             left_s=self._left(step, planned, info),
             elapsed_s=elapsed(info, state, self._clock()),
             metric=info.get("metric", ""),
@@ -172,6 +174,12 @@ class Follower:
             stopping=self._stopping,
             starting=self._starting(info, state, window),
         )
+
+    def _own_loss(self, window: Window | None) -> float | None:
+        recorded = self._reader.newest("loss")
+        if recorded is None and window and isfinite(window.loss):
+            return window.loss
+        return recorded
 
     def _take(self, event: Event) -> None:
         self._last_event = event.id

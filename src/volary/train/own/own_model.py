@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
+from math import isnan, nan
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,6 +19,7 @@ from volary.train.coordinator import LearnTask
 from volary.train.member.compare import compare, shape_facts
 from volary.train.own.contents import Contents
 from volary.train.own.early_update import EarlyUpdate
+from volary.train.own.losses import loss_of_backward, sum_in
 from volary.train.own.share import AveragingPeriod
 from volary.train.run_session import share_buffers
 from volary.train.state.replicas import compare_replicas
@@ -78,6 +80,8 @@ class OwnModel:
         self._early: EarlyUpdate | None = None
         self._voted = self._pending = False  # early: the votes have left; agreed sums wait for `optimizer.step()`
         self._scale = 1.0  # of the sums that wait
+        self._judged = summed  # whether the loss is a sum is known, or was looked at
+        self._own_loss = self._part = self._loss = nan  # of this step: this worker's, its part in that of all, of all
         self._consistency = run.settings.consistency if group.size > 1 else Bsp()
         self._period = AveragingPeriod()
         self._step_s = 0.0  # what all workers took for a step in the last period, in the mean
@@ -185,6 +189,15 @@ class OwnModel:
         if leads and self._locally:
             self._end_period()
 
+    def take_loss(self) -> float:
+        """The loss of the step that ends: what its first backward was called on, summed up over passes.
+
+        The mean over all workers' samples, or this worker's where it learns by itself; NaN if nobody knows.
+        """
+        own, loss = self._own_loss, self._loss
+        self._own_loss = self._part = self._loss = nan
+        return own if isnan(loss) else loss
+
     def compare(self, step: int) -> None:
         """Raise RanksDiffer unless all workers have the same bits, where they should. A collective call."""
         if self._group.size > 1 and self._run.settings.replicas_equal and not self._period.steps:
@@ -243,10 +256,25 @@ class OwnModel:
         if not self._in_backward:
             self._in_backward = True
             self._run.recorder.enter_step("backward")
+            self._hear()
             if self._in_slices:
                 self._begin_pass()
             # what follows backward (clipping, a gradient scaler, a log) must see the agreed gradients
             torch.autograd.Variable._execution_engine.queue_callback(self._passed_backward)
+
+    def _hear(self) -> None:
+        loss = loss_of_backward()
+        if loss is None:
+            return
+        if self._passed or isnan(self._own_loss):
+            before = (self._own_loss, self._part) if self._passed else (0.0, 0.0)
+            self._own_loss, self._part = before[0] + loss.item(), before[1] + loss.item() * self.weight()
+        if not self._judged and self._group.size > 1:
+            self._judged = True
+            if (how := sum_in(loss, self._run.share.samples)) and self._group.rank == 0:
+                text = f"the loss is a sum over samples ({how}), and gradients are taken as those of a mean, as"
+                accepted = 'DistributedDataParallel does; accepted for a sum: worker.distribute(..., loss="sum")'
+                self._run.recorder.event("warning", text=f"{text} {accepted}")
 
     def _begin_pass(self) -> None:
         if self._pending:
@@ -282,6 +310,8 @@ class OwnModel:
         self._voted = False
         agreed = self._strategy.agree()
         self.ending = self.ending or agreed.ending
+        if isnan(self._loss):
+            self._loss = agreed.loss
         self._agreed, self._pending = True, self._in_slices
         self._stepped.clear()
         for parameter in self.contents.sparse:
@@ -290,7 +320,7 @@ class OwnModel:
         self._share_buffers()
 
     def _vote(self) -> None:
-        self._strategy.vote(Vote(0.0, busy=True, ending=self._run.pulse.asked_to_end))
+        self._strategy.vote(Vote(self._part, busy=True, ending=self._run.pulse.asked_to_end))
         self._voted = self._in_slices
 
     def _share_buffers(self) -> None:

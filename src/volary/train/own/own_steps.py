@@ -95,10 +95,11 @@ class OwnSteps:
             model.after(optimizer, leads=leads)
         if not leads:
             return
+        losses = [model.take_loss() for model in self._models]
         self._recorder.end_step(
             epoch=self._share.epoch,
             samples=self._share.samples,
-            loss=float("nan"),
+            loss=losses[self._models.index(models[0])],
             lr=float(optimizer.param_groups[0]["lr"]),
             sent_bytes=sum(model.sent_bytes for model in self._models),
             received_bytes=sum(model.received_bytes for model in self._models),

@@ -1,0 +1,58 @@
+"""The loss of a user's own loop, which nobody hands to Volary: what the backward pass under way was called on."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from torch import Tensor
+
+_BACKWARD = torch.autograd.backward.__code__  # Tensor.backward calls it, too
+_SUM = 2  # torch's number of reduction="sum"
+_TERMS = frozenset({"AddBackward0", "SubBackward0", "NegBackward0"})
+
+
+def loss_of_backward() -> Tensor | None:
+    """Called in a hook: the scalar on the CPU that the user's code called backward on; None if it was none.
+
+    On a GPU autograd calls hooks from a thread of its own, and a scalar there is not waited for.
+    """
+    found: Any = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:  # the outermost: reentrant checkpointing calls backward within backward
+        if frame.f_code is _BACKWARD:
+            found = frame.f_locals["tensors"]
+        frame = frame.f_back
+    root = found[0] if isinstance(found, list | tuple) and found else found
+    scalar = isinstance(root, torch.Tensor) and root.numel() == 1 and root.device.type == "cpu"
+    return root if scalar else None
+
+
+def sum_in(loss: Tensor, samples: int) -> str:
+    """What shows that a loss is a sum over the `samples` of a batch (0: unknown) and no mean; empty if nothing does.
+
+    Looked at are the terms that it is the sum of; a term with a factor may be a mean.
+    """
+    nodes = [loss.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if node is None:
+            continue
+        name = node.name()
+        if name in _TERMS:
+            nodes += [before for before, _ in node.next_functions]
+        elif getattr(node, "_saved_reduction", None) == _SUM:
+            return f'{name.removesuffix("Backward0")} with reduction="sum"'
+        elif name == "SumBackward0" and samples > 1 and _first_size(node) == samples:
+            return "sum()"
+    return ""
+
+
+def _first_size(node: Any) -> int:
+    sizes = getattr(node, "_saved_self_sym_sizes", ())
+    return int(sizes[0]) if sizes else 0
