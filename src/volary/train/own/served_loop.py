@@ -20,6 +20,7 @@ from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput, SettingError, Stopped
 from volary.exchange.compression.push_encoding import PushEncoding
+from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients
 from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.server.protocol.messages import WorkerHello
@@ -29,7 +30,6 @@ from volary.train.member.compare import compare_with_first, shape_facts
 from volary.train.own.served_feed import OwnPortions, ServedFeed
 from volary.train.served.admission import admitted, connecting
 from volary.train.served.by_roster import ByRoster, LearningSettings
-from volary.train.served.contributions import PushedDifferences, PushedGradients
 from volary.train.served.layout import cut_network
 from volary.train.served.network_file import HERE, load_values, write_network
 from volary.train.served.own_optimizer import OwnOptimizer, plain
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
     from volary.comm.routes._base import Memory
     from volary.exchange.gradients.bucket import Chunk
+    from volary.exchange.gradients.contributions import Contributions
     from volary.session.script import Script
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
     from volary.train.member.pulse import EndWatch
     from volary.train.recording.recorder import Recorder
-    from volary.train.served.contributions import Contributions
     from volary.train.served.layout import Layout
     from volary.train.served.roster_client import RosterClient
 
@@ -192,9 +192,10 @@ class ServedLoop:
 
         def made(memory: Sequence[Memory], ready: Callable[[Chunk], None]) -> Contributions:
             if self._local:
-                return PushedDifferences(portions.batch_size, layout, memory, ready, None, recorder)
+                return PushedDifferences(layout.plans, memory, ready, chunk_mb=layout.chunk_mb)
             weight = partial(_Training.weight, training)
-            return PushedGradients(model, layout, memory, ready, strategy.consistency.steps(), weight)
+            passes, chunk_mb = strategy.consistency.steps(), layout.chunk_mb
+            return PushedGradients(model, layout.plans, memory, ready, chunk_mb=chunk_mb, passes=passes, weight=weight)
 
         training = _Training(held, work, recorder, optimizer, local=self._local, elastic=strategy.consistency.elastic)
         replica = ServedReplica(

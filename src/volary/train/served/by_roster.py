@@ -125,7 +125,8 @@ class ByRoster:
         if not self._wanted:
             return
         if isfinite(self._loss):
-            self._replica.step(self._work.oldest_ahead, self._count() - self._lost)
+            share = (self._count() - self._lost) / self._settings.batch_size
+            self._replica.step(self._work.oldest_ahead, share)
         last = self._portions[-1]
         self._recorder.end_step(
             epoch=last.epoch + last.end / self._reader.samples,

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from volary.comm.transports._base import Transport
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
+    from volary.exchange.gradients.contributions import Contributions
     from volary.exchange.gradients.plan import BucketPlan
     from volary.server.client.link import Link
     from volary.session.spec import Strategy
     from volary.train.coordinator import LearnTask
     from volary.train.recording.recorder import Recorder
-    from volary.train.served.contributions import Contributions
     from volary.train.served.layout import Layout
     from volary.train.served.residuals import Residuals
+    from volary.train.update.local import LocalUpdate
 
 
 class ServedReplica:
@@ -37,7 +38,7 @@ class ServedReplica:
 
     encoding: of what is pushed; residuals: what that leaves out. contributions: made, given memory and whom to tell of
     each chunk that is whole. held: told of each contribution that all servers hold, and of the seconds that it waited
-    for parameters.
+    for parameters. update: of this worker's own parameters, if contributions are what that changes.
     """
 
     def __init__(
@@ -52,8 +53,9 @@ class ServedReplica:
         residuals: Residuals,
         contributions: Callable[[Sequence[Memory], Callable[[Chunk], None]], Contributions],
         held: Callable[[int, float], None],
+        update: LocalUpdate | None = None,
     ) -> None:
-        self._recorder = recorder
+        self._recorder, self._update = recorder, update
         self._fetch_every = strategy.consistency.fetch_every
         self._asks_ahead = strategy.consistency.asks_ahead
         self._contributions = contributions([_memory(plan, transport) for plan in layout.plans], self._leave)
@@ -103,7 +105,9 @@ class ServedReplica:
         if not self._contributions.lazy:  # it is about to change more than its gradients
             self._wait(self._keeper.settle)
             self._residuals.begin(self._clock)
-        self._contributions.begin(task.samples)
+        self._contributions.begin()
+        if self._update is not None:
+            self._update.begin(task.samples)
 
     def before_backward(self, *, last: bool) -> None:
         """Wait until buckets may change. last: of the contribution's passes, in which its gradients leave."""
@@ -119,15 +123,16 @@ class ServedReplica:
             self._keeper.push(one.chunk)
 
     def update(self) -> None:
-        """Update this worker's own parameters, if contributions are what it has changed by itself."""
-        self._contributions.update()
+        """Update this worker's own parameters, if contributions are what that changes."""
+        if self._update is not None:
+            self._update.step()
 
-    def step(self, oldest: int, samples: int) -> None:
+    def step(self, oldest: int, share: float) -> None:
         """Backward is over: the contribution is complete, and what the next is computed with is on its way.
 
-        oldest: the least update that it will need, as far as that is known. samples: that the contribution is of.
+        oldest: the least update that it will need, as far as that is known. share: of the samples of an update.
         """
-        self._name_missing(self._contributions.complete(samples))
+        self._name_missing(self._contributions.complete(share))
         self._learnt += 1
         if self._learnt % self._fetch_every == 0:
             self._keeper.release(oldest)
@@ -136,6 +141,8 @@ class ServedReplica:
         """There is no contribution: what was computed of it is forgotten."""
         self._wait(self._keeper.settle)
         self._contributions.forget()
+        if self._update is not None:
+            self._update.forget()
         self._residuals.held(self._clock)  # there is nothing to wait for
         self._keeper.release(oldest)
 

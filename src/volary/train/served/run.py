@@ -14,6 +14,7 @@ from volary.consistency._base import Push
 from volary.data.feed import Feed
 from volary.data.stream import Stream
 from volary.exchange.compression.push_encoding import PushEncoding
+from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients
 from volary.exchange.server import COLOCATED
 from volary.run.checkpoints import Checkpoints
 from volary.server.client.client import Client
@@ -26,7 +27,6 @@ from volary.train.member.compare import code_facts, compare_with_first, setting_
 from volary.train.served.admission import admitted, connecting
 from volary.train.served.by_roster import ByRoster, LearningSettings
 from volary.train.served.colocated import server_beside
-from volary.train.served.contributions import PushedDifferences, PushedGradients
 from volary.train.served.layout import lay_out
 from volary.train.served.portions import SessionPortions
 from volary.train.served.replica import ServedReplica
@@ -37,6 +37,7 @@ from volary.train.state.state_file import packed
 from volary.train.strategies.agreed_plan import describe
 from volary.train.strategies.local_steps import LocalOptimizer
 from volary.train.trial import try_first
+from volary.train.update.local import LocalUpdate
 from volary.train.update.precision import Precision, check_precision
 from volary.train.update.update import Update
 
@@ -44,8 +45,10 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.comm.routes._base import Memory
+    from volary.consistency._base import Consistency
     from volary.data.samples import Samples
     from volary.exchange.gradients.bucket import Chunk
+    from volary.exchange.gradients.contributions import Contributions
     from volary.session.spec import Session
     from volary.train.assemble import Model
     from volary.train.coordinator import Outcome
@@ -53,7 +56,6 @@ if TYPE_CHECKING:
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
     from volary.train.recording.recorder import Recorder
-    from volary.train.served.contributions import Contributions
     from volary.train.served.layout import Layout
     from volary.train.served.roster_client import RosterClient
 
@@ -114,12 +116,13 @@ def _train(
     named = [(name, one) for name, one in model.module.named_parameters() if one.requires_grad]
     update = Update(named, session.schedule, session.train, precision, steps, build, elementwise)
     writers, encoding = Writers(), _encoding(session, recorder, layout)
-    own = OwnState(encoding, LocalOptimizer(update) if session.strategy.consistency.at(0, 0.0).updates else None)
+    local = LocalUpdate(update, session.data.batch_size, recorder) if _updates(session) else None
+    own = OwnState(encoding, LocalOptimizer(update) if local is not None else None)
     _resume(own, session, member, restore)
     residuals = Residuals(own, _writer(member), work.saved, writers.start, kept=_saves(session))
-    made = partial(_contributions, session, model.module, layout, recorder, update)
+    made = partial(_contributions, session, model.module, layout)
     replica = ServedReplica(
-        session.strategy, model.module, layout, recorder, link, transport, encoding, residuals, made, work.done
+        session.strategy, model.module, layout, recorder, link, transport, encoding, residuals, made, work.done, local
     )
     recorder.starting("doing the first step")
     with closing(writers), closing(replica):
@@ -160,15 +163,20 @@ def _contributions(
     session: Session,
     module: nn.Module,
     layout: Layout,
-    recorder: Recorder,
-    update: Update,
     memory: Sequence[Memory],
     ready: Callable[[Chunk], None],
 ) -> Contributions:
     consistency = session.strategy.consistency
     if consistency.pushes is Push.DIFFERENCE:
-        return PushedDifferences(session.data.batch_size, layout, memory, ready, update, recorder)
-    return PushedGradients(module, layout, memory, ready, session.train.accumulate * consistency.steps())
+        return PushedDifferences(layout.plans, memory, ready, chunk_mb=layout.chunk_mb)
+    passes = session.train.accumulate * consistency.steps()
+    return PushedGradients(module, layout.plans, memory, ready, chunk_mb=layout.chunk_mb, passes=passes)
+
+
+def _updates(session: Session) -> bool:
+    """Whether workers update their own parameters."""
+    consistency: Consistency = session.strategy.consistency
+    return consistency.at(0, 0.0).updates
 
 
 def _learning(session: Session, steps: int, update: Update) -> LearningSettings:
@@ -225,7 +233,7 @@ def _hello(
         held_back=0 if held_back is None else len(held_back),
         metric=model.criterion.metric,
         higher_is_better=model.criterion.higher_is_better,
-        residuals=model.session.strategy.consistency.at(0, 0.0).updates
+        residuals=_updates(model.session)
         or any(plan.way.frames is not None and plan.way.frames.feedback for plan in layout.plans),
     )
 

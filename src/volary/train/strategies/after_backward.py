@@ -13,19 +13,24 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.exchange.gradients.bucket import Chunk
+    from volary.exchange.gradients.contributions import PushedGradients
     from volary.exchange.overlap.comm_thread import ParcelTimes
     from volary.train.recording.recorder import Recorder
-    from volary.train.strategies.contribution import GradientBuffers
+    from volary.train.strategies.contribution import ContributionBuffers
     from volary.train.update.update import Update
 
 
 class AfterBackward(Exchanging):
     """See `volary.train.replica.Voting`. update: None where a user's own loop updates, after `agree`."""
 
-    contribution: GradientBuffers
+    contribution: ContributionBuffers[PushedGradients]
 
     def __init__(
-        self, contribution: GradientBuffers, module: nn.Module, recorder: Recorder, update: Update | None
+        self,
+        contribution: ContributionBuffers[PushedGradients],
+        module: nn.Module,
+        recorder: Recorder,
+        update: Update | None,
     ) -> None:
         super().__init__()
         self.contribution, self._module, self._recorder, self._update = contribution, module, recorder, update
@@ -42,12 +47,13 @@ class AfterBackward(Exchanging):
     def vote(self, vote: Vote) -> None:
         """To be sent with the last gradients: only then is known what this rank has."""
         self._vote = vote
-        self.contribution.buckets.in_backward = True
+        self.contribution.pushed.in_backward(last=True)
 
     def agree(self) -> Agreed:
         """Wait until every parameter's gradient is the sum over all ranks."""
         contribution = self.contribution
-        vote = replace(self._vote, busy=contribution.close() and self._vote.busy)
+        missing = contribution.pushed.complete()
+        vote = replace(self._vote, busy=self._vote.busy and len(missing) < len(contribution.buckets.slots))
         self._recorder.enter("exchange")
         contribution.vote(vote)
         self._release()
@@ -55,7 +61,7 @@ class AfterBackward(Exchanging):
         contribution.keeper.wait_for(lambda: self._agreed is not None)
         agreed, self._agreed = self._agreed, None
         assert agreed is not None
-        contribution.buckets.deliver()
+        contribution.pushed.buckets.deliver()
         contribution.name_missing(agreed.busy)
         return agreed
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
 from volary.comm.routes._base import BufferShape
 from volary.exchange._base import KeeperCallbacks
-from volary.exchange.gradients.buckets import Buckets, Gradients
-from volary.exchange.gradients.factor_hooks import send_factors
+from volary.exchange.gradients.contributions import Contributions, PushedDifferences, PushedGradients
 from volary.exchange.gradients.plan import plan
-from volary.exchange.gradients.row_blocks import write_as_usual, write_in_place
 from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
 from volary.exchange.overlap.delayed import DelayedKeeper
 from volary.train.strategies import votes
@@ -24,12 +23,12 @@ from volary.train.strategies.votes import Agreed, Vote
 
 if TYPE_CHECKING:
     from torch import nn
-    from torch.nn import Parameter
 
     from volary.comm.groups.group import Bulletin, Group
     from volary.comm.routes._base import Memory
     from volary.exchange._base import ReplicatedKeeper
     from volary.exchange.gradients.bucket import Chunk
+    from volary.exchange.gradients.buckets import Buckets
     from volary.exchange.gradients.plan import BucketPlan
     from volary.exchange.overlap.comm_setup import CommSetup
     from volary.exchange.representations._base import Representation
@@ -58,29 +57,41 @@ class StrategySettings:
     weight: Callable[[], float] | None
 
 
-class ContributionBuffers:
+Kind = TypeVar("Kind", bound=Contributions, covariant=True)
+
+
+class ContributionBuffers(Generic[Kind]):
     """Buckets of what travels of the network's parameters and a box for votes, in the memory of the session's keeper.
 
     ways: of each parameter that does not travel as it is. group: with a bulletin of this contribution alone. Making one
-    is a collective call. links_per_s: how much of `Chunk.load` links carry in a second, if that was measured. Raises
-    RanksDiffer if ranks plan differently.
+    is a collective call. make: what is pushed, in given memory. over: a keeper that the session's is used through.
+    links_per_s: how much of `Chunk.load` links carry in a second, if that was measured. Raises RanksDiffer if ranks
+    plan differently.
     """
 
-    def __init__(self, terms: StrategySettings, ways: Mapping[str, Representation], group: Group) -> None:
+    def __init__(
+        self,
+        terms: StrategySettings,
+        ways: Mapping[str, Representation],
+        group: Group,
+        make: Callable[[Sequence[BucketPlan], Sequence[Memory], Callable[[Chunk], None]], Kind],
+        over: Callable[[ReplicatedKeeper], ReplicatedKeeper] | None = None,
+    ) -> None:
         settings, module = terms.settings, terms.module
         self.group, self._recorder = group, terms.recorder
         everyone = list(module.named_parameters())
         trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
-        frozen = [(name, parameter) for name, parameter in everyone if not parameter.requires_grad]
         plans = plan(trained, settings.bucket_mb, ways)
         self._described = describe(plans, settings.bucket_mb)
         self.compare(group.bulletin, "plan", range(len(self._described)))
         box = BufferShape(votes.size(group.size), torch.float32, torch.device("cpu"))
         left_out = self._warn if terms.on_nonfinite == "skip" else None
         keeper = terms.ground.build(group, plans, box, terms.carried.errors(plans), left_out)
-        self.keeper = self._over(keeper, behind=terms.ground.behind)
+        self.keeper = keeper if over is None else over(keeper)
         *memory, self._box = self.keeper.memory
-        self.buckets = self._placed(terms, plans, memory, frozen)
+        self.pushed = make(plans, memory, lambda chunk: self.keeper.push(chunk.index))
+        self.buckets: Buckets = self.pushed.buckets
+        self._named: set[str] = set()
         bytes_per_s, ranks = terms.ground.topology.within_bytes_per_s, group.size
         # of all that is sent to one rank after the other, each link carries its share; a chunk's load is of all
         self.links_per_s = bytes_per_s * ranks / (ranks - 1) if bytes_per_s else None
@@ -89,20 +100,6 @@ class ContributionBuffers:
         self._seen = deque[tuple[ParcelTimes, int]](maxlen=2 * len(self.buckets.chunks))
         parts = module.named_modules()
         self._scripted = [name or "the network" for name, part in parts if isinstance(part, torch.jit.ScriptModule)]
-
-    def _over(self, keeper: ReplicatedKeeper, *, behind: bool) -> ReplicatedKeeper:
-        """The keeper that this contribution goes to. behind: it is used a step late."""
-        return keeper
-
-    def _placed(
-        self,
-        terms: StrategySettings,
-        plans: Sequence[BucketPlan],
-        memory: Sequence[Memory],
-        frozen: list[tuple[str, Parameter]],
-    ) -> Buckets:
-        """The buckets with these plans, in this memory. frozen: parameters that are not trained."""
-        raise NotImplementedError
 
     @property
     def sent_bytes(self) -> int:
@@ -161,23 +158,7 @@ class ContributionBuffers:
     def let_go(self) -> None:
         """End what runs beside, and let go of the network."""
         self.keeper.close()
-
-
-class GradientBuffers(ContributionBuffers):
-    """Gradients leave as backward makes them; see `ContributionBuffers`."""
-
-    buckets: Gradients
-
-    def __init__(self, terms: StrategySettings, ways: Mapping[str, Representation], group: Group) -> None:
-        super().__init__(terms, ways, group)
-        written = write_in_place(terms.module, self.buckets) if terms.weight is None else ()
-        self._changed = [*written, *send_factors(terms.module, self.buckets)]
-        self._named: set[str] = set()
-
-    def close(self) -> bool:
-        """Backward is over: what is still here leaves. Whether this rank had any gradient."""
-        missing = self.buckets.close()
-        return len(missing) < len(self.buckets.slots)
+        self.pushed.close()
 
     def name_missing(self, busy: int) -> None:
         """Say once of each parameter that some rank with samples had no gradient for it; rank 0 says it for all.
@@ -190,32 +171,34 @@ class GradientBuffers(ContributionBuffers):
                 if self.group.rank == 0:
                     self._recorder.event("warning", text=_missing_text(slot.name, busy - slot.users, busy))
 
-    def let_go(self) -> None:
-        """End what runs beside, and let go of the network."""
-        super().let_go()
-        self.buckets.remove()
-        write_as_usual(self._changed)
 
-    def _over(self, keeper: ReplicatedKeeper, *, behind: bool) -> ReplicatedKeeper:
-        return DelayedKeeper(keeper) if behind else keeper
+def gradients(
+    terms: StrategySettings, ways: Mapping[str, Representation], group: Group
+) -> ContributionBuffers[PushedGradients]:
+    """Gradients, which leave as backward makes them; for the rest see `ContributionBuffers`. A collective call."""
+    passes, private, weight = terms.passes, terms.private, terms.weight
 
-    def _placed(
-        self,
-        terms: StrategySettings,
-        plans: Sequence[BucketPlan],
-        memory: Sequence[Memory],
-        frozen: list[tuple[str, Parameter]],
-    ) -> Gradients:
-        return Gradients(
+    def made(plans: Sequence[BucketPlan], memory: Sequence[Memory], ready: Callable[[Chunk], None]) -> PushedGradients:
+        return PushedGradients(
+            terms.module,
             plans,
             memory,
-            frozen,
+            ready,
             chunk_mb=terms.settings.bucket_mb,
-            private=terms.private,
-            passes=terms.passes,
-            ready=lambda chunk: self.keeper.push(chunk.index),
-            weight=terms.weight or _whole,
+            passes=passes,
+            private=private,
+            in_place=weight is None,
+            weight=weight or _whole,
         )
+
+    return ContributionBuffers(terms, ways, group, made, DelayedKeeper if terms.ground.behind else None)
+
+
+def differences(
+    terms: StrategySettings, ways: Mapping[str, Representation], group: Group
+) -> ContributionBuffers[PushedDifferences]:
+    """What this worker has changed of each parameter; for the rest see `ContributionBuffers`. A collective call."""
+    return ContributionBuffers(terms, ways, group, partial(PushedDifferences, chunk_mb=terms.settings.bucket_mb))
 
 
 def _whole() -> float:

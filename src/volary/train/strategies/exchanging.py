@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from volary.train.replica import Voting
 
 if TYPE_CHECKING:
+    from volary.exchange.gradients.contributions import Contributions
     from volary.train.strategies.contribution import ContributionBuffers
 
 
 class Exchanging(Voting):
     """See `volary.train.replica.Voting`. contribution: what travels, and the keeper that it is pushed to."""
 
-    contribution: ContributionBuffers
+    contribution: ContributionBuffers[Contributions]
 
     def __init__(self) -> None:
         self._version = 0  # the newest update that was released, of this plan

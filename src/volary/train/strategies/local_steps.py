@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from volary.exchange.gradients.buckets import Buckets
-from volary.train.strategies.contribution import ContributionBuffers
 from volary.train.strategies.exchanging import Exchanging
 from volary.train.strategies.first_state import share_now
 from volary.train.strategies.votes import Vote
@@ -22,36 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor, nn
-    from torch.nn import Parameter
 
-    from volary.comm.routes._base import Memory
-    from volary.exchange.gradients.bucket import Chunk, ParameterSlot
-    from volary.exchange.gradients.plan import BucketPlan
+    from volary.exchange.gradients.bucket import Chunk
+    from volary.exchange.gradients.contributions import PushedDifferences
     from volary.exchange.overlap.comm_thread import ParcelTimes
     from volary.train.coordinator import LearnTask
     from volary.train.recording.recorder import Recorder
-    from volary.train.strategies.contribution import StrategySettings
+    from volary.train.strategies.contribution import ContributionBuffers, StrategySettings
     from volary.train.strategies.first_state import DeferredTensors
     from volary.train.strategies.votes import Agreed
     from volary.train.update.update import Update
-
-
-class DifferenceBuffers(ContributionBuffers):
-    """What this worker has changed of each parameter; see `ContributionBuffers`."""
-
-    def push(self) -> None:
-        """All of it leaves."""
-        for chunk in self.buckets.chunks:
-            self.keeper.push(chunk.index)
-
-    def _placed(
-        self,
-        terms: StrategySettings,
-        plans: Sequence[BucketPlan],
-        memory: Sequence[Memory],
-        frozen: list[tuple[str, Parameter]],
-    ) -> Buckets:
-        return Buckets(plans, memory, chunk_mb=terms.settings.bucket_mb, private=False)
 
 
 class LocalOptimizer:
@@ -90,11 +68,11 @@ class LocalSteps(Exchanging):
     had them when they were equal last (`_equal`). They differ only while a sum is under way, a step behind.
     """
 
-    contribution: DifferenceBuffers
+    contribution: ContributionBuffers[PushedDifferences]
 
     def __init__(
         self,
-        contribution: DifferenceBuffers,
+        contribution: ContributionBuffers[PushedDifferences],
         terms: StrategySettings,
         module: nn.Module,
         recorder: Recorder,
@@ -104,10 +82,8 @@ class LocalSteps(Exchanging):
         self.contribution, self._module, self._recorder, self._update = contribution, module, recorder, update
         self._behind = terms.ground.behind
         self._vote = Vote(0.0, busy=True, ending=False)
-        self._begun = {slot.name: torch.empty_like(slot.parameter) for slot in contribution.buckets.slots}
-        self._equal = (
-            {name: torch.empty_like(one) for name, one in self._begun.items()} if self._behind else self._begun
-        )
+        self._equal = contribution.pushed.since
+        self._begun = {name: torch.empty_like(one) for name, one in self._equal.items()} if self._behind else {}
         self._under_way: float | None = None  # the factor of the sums that are
         self._agreed: Agreed | None = None
 
@@ -121,10 +97,10 @@ class LocalSteps(Exchanging):
     @torch.no_grad()
     def begin(self, task: LearnTask) -> None:
         """From here on it is counted what this worker changes."""
-        for slot in self.contribution.buckets.slots:
+        if self._under_way is None:
+            self.contribution.pushed.begin()
+        for slot in self.contribution.buckets.slots if self._behind else ():
             self._begun[slot.name].copy_(slot.parameter)
-            if self._under_way is None:
-                self._equal[slot.name].copy_(slot.parameter)
 
     def update(self) -> None:
         """Update this worker's parameters with its own gradients."""
@@ -142,9 +118,8 @@ class LocalSteps(Exchanging):
         contribution = self.contribution
         self._recorder.enter("exchange")
         self._take_up(self._changed())
-        contribution.buckets.fill(self._write)
         contribution.vote(self._vote)
-        contribution.push()
+        contribution.pushed.complete(self._vote.weight)
         self._release()
         contribution.keeper.wait_for(lambda: self._agreed is not None)
         agreed, self._agreed = self._agreed, None
@@ -157,15 +132,13 @@ class LocalSteps(Exchanging):
         if not self._behind:
             self.settle()
 
-    @torch.no_grad()
     def leave_out(self) -> None:
         """What was changed is forgotten, by all."""
         self._recorder.enter("exchange")
         self.contribution.keeper.settle()
         if self._update is not None:
             self._update.clear()
-        for slot in self.contribution.buckets.slots:
-            slot.parameter.copy_(self._equal[slot.name])
+        self.contribution.pushed.forget()
 
     def settle(self) -> None:
         """Wait for the sums that are under way, between two contributions: all replicas are equal then."""
@@ -189,11 +162,6 @@ class LocalSteps(Exchanging):
             equal = self._equal[slot.name].add_(slot.agreed, alpha=self._under_way)
             slot.parameter.copy_(equal if changed is None else equal + changed[slot.name])
         self._under_way = None
-
-    @torch.no_grad()
-    def _write(self, slot: ParameterSlot) -> None:
-        torch.sub(slot.parameter, self._equal[slot.name], out=slot.view)
-        slot.view.mul_(self._vote.weight)
 
     def _hear(self) -> None:
         self._agreed = self.contribution.read()

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.exchange.gradients.bucket import Chunk
+    from volary.exchange.gradients.contributions import PushedGradients
     from volary.exchange.overlap.comm_thread import ParcelTimes
     from volary.train.recording.recorder import Recorder
-    from volary.train.strategies.contribution import GradientBuffers
+    from volary.train.strategies.contribution import ContributionBuffers
     from volary.train.update.by_slices import UpdateBySlices
 
 
@@ -47,11 +48,11 @@ class Overlapping(Exchanging):
     may not be. After two steps rank 0's third tells in which order chunks travel from then on.
     """
 
-    contribution: GradientBuffers
+    contribution: ContributionBuffers[PushedGradients]
 
     def __init__(
         self,
-        contribution: GradientBuffers,
+        contribution: ContributionBuffers[PushedGradients],
         module: nn.Module,
         recorder: Recorder,
         group: Group,
@@ -67,7 +68,7 @@ class Overlapping(Exchanging):
         self._busy = self._parcels_here = 0  # of this step
         self._now = self._next = _Step()  # whose sums are applied, and of which backward is over
         chunks, slots = contribution.buckets.chunks, contribution.buckets.slots
-        contribution.buckets.form_one_by_one()
+        contribution.pushed.buckets.form_one_by_one()
         update.divide([_parts(chunk) for chunk in chunks])
         self._profile = Profile(chunks, contribution.slots, contribution.links_per_s)
         self._parameters = list(module.parameters())
@@ -106,12 +107,12 @@ class Overlapping(Exchanging):
         self._step = self._recorder.step + 1
         self._update.prepare(self._recorder.step)
         self.contribution.vote(vote)
-        self.contribution.buckets.in_backward = True
+        self.contribution.pushed.in_backward(last=True)
         self._began_s = time.perf_counter()
 
     def agree(self) -> Agreed:
         """Wait for the votes alone."""
-        self.contribution.close()
+        self.contribution.pushed.complete()
         if self._agreed is None:
             self._recorder.enter("exchange")
             self.contribution.keeper.wait_for(lambda: self._agreed is not None)

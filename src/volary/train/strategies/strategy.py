@@ -11,8 +11,8 @@ from volary.errors import SettingError
 from volary.train.strategies.adapting import Adapting
 from volary.train.strategies.after_backward import AfterBackward
 from volary.train.strategies.choosing import Chooser
-from volary.train.strategies.contribution import ContributionBuffers, GradientBuffers, StrategySettings
-from volary.train.strategies.local_steps import DifferenceBuffers, LocalSteps
+from volary.train.strategies.contribution import StrategySettings, differences, gradients
+from volary.train.strategies.local_steps import LocalSteps
 from volary.train.strategies.overlapping import Overlapping
 from volary.train.strategies.single_worker import SingleWorker
 
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.exchange.choice.rows import StepEstimate
+    from volary.exchange.gradients.contributions import Contributions, PushedDifferences, PushedGradients
     from volary.session.spec import Strategy as Settings
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
+    from volary.train.strategies.contribution import ContributionBuffers
     from volary.train.strategies.strategy_state import StrategyState
     from volary.train.update.by_slices import UpdateBySlices
     from volary.train.update.update import Update
@@ -65,21 +67,23 @@ def build_strategy(
     def make() -> Overlapping | AfterBackward | LocalSteps:
         own = group.within(f"plan {next(numbers)}")
         if settings.consistency.pushes is Push.DIFFERENCE:
-            return _local(DifferenceBuffers(terms, chooser.ways(), own), terms, own, update)
-        return _of(GradientBuffers(terms, chooser.ways(), own), terms, own, update, update or early)
+            return _local(differences(terms, chooser.ways(), own), terms, own, update)
+        return _of(gradients(terms, chooser.ways(), own), terms, own, update, update or early)
 
     adapts = settings.codec.chooses or warms_up
     return Adapting(chooser, make, own_loop=update is None) if adapts else make()
 
 
-def _local(differences: DifferenceBuffers, terms: StrategySettings, group: Group, update: Update | None) -> LocalSteps:
+def _local(
+    contribution: ContributionBuffers[PushedDifferences], terms: StrategySettings, group: Group, update: Update | None
+) -> LocalSteps:
     when = "while the next steps are computed" if terms.ground.behind else "before the next step"
-    _tell(terms.recorder, group, differences, f"by each worker; their mean is taken {when}")
-    return LocalSteps(differences, terms, terms.module, terms.recorder, update)
+    _tell(terms.recorder, group, contribution, f"by each worker; their mean is taken {when}")
+    return LocalSteps(contribution, terms, terms.module, terms.recorder, update)
 
 
 def _of(
-    contribution: GradientBuffers,
+    contribution: ContributionBuffers[PushedGradients],
     terms: StrategySettings,
     group: Group,
     update: Update | None,
@@ -96,7 +100,7 @@ def _of(
     return Overlapping(contribution, module, recorder, group, by_slices)
 
 
-def _tell(recorder: Recorder, group: Group, contribution: ContributionBuffers, update: str) -> None:
+def _tell(recorder: Recorder, group: Group, contribution: ContributionBuffers[Contributions], update: str) -> None:
     """Write down how contributions travel, and when parameters are updated."""
     if group.rank == 0:
         recorder.note(route=contribution.keeper.route, update=update)

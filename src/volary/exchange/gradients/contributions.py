@@ -1,7 +1,8 @@
-"""What a worker of a served run pushes: its gradients as backward makes them, or what it has changed by itself."""
+"""What a worker contributes: gradients as backward makes them, or what it has changed of its parameters by itself."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -11,15 +12,11 @@ from volary.exchange.gradients.factor_hooks import send_factors
 from volary.exchange.gradients.row_blocks import write_as_usual, write_in_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from torch import nn
 
     from volary.comm.routes._base import Memory
     from volary.exchange.gradients.bucket import Chunk, ParameterSlot
-    from volary.train.recording.recorder import Recorder
-    from volary.train.served.layout import Layout
-    from volary.train.update.update import Update
+    from volary.exchange.gradients.plan import BucketPlan
 
 
 class Contributions(Protocol):
@@ -32,20 +29,16 @@ class Contributions(Protocol):
         """Where they lie."""
         ...
 
-    def begin(self, samples: int) -> None:
-        """The first parameter is about to be used. samples: that the run has learnt from."""
+    def begin(self) -> None:
+        """The first parameter is about to be used."""
         ...
 
     def in_backward(self, *, last: bool) -> None:
         """A backward pass begins. last: of the contribution."""
         ...
 
-    def update(self) -> None:
-        """A batch is computed."""
-        ...
-
-    def complete(self, samples: int) -> Sequence[ParameterSlot]:
-        """It is of so many samples: all of it leaves that has not. Returns parameters without a gradient."""
+    def complete(self, share: float) -> Sequence[ParameterSlot]:
+        """All of it leaves that has not. share: of the samples of an update. Returns parameters without a gradient."""
         ...
 
     def forget(self) -> None:
@@ -58,7 +51,7 @@ class Contributions(Protocol):
 
 
 class PushedGradients:
-    """See `Contributions`. passes: backward passes of one. weight: of gradients. ready: given each chunk that is whole.
+    """See `Contributions`; for the rest see `Gradients`. in_place: layers may be made to write where buckets lie.
 
     What backward makes after `forget` is dropped, up to the next `begin`.
     """
@@ -68,26 +61,31 @@ class PushedGradients:
     def __init__(
         self,
         module: nn.Module,
-        layout: Layout,
+        plans: Sequence[BucketPlan],
         memory: Sequence[Memory],
         ready: Callable[[Chunk], None],
+        *,
+        chunk_mb: float,
         passes: int,
+        private: bool = False,
+        in_place: bool = True,
         weight: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self._ready, self._leaving = ready, True
         self.buckets = Gradients(
-            layout.plans,
+            plans,
             memory,
             [(name, parameter) for name, parameter in module.named_parameters() if not parameter.requires_grad],
-            chunk_mb=layout.chunk_mb,
-            private=False,
+            chunk_mb=chunk_mb,
+            private=private,
             passes=passes,
             ready=self._whole,
             weight=weight,
         )
-        self._changed = [*write_in_place(module, self.buckets), *send_factors(module, self.buckets)]
+        written = write_in_place(module, self.buckets) if in_place else ()
+        self._changed = [*written, *send_factors(module, self.buckets)]
 
-    def begin(self, samples: int) -> None:
+    def begin(self) -> None:
         """Gradients come with backward."""
         if not self._leaving:
             self.buckets.close()
@@ -97,11 +95,8 @@ class PushedGradients:
         """In the last pass what a layer writes in place is its gradient."""
         self.buckets.in_backward = last
 
-    def update(self) -> None:
-        """Servers update."""
-
-    def complete(self, samples: int) -> Sequence[ParameterSlot]:
-        """What is still here leaves."""
+    def complete(self, share: float = 1.0) -> Sequence[ParameterSlot]:
+        """What is still here leaves; gradients have their share."""
         return self.buckets.close()
 
     def forget(self) -> None:
@@ -120,53 +115,38 @@ class PushedGradients:
 
 
 class PushedDifferences:
-    """See `Contributions`. What `update` has changed since `begin`, times this worker's part of a batch.
-
-    update: None where a loop of one's own updates the parameters.
-    """
+    """See `Contributions`. What has changed of parameters since `since`, which has a copy of each by its name."""
 
     lazy = False
 
     def __init__(
         self,
-        batch_size: int,
-        layout: Layout,
+        plans: Sequence[BucketPlan],
         memory: Sequence[Memory],
         ready: Callable[[Chunk], None],
-        update: Update | None,
-        recorder: Recorder,
+        *,
+        chunk_mb: float,
     ) -> None:
-        self._batch_size, self._ready, self._update, self._recorder = batch_size, ready, update, recorder
-        self.buckets = Buckets(layout.plans, memory, chunk_mb=layout.chunk_mb, private=False)
-        self._begun = {slot.name: torch.empty_like(slot.parameter) for slot in self.buckets.slots}
-        self._step = 0  # of the schedule
+        self._ready = ready
+        self.buckets = Buckets(plans, memory, chunk_mb=chunk_mb, private=False)
+        self.since = {slot.name: torch.empty_like(slot.parameter) for slot in self.buckets.slots}
 
     @torch.no_grad()
-    def begin(self, samples: int) -> None:
+    def begin(self) -> None:
         """From here on it is counted what this worker changes."""
-        self._step = samples // self._batch_size
         for slot in self.buckets.slots:
-            self._begun[slot.name].copy_(slot.parameter)
+            self.since[slot.name].copy_(slot.parameter)
 
     def in_backward(self, *, last: bool) -> None:
         """Gradients stay here."""
 
-    def update(self) -> None:
-        """Update this worker's parameters with its own gradients."""
-        assert self._update is not None
-        self._recorder.enter("optimizer")
-        self._update.prepare(self._step)
-        self._update.apply()
-        self._step += 1
-
     @torch.no_grad()
-    def complete(self, samples: int) -> Sequence[ParameterSlot]:
-        """All of it leaves."""
-        weight = samples / self._batch_size
+    def complete(self, share: float) -> Sequence[ParameterSlot]:
+        """All of it leaves, times its share: the sum over all workers is the mean of what they have changed."""
 
         def write(slot: ParameterSlot) -> None:
-            torch.sub(slot.parameter, self._begun[slot.name], out=slot.view)
-            slot.view.mul_(weight)
+            torch.sub(slot.parameter, self.since[slot.name], out=slot.view)
+            slot.view.mul_(share)
 
         self.buckets.fill(write)
         for chunk in self.buckets.chunks:
@@ -175,11 +155,9 @@ class PushedDifferences:
 
     @torch.no_grad()
     def forget(self) -> None:
-        """Parameters are as they came."""
-        if self._update is not None:
-            self._update.clear()
+        """Parameters are as they were."""
         for slot in self.buckets.slots:
-            slot.parameter.copy_(self._begun[slot.name])
+            slot.parameter.copy_(self.since[slot.name])
 
     def close(self) -> None:
         """Nothing of the network is held."""
