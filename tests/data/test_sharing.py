@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch.utils.data import (
     Dataset,
     DistributedSampler,
     IterableDataset,
+    RandomSampler,
     Sampler,
     TensorDataset,
     WeightedRandomSampler,
@@ -19,6 +21,7 @@ from torch.utils.data import (
 
 from volary.data.feed import Feed
 from volary.data.own import samples_of
+from volary.data.sharing import indexed
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import VolaryError
@@ -171,6 +174,27 @@ def test_a_generator_of_the_scripts_own_draws_the_order_that_it_draws_without_vo
 
     alone = [batch[0].tolist() for batch in loader()]
     assert values(parts(loader, world=1)) == [alone]
+
+
+def test_a_sampler_that_goes_on_for_longer_than_anybody_trains_is_drawn_as_it_is_needed():
+    data = numbers(9)
+    endless = RandomSampler(data, replacement=True, num_samples=10**10, generator=torch.Generator().manual_seed(5))
+    feeding = shared(DataLoader(data, 4, sampler=endless), None, None, Among(1, 2, 1, lambda batches: batches))
+    some = list(islice(feeding.epoch(0), 5))
+    assert [(part.samples, part.total, part.ends_epoch) for part in some] == [(2, 4, False)] * 5
+
+
+def test_batches_that_are_drawn_in_portions_are_those_that_rank_0_draws_at_once(monkeypatch):
+    def drawn() -> list[Any]:
+        torch.manual_seed(1)
+        return parts(DataLoader(numbers(6), batch_size=2, sampler=WeightedRandomSampler([1] * 6, 11)), world=1)[0]
+
+    at_once = drawn()
+    for portion in (1, 2, 3, 6):
+        monkeypatch.setattr(indexed, "PORTION", portion)
+        found = drawn()
+        assert [part.batch[0].tolist() for part in found] == [part.batch[0].tolist() for part in at_once]
+        assert [part.ends_epoch for part in found] == [False] * 5 + [True]
 
 
 def test_streams_and_plain_iterables_are_read_by_all_and_shared_by_samples():

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from volary.data.order import share_of
 from volary.errors import DataError
 
-Batches = list[list[Any]]  # the indices of an epoch
+Batches = list[list[Any]]  # the indices of an epoch, or of a portion of one
 _AS_THE_USER_SAID = (
     *("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),
     *("prefetch_factor", "persistent_workers", "in_order"),
@@ -27,7 +27,7 @@ class BatchShare(NamedTuple):
 
 @dataclass(frozen=True)
 class Among:
-    """Who shares. seed: of the order of a shuffled data set. alike: gives every worker rank 0's plan of an epoch."""
+    """Who shares. seed: of the order of a shuffled data set. alike: gives every worker rank 0's batches."""
 
     rank: int
     world_size: int

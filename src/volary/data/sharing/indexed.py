@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from volary.data.order import epoch_order
 from volary.data.sharing.among import Among, BatchShare, begin_epoch, kept
 from volary.errors import BadInput
+
+PORTION = 1024  # batches that rank 0 draws for all at once: a sampler may go on for longer than anybody trains
 
 
 class SharedIndices:
@@ -32,8 +35,9 @@ class SharedIndices:
                 f"worker.feed cannot share out what {by.__name__} draws, as it does not say how much that is; "
                 "accepted: a sampler with __len__, or an IterableDataset"
             ) from None
-        self._under_way = deque[tuple[int, int]]()  # samples of its own and in all of each batch that is being read
-        self._number = self._drawn = 0
+        # of each batch that is being read: samples of its own, in all, and whether it is the epoch's last
+        self._under_way = deque[tuple[int, int, bool]]()
+        self._number = 0
         self._dataset, self._collate = _read_by(loader)
         drawing = _Drawing(self._draw)
         self._reader = DataLoader[Any](self._dataset, batch_sampler=drawing, collate_fn=self._collate, **kept(loader))
@@ -42,8 +46,8 @@ class SharedIndices:
         """See `SharedData`."""
         self._number = number
         self._under_way.clear()
-        for step, batch in enumerate(self._reader):
-            yield BatchShare(batch, *self._under_way.popleft(), step + 1 == self._drawn)
+        for batch in self._reader:
+            yield BatchShare(batch, *self._under_way.popleft())
 
     @property
     def shuffled(self) -> bool | None:
@@ -59,23 +63,34 @@ class SharedIndices:
 
     def _draw(self) -> Iterator[list[Any]]:
         """The indices that this worker reads, batch by batch, as the reader asks for them."""
-        batches = self._batches()
-        self._drawn, whole = len(batches), max(map(len, batches), default=0)
-        for batch in batches:
+        for (batch, whole), after in pairwise(chain(self._batches(), [(None, 0)])):
             mine = batch[self._among.share(len(batch), whole)]
-            self._under_way.append((len(mine), len(batch)))
+            self._under_way.append((len(mine), len(batch), after[0] is None))
             read = mine if len(mine) else batch[:2]
             yield read.tolist() if isinstance(read, torch.Tensor) else list(read)
 
-    def _batches(self) -> Sequence[Any]:
-        """The global batches of the epoch, each a list or tensor of indices."""
+    def _batches(self) -> Iterator[tuple[Any, int]]:
+        """The global batches of the epoch, each a list or tensor of indices, and how large a full one is."""
+        whole = 0
+        for portion in self._portions():
+            whole = max([whole, *map(len, portion)])
+            for batch in portion:
+                yield batch, whole
+
+    def _portions(self) -> Iterator[Sequence[Any]]:
+        """The epoch's batches, as many at a time as are known at once."""
         loader = self.loader
         begin_epoch(self._number, loader.sampler, loader.batch_sampler, loader.dataset)
         shuffled = _shuffled(loader)
-        if shuffled is None:
-            return self._among.alike([list(batch) for batch in loader.batch_sampler])
-        order = epoch_order(len(loader.dataset), self._among.seed, self._number, shuffled)
-        return torch.split(order, loader.batch_size)[: len(loader)]
+        if shuffled is not None:
+            order = epoch_order(len(loader.dataset), self._among.seed, self._number, shuffled)
+            yield torch.split(order, loader.batch_size)[: len(loader)]
+            return
+        drawing = iter(loader.batch_sampler)
+        while portion := self._among.alike([list(batch) for batch in islice(drawing, PORTION)]):
+            yield portion
+            if len(portion) < PORTION:
+                return
 
 
 def _shuffled(loader: Any) -> bool | None:

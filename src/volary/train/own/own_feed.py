@@ -151,7 +151,7 @@ def _restore(generators: list[torch.Generator], states: list[Any]) -> None:
 
 
 def of_first(batches: Batches, group: Group) -> Batches:
-    """Rank 0's plan of an epoch. A collective call: digests are compared, and only what differs travels."""
+    """Rank 0's batches. A collective call: digests are compared, and only what differs travels."""
     digest = hashlib.sha256(msgspec.json.encode(batches, enc_hook=str)).hexdigest()
     if len(set(gather_plain(digest, group))) == 1:
         return batches
