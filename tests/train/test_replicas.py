@@ -12,7 +12,7 @@ from _workers import joined
 from train._training import OVERLAPPED, made, session, started
 from volary.errors import RanksDiffer
 from volary.train.loop import train
-from volary.train.state.replicas import compare_replicas, fingerprint
+from volary.train.state.replicas import BLOCK, compare_replicas, fingerprint
 
 
 def flip_bit(parameter: torch.Tensor, bit: int) -> None:
@@ -64,6 +64,16 @@ def drift(rank: int, world_size: int, strategy: dict[str, Any]) -> tuple[str, in
 def test_the_loop_compares_replicas_as_often_as_it_is_told(workers, strategy):
     said = "replicas differ at step 4: the ranks in parameter layers.0.weight; they should be equal"
     assert workers(2, drift, strategy) == [(said, 4)] * 2
+
+
+def test_a_bit_counts_in_whichever_block_of_a_large_parameter_it_lies():
+    module = nn.Linear(BLOCK + 2, 2, bias=False)
+    whole = fingerprint(module)
+    for place in (0, BLOCK, 2 * BLOCK + 3):
+        module.weight.detach().view(-1).view(torch.int32)[place] ^= 1
+        assert not torch.equal(fingerprint(module), whole), place
+        module.weight.detach().view(-1).view(torch.int32)[place] ^= 1
+    assert torch.equal(fingerprint(module), whole)
 
 
 def test_every_single_bit_counts():

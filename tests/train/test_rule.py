@@ -14,9 +14,13 @@ from torch import Tensor, nn
 
 from volary.errors import RunError
 from volary.exchange.gradients.plan import in_memory_order
+from volary.session.spec import Train
 from volary.train.optimizers import ROOM
+from volary.train.schedules.constant import Constant
 from volary.train.state.optimizer_state import OptimizerState
+from volary.train.update.precision import Precision
 from volary.train.update.rule import COUNTER, PartState, SliceOptimizer, SlicePart
+from volary.train.update.update import Update
 
 RULES = [
     ("sgd", {}),
@@ -181,6 +185,30 @@ def test_a_state_keeps_nothing_of_the_live_one():
     both.restore(saved)
     both.step(1)
     assert torch.equal(saved.of("0", 0, 1000).each["momentum_buffer"], before)
+
+
+def test_slices_that_are_made_of_others_go_on_in_their_memory_and_equal_one_update_of_all():
+    build, made = ROOM.load("sgd")(momentum=0.9).build, [torch.ones(1000, 3), torch.ones(5)]
+    updates = []
+    for _ in range(2):
+        named = [(str(number), nn.Parameter(one.clone())) for number, one in enumerate(made)]
+        settings, precision = Train(steps=1), Precision("fp32", torch.device("cpu"))
+        updates.append((Update(named, Constant(), settings, precision, 9, build, True), dict(named)))
+    (divided, cut), (whole, plain) = updates
+    begun = {part[0]: part[3]["momentum_buffer"].untyped_storage().data_ptr() for part in divided.state()}
+    for ends in ([0, 900, 3000], [0, 300, 600, 3000]):
+        places = [[("0", *place)] for place in pairwise(ends)] + [[("1", 0, 5)]]
+        slices = [[SlicePart.of(name, cut[name], start, end) for name, start, end in one] for one in places]
+        divided.divide(slices)
+        for number, one in enumerate(slices):
+            divided.apply_slice(number, [torch.full((part.end - part.start,), 2.0) for part in one])
+        for parameter in plain.values():
+            parameter.grad = torch.full_like(parameter, 2.0)
+        whole.apply()
+        if len(ends) == 3:  # what is cut lies where it lay; only what is joined of two pieces moves
+            lies = {part[3]["momentum_buffer"].untyped_storage().data_ptr() for part in divided.state()}
+            assert lies == set(begun.values())
+    assert all(torch.equal(cut[name], plain[name]) for name in cut)
 
 
 def test_a_state_of_some_of_the_values_alone_is_refused():

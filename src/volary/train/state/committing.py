@@ -38,6 +38,7 @@ class Committing:
         def write() -> None:
             for name, data in files():
                 sums[name] = drafts.write(step, name, data)
+                del data  # before the next file is made
 
         everybody = self._gathered((_failure(write), sums))
         for other, (failure, theirs) in enumerate(everybody):

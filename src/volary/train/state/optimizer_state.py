@@ -35,15 +35,20 @@ class OptimizerState:
         for known in self._parts.values():
             known.sort(key=lambda part: part.start)
 
-    def of(self, name: str, start: int, end: int) -> PartState:
-        """Of values `start` to `end` of a parameter. Raises RunError if there is something of only some of them."""
+    def of(self, name: str, start: int, end: int, *, copied: bool = True) -> PartState:
+        """Of values `start` to `end` of a parameter. Raises RunError if there is something of only some of them.
+
+        copied: False: in the memory of the part that they lie in, if it is one.
+        """
         between = list(self._between(name, start, end))
         if not between:
             return PartState(name, start, end, {}, {})
         if sum(len(range(*span.indices(part.end - part.start))) for part, span in between) != end - start:
             raise RunError(f"the optimiser's state covers some of the values {start} to {end} of {name}, and not all")
         first = between[0][0]
-        each = {key: torch.cat([part.each[key][span] for part, span in between]) for key in first.each}
+        pieces = {key: [part.each[key][span] for part, span in between] for key in first.each}
+        shares = len(between) == 1 and not copied
+        each = {key: found[0] if shares else torch.cat(found) for key, found in pieces.items()}
         return PartState(name, start, end, each, first.whole)
 
     def plain(self) -> list[Any]:

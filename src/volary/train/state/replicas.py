@@ -14,6 +14,8 @@ from volary.errors import RanksDiffer
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
 
+BLOCK = 1 << 20  # values that are summed at a time
+
 
 def fingerprint(module: nn.Module) -> Tensor:
     """One 64-bit sum of the raw bits of each parameter; any single flipped bit changes it. Shape (parameters,)."""
@@ -35,4 +37,9 @@ def compare_replicas(module: nn.Module, step: int, group: Group) -> None:
 
 def _bits(parameter: Tensor) -> Tensor:
     integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[parameter.element_size()]
-    return parameter.contiguous().view(integers).sum(dtype=torch.int64)
+    # by blocks: torch converts what it sums in another type, and the memory for that is then asked for in one size
+    blocks = torch.split(parameter.contiguous().view(integers).flatten(), BLOCK)
+    sums = torch.empty(len(blocks), dtype=torch.int64, device=parameter.device)
+    for block, total in zip(blocks, sums, strict=True):
+        torch.sum(block, 0, dtype=torch.int64, out=total)
+    return sums.sum()

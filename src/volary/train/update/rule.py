@@ -111,29 +111,33 @@ class SliceOptimizer:
         for values in self._values:
             values.grad = None
 
-    def state(self) -> list[PartState]:
-        """Copies of what the optimiser remembers, by part."""
-        return [self._state_of(part) for part in self.parts]
+    def state(self, *, copied: bool = True) -> list[PartState]:
+        """What the optimiser remembers, by part. copied: False: in the optimiser's own memory, as far as that goes."""
+        return [self._state_of(part, copied=copied) for part in self.parts]
 
-    def restore(self, state: OptimizerState) -> None:
-        """Go on from what was remembered of these parts, however they were cut then."""
+    def restore(self, state: OptimizerState, *, copied: bool = True) -> None:
+        """Go on from what was remembered of these parts, however they were cut then.
+
+        copied: False: in the memory of `state`, as far as that goes.
+        """
         own = [tensor for group in self.optimizer.param_groups for tensor in group["params"]]
         numbers = {id(tensor): number for number, tensor in enumerate(own)}
         entries = {
-            numbers[id(part.values)]: state_as(state.of(part.name, part.start, part.end), part.values)
+            numbers[id(part.values)]: state_as(state.of(part.name, part.start, part.end, copied=copied), part.values)
             for part in self.parts
         }
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": {n: one for n, one in entries.items() if one}, "param_groups": groups})
 
-    def _state_of(self, part: SlicePart) -> PartState:
+    def _state_of(self, part: SlicePart, *, copied: bool) -> PartState:
         each, whole = dict[str, torch.Tensor](), dict[str, Any]()
         for key, entry in self.optimizer.state.get(part.values, {}).items():
             if not isinstance(entry, torch.Tensor):
                 whole[key] = entry
             elif self._elementwise and key != COUNTER and entry.shape == part.values.shape:
-                alike = torch.empty_like(part.values, dtype=entry.dtype, requires_grad=False)
-                each[key] = in_memory_order(alike.copy_(entry))
+                if copied or entry.stride() != part.values.stride():
+                    entry = torch.empty_like(part.values, dtype=entry.dtype, requires_grad=False).copy_(entry)
+                each[key] = in_memory_order(entry)
             else:
                 whole[key] = entry.clone()
         return PartState(part.name, part.start, part.end, each, whole)

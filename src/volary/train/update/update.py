@@ -71,9 +71,12 @@ class Update:
     def divide(self, slices: Sequence[Sequence[SlicePart]]) -> None:
         """From now on `apply_slice` updates, whatever was made of updates before."""
         state = self._state()
-        self._slices = [self._of(parts) for parts in slices]
         self._whole.optimizer.state.clear()
-        self._restore(state)
+        self._slices = []
+        for parts in slices:  # one after the other, in the memory that there is: an optimiser may begin with its own
+            one = self._of(parts)
+            one.restore(state, copied=False)
+            self._slices.append(one)
 
     def prepare(self, step: int) -> None:
         """Set the learning rate of the step after `step` finished ones."""
@@ -106,12 +109,14 @@ class Update:
         self._whole.clear()
 
     def state(self) -> list[Any]:
-        """What the optimiser remembers, as `OptimizerState.plain` gives it."""
+        """What the optimiser remembers, as `OptimizerState.plain` gives it, in its own memory until the next update."""
         return self._state().plain()
 
     def restore(self, state: list[Any]) -> None:
         """Go on from there."""
-        self._restore(OptimizerState.from_plain(state))
+        remembered = OptimizerState.from_plain(state)
+        for one in self._slices:
+            one.restore(remembered)
 
     def _of(self, parts: Sequence[SlicePart]) -> SliceOptimizer:
         one = SliceOptimizer(parts, self._build, self._elementwise, self._settings.clip_value)
@@ -120,8 +125,4 @@ class Update:
         return one
 
     def _state(self) -> OptimizerState:
-        return OptimizerState(part for one in self._slices for part in one.state())
-
-    def _restore(self, state: OptimizerState) -> None:
-        for one in self._slices:
-            one.restore(state)
+        return OptimizerState(part for one in self._slices for part in one.state(copied=False))
