@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from volary.server.protocol.messages import Contribution
@@ -25,6 +26,12 @@ class Clocks:
         self._first = first
         self._next: dict[int, int] = {}
         self._begun: dict[Contribution, Begun] = {}
+        self._unfinished = Counter[int]()  # by clock, how many have begun and are not finished
+
+    @property
+    def unfinished(self) -> int:
+        """How many have begun the clock that closes next and have not finished it."""
+        return self._unfinished[self.clock]
 
     @property
     def pending(self) -> bool:
@@ -41,12 +48,14 @@ class Clocks:
         for contribution in [each for each in self._begun if each.worker == worker]:
             if not self._begun[contribution].finished:
                 del self._begun[contribution]
+                self._unfinished[contribution.clock] -= 1
 
     def take(self, worker: int) -> int:
         """The clock of the worker's next contribution: its own, or the one that closes next, if that is later."""
         clock = max(self._next.get(worker, self._first), self.clock)
         self._next[worker] = clock + 1
         self._begun[Contribution(worker, clock)] = Begun()
+        self._unfinished[clock] += 1
         return clock
 
     def computed(self, contribution: Contribution, finite: bool) -> None:
@@ -56,6 +65,7 @@ class Clocks:
     def finished(self, contribution: Contribution, samples: int) -> None:
         """It can be in an update."""
         known = self._begun[contribution]
+        self._unfinished[contribution.clock] -= not known.finished
         known.finished, known.useful = True, known.useful and samples > 0
 
     def begun(self) -> list[Begun]:
@@ -69,6 +79,7 @@ class Clocks:
     def close(self) -> DueUpdate:
         """Close the clock with all that is finished of it."""
         found = {each: self._begun.pop(each) for each in sorted(self._begun) if each.clock == self.clock}
+        del self._unfinished[self.clock]
         self.clock += 1
         return DueUpdate(
             tuple(each for each, known in found.items() if known.finished and known.useful),

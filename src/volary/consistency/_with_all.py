@@ -54,5 +54,5 @@ class SynchronousCloser:
 
     def _due(self) -> Iterator[DueUpdate]:
         clocks = self._clocks
-        while clocks.pending and not clocks.awaited() and all(known.finished for known in clocks.begun()):
+        while clocks.pending and not clocks.unfinished and not clocks.awaited():
             yield clocks.close()

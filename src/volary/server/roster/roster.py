@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -41,6 +42,7 @@ from volary.server.roster.progress import Outcome, RosterContext, RosterSettings
 from volary.server.roster.replicas import Replicas, ServerReplica
 
 LOOK_S = 0.5  # at most this much time is seen to pass between two ticks: a roster that slept blames nobody for it
+_OF_ONE = (Ask, Computed, Done)  # what a worker says of its own work
 LEAVE_S = 5.0  # that workers have to go, once the run is over, before the servers are told
 
 __all__ = ["CheckpointStore", "Outcome", "Roster", "RosterSettings", "RosterState"]
@@ -153,12 +155,15 @@ class Roster:
     def received(self, peer: int, message: Any, now: float) -> Replies:
         """A message has come. Raises BadMessage if it makes no sense."""
         said = _converted(message, FromMember)
+        updates = self._updates
         if (member := self._members.at(peer)) is not None:
             self._hear_worker(member, said, now)
         elif (server := self._replicas.at(peer)) is not None:
             server.heard_at = self._seen_s
             self._hear_server(server, said)
-        return self._said(now)  # what somebody says who was given up is passed over
+        # in lock step what one does gives the others nothing to do until it makes an update: there may be thousands
+        alone = self._in_step and isinstance(said, _OF_ONE) and self._updates == updates
+        return self._said(now, member if alone else None)  # what somebody says who was given up is passed over
 
     def closed(self, peer: int, now: float) -> Replies:
         """A connection is gone."""
@@ -351,12 +356,21 @@ class Roster:
 
     # What follows from it
 
-    def _said(self, now: float) -> Replies:
-        """Go on as far as possible; all that is to be sent."""
+    @property
+    def _updates(self) -> int:
+        """Made so far."""
+        return self._course.work.number if self._course else 0
+
+    @property
+    def _in_step(self) -> bool:
+        return self._course is not None and self._course.plan.in_step
+
+    def _said(self, now: float, alone: Member | None = None) -> Replies:
+        """Go on as far as possible; all that is to be sent. alone: the only worker that there may be something for."""
         if self.outcome is None and not self.failure:
             self._begin(now)
             if self._course is not None:
-                self._go_on(self._course, now)
+                self._go_on(self._course, now, alone)
             elif self._stopping:
                 self._end("stopped", now)
         if self.outcome is not None and len(self._replicas):
@@ -381,21 +395,24 @@ class Roster:
             self._course.work.take_part(member.rank, now)
         self._tell_view()
 
-    def _go_on(self, course: RunProgress, now: float) -> None:
+    def _go_on(self, course: RunProgress, now: float, alone: Member | None) -> None:
         self._do_what_is_asked(course)
         if self._stopping:
             course.stop()
         elif len(self._members) and all(member.over for member in self._members):
             course.loops_over()
-        asking = self._members.asking()
+        asking = deque(self._members.asking() if alone is None else [alone] if alone.asks else [])
         while asking:
-            member = asking.pop(0)
+            member = asking.popleft()
             number = course.work.number
             if (task := course.task(member, now)) is not None:
                 member.asks -= 1
                 self._voice.to(member.peer, task)
-            if (task is not None and member.asks) or course.work.number != number:
-                asking = self._members.asking()  # there may be something for others now
+            again = task is not None and member.asks
+            if course.work.number != number or (again and not self._in_step):
+                asking = deque(self._members.asking())  # there may be something for others now
+            elif again:
+                asking.appendleft(member)
         course.end_if_over()
         self._bury(course)
         if course.over:
