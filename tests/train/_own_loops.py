@@ -89,6 +89,17 @@ def leaving_early(worker: Any) -> list[Any]:
     return [len(loader), found]
 
 
+def two_feeds(worker: Any) -> list[list[float]]:
+    """Two loaders at the same time, of 6 batches each."""
+    found: list[list[float]] = [[], []]
+    for _ in range(2):
+        pairs = zip(worker.feed(points(), batch_size=4), worker.feed(points(21), batch_size=4), strict=True)
+        for batches in pairs:
+            for mine, (inputs, _) in zip(found, batches, strict=True):
+                mine += inputs[:, 0].tolist()
+    return found
+
+
 def recording(worker: Any) -> Any:
     """Values of every kind, and metrics."""
     worker.record(accuracy=0.5 + worker.rank, loss=torch.tensor(2.0))

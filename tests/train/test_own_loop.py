@@ -110,6 +110,13 @@ def test_what_cannot_be_is_refused_and_the_wish_of_one_ends_all_after_the_same_s
         assert stopped_after == "1"
 
 
+def test_two_feeds_may_be_read_at_the_same_time_and_neither_loses_or_doubles_a_sample():
+    (first, second), _ = call(_own_loops.two_feeds, 0, 1, 0)
+    for found, count in ((first, 23), (second, 21)):
+        numbers = sorted(_own_loops.points(count).tensors[0][:, 0].tolist())
+        assert sorted(found[:count]) == sorted(found[count:]) == numbers
+
+
 def test_phases_of_an_own_loop_are_told_apart():
     _, recorder = call(_own_loops.plain, 0, 1, 0)
     row = recorder.rows[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import zip_longest
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from volary.data.feed import Feed, one_pass
 from volary.data.loading import pipeline
 from volary.data.loading.pipeline import Pipeline, Scale
+from volary.data.mixed import together
 from volary.data.order import share_of
 from volary.data.skipping import Skipping
 from volary.errors import CorruptSample, DataError
@@ -128,6 +130,32 @@ def test_what_comes_next_is_read_while_the_consumer_is_busy_and_no_more_than_tha
         feed.limit(feed.step)
         next_one = feed.read(10)
     assert values(next_one.inputs) == next_one.targets.tolist()
+
+
+def test_two_feeds_of_the_same_samples_at_the_same_time_lose_and_double_nothing():
+    samples = opened(Numbered(90))
+    feeds = [Feed(samples, size, seed=size) for size in (10, 7)]
+    for feed in feeds:
+        feed.limit(2 * (feed.steps_per_epoch or 0))
+    found: list[list[int]] = [[], []]
+    for batches in zip_longest(*feeds):
+        for mine, batch in zip(found, batches, strict=True):
+            if batch is not None:
+                assert values(batch.inputs) == batch.targets.tolist()
+                mine += batch.targets.tolist()
+    assert [sorted(mine) for mine in found] == [sorted([*range(90)] * 2)] * 2
+
+
+def test_two_sources_that_feed_one_session_at_the_same_time_are_decoded_ahead_and_once():
+    records = [Numbered(60), Numbered(30)]
+    feed = Feed(together([opened(one) for one in records], "both"), 9)
+    feed.limit(feed.steps_per_epoch or 0)
+    first = next(feed)
+    _within(lambda: sum(len(one.read_so_far) for one in records) == 2 + 9 * pipeline.AHEAD and not decoders())
+    batches = [first, *feed]
+    # a sample's target is its number in its own source
+    assert sorted(index for batch in batches for index in batch.targets.tolist()) == sorted([*range(60), *range(30)])
+    assert [len(one.read_so_far) for one in records] == [61, 31], "the first is looked at for its shape"
 
 
 def decoders() -> list[threading.Thread]:
