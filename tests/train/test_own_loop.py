@@ -178,17 +178,22 @@ def network_state() -> dict[str, torch.Tensor]:
     return _own_loops.network().state_dict()
 
 
-def call_locally(rank: int, world_size: int) -> dict[str, Any]:
-    strategy = {"consistency": {"name": "local", "period": 4}}
+def call_locally(rank: int, world_size: int, behind: bool) -> dict[str, Any]:
+    strategy = {"consistency": {"name": "local", "period": 4}, "exchange": {"name": "allreduce", "behind": behind}}
     value, recorder = call(_own_loops.plain, rank, world_size, 0, strategy=strategy)
     return {"state": value["state"], "rows": list(recorder.rows)}
 
 
-def by_hand(workers: int, period: int) -> dict[str, torch.Tensor]:
-    """`plain`, of all workers in turn: after each period, and at an epoch's end, the mean by samples."""
+def by_hand(workers: int, period: int, *, behind: bool = False) -> dict[str, torch.Tensor]:
+    """`plain`, of all workers in turn: after each period, and at an epoch's end, the mean by samples is taken.
+
+    behind: of a period within an epoch it is added after the next one, to what that has changed.
+    """
     feed = Feed(samples_of(_own_loops.points(), "points"), 4)
     models = [_own_loops.network() for _ in range(workers)]
     rules = [torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9) for model in models]
+    equal = [own.detach().clone() for own in models[0].parameters()]
+    begun = [equal] * workers
     counts, steps = [0] * workers, 0
     for _ in range(24):
         batch = next(feed)
@@ -201,19 +206,27 @@ def by_hand(workers: int, period: int) -> dict[str, torch.Tensor]:
             rule.step()
             counts[rank] += len(inputs)
         steps += 1
-        if steps == period or batch.ends_epoch:
-            with torch.no_grad():
-                for own in zip(*(model.parameters() for model in models), strict=True):
-                    mean = sum(n / sum(counts) * one for n, one in zip(counts, own, strict=True))
-                    for one in own:
-                        one.copy_(mean)
-            counts, steps = [0] * workers, 0
+        if steps != period and not batch.ends_epoch:
+            continue
+        with torch.no_grad():
+            now = [[own.clone() for own in model.parameters()] for model in models]
+            for place, one in enumerate(equal):
+                changed = [own[place] - start[place] for own, start in zip(now, begun, strict=True)]
+                equal[place] = one + sum(n / sum(counts) * by for n, by in zip(counts, changed, strict=True))
+            begun = now
+            if not behind or batch.ends_epoch:
+                begun = [list(equal)] * workers
+                for model in models:
+                    for own, one in zip(model.parameters(), equal, strict=True):
+                        own.copy_(one)
+        counts, steps = [0] * workers, 0
     return models[0].state_dict()
 
 
-def test_local_steps_in_a_loop_of_ones_own_are_what_one_does_by_hand(workers):
-    expected = by_hand(2, 4)
-    for found in workers(2, call_locally):
+@pytest.mark.parametrize("behind", [False, True])
+def test_local_steps_in_a_loop_of_ones_own_are_what_one_does_by_hand(workers, behind):
+    expected = by_hand(2, 4, behind=behind)
+    for found in workers(2, call_locally, behind):
         for name, value in expected.items():
             torch.testing.assert_close(found["state"][name], value, rtol=0, atol=ROUNDING, msg=name)
         assert len(found["rows"]) == 24

@@ -76,13 +76,11 @@ def of_session(session: Session) -> Iterator[Need]:
 
 def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
     """What a loop of one's own needs. early_update: it looks at no gradients."""
-    local = strategy.consistency.pushes.value == "difference"
-    if strategy.servers or (early_update and not local):  # updates are none of its business
+    # what it does not look at may be late: what servers update, early updates, means of parameters
+    if strategy.servers or early_update or strategy.consistency.pushes.value != "gradient":
         return
     name = EXCHANGE.name_of(type(strategy.exchange))
     behind = "early_update=true, or allreduce without behind, as your loop sees the gradients of each step otherwise"
-    if local:
-        behind = "allreduce without behind, as your loop updates the parameters"
     yield Need("strategy.exchange", name, "whole gradient", behind)
 
 

@@ -42,10 +42,6 @@ class RosterAndServers:
         session = None if isinstance(task, Script) else task
         self._keeping = CheckpointDrafts(checkpoints, session.checkpoint if session else Checkpoint(), self._count)
         found = restored(checkpoints, journal) if session else None  # a loop of one's own begins anew
-        if found is not None and strategy.codec.feedback:
-            journal.event(
-                "warning", text="what the codec left out of gradients so far is lost: workers begin without it"
-            )
         terms = terms_of(session) if session else terms_of_own_loop(strategy)
         self._roster = Roster(terms, strategy.consistency, self._keeping, self._said, found)
         self._servers: Handle | None = None  # those beside workers are theirs

@@ -24,6 +24,7 @@ from volary.session.script import MODULE, Script
 
 if TYPE_CHECKING:
     from volary.placement import Place
+    from volary.train.coordinator import Outcome
     from volary.train.member.process import Presence
     from volary.train.own.own_loop import Worker
 
@@ -68,6 +69,11 @@ def offer(join: Callable[[], Worker]) -> None:
 def begun() -> Worker | None:
     """What `volary.init()` gave to the program in this process, if it was called."""
     return _worker
+
+
+def ended_as(worker: Worker | None) -> Outcome:
+    """How the run ended for a worker that was asked to end, or told that it is over; None: before it was one."""
+    return "stopped" if worker is None else worker.outcome
 
 
 def program() -> tuple[str, list[str]]:
@@ -148,7 +154,7 @@ class _Departure:
             except BaseException as found:
                 error = error or found
             if error is None or isinstance(error, Stopped):
-                self._present.ended("stopped" if error else "finished")
+                self._present.ended(ended_as(_worker) if error else "finished")
             else:
                 self._present.failed(error)
 

@@ -134,11 +134,6 @@ class OwnModel:
         self.close()
         self._distribute()
 
-    def settle(self) -> None:
-        """Wait for all updates."""
-        if self._in_slices:
-            self._strategy.settle()
-
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         """Scale the gradients so that their norm is at most `max_norm`; the norm before. Raises SettingError."""
         if self._passed and not self._locally:
@@ -201,8 +196,13 @@ class OwnModel:
     def compare(self, step: int) -> None:
         """Raise RanksDiffer unless all workers have the same bits, where they should. A collective call."""
         if self._group.size > 1 and self._run.settings.replicas_equal and not self._period.steps:
-            self._strategy.settle()
+            self.settle()
             compare_replicas(self.model, step, self._group)
+
+    def settle(self) -> None:
+        """Wait for all updates, and for the means of workers' own, unless a period of these is under way."""
+        if not self._period.steps:
+            self._strategy.settle()
 
     def close(self) -> None:
         """Let go of the model."""
@@ -339,6 +339,8 @@ class OwnModel:
         agreed = self._strategy.agree()
         self._strategy.apply()
         self.ending, self._step_s, self._period = self.ending or agreed.ending, agreed.step_s, AveragingPeriod()
+        if share.ends_epoch:
+            self.settle()
         self._share_buffers()
 
 

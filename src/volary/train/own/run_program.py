@@ -39,8 +39,7 @@ def run_program(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         try:
             _run(script)
         except Stopped:
-            worker = init.begun()
-            return worker.outcome if worker else "stopped"
+            return init.ended_as(init.begun())
         except SystemExit as ended:
             _judge(ended, _called(script))
         if init.begun() is None:

@@ -14,6 +14,7 @@ from volary.train.coordinator import Outcome
 from volary.train.member.compare import code_facts
 from volary.train.optimizers._uncompiled import spare_the_compiler
 from volary.train.own.given import unpacked_arguments
+from volary.train.own.init import ended_as
 from volary.train.own.joining import worker_of
 from volary.train.own.plain_values import ACCEPTED, keepable
 from volary.train.state.seeds import seed_all
@@ -42,7 +43,7 @@ def run_script(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
             spare_the_compiler()
             value = function(worker, *args, **kwargs)
     except Stopped:
-        return worker.outcome if worker else "stopped"
+        return ended_as(worker)
     value, refused = keepable(value)
     if "" in refused:
         raise BadInput(f"train(worker) returned a {refused['']}; accepted: {_ACCEPTED}")
