@@ -11,7 +11,8 @@ from volary.session.spec import Session
 
 LOSSLESS = {"codec": "auto"}
 LOSSY = {"codec": {"name": "auto", "allow": ["onebit"]}}
-SETTLED = 12  # steps until auto has chosen, and what it chose is in use
+ANY = {"codec": {"name": "auto", "allow": ["onebit", "powersgd", "int8"]}}
+SETTLED = 20  # steps until auto has compared its two best choices, and the better one is in use
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,15 @@ LSTM: dict[str, Any] = {
     "share": 20,
     "hosts": 4,
 }
+GPT: dict[str, Any] = {
+    "network": f"{HERE / '_networks.py'}:gpt",
+    "source": {"name": "synthetic", "kind": "tokens", "shape": (128,), "classes": 65, "samples": 4096},
+    "share": 4,
+    "hosts": 4,
+}
+VGG: dict[str, Any] = {"network": f"{HERE / '_networks.py'}:vgg_like", "source": _images(100), "share": 8, "hosts": 4}
+MOBILENET: dict[str, Any] = VGG | {"network": f"{HERE / '_networks.py'}:mobilenet_like"}
+HOOKS = ("fp16", "PowerSGD")
 EXACTLY: dict[str, Any] = {"strategy": LOSSLESS, "warm_up": SETTLED}
 ROUGHLY: dict[str, Any] = {"strategy": LOSSY, "warm_up": SETTLED}
 
@@ -75,3 +85,13 @@ FC_UNLIMITED_LOSSLESS = Case(**FC, **EXACTLY, rate=None)
 RESNET_100M_LOSSY = Case(**RESNET, **ROUGHLY, hosts=4, rate="100mbit")
 LSTM_100M_LOSSLESS = Case(**LSTM, **EXACTLY, rate="100mbit")
 LSTM_100M_LOSSY = Case(**LSTM, **ROUGHLY, rate="100mbit")
+GPT_1G = Case(**GPT, rate="1gbit")
+GPT_100M = Case(**GPT, rate="100mbit")
+GPT_1G_LOSSY = Case(**GPT, rate="1gbit", strategy=ANY, warm_up=SETTLED, peers=HOOKS)
+GPT_100M_LOSSY = Case(**GPT, rate="100mbit", strategy=ANY, warm_up=SETTLED, peers=HOOKS)
+
+# auto against each single choice: with loss, and without
+NETWORKS = {"fc": FC, "resnet": RESNET | {"hosts": 4}, "lstm": LSTM, "gpt": GPT, "vgg": VGG, "mobilenet": MOBILENET}
+RATES = ("100mbit", "1gbit", None)
+SINGLE = {"exact": ("none", "factors"), "lossy": ("none", "factors", "onebit", "powersgd", "int8")}
+CHOSEN = {"exact": LOSSLESS["codec"], "lossy": ANY["codec"]}

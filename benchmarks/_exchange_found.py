@@ -12,7 +12,7 @@ from volary.lab import rates
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
-TURNS = "turns.json"  # among a run's results
+TURNS, CHOICES = "turns.json", "choices.json"  # among a run's results
 CARRIED = 0.957  # of a link's rate is TCP payload, with frames of 1500 bytes
 
 

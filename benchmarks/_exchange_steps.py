@@ -49,6 +49,13 @@ QUESTIONS = {
     "resnet-100m-lossy": Question(cases.RESNET_100M_LOSSY, DDP, "at least 5", times=True),
     "lstm-100m-lossless": Question(cases.LSTM_100M_LOSSLESS, DDP, "at least 1.35", times=True),
     "lstm-100m-lossy": Question(cases.LSTM_100M_LOSSY, "floor", "at most 1.2"),
+    "gpt-1g": Question(cases.GPT_1G, DDP, "at most 0.85"),
+    "gpt-1g-bound": Question(cases.GPT_1G, "floor", "at most 1.35"),
+    "gpt-100m": Question(cases.GPT_100M, "floor", "at most 1.03"),
+    "gpt-1g-lossy": Question(cases.GPT_1G_LOSSY, "compute", "at most 1.15"),
+    "gpt-1g-lossy-hook": Question(cases.GPT_1G_LOSSY, cases.HOOKS, "at most 0.88"),
+    "gpt-100m-lossy": Question(cases.GPT_100M_LOSSY, "compute", "at most 1.15"),
+    "gpt-100m-lossy-hook": Question(cases.GPT_100M_LOSSY, cases.HOOKS, "at most 0.80"),
 }
 QUICK = Effort(rounds=3, trials=0, alone=1, turn_s=2.0, steps=10, longest_s=15.0)
 FULL = Effort(rounds=5, trials=1, alone=3, turn_s=4.0, steps=10, longest_s=40.0)

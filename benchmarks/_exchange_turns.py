@@ -34,9 +34,13 @@ from volary.train.loop import Training, train
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.recording.recorder import Recorder
 from volary.train.run_session import joined, share_buffers
+from volary.train.state.drafts import LocalDrafts
 from volary.train.state.seeds import seed_all
+from volary.train.strategies.first_state import DeferredTensors
+from volary.train.trial import try_first
 
 if TYPE_CHECKING:
+    from volary.exchange.choice.rows import StepEstimate
     from volary.run.verdict import Outcome
     from volary.train.assemble import Model
     from volary.train.member.process import Membership
@@ -53,7 +57,7 @@ def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # there is nothing to save
     torch.set_num_threads(1)
     session = Session.read(member.directory.session)
-    checkpoints = Checkpoints(member.directory.checkpoints)
+    drafts = LocalDrafts(Checkpoints(member.directory.checkpoints), recorder, keep_last=1, keep_best=False)
     wanted = json.loads(sys.argv[2])
     effort = Effort(**wanted["effort"])
     with joined(member, recorder, CPU) as group:
@@ -64,9 +68,10 @@ def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome
         share = session.data.batch_size // group.size
         own = replace(session, data=replace(session.data, batch_size=share))
         nobody = Group(BoardBulletin(distributed.HashStore(), 0, 1, 0))
+        estimate = try_first(session, model, CPU, member.place, recorder)
         with (
-            _volary(session, group, recorder, model, checkpoints) as ours,
-            _volary(own, nobody, Recorder(group.rank), apart, checkpoints) as alone,
+            volary(session, group, recorder, model, drafts, estimate) as ours,
+            volary(own, nobody, Recorder(group.rank), apart, drafts) as alone,
         ):
             found = _measured(effort, ours, wanted["warm_up"], alone, Peers(own, model, fresh), wanted["peers"])
     if member.place.rank == 0:
@@ -88,20 +93,27 @@ class Ours:
 
 
 @contextmanager
-def _volary(
-    session: Session, group: Group, recorder: Recorder, model: Model, checkpoints: Checkpoints
+def volary(
+    session: Session,
+    group: Group,
+    recorder: Recorder,
+    model: Model,
+    drafts: LocalDrafts,
+    estimate: StepEstimate | None = None,
 ) -> Iterator[Ours]:
+    """The loop that `volary train` runs, meanwhile; all ranks have drawn the same values. A collective call."""
     training = assemble(
         session,
         group=group,
         device=CPU,
         recorder=recorder,
-        checkpoints=checkpoints,
+        drafts=drafts,
         model=model,
         asked_to_end=lambda: False,
+        estimate=estimate,
     )
     try:
-        training.coordinator.replica.start(training.coordinator.saver.late)
+        training.coordinator.replica.start(DeferredTensors(new=False))
         yield Ours(training)
     except BaseException:
         cut()  # the exchange's thread may wait for ranks that will never come

@@ -46,11 +46,12 @@ def be_rank(job: str) -> int:
     # a benchmark's own side, which `run` is used by, loads no torch
     from volary import worker
     from volary.placement import find
+    from volary.run.log import print_into
     from volary.train.member.meeting import meet_for_session
     from volary.train.member.process import work
 
     worker._keep_freed_memory()
     place = find()
     with meet_for_session(place, Path(sys.argv[1]), []) as member:
-        worker._write_to(member.directory.log(place.rank))
+        print_into(member.directory.log(place.rank))
         return work(member, job)

@@ -24,6 +24,7 @@ from volary.session.spec import Session
 from volary.train.assemble import assemble, build_model
 from volary.train.loop import train
 from volary.train.run_session import joined, share_buffers
+from volary.train.state.drafts import LocalDrafts
 from volary.train.state.seeds import seed_all
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _training(member: Membership, recorder: Recorder, pulse: Pulse, group: Group
         group=group,
         device=device,
         recorder=recorder,
-        checkpoints=Checkpoints(member.directory.checkpoints),
+        drafts=LocalDrafts(Checkpoints(member.directory.checkpoints), recorder, keep_last=1, keep_best=False),
         model=model,
         asked_to_end=lambda: pulse.asked_to_end,
     )

@@ -6,8 +6,8 @@ Rows between hosts are measured in the lab (docs/lab.md): hosts are namespaces o
 lab they are skipped, and the reason is printed. limit: bytes that have to pass the slowest link / (0.957 x its rate),
 0.957 being what TCP can carry.
 
-Steps (`fc-...`, `resnet-...`, `lstm-...`): ours is `volary.train.loop.train` in a real run, at its defaults but for
-evaluations, checkpoints and comparisons of replicas, which nobody makes, and `strategy.codec`: none, or auto
+Steps (`fc-...`, `resnet-...`, `lstm-...`, `gpt-...`): ours is `volary.train.loop.train` in a real run, at its defaults
+but for evaluations, checkpoints and comparisons of replicas, which nobody makes, and `strategy.codec`: none, or auto
 where a row says lossless, or auto with a codec allowed where it says lossy (_exchange_cases.py). The peer is
 DistributedDataParallel over gloo, in the same processes, on a copy of the network, with batches of the same kind from
 memory; it is tried with several settings (`PEERS` in _exchange_peers.py), and measured with the fastest; --quick, and
@@ -17,22 +17,25 @@ than 40 s (--quick: 15 s), and ends when on all ranks everything is sent, receiv
 exchange, all ranks at once: ours as a run of one worker, or the peer's under no_sync, whichever is faster. limit counts
 the bytes that ours had to send on the way it chose, by its own account. fc is AlexNet-like (34 million parameters, 16
 samples a rank), resnet has the widths of ResNet-18 (11 million, 8 samples a rank), lstm is the zoo's language model (20
-million, 10,000 words, 20 sequences of 35 a rank); SGD with momentum, fp32; one process a host, with one torch thread,
-kept to its share of the cores as `volary train` does. Who is first changes with every round. ratio: the median over the
-rounds of ours / theirs, or of theirs / ours where `wanted` says how many times quicker ours is. Ours is compared with
-max(compute, limit) in `fc-1g`, `resnet-1g-2`, `fc-100m-lossless-bound` and `lstm-100m-lossy`, with compute in
-`fc-100m-lossy`, with a hook in `fc-1g-lossless-hook` (the quicker of the two) and `fc-100m-lossy-powersgd`, otherwise
-with DistributedDataParallel. Above the table stand, for all sides, seconds, CPU seconds of all ranks, and bytes that
-the busiest host sent by its link's counters: payload + 0.3 %, or something went around the link.
+million, 10,000 words, 20 sequences of 35 a rank), gpt is nanoGPT's character model (10.7 million, 65 symbols, 4
+sequences of 128 a rank); SGD with momentum, fp32; one process a host, with one torch thread, kept to its share of the
+cores as `volary train` does. Who is first changes with every round. ratio: the median over the rounds of ours / theirs,
+or of theirs / ours where `wanted` says how many times quicker ours is. Ours is compared with max(compute, limit) in
+`fc-1g`, `resnet-1g-2`, `gpt-100m`, `lstm-100m-lossy` and rows that end in `-bound`, with compute in `fc-100m-lossy`,
+`gpt-1g-lossy` and `gpt-100m-lossy`, with a hook in rows that end in `-hook` (the quicker of the two) and
+`fc-100m-lossy-powersgd`, otherwise with DistributedDataParallel. Above the table stand, for all sides, seconds, CPU
+seconds of all ranks, and bytes that the busiest host sent by its link's counters: payload + 0.3 %, or something went
+around the link.
 
-Time to an accuracy (`cifar-time-to-accuracy`): see _time_to_accuracy.py. Collectives (all other rows): see
-_exchange_collectives.py.
+Choices (`auto-best`): see _exchange_best.py. Time to an accuracy (`cifar-time-to-accuracy`): see _time_to_accuracy.py.
+Collectives (all other rows): see _exchange_collectives.py.
 
 --quick: each row within two minutes, those at 100 Mbit/s within three, `cifar-time-to-accuracy` within eight.
 """
 
 from __future__ import annotations
 
+from _exchange_best import ROWS as BEST
 from _exchange_collectives import ROWS as COLLECTIVES
 from _exchange_steps import ROWS as STEPS
 from _report import Row, arguments, report
@@ -40,7 +43,7 @@ from _time_to_accuracy import ROWS as TIMES
 from volary.errors import DataError
 from volary.lab import LabError
 
-ROWS = STEPS | TIMES | COLLECTIVES
+ROWS = STEPS | BEST | TIMES | COLLECTIVES
 
 
 def main() -> None:

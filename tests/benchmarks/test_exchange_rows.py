@@ -22,6 +22,13 @@ WANTED = {
     "resnet-100m-lossy": "at least 5",
     "lstm-100m-lossless": "at least 1.35",
     "lstm-100m-lossy": "at most 1.2",
+    "gpt-1g": "at most 0.85",
+    "gpt-1g-bound": "at most 1.35",
+    "gpt-100m": "at most 1.03",
+    "gpt-1g-lossy": "at most 1.15",
+    "gpt-1g-lossy-hook": "at most 0.88",
+    "gpt-100m-lossy": "at most 1.15",
+    "gpt-100m-lossy-hook": "at most 0.80",
 }
 
 
@@ -141,3 +148,16 @@ def test_accuracy_is_told_of_a_way_beside_none():
     assert found_row["ratio"] == pytest.approx(found_row["peer_value"] - found_row["value"])
     assert found_row["value"] > 50
     assert "KB a step" in said
+
+
+def test_auto_is_compared_with_the_best_single_choice_of_its_kind(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from _exchange_best import compared
+
+    step_s = {
+        "none": [5.0, 5.2, 5.1], "factors": [6.0], "auto exact": [5.1],
+        "onebit": [0.75], "powersgd": [0.7, 0.9, 0.8], "int8": [1.8], "auto lossy": [0.9],
+    }  # fmt: skip
+    exact, lossy = compared("gpt", step_s)
+    assert (exact.what, exact.best, exact.ratio) == ("gpt, exact", "none", pytest.approx(1.0))
+    assert (lossy.what, lossy.best, lossy.ratio) == ("gpt, lossy", "onebit", pytest.approx(1.2))
