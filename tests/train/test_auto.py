@@ -8,8 +8,11 @@ from typing import Any
 import torch
 
 from train._training import Trained
+from train._user_code import Wide, points
 from train._wide import assert_resumed_equals_whole, quickly, sent, stop_and_resume, wide
+from train.test_own_loop import call
 from volary.exchange.choice.costs import LinkCosts, WorkTimes
+from volary.exchange.gradients import row_blocks
 from volary.exchange.overlap.comm_setup import CommSetup
 from volary.session import Session
 from volary.train.strategies import choosing
@@ -54,6 +57,33 @@ def test_a_slow_link_has_no_step_as_it_is_and_a_run_resumes_bit_for_bit(workers)
     assert sent(whole)[0] < 1.1 * sent(alone)[0] and sum(sent(whole)) < 1.1 * sum(sent(alone))
     assert resumed.events("ways") == whole.events("compared") == [], "what was chosen is in the checkpoint"
     assert in_memory[0].events("ways") == [] and sum(sent(in_memory[0])) == 0, "where nothing travels is no choice"
+
+
+def own_loop(worker: Any) -> None:
+    """Two steps of `Wide` on as many samples as the session has in them."""
+    model = Wide(bits=32)
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.05))
+    for inputs, targets in worker.feed(points("train", 20), batch_size=10):
+        torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def in_both_loops(rank: int, world_size: int) -> list[list[dict[str, Any]]]:
+    with_figures(SLOW)
+    row_blocks.LARGE_BYTES = 2**13
+    strategy = {"exchange": {"name": "allreduce", "route": "torch"}, "codec": LOSSY}
+    _, own = call(own_loop, rank, world_size, 99, strategy=strategy)
+    given = quickly(rank, world_size, wide(codec=LOSSY, steps=2), "given")
+    return [[one for one in said if one.get("event") == "ways"] for said in (own.said, given.said)]
+
+
+def test_a_loop_of_one_s_own_has_the_same_choice_before_its_first_step(workers):
+    (own,), (given,) = workers(2, in_both_loops)[0]
+    assert own["step"] == given["step"] == 0
+    first, second = ([row[:3] for row in one["data"]["table"]] for one in (own, given))
+    assert first == second
+    assert {way for _, way, _ in first} == {"onebit", "exact"}
 
 
 def compared(rank: int, world_size: int, one: Session) -> list[dict[str, list[Trained]]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import isnan, nan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,7 +14,9 @@ from volary.comm.groups.blocking import take_all_from_first
 from volary.consistency._base import Push
 from volary.consistency.bsp import Bsp
 from volary.errors import SettingError
+from volary.exchange.choice.rows import estimated
 from volary.exchange.gradients.plain_layers import only_looks
+from volary.network._dry_run import unchanged
 from volary.train.coordinator import LearnTask
 from volary.train.member.compare import compare, shape_facts
 from volary.train.own.contents import Contents
@@ -24,6 +26,7 @@ from volary.train.own.share import AveragingPeriod
 from volary.train.run_session import share_buffers
 from volary.train.state.replicas import compare_replicas
 from volary.train.state.seeds import kept_generators
+from volary.train.strategies.adapting import Adapting
 from volary.train.strategies.first_state import DeferredTensors, messages
 from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.votes import Vote
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from volary.train.replica import Voting
     from volary.train.strategies.strategy_state import StrategyState
 
+PASSES = 3  # times a forward pass: what it takes together with backward
 _TINY = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 
 
@@ -249,7 +253,22 @@ class OwnModel:
             parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
             for parameter in self.contents.trained
         ]
+        if isinstance(self._strategy, Adapting) and self._run.settings.codec.chooses and not self._carried.ways:
+            self._hooks.append(self.model.register_forward_pre_hook(self._try, with_kwargs=True))
         recorder.enter("between steps")
+
+    def _try(self, model: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Before the first forward that is trained on: once through the model, to choose how its layers travel."""
+        # of a layer alone Torch has taken the forward that it is about to call
+        if not (model.training and torch.is_grad_enabled() and any(model.children())):
+            return
+        self._hooks.pop().remove()
+        assert isinstance(self._strategy, Adapting)
+        with unchanged(model), estimated(model, samples=1) as estimate:
+            model(*inputs, **named)
+        estimate.compute_s *= PASSES
+        self._strategy.choose(estimate.of(self._passes))
+        self._run.recorder.enter("forward")
 
     @only_looks
     def _reached(self, _: Tensor) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from volary.exchange.choice.rows import StepEstimate
     from volary.train.coordinator import LearnTask
     from volary.train.strategies.choosing import Chooser
     from volary.train.strategies.local_steps import LocalSteps
@@ -48,11 +49,20 @@ class Adapting(Voting):
         return self._received_bytes + self._now.received_bytes
 
     def start(self, late: DeferredTensors) -> None:
-        """Start, with the ways of a checkpoint if there was one, else with those that are chosen now."""
-        self._chooser.choose_first()
+        """Start, with the ways of a checkpoint if there was one; else, but in an own loop, with those chosen now."""
+        if not self._own_loop:
+            self._chooser.choose_first()
         if self._chooser.ways() != self._began_with:
             self._replace()
         self._now.start(late)
+
+    def choose(self, estimate: StepEstimate) -> None:
+        """In an own loop, whose first step is known now: take the ways that are chosen by it. A collective call."""
+        self._now.settle()
+        before = self._chooser.ways()
+        self._chooser.choose_first(estimate)
+        if self._chooser.ways() != before:
+            self._restart()
 
     def begin(self, task: LearnTask) -> None:
         """As it is now."""
@@ -99,8 +109,11 @@ class Adapting(Voting):
     def _adapt(self) -> None:
         if self._chooser.changed(self._now.contribution.sent_bytes_per_s):
             self._now.settle()
-            self._replace()
-            self._now.start(DeferredTensors(new=False))
+            self._restart()
+
+    def _restart(self) -> None:
+        self._replace()
+        self._now.start(DeferredTensors(new=False))
 
     def _replace(self) -> None:
         self._sent_bytes, self._received_bytes = self.sent_bytes, self.received_bytes

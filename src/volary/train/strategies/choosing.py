@@ -69,8 +69,14 @@ class Chooser:
                 found |= dict.fromkeys(layer.names, way)
         return found
 
-    def choose_first(self) -> None:
-        """Before the first step: choose, unless a checkpoint has told. A collective call."""
+    def choose_first(self, estimate: StepEstimate | None = None) -> None:
+        """Before the first step: choose, unless a checkpoint has told. A collective call.
+
+        estimate: of this worker's steps, where it was not known before.
+        """
+        self._estimate = estimate or self._estimate
+        if self._rows is not None:
+            self._rows.seen()  # a trial's are no step's
         if self._codec.chooses and not self._nothing_travels and not self._terms.carried.ways:
             self._agree(lambda: self._decided(self._estimate))
 
