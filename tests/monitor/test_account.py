@@ -84,3 +84,15 @@ def test_runs_are_listed_by_when_they_began_and_a_damaged_one_does_not_hide_the_
 
 def test_a_folder_that_is_not_there_has_no_runs():
     assert listing(Path("nowhere")) == []
+
+
+def test_what_was_read_from_each_level_is_added_up_over_workers_by_epoch():
+    directory = new_run()
+    with journal(directory) as writing:
+        started(writing)
+        for rank, epoch, memory in ((0, 0, 0), (1, 0, 1), (0, 1, 5), (0, 1, 6), (1, 1, 6)):
+            writing.event("reads", rank, epoch=epoch, memory=memory, disk=0, source=6 - memory, retries=rank)
+    assert account(directory).reads == {
+        0: {"memory": 1, "disk": 0, "source": 11, "retries": 1},
+        1: {"memory": 12, "disk": 0, "source": 0, "retries": 1},
+    }

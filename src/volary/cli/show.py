@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
 
 EVALUATIONS_SHOWN = 10
+EPOCHS_SHOWN = 10  # of what was read: the newest
 MEMBERS_SHOWN = 10
 SPARKLINE_WIDTH = 40
 CURVES_SHOWN = 20
@@ -47,6 +48,7 @@ def show(run: RunDirectory, verify: bool, plot: str | None, as_json: bool) -> No
     _say_members(found)
     _say_changes(found)
     _say_checkpoints(found)
+    _say_reads(found)
     _say_corrupt(found)
     _say_warnings(found)
     if found.digest.message:
@@ -184,6 +186,14 @@ def _say_checkpoints(found: Account) -> None:
         for kept in found.checkpoints
     ]
     say_table(("step", found.digest.metric or "metric", "files"), rows)
+
+
+def _say_reads(found: Account) -> None:
+    if not found.reads:
+        return
+    say("\nsamples read, by the level of the cache that they came from")
+    rows = [(str(epoch), *map(str, levels.values())) for epoch, levels in list(found.reads.items())[-EPOCHS_SHOWN:]]
+    say_table(("epoch", "memory", "disk", "source", "calls repeated"), rows)
 
 
 def _say_corrupt(found: Account) -> None:

@@ -50,7 +50,8 @@ class Account:
     on. ways: the newest choice of how layers travel, if there was one.
     counts: what was counted. members: events of workers and servers that came or went on the way. corrupt: by split,
     why each sample that was skipped could not be read. said: its tags and the note.
-    changes: of settings, when it was resumed.
+    changes: of settings, when it was resumed. reads: by epoch, how many samples came from each level of the cache, and
+    how many calls of a store were made again.
     """
 
     digest: Digest
@@ -66,6 +67,7 @@ class Account:
     curves: list[Curve] = field(default_factory=list)
     said: Tags = field(default_factory=Tags)
     changes: list[Event] = field(default_factory=list)
+    reads: dict[int, dict[str, int]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything in plain values, for `--json`."""
@@ -95,6 +97,7 @@ class Account:
             "members": [{"at": event.at, "text": membership(event)} for event in self.members],
             "corrupt": self.corrupt,
             "changes": [{"step": event.step, **event.data} for event in self.changes],
+            "reads": [{"epoch": epoch, **levels} for epoch, levels in self.reads.items()],
             "message": digest.message,
             "logs": self.logs,
         }
@@ -122,6 +125,7 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
         members = [event for event in reader.events() if event.kind in MEMBERSHIP]
         corrupt = _corrupt(reader.events(kind="corrupt_sample"))
         changes = _changes(reader)
+        reads = _reads(reader.events(kind="reads"))
         curves = measured(reader, CURVE_POINTS, own_loop=bool(digest.session.own_loop)) if courses else []
     follower.close()
     return Account(
@@ -138,6 +142,7 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
         curves=curves,
         said=read_tags(directory),
         changes=changes,
+        reads=reads,
     )
 
 
@@ -147,6 +152,17 @@ def _corrupt(events: Iterable[Event]) -> dict[str, list[str]]:
     for event in events:
         found.setdefault(str(event.data.get("split")), {})[str(event.data.get("reason"))] = None
     return {split: sorted(reasons) for split, reasons in found.items()}
+
+
+def _reads(events: Iterable[Event]) -> dict[int, dict[str, int]]:
+    """Of all workers together; of an epoch that a worker has read several times, the newest."""
+    newest = {(int(event.data["epoch"]), event.rank): event.data for event in events}
+    found: dict[int, dict[str, int]] = {}
+    for (epoch, _), data in sorted(newest.items(), key=lambda item: item[0][0]):
+        levels = found.setdefault(epoch, dict.fromkeys(("memory", "disk", "source", "retries"), 0))
+        for level in levels:
+            levels[level] += int(data[level])
+    return found
 
 
 def _changes(reader: RunReader) -> list[Event]:

@@ -266,6 +266,26 @@ def test_memory_that_somebody_has_is_not_written_and_that_which_nobody_has_is(mo
     assert len(addresses) <= 2 * pipeline.AHEAD
 
 
+@pytest.mark.parametrize("memory_bytes", [10**6, 0])
+def test_more_is_made_ahead_once_a_batch_was_late_within_the_bound_of_memory(monkeypatch, memory_bytes):
+    monkeypatch.setattr(pipeline, "MEMORY_BYTES", memory_bytes)
+    records = Numbered(10_000)
+    samples = opened(records)
+    feed = Feed(samples, 10)
+    next(feed)
+    for late in range(3):
+        _within(lambda: not decoders())
+        assert samples.ready == pipeline.AHEAD - 1 + late * bool(memory_bytes)  # less the one that was fetched
+        records.gate.clear()
+        for _ in range(samples.ready):
+            next(feed)  # they are ready, and none takes their place
+        opening = threading.Timer(0.05, records.gate.set)
+        opening.start()
+        next(feed)
+        opening.join()
+        next(feed)  # tells storage of as many as there is room for now
+
+
 def test_a_stuck_reader_does_not_keep_a_prefetch_waiting():
     records = Numbered(50)
     samples = opened(records)
