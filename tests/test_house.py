@@ -241,3 +241,10 @@ def test_a_class_name_has_one_meaning():
                 homes.setdefault(node.name, []).append(str(file.relative_to(PACKAGE)))
     assert len(homes) > 400
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
+def test_every_file_that_the_map_names_is_there():
+    """Of a file beside the one named before it, its name alone may stand."""
+    named = set(re.findall(r"`(?:tests/)?([\w/]+\.py)", ROOMS_PAGE.read_text(encoding="utf-8")))
+    there = ["/" + str(path) for root in ("src/volary", "tests") for path in (CHECKOUT / root).rglob("*.py")]
+    assert sorted(one for one in named if not any(path.endswith(f"/{one}") for path in there)) == []
