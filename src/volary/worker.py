@@ -16,6 +16,7 @@ from volary.run.launch.assignment import Assignment
 from volary.run.log import print_into
 from volary.run.machine.addresses import own_address
 from volary.run.machine.cores import cores_here, share_of
+from volary.run.machine.open_files import allow_connections
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
@@ -26,6 +27,7 @@ def main() -> int:
         place = find()
         die_with_parent()
         _keep_freed_memory()
+        allow_connections(2 * place.world_size)  # one to each other worker, and while they meet another
         assignment = Assignment.found(os.environ)
         return _launched(place, sys.argv[1:]) if assignment is None else _assigned(place, assignment)
     except VolaryError as error:

@@ -186,6 +186,29 @@ def test_one_stranger_too_many_costs_the_oldest_stranger_its_place(servers: Serv
         plug.close()
 
 
+def proved(server: KeyedServer) -> Connection:
+    """Who has proved the key and has yet to say hello."""
+    side, deadline = ClientSide(KEY, "echo", None, sealed=False), time.monotonic() + WITHIN_S
+    one = Connection(socket.create_connection(server.address), "it", WITHIN_S)
+    one._write(side.opening(), deadline)
+    one._write(side.answer(one._frame(deadline)), deadline)
+    side.judge(one._frame(deadline))
+    one._trust(side)
+    return one
+
+
+def test_who_has_proved_the_key_keeps_its_place_however_many_come_at_once(servers: Servers) -> None:
+    server = servers.start(strangers=2, handshake_s=60)
+    came = [proved(server) for _ in range(5)]
+    idle = [stranger(server) for _ in range(3)]
+    until(lambda: server.refusals["127.0.0.1"] == 1)
+    for one in came:
+        one.send({})
+        assert "you" in one.receive(WITHIN_S)
+    for plug in (*idle, *came):
+        plug.close()
+
+
 def works_anew(servers: Servers, server: KeyedServer) -> bool:
     client = servers.client(server)
     return "you" in client.receive(WITHIN_S)

@@ -26,6 +26,7 @@ from volary.run.disk import Disk, replace_file
 from volary.run.launch.meeting import Meeting
 from volary.run.lock import RunLock
 from volary.run.machine.addresses import address_of
+from volary.run.machine.open_files import allow_connections
 from volary.session.changing import SettingChange
 from volary.session.script import KEEP_LAST, Script
 from volary.session.spec import Session
@@ -130,6 +131,8 @@ def drive(
     warnings, and changes of its settings since its last life: recorded with its start.
     """
     engine: Engine = task.engine
+    # each worker beats, meets at the board from a thread or two, and asks the roster
+    allow_connections(4 * (task.strategy.workers + task.strategy.servers))
 
     def launch(meeting: Meeting) -> Handle:
         return engine.launch(launch_of_workers(directory, task, meeting))

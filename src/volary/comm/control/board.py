@@ -210,11 +210,16 @@ class Board:
 
     def _wake(self, written: Iterable[str]) -> Replies:
         touched = [w for w in self._waiters if not w.missing.isdisjoint(written)]
+        served = []
         for waiter in touched:
-            waiter.missing = self._missing(waiter)  # all anew: a key that was there may have been deleted
-        served = [w for w in touched if not w.missing]
+            waiter.missing.difference_update(written)
+            if not waiter.missing:
+                waiter.missing = self._missing(waiter)  # all anew: a key that was there may have been deleted
+            if not waiter.missing:
+                served.append(waiter)
         if served:
-            self._waiters = [w for w in self._waiters if w not in served]
+            gone = set(map(id, served))
+            self._waiters = [w for w in self._waiters if id(w) not in gone]
         return [self._served(w) for w in served]
 
     def _missing(self, waiter: _Waiter) -> set[str]:

@@ -64,7 +64,8 @@ class KeyedServer:
         self._known = frozenset(services)
         self._limits = limits or Limits()
         self._peers: dict[int, Peer] = {}
-        self._strangers: dict[int, Peer] = {}  # those of _peers that have not said hello, oldest first
+        self._strangers: dict[int, Peer] = {}  # those of _peers that have not proved the key, oldest first
+        self._silent: dict[int, Peer] = {}  # those that have, and have yet to say hello
         self._outbox: deque[tuple[int, Any]] = deque()
         self._doomed: deque[tuple[Peer, str, bool]] = deque()
         self._calls: deque[Callable[[], Replies]] = deque()  # filled by other threads
@@ -163,10 +164,10 @@ class KeyedServer:
         if not self._listening and now >= self._accept_from:
             self._selector.register(self._listener, selectors.EVENT_READ, None)
             self._listening = True
-        for peer in self._strangers.values():
-            if now < peer.deadline:
-                break
-            self._doom(peer, f"proved nothing in {self._limits.handshake_s:g} s")
+        for late in (self._strangers, self._silent):
+            for peer in late.values():
+                if now >= peer.deadline:
+                    self._doom(peer, f"proved nothing in {self._limits.handshake_s:g} s")
         for peer in self._peers.values():
             if peer.closing and now >= peer.deadline:
                 self._doom(peer, "does not read its last messages")
@@ -240,6 +241,7 @@ class KeyedServer:
                 raise BadMessage(refusal)
             if peer.side.service is not None:
                 peer.trust(leaves=peer.side.service in self._receptions)
+                self._silent[peer.number] = self._strangers.pop(peer.number)
         elif name in self._receptions:
             self._hand_over(peer, self._receptions[name], body)
         elif peer.opened:
@@ -248,7 +250,7 @@ class KeyedServer:
             hello = decode(body)
             if not isinstance(hello, dict):
                 raise BadMessage("its hello is no mapping")
-            del self._strangers[peer.number]
+            del self._silent[peer.number]
             peer.opened = True
             self._ask(peer, self._services[name].opened, peer.number, hello, now)
 
@@ -260,7 +262,7 @@ class KeyedServer:
         except (BadFrame, BadMessage):
             self._selector.register(peer.plug, peer.events, peer)  # to be buried as others are
             raise
-        del self._peers[peer.number], self._strangers[peer.number]
+        del self._peers[peer.number], self._silent[peer.number]
 
     def _ask(self, peer: Peer | None, method: Callable[..., Replies], *arguments: Any) -> None:
         """Call a service. What it did not mean to raise is our bug: logged, and only this peer pays for it."""
@@ -322,6 +324,7 @@ class KeyedServer:
             return
         self._selector.unregister(peer.plug)
         peer.plug.close()
+        self._silent.pop(peer.number, None)
         if self._strangers.pop(peer.number, None) is not None or blame:
             self._count(peer.address, reason)
         if peer.opened and peer.side.service is not None:

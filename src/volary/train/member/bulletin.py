@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
+READ_AT_ONCE = 64  # values in one message
+
 
 class BoardBulletin:
     """Posts and reads JSON values. Keys carry the life, so that a restarted run never reads an older one's.
@@ -41,14 +43,22 @@ class BoardBulletin:
 
     def post(self, topic: str, value: Any) -> None:
         """Post this rank's value under `topic`."""
-        self._store.set(f"bulletin/{self._life}{self._part}/{topic}/{self.rank}", json.dumps(value))
+        self._store.set(self._key(topic, self.rank), json.dumps(value))
 
     def read(self, topic: str, rank: int) -> Any:
         """What `rank` posts under `topic`; waits for it."""
         with self._waiting():
-            return json.loads(self._store.get(f"bulletin/{self._life}{self._part}/{topic}/{rank}"))
+            return json.loads(self._store.get(self._key(topic, rank)))
 
     def share(self, topic: str, value: Any) -> list[Any]:
         """Post a value and read everybody's, by rank."""
         self.post(topic, value)
-        return [self.read(topic, rank) for rank in range(self.size)]
+        everybody: list[Any] = []
+        for start in range(0, self.size, READ_AT_ONCE):
+            keys = [self._key(topic, rank) for rank in range(start, min(start + READ_AT_ONCE, self.size))]
+            with self._waiting():
+                everybody += map(json.loads, self._store.multi_get(keys))
+        return everybody
+
+    def _key(self, topic: str, rank: int) -> str:
+        return f"bulletin/{self._life}{self._part}/{topic}/{rank}"
