@@ -101,7 +101,10 @@ def test_the_two_best_are_compared_over_some_steps_the_better_stays_and_a_run_re
     for better, everyone in enumerate(zip(*found, strict=True)):
         assert_resumed_equals_whole(list(everyone))
         whole, _, resumed = everyone[0][f"better {better}"]
-        assert set(ways(whole.events("ways")[0]).values()) == {"exact"}
+        first_ways, *others = map(ways, whole.events("ways"))
+        assert set(first_ways.values()) == {"exact"}
+        assert [{layer for layer, way in one.items() if way == "onebit"} for one in others] == [LARGE] * better
+        assert [ways(one) for one in resumed.events("ways")] == others, "of what is taken the table is told"
         assert [one["stays"] for one in whole.events("compared") + resumed.events("compared")] == [better] * 2
         turns = sent(whole)[2:EACH], sent(whole)[EACH + 1 : 2 * EACH], sent(whole)[2 * EACH + 1 :]
         first, rival, after = map(mean, turns)

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from volary.consistency._base import Push
 from volary.exchange.choice.choices import refuse_strangers
@@ -118,6 +118,8 @@ class Chooser:
         if self._bulletin.rank == 0:
             self._bulletin.post(topic, comparison.better())
             self._terms.recorder.event("compared", step_s=comparison.medians_s(), stays=comparison.better())
+            if comparison.better():
+                self._tell(comparison.rows)
         better: int = self._bulletin.read(topic, 0)
         carried.ways, carried.comparison = comparison.ways[better], None
         return better != 1
@@ -143,22 +145,22 @@ class Chooser:
         chosen = self._terms.carried.ways.get(layer.names[0])
         return next((way for way in ways if way.name == chosen), ways[0])
 
-    def _agree(self, decide: Callable[[], Sequence[dict[str, str]] | None]) -> bool:
+    def _agree(self, decide: Callable[[], dict[str, Any] | None]) -> bool:
         """Take what rank 0 decides, the ways and those to be compared with them; whether ways differ from before."""
         topic, before = f"ways {self._steps}", self.ways()
         if self._codec.follows and self._links is None:
             self._links = self._terms.ground.link_costs()
         if self._bulletin.rank == 0:
             self._bulletin.post(topic, decide())
-        found: list[dict[str, str]] | None = self._bulletin.read(topic, 0)
+        found: dict[str, Any] | None = self._bulletin.read(topic, 0)
         if found is None:
             return False
-        self._terms.carried.ways = found[0]
-        self._terms.carried.comparison = Comparison(found) if len(found) > 1 else None
+        self._terms.carried.ways = found["ways"][0]
+        self._terms.carried.comparison = Comparison(**found) if len(found["ways"]) > 1 else None
         return self.ways() != before
 
-    def _decided(self, step: StepEstimate | None) -> Sequence[dict[str, str]] | None:
-        """The names of parameters' ways, and of those to be compared with them; for people also why."""
+    def _decided(self, step: StepEstimate | None) -> dict[str, Any] | None:
+        """The names of parameters' ways, and those to be compared with them, as `Comparison` takes them."""
         if step is None:
             return None
         links = self._links or LinkCosts(len(self._terms.ground.topology.order), 1, math.inf, levels=False)
@@ -172,8 +174,9 @@ class Chooser:
         ranked = tables(self._codec, seen)
         other = rival(ranked, seen.layers)
         if ranked[0].ways != self._terms.carried.ways:
-            self._tell(ranked[0])
-        return [table.ways for table in (ranked[0], other) if table is not None]
+            self._tell(_rows(ranked[0]))
+        best, *_ = ranked
+        return {"ways": [best.ways, other.ways], "rows": _rows(other)} if other else {"ways": [best.ways], "rows": []}
 
     def _counted_rows(self) -> StepEstimate:
         """Of the steps since it was last asked."""
@@ -189,12 +192,14 @@ class Chooser:
             self._links = replace(self._links, bytes_per_s=change * self._links.bytes_per_s)
         return change is not None
 
-    def _tell(self, table: Table) -> None:
+    def _tell(self, rows: Sequence[Sequence[Any]]) -> None:
         known = self._links.bytes_per_s if self._links is not None else 0
-        rows = [
-            [one.names[0], one.way, round(one.link_bytes), round(one.seconds, 6), one.why] for one in table.decisions
-        ]
-        self._terms.recorder.event("ways", bytes_per_s=round(known), table=rows)
+        self._terms.recorder.event("ways", bytes_per_s=round(known), table=list(rows))
+
+
+def _rows(table: Table) -> list[list[Any]]:
+    """For people: of each layer its first parameter, way, bytes, seconds, and why."""
+    return [[one.names[0], one.way, round(one.link_bytes), round(one.seconds, 6), one.why] for one in table.decisions]
 
 
 class _Rate:

@@ -19,10 +19,12 @@ EACH = SETTLING_STEPS + COUNTED_STEPS
 class Comparison:
     """A first table has its steps, then its rival. ways: by parameter, of both. step_s: of the steps so far.
 
+    rows: of the rival's table, for people.
     It is plain values and goes into checkpoints, so that a resumed run compares on.
     """
 
     ways: Sequence[dict[str, str]]
+    rows: Sequence[Sequence[Any]]
     step_s: list[float] = field(default_factory=list)
 
     def add(self, step_s: float) -> None:
@@ -50,4 +52,4 @@ class Comparison:
 
     def state(self) -> dict[str, Any]:
         """All of it."""
-        return {"ways": list(self.ways), "step_s": self.step_s}
+        return {"ways": list(self.ways), "rows": list(self.rows), "step_s": list(self.step_s)}

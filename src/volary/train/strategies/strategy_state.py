@@ -39,7 +39,7 @@ class StrategyState:
         """Go on with these ways."""
         self.ways = dict(state["ways"])
         compared = state.get("comparison")  # not in checkpoints of earlier versions
-        self.comparison = Comparison(compared["ways"], list(compared["step_s"])) if compared else None
+        self.comparison = Comparison(**compared) if compared else None
 
     def owed(self) -> dict[str, Any]:
         """The residuals of this rank's codecs."""
