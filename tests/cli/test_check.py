@@ -323,37 +323,39 @@ def test_more_workers_than_cores_are_a_warning_with_both_numbers(check, monkeypa
 
 
 def test_more_workers_than_memory_holds_are_refused_before_torch_and_what_is_tight_is_a_warning(check, monkeypatch):
-    available = 3 << 30
+    available = 1 << 30
+    monkeypatch.setattr(local, "forks", lambda _: True)
     monkeypatch.setattr(local, "available_bytes", lambda: available)
     monkeypatch.setattr(trial, "available_bytes", lambda: available)
     monkeypatch.setattr(local, "cores_here", lambda: list(range(64)))
     said = check("strategy.workers=64", "data.batch_size=64")
     assert said.status == 2
     assert said.err == (
-        "engine: 64 workers take, at 220 MiB each for Python and torch alone, about 13.8 GiB of memory, and 3.0 "
-        "GiB are "
-        "available; accepted: up to 10 workers\n"
+        "engine: 64 workers take, at 32 MiB each and 160 MiB once for Python and torch, about 2.2 GiB of memory, "
+        "and 1.0 GiB are available; accepted: up to 19 workers\n"
     )
-    tight = check("strategy.workers=13", "data.batch_size=64")
+    tight = check("strategy.workers=20", "data.batch_size=64")
     assert tight.status == 0
-    assert "13 workers take, at 220 MiB each for Python and torch alone, about 2.8 GiB" in warnings_in(tight)[0]
+    assert (
+        "20 workers take, at 32 MiB each and 160 MiB once for Python and torch, about 0.8 GiB" in warnings_in(tight)[0]
+    )
 
 
 @pytest.mark.parametrize(
     ("optimizer", "copies"),
-    [("sgd", 3), ("{name: sgd, momentum: 0.9}", 4), ("adam", 5), ("{name: adam, amsgrad: true}", 6)],
+    [("sgd", 2), ("{name: sgd, momentum: 0.9}", 3), ("adam", 4), ("{name: adam, amsgrad: true}", 5)],
 )
 def test_a_network_that_memory_does_not_hold_is_refused_by_what_training_would_take(
     check, optimizer, copies, monkeypatch
 ):
-    # parameters, gradients and buckets, and what the optimiser keeps
-    needed = 2 * (copies * 4 * 21 + trial.WORKER_BYTES)
+    # parameters, gradients, and what the optimiser keeps
+    needed = trial.IMPORTED_BYTES + 2 * (copies * 4 * 21 + trial.WORKER_BYTES)
     words = ["strategy.workers=2", f"optimizer={optimizer}"]
     monkeypatch.setattr(local, "available_bytes", lambda: None)
     monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) - 1)
     refused = check(*words)
     assert refused.status == 2
-    assert "2 workers take about 0.4 GiB of memory, and 0.3 GiB are available; accepted: fewer workers" in refused.err
+    assert "2 workers take about 0.2 GiB of memory, and 0.2 GiB are available; accepted: fewer workers" in refused.err
     monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) + 1)
     assert check(*words).status == 0
 

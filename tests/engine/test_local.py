@@ -177,7 +177,8 @@ def test_workers_that_were_started_are_ended_if_a_later_one_cannot_be(directory)
 
 def test_more_processes_than_memory_holds_are_refused_and_more_than_cores_are_a_warning(monkeypatch):
     monkeypatch.setattr(local, "cores_here", lambda: [0, 1])
-    monkeypatch.setattr(local, "available_bytes", lambda: 4 * local.WORKER_BYTES)
+    monkeypatch.setattr(local, "forks", lambda _: False)
+    monkeypatch.setattr(local, "available_bytes", lambda: 4 * (local.IMPORTED_BYTES + local.WORKER_BYTES))
     assert LocalEngine().check(3) is None
     assert LocalEngine().warnings(2) == []
     assert LocalEngine().warnings(3) == [
@@ -186,7 +187,7 @@ def test_more_processes_than_memory_holds_are_refused_and_more_than_cores_are_a_
     assert len(LocalEngine().warnings(4)) == 2  # and tight
     refusal = LocalEngine().check(6) or ""
     assert refusal.startswith(
-        "6 workers take, at 220 MiB each for Python and torch alone, about 1.3 GiB of memory, and"
+        "6 workers take, at 192 MiB each for Python and torch alone, about 1.1 GiB of memory, and"
     )
     assert refusal.endswith("accepted: up to 3 workers")
     monkeypatch.setattr(local, "available_bytes", lambda: None)

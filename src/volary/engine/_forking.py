@@ -165,9 +165,14 @@ _started: list[ForkServer] = []
 _starting = threading.Lock()
 
 
+def forks(environment: Mapping[str, str]) -> bool:
+    """Whether processes are forked from one that has imported what they need; else each imports it."""
+    return sys.platform == "linux" and not any(name in environment for name in PLACES)
+
+
 def fork_server(surroundings: Surroundings) -> ForkServer | None:
     """The one that runs, if it suits, or a new one; None where processes cannot be had that way."""
-    if sys.platform != "linux" or any(name in surroundings.environment for name in PLACES):
+    if not forks(surroundings.environment):
         return None
     with _starting:
         for server in _started:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from volary.engine._base import Launch, require_restarts
-from volary.engine._forking import ForkServer, Surroundings, fork_server
+from volary.engine._forking import ForkServer, Surroundings, fork_server, forks
 from volary.engine._processes import NewProcess, Processes
 from volary.errors import SettingError
 from volary.run.machine.cores import cores_here, share_of
-from volary.run.machine.memory import FITS, WORKER_BYTES, available_bytes, judge
+from volary.run.machine.memory import FITS, IMPORTED_BYTES, WORKER_BYTES, available_bytes, judge
 
 LOOPBACK = "127.0.0.1"
 
@@ -44,9 +44,13 @@ class LocalEngine:
 
     def _memory(self, workers: int) -> str | None:
         available = available_bytes()
-        fitting = max(1, int((available or 0) * FITS) // WORKER_BYTES)
-        words = f"{workers} workers take, at {WORKER_BYTES >> 20} MiB each for Python and torch alone,"
-        return judge(workers * WORKER_BYTES, available, words, f"up to {fitting} workers")
+        once, each, words = 0, IMPORTED_BYTES + WORKER_BYTES, "for Python and torch alone"
+        if forks(os.environ):
+            once, each = IMPORTED_BYTES, WORKER_BYTES
+            words = f"and {once >> 20} MiB once for Python and torch"
+        fitting = max(1, (int((available or 0) * FITS) - once) // each)
+        words = f"{workers} workers take, at {each >> 20} MiB each {words},"
+        return judge(once + workers * each, available, words, f"up to {fitting} workers")
 
     def host(self) -> str:
         """Loopback: nobody else has to reach the run."""

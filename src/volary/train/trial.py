@@ -17,7 +17,7 @@ from volary.errors.raised import raised
 from volary.exchange.choice.choices import refuse_strangers
 from volary.exchange.choice.rows import StepEstimate, estimated
 from volary.network._dry_run import unchanged
-from volary.run.machine.memory import WORKER_BYTES, available_bytes, judge
+from volary.run.machine.memory import IMPORTED_BYTES, WORKER_BYTES, available_bytes, judge
 from volary.session.reference import UserObject
 from volary.session.spec import MOST_STEPS
 from volary.train.assemble import name_of, update_rule
@@ -127,19 +127,19 @@ def _memory(session: Session, module: nn.Module, device: torch.device, workers_h
     held = sum(parameter.nbytes for parameter in parameters)
     trained = sum(parameter.nbytes for parameter in parameters if parameter.requires_grad)
     kept = getattr(session.optimizer, "kept", 0) * trained
-    each = trained * (2 if strategy.workers > 1 else 1)  # gradients, and the buckets in which they travel
+    each, once = trained, 0  # gradients live once, in the buckets in which they travel
     if not started:
-        each += WORKER_BYTES + held
+        each, once = each + WORKER_BYTES + held, IMPORTED_BYTES
     if strategy.servers:
-        needed = workers_here * each + strategy.exchange.replicas * (held + kept)
+        needed = once + workers_here * each + strategy.exchange.replicas * (held + kept)
     else:
-        needed = workers_here * (each + kept)
+        needed = once + workers_here * (each + kept)
     count = sum(parameter.numel() for parameter in parameters)
     takes = f"{workers_here} workers take" if workers_here > 1 else "a worker takes"
     sentence = judge(
         needed,
         available_bytes(),
-        f"network {name_of(session.network)!r} has {count:,} parameters; with gradients, buckets and the optimiser's "
+        f"network {name_of(session.network)!r} has {count:,} parameters; with gradients and the optimiser's "
         f"state, {takes}{' another' * started}",
         "fewer workers, a smaller network, or an optimiser that keeps less",
     )

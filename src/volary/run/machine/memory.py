@@ -9,8 +9,10 @@ from pathlib import Path
 
 from volary.errors import SettingError
 
-# private memory of a worker with Python, torch and Volary and hardly a parameter: 222 MiB (Linux, torch 2.13 for CPUs)
-WORKER_BYTES = 220 << 20
+# measured on Linux with torch 2.13 for CPUs and hardly a parameter: a process that has imported torch and Volary holds
+# 160 MiB for itself, and each worker that is forked from it 30 to 46 more
+IMPORTED_BYTES = 160 << 20
+WORKER_BYTES = 32 << 20
 FITS = 0.75  # share of what is available from which on it is tight
 CLEARLY_NOT = 1.25  # from here on it does not fit, even if the estimate is wrong by a fifth
 _GIB = 1 << 30
