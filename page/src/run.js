@@ -12,6 +12,7 @@ import { Happened } from "./panels/happened.js";
 import { Histograms } from "./panels/histograms.js";
 import { Logs } from "./panels/logs.js";
 import { Metrics } from "./panels/metrics.js";
+import { Network } from "./panels/network.js";
 import { Ranks } from "./panels/ranks.js";
 import { Session } from "./panels/session.js";
 import { Staleness } from "./panels/staleness.js";
@@ -48,6 +49,7 @@ export function Run({ id }) {
       <${Workers} ...${about} />
       <${Timeline} ...${about} />
       <${Communication} ...${about} />
+      <${Network} ...${about} />
       <${Staleness} ...${about} />
       <${Stragglers} ...${about} />
       <${Histograms} ...${about} />

@@ -82,6 +82,7 @@ def test_steps_events_metrics_and_facts_are_written(hub, directory):
         {"step": 1},
         BEAT | {"rows": [[1.0]]},
         BEAT | {"said": [{"do": "harm"}]},
+        BEAT | {"said": [{"network": {"layers": ["one"], "parameters": {}, "samples": 2}}]},
         BEAT | {"bye": {"rank": 0, "outcome": "won", "step": 1}},
     ],
     ids=str,
@@ -265,6 +266,20 @@ def test_worker_whose_exchange_broke_is_lost_and_one_that_left_is_not(journal):
         list(hub.closed(1 + rank, 0.0))
     assert told == [0]
     assert [(lost.rank, lost.sentence) for lost in hub.watch.lost] == [(0, "ended: no way to server 1")]
+
+
+def test_layers_are_written_and_others_replace_them(hub, directory):
+    layer = {"name": "fc", "kind": "Linear", "inputs": ["input"], "shape": [10], "operations": 20, "forward_s": 0.1}
+    list(hub.opened(1, HELLO, 0.0))
+    with RunReader(directory) as reader:
+        assert reader.network() is None
+    for operations in (20, 40):
+        graph = {"layers": [layer | {"operations": operations}], "parameters": {"fc.weight": 20}, "samples": 2}
+        list(hub.received(1, BEAT | {"said": [{"network": graph}]}, 0.0))
+    with RunReader(directory) as reader:
+        found = reader.network()
+    assert found is not None
+    assert ([one.operations for one in found.layers], found.parameters) == ([40], {"fc.weight": 20})
 
 
 def test_what_is_counted_adds_up_by_kind_worker_server_and_value(hub, directory):

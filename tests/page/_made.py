@@ -5,6 +5,7 @@ from __future__ import annotations
 from monitor._made_runs import evaluated, finished, journal, new_run, rows, started, whole_run
 from volary.run.database.counts import CountRow
 from volary.run.database.histograms import Histogram
+from volary.run.database.network import GraphLayer, LayerGraph
 from volary.run.database.spans import Span
 from volary.run.database.usage import Usage
 from volary.run.directory import RunDirectory
@@ -43,6 +44,7 @@ def slow_run() -> RunDirectory:
             [CountRow("staleness", 0, 0, 0, 30), CountRow("staleness", 1, 0, 2, 10), CountRow("late", 0, 0, 0, 3)]
         )
         run.spans(spans(90))
+        run.network(layers())
         run.usage(usage())
         run.histograms(histograms())
         run.note(hosts='{"0": "ant", "1": "bee"}')
@@ -61,6 +63,19 @@ def histograms() -> list[Histogram]:
             found.append(Histogram(step, "update", name, -share / 10, share / 10, 0.1 * share, counts))
         found.append(Histogram(step, "gradient", "0.weight", -0.3, 0.4, 0.2, counts))
     return found
+
+
+def layers() -> LayerGraph:
+    """Two layers with parameters and one without, of which the last uses both."""
+    return LayerGraph(
+        layers=[
+            GraphLayer("0", "Conv2d", ["input"], [20, 24, 24], 576_000, 0.003),
+            GraphLayer("1", "ReLU", ["0"], [20, 24, 24], 0, 0.0001),
+            GraphLayer("10", "Linear", ["0", "1"], [10], 7_864_320, 0.001),
+        ],
+        parameters={"0.weight": 500, "0.bias": 20, "10.weight": 393_216},
+        samples=2,
+    )
 
 
 def usage() -> list[Usage]:

@@ -134,6 +134,19 @@ def test_all_other_panels_show_their_numbers(page, server):
     assert "10.weight\texact\tfactors" in over_time
     by_way = communication.get_by_role("table", name="what travels by each way").inner_text()
     assert "factors\t1\t1.5 MiB" in by_way
+    network = card(page, "network")
+    graph = network.get_by_role("listbox", name="Layers of the network by operations")
+    graph.wait_for()
+    assert "3 layers; 394 k parameters, 8.44 M operations" in network.inner_text()
+    graph.get_by_role("option", name="0, Conv2d, operations 576 k").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    chosen = graph.get_by_role("option", selected=True)
+    assert chosen.get_attribute("aria-label") == "10, Linear, operations 7.86 M"
+    last = re.sub(r"\s+", " ", network.get_by_role("status").inner_text())
+    assert "10 Linear, of 0, 1 shape 10 parameters 393 k operations of a sample 7.86 M" in last
+    assert "forward of 2 samples 1 ms bytes 1.5 MiB communication 19 ms" in last
+    assert "way factors quicker than as it is" in last
     straggler = card(page, "stragglers").get_by_role("row").nth(1).inner_text()
     assert straggler.split("\t")[:4] == ["rank 1", "from 40", "41 %", "data"]
     staleness = card(page, "staleness").inner_text()
@@ -284,20 +297,27 @@ def test_a_run_that_trains_is_seen_live_and_every_panel_has_its_real_numbers(pag
     assert training.returncode == 0
 
 
+def newest(words: str, label: str) -> tuple[float, int]:
+    """What a chart says of its newest value, in four digits, and the step."""
+    match = re.search(rf"{label}: newest (\S+) at step ([\d,]+)", words)
+    assert match, words
+    return pytest.approx(float(match[1]), rel=1e-3), int(match[2].replace(",", ""))
+
+
 def assert_it_shows(page: Page, directory: RunDirectory) -> None:
     """Every panel, by what the run itself has recorded."""
     with RunReader(directory) as reader:
         rows, metrics, counts = list(reader.steps()), reader.metrics(), reader.counts()
         spans = list(reader.spans(21, 21))
     last = max(row.step for row in rows)  # the fastest worker's: none of them may have taken the run's last step
-    newest = [row.loss for row in rows if row.step == last]
+    losses = [row.loss for row in rows if row.step == last]
     loss = told(card(page, "loss"))
-    assert f"training: newest {sum(newest) / len(newest):.4g} at step {last}" in loss
-    assert f"validation: newest {metrics['loss'][-1][1]:.4g} at step 40" in loss
+    assert (sum(losses) / len(losses), last) == newest(loss, "training")
+    assert (metrics["loss"][-1][1], 40) == newest(loss, "validation")
     assert "samples/s: newest" in told(card(page, "throughput"))
     assert "backward: newest" in told(card(page, "phases"))
     assert told(card(page, "ranks")).startswith("2 workers.")
-    assert f"accuracy: newest {metrics['accuracy'][-1][1]:.4g} at step 40" in told(card(page, "metrics"))
+    assert (metrics["accuracy"][-1][1], 40) == newest(told(card(page, "metrics")), "accuracy")
     assert "learning rate: newest 0.01" in told(card(page, "rate"))
     workers = card(page, "workers").get_by_role("row")
     workers.nth(2).wait_for()
@@ -307,6 +327,13 @@ def assert_it_shows(page: Page, directory: RunDirectory) -> None:
     timeline.get_by_role("combobox").select_option("21")
     timeline.get_by_role("img", name="Step 21:").wait_for()
     assert timeline.locator("rect").count() == len(spans) > 0
+    with RunReader(directory) as reader:
+        graph = reader.network()
+    assert graph is not None
+    drawn = card(page, "network").get_by_role("listbox").get_by_role("option")
+    drawn.first.wait_for()
+    shown = [one.get_attribute("aria-label") or "" for one in drawn.all()]
+    assert [name.split(",")[0] for name in shown] == [one.name for one in graph.layers]
     sent, received = sum(row.sent_bytes for row in rows), sum(row.received_bytes for row in rows)
     assert (
         f"sent {sent / 1024:.1f} KiB and received {received / 1024:.1f} KiB" in card(page, "communication").inner_text()

@@ -7,11 +7,14 @@ import pytest
 from monitor._made_runs import journal, new_run
 from volary.page.questions.communication import exact_bytes, stragglers
 from volary.page.questions.histograms import histograms
+from volary.page.questions.network import network
 from volary.page.questions.staleness import staleness
 from volary.run.database import counts
 from volary.run.database.counts import CountRow
 from volary.run.database.histograms import Histogram
+from volary.run.database.network import GraphLayer, LayerGraph
 from volary.run.database.reader import RunReader
+from volary.run.database.spans import Span
 
 
 @pytest.mark.parametrize(
@@ -67,3 +70,38 @@ def test_ratios_are_of_the_updates_magnitude_and_what_is_far_from_the_rule_is_sa
     assert found["ratios"] == {"fits": [0.001], "fast": [0.02], "still": [0.00001]}
     assert [one.partition(":")[0] for one in found["told"]] == ["fast", "still"]
     assert (found["chosen"], list(found["kinds"])) == ("fast", ["weight", "gradient", "update"])
+
+
+def test_a_bucket_is_shared_by_its_layers_and_a_parameter_is_the_layers_that_has_it():
+    directory = new_run()
+    graph = LayerGraph(
+        layers=[GraphLayer(name, "Linear", [], [1], 0, 0.0) for name in ("a", "a.b", "c", "d")],
+        parameters={"a.weight": 30, "a.b.weight": 10, "c.weight": 60, "e": 5, "d.weight": 7},
+        samples=2,
+    )
+    with journal(directory) as run:
+        run.network(graph)
+        for step in (8, 9):
+            run.spans(
+                [
+                    Span(0, step, "exchange", "a.weight .. c.weight", 1.0, 1.2, 4000),
+                    Span(0, step, "wait", "a.weight .. c.weight", 1.1, 1.2, 0),
+                ]
+            )
+        run.event("ways", 0, 3, bytes_per_s=0, table=[["c.weight", "onebit", 9, 0.1, "older"]])
+        run.event(
+            "ways", 0, 5, bytes_per_s=0, table=[["c.weight", "factors", 9, 0.1, "newer"], ["x", "exact", 1, 0, ""]]
+        )
+    with RunReader(directory) as reader:
+        found = {one["name"]: one for one in network(reader)["layers"]}
+    assert [one["parameters"] for one in found.values()] == [30, 10, 60, 7]
+    assert [one["bytes"] for one in found.values()] == [1200, 400, 2400, None]
+    assert found["a.b"]["communication_s"] == pytest.approx(0.2)
+    assert found["a.b"]["blocked_s"] == pytest.approx(0.1)
+    assert (found["c"]["way"], found["c"]["why"]) == ("factors", "newer")
+    assert (found["d"]["way"], found["d"]["buckets"]) == ("", [])
+
+
+def test_a_run_that_has_not_recorded_its_layers_has_none():
+    with RunReader(new_run()) as reader:
+        assert network(reader) == {"layers": [], "samples": 0}

@@ -21,6 +21,7 @@ from volary.driver.watching.watch import FailureDetector, LostWorker, WorkerBeat
 from volary.run.database.counts import CountRow
 from volary.run.database.histograms import Histogram
 from volary.run.database.journal import STEP_FIELDS, Journal, StepRow
+from volary.run.database.network import LayerGraph
 from volary.run.database.spans import Span
 from volary.run.database.usage import Usage
 from volary.run.verdict import ENDED_WELL
@@ -216,6 +217,8 @@ class HeartbeatService:
                 self._journal.usage(_usage(rank, usage))
             case {"histograms": list(found), "step": int(step)}:
                 self._journal.histograms(_histograms(rank, step, found))
+            case {"network": dict(graph)}:
+                self._journal.network(_converted(graph, LayerGraph))
             case {"spans": list(spans)}:
                 self._journal.spans(_spans(rank, spans))
             case _:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +17,7 @@ from volary.errors.raised import raised
 from volary.exchange.choice.choices import refuse_strangers
 from volary.exchange.choice.rows import StepEstimate, estimated
 from volary.network._dry_run import unchanged
+from volary.network.layer_graph import layer_graph
 from volary.run.machine.memory import IMPORTED_BYTES, WORKER_BYTES, available_bytes, judge
 from volary.session.reference import UserObject
 from volary.session.spec import MOST_STEPS
@@ -38,17 +39,21 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What trying a session told. estimate: of a step's samples, rows and seconds; None if the network did not run."""
+    """What trying a session told. estimate: of a step's samples, rows and seconds; None if the network did not run.
+
+    network: as `layer_graph` has it; None if that was not looked at.
+    """
 
     warnings: list[str]
     estimate: StepEstimate | None = None
+    network: dict[str, Any] | None = None
 
 
 def try_session(session: Session, model: Model, device: torch.device, workers_here: int, started: bool) -> TrialResult:
     """Let two samples go through all of it, on `device`. Raises BadInput for what cannot train.
 
-    workers_here: on this machine, `started` or not. Nothing is changed by it: no value of the network, no random
-    generator, no position in the data.
+    workers_here: on this machine, `started` or not; those that are started look at the network's layers, too. Nothing
+    is changed by it: no value of the network, no random generator, no position in the data.
     """
     with kept_generators():
         warnings = _length(session, model)
@@ -76,7 +81,8 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
             update_rule(session)[0](list(trained))
         if session.evaluate.every.unit != "never":
             _evaluate(session, model, device)
-    return TrialResult(warnings, estimate)
+        network = _layers(session, model.module, inputs.to(device)) if started else None
+    return TrialResult(warnings, estimate, network)
 
 
 def try_first(
@@ -94,7 +100,17 @@ def try_first(
     tried = try_session(session, model, device, here, started=True)
     for text in tried.warnings:
         recorder.event("warning", text=text)
+    if tried.network is not None:
+        recorder.network(tried.network)
     return tried.estimate
+
+
+def _layers(session: Session, module: nn.Module, inputs: Tensor) -> dict[str, Any] | None:
+    """As `layer_graph` has them; None if it cannot: what is only shown ends no run."""
+    try:
+        return layer_graph(module, inputs, Precision(session.train.precision, inputs.device).casting())
+    except Exception:  # code that has run before, and takes hooks or torch's function modes for something else
+        return None
 
 
 def _length(session: Session, model: Model) -> list[str]:

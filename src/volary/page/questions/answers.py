@@ -10,6 +10,7 @@ from volary.page.questions import charts
 from volary.page.questions.facts import facts
 from volary.page.questions.histograms import histograms
 from volary.page.questions.logs import logs
+from volary.page.questions.network import network
 from volary.page.questions.session_text import session_text
 from volary.page.questions.staleness import staleness
 from volary.page.questions.timeline import timeline
@@ -64,6 +65,7 @@ ANSWERS: dict[str, Callable[[RunDirectory, Query], Any]] = {
     "timeline": _read(lambda reader, query: timeline(reader, query.number("step"))),
     "usage": _read(lambda reader, query: usage(reader, query.view()[2])),
     "histograms": _read(lambda reader, query: histograms(reader, query.text("name"))),
+    "network": _read(lambda reader, _: network(reader)),
     "staleness": _read(lambda reader, _: staleness(reader)),
     "logs": lambda directory, query: logs(directory, query.text("words")),
     "session": lambda directory, _: session_text(directory),

@@ -19,6 +19,7 @@ from volary.page.questions import charts
 from volary.page.questions.facts import facts
 from volary.page.questions.histograms import histograms
 from volary.page.questions.logs import logs
+from volary.page.questions.network import network
 from volary.page.questions.session_text import session_text
 from volary.page.questions.staleness import staleness
 from volary.page.questions.timeline import timeline
@@ -69,6 +70,7 @@ def _answers(directory: RunDirectory) -> dict[tuple[str, str], Any]:
             ("ranks", ""): charts.ranks(reader, 1, None, RANK_COLUMNS),
             ("timeline", ""): of_step | {"steps": [of_step["step"]]},
             ("histograms", ""): histograms(reader, ""),
+            ("network", ""): network(reader),
             ("staleness", ""): staleness(reader),
             ("usage", ""): usage(reader, RANK_COLUMNS),
             ("logs", ""): logs(directory),

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError, VolaryError
-from volary.run.database import counts, histograms, pyramid, spans, usage
+from volary.run.database import counts, histograms, network, pyramid, spans, usage
 from volary.run.database.counts import CountRow
 from volary.run.database.histograms import Histogram
+from volary.run.database.network import LayerGraph
 from volary.run.database.spans import Span
 from volary.run.database.usage import Usage
 
@@ -55,7 +56,7 @@ CREATE TABLE IF NOT EXISTS steps ({", ".join(_COLUMNS)}, PRIMARY KEY (step, rank
 CREATE TABLE IF NOT EXISTS metrics (
     step INTEGER, name TEXT, value REAL, at REAL NOT NULL, PRIMARY KEY (step, name)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS metrics_by_name ON metrics (name, step, value);
-{pyramid.SCHEMA}{spans.SCHEMA}{counts.SCHEMA}{usage.SCHEMA}{histograms.SCHEMA}"""
+{pyramid.SCHEMA}{spans.SCHEMA}{counts.SCHEMA}{usage.SCHEMA}{histograms.SCHEMA}{network.SCHEMA}"""
 _INSERT_STEP = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 
@@ -116,6 +117,10 @@ class Journal:
     def histograms(self, found: Iterable[Histogram]) -> None:
         """Record how values are spread; of many the newest are kept."""
         self._write(histograms.INSERT, histograms.rows(found))
+
+    def network(self, graph: LayerGraph) -> None:
+        """Record the layers of the network, replacing those of an earlier life."""
+        self._write(network.REPLACE, network.rows(graph))
 
     def counts(self, found: Iterable[CountRow]) -> None:
         """Add to what is counted: how often what happened, to whom."""

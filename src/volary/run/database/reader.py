@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError
-from volary.run.database import counts, curves, histograms, pyramid, spans, totals, usage
+from volary.run.database import counts, curves, histograms, network, pyramid, spans, totals, usage
 from volary.run.database.counts import CountRow
 from volary.run.database.curves import Point
 from volary.run.database.histograms import Histogram
 from volary.run.database.journal import StepRow
+from volary.run.database.network import LayerGraph
 from volary.run.database.pyramid import StepView
 from volary.run.database.spans import Span
 from volary.run.database.totals import Totals
@@ -170,6 +171,12 @@ class RunReader:
     def spans(self, first: int, last: int, rank: int | None = None) -> Iterator[Span]:
         """Spans of the recorded steps `first` to `last`, both included, by when they began; of one rank or of all."""
         return (Span(*row) for row in self._rows(*spans.select(first, last, rank)))
+
+    def network(self) -> LayerGraph | None:
+        """The layers of the network; None if they were not recorded."""
+        there = next(self._rows(network.IS_THERE), None)
+        found = next(self._rows(network.ALL), None) if there else None
+        return network.read(*found) if found else None
 
     def counts(self) -> list[CountRow]:
         """By kind, worker, server and value; none in a run of an older version."""

@@ -138,6 +138,10 @@ class Recorder:
         """How values are spread after this step, as `volary.train.recording.histograms` has them."""
         self.said.append({"histograms": found, "step": self.step})
 
+    def network(self, graph: dict[str, Any]) -> None:
+        """The layers that are trained, as `volary.network.layer_graph` has them."""
+        self.said.append({"network": graph})
+
     def starting(self, doing: str) -> None:
         """What the start of this worker is at, for those who look on and wait."""
         self.note(**{f"doing_{self.rank}": doing})
