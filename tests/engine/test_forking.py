@@ -107,8 +107,29 @@ def test_a_forked_worker_finds_what_a_started_one_finds_and_has_torch_before(lau
 
 def test_numbers_at_random_are_others_in_each(launched):
     code = "import random, numpy, torch; print(random.random(), numpy.random.rand(), torch.rand(1).item())"
-    all_exits(launched(code, 2), 2)
-    assert not set(log(0).split()) & set(log(1).split())
+    for _ in range(2):
+        all_exits(launched(code))
+    one, other = log().splitlines()
+    assert not set(one.split()) & set(other.split())
+
+
+def test_the_next_run_of_a_process_waits_for_no_import(launched):
+    code = "import sys; print(all(name in sys.modules for name in ('torch.distributed', 'volary.train.run_session')))"
+    all_exits(launched(code))
+    (server,) = _forking._started
+    all_exits(launched(code))
+    assert [one.pid for one in _forking._started] == [server.pid]
+    assert log() == "True\nTrue\n"
+
+
+def test_workers_do_not_depend_on_the_fork_server(launched):
+    handle = launched("import time\nprint('here', flush=True)\ntime.sleep(600)")
+    wait_until(log)
+    os.kill(_forking._started[0].pid, signal.SIGKILL)
+    wait_until(lambda: psutil.Process(_forking._started[0].pid).status() == psutil.STATUS_ZOMBIE)
+    assert (handle.events(), handle.running()) == ([], {0})
+    os.kill(handle.pids()[0], signal.SIGKILL)
+    assert all_exits(handle) == [Exited(0, -signal.SIGKILL, signal.SIGKILL)]
 
 
 def test_processes_end_as_they_would_and_lose_nothing(launched):
@@ -133,15 +154,14 @@ match int(os.environ["VOLARY_RANK"]):
     assert log(3).startswith("Traceback") and log(3).endswith("ValueError: my own\n")
 
 
-def test_the_next_run_of_a_process_waits_for_no_import(launched, alone):
-    code = "import sys; print(all(name in sys.modules for name in ('torch.distributed', 'volary.train.run_session')))"
-    all_exits(launched(code, 2), 2)
+def test_no_thread_is_there_when_workers_are_forked(launched):
+    workers = len(cores_here())  # else NumPy's own library has one for each core of a worker, and ends them itself
+    all_exits(launched("pass", workers), workers)
     (server,) = _forking._started
-    all_exits(launched(code, 2), 2)
-    assert [one.pid for one in _forking._started] == [server.pid]
-    assert (log(0), log(1)) == ("True\nTrue\n", "True\nTrue\n")
+    assert len(psutil.Process(server.pid).threads()) == 1
 
 
+@pytest.mark.slow  # two fork servers import torch
 def test_another_environment_is_found_by_what_is_started_next(launched, monkeypatch, alone):
     code = "import os; print(os.environ.get('MY_OWN'))"
     all_exits(launched(code))
@@ -151,29 +171,12 @@ def test_another_environment_is_found_by_what_is_started_next(launched, monkeypa
     assert len(_forking._started) == 1, "the one before has ended"
 
 
-def test_no_thread_is_there_when_workers_are_forked(launched, alone):
-    workers = len(cores_here())  # else NumPy's own library has one for each core of a worker, and ends them itself
-    all_exits(launched("pass", workers), workers)
-    (server,) = _forking._started
-    assert len(psutil.Process(server.pid).threads()) == 1
-
-
 def test_workers_start_also_if_the_fork_server_is_killed_while_it_imports(launched, alone):
     handle = launched("import os; print(os.environ['VOLARY_RANK'])", 2)
     assert handle.running() == {0, 1}
     os.kill(_forking._started[0].pid, signal.SIGKILL)
     assert [gone.code for gone in all_exits(handle, 2)] == [0, 0]
     assert (log(0), log(1)) == ("0\n", "1\n")
-
-
-def test_workers_do_not_depend_on_the_fork_server(launched, alone):
-    handle = launched("import time\nprint('here', flush=True)\ntime.sleep(600)")
-    wait_until(log)
-    os.kill(_forking._started[0].pid, signal.SIGKILL)
-    wait_until(lambda: psutil.Process(_forking._started[0].pid).status() == psutil.STATUS_ZOMBIE)
-    assert (handle.events(), handle.running()) == ([], {0})
-    os.kill(handle.pids()[0], signal.SIGKILL)
-    assert all_exits(handle) == [Exited(0, -signal.SIGKILL, signal.SIGKILL)]
 
 
 @pytest.mark.parametrize("how", ["stop", "ask_to_end"])
@@ -211,6 +214,7 @@ def test_where_cores_are_bound_for_the_whole_process_workers_are_started_one_by_
     assert (log(), _forking._started) == ("False\n", [])
 
 
+@pytest.mark.slow  # a fork server and two processes import torch
 def test_servers_of_a_run_come_from_the_same_fork_server_with_threads_of_their_own(launched, alone, monkeypatch):
     monkeypatch.setattr("volary.engine.local.cores_here", lambda: sorted(os.sched_getaffinity(0)) * 4)
     directory = RunDirectory.create(Path("runs"), "other", "x", "network: lenet\n")
