@@ -31,8 +31,8 @@ OBJECT_STORE_BYTES = 80 << 20  # near the least that Ray takes: nothing of ours 
 class ActorSettings:
     """What is asked of Ray. address: of a cluster; empty: one is started here. cpus, gpus: of each process.
 
-    spread: over as many nodes as there are, or as few as hold all. log: of what processes print that have no log of
-    their own yet.
+    spread: over as many nodes as there are, or as few as hold all. bring: what is copied to each node, from the working
+    directory. log: of what processes print that have no log of their own yet.
     """
 
     count: int
@@ -40,6 +40,7 @@ class ActorSettings:
     cpus: float = 1
     gpus: float = 0
     spread: bool = False
+    bring: Sequence[str] = ()
     log: str = ""
 
     def words(self) -> str:
@@ -54,11 +55,13 @@ class ProcessActor:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, command: Sequence[str], folder: str, variables: Mapping[str, str], log: str = "") -> int:
-        """Until it ends; its status. log: where it prints; empty: into Ray's log of this actor."""
-        with Path(log).open("ab") if log else nullcontext() as output:
+        """Until it ends; its status. folder: empty: that of the actor, with what was brought. log: where it prints;
+        empty, or not seen here: into Ray's log of this actor.
+        """
+        with Path(log).open("ab") if log and Path(log).parent.is_dir() else nullcontext() as output:
             self._process = subprocess.Popen(
                 command,
-                cwd=folder,
+                cwd=folder or None,
                 env=os.environ | variables | {"VOLARY_DRIVER": str(os.getpid())},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -94,7 +97,12 @@ def main() -> int:
     """
     settings, command = ActorSettings(**json.loads(sys.argv[1])), sys.argv[2:]
     ray = _ray()
-    _connect(ray, settings)
+    with tempfile.TemporaryDirectory(prefix="volary-", ignore_cleanup_errors=True) as brought:
+        return _serve(ray, settings, command, Path(brought))
+
+
+def _serve(ray: Any, settings: ActorSettings, command: Sequence[str], brought: Path) -> int:
+    _connect(ray, settings, _gathered(settings.bring, brought))
     try:
         if not command:  # asked for what the cluster has
             print(json.dumps(ray.cluster_resources()))
@@ -107,9 +115,20 @@ def main() -> int:
             _end_cluster()
 
 
-def _connect(ray: Any, settings: ActorSettings) -> None:
+def _gathered(bring: Sequence[str], into: Path) -> dict[str, Any]:
+    """What Ray is to have in the working directory of each actor: these files and folders, and nothing beside them."""
+    for name in bring:
+        (into / name).parent.mkdir(parents=True, exist_ok=True)
+        if Path(name).is_dir():
+            shutil.copytree(name, into / name, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+        else:
+            shutil.copy2(name, into / name)
+    return {"working_dir": str(into)} if bring else {}
+
+
+def _connect(ray: Any, settings: ActorSettings, runtime: dict[str, Any]) -> None:
     if settings.address:
-        ray.init(address=settings.address, log_to_driver=False)
+        ray.init(address=settings.address, log_to_driver=False, runtime_env=runtime)
         return
     for more in reversed(range(TRIES)):
         try:
@@ -175,7 +194,8 @@ def _run(ray: Any, settings: ActorSettings, command: Sequence[str]) -> int:
             scheduling_strategy=strategy(group, placement_group_bundle_index=rank),
         ).remote()
         actors.append(actor)
-        ends.append(actor.run.remote(command, str(Path.cwd()), variables | where, settings.log))
+        folder = "" if settings.bring else str(Path.cwd())
+        ends.append(actor.run.remote(command, folder, variables | where, settings.log))
     return _until_all_have_ended(ray, actors, ends)
 
 

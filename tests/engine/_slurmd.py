@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +75,8 @@ class Cluster:
     why_not: str = ""
 
 
-def started(folder: Path, down: contextlib.ExitStack) -> Cluster:
+def started(folder: Path, down: contextlib.ExitStack, wrapper: Sequence[str] = ()) -> Cluster:
+    """wrapper: a command that starts the second node."""
     missing = [name for name in ("munged", "slurmctld", "slurmd", "srun") if shutil.which(name) is None]
     if missing:
         return Cluster(why_not=f"there is no {', '.join(missing)}; on Debian: apt-get install slurm-wlm munge")
@@ -102,7 +104,7 @@ def started(folder: Path, down: contextlib.ExitStack) -> Cluster:
     run("slurmctld", "-c")
     for number in range(1, NODES + 1):
         (folder / f"spool.n{number}").mkdir()
-        run("slurmd", "-N", f"n{number}")
+        run(*(wrapper if number == NODES else ()), "slurmd", "-N", f"n{number}")
     until = time.monotonic() + 30
     while run("sinfo", "-h", "-t", "idle", "-o", "%D").strip() != str(NODES):
         if time.monotonic() > until:

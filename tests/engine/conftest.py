@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,3 +75,10 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("ray is not installed: make engines")
     monkeypatch.setattr(sys, "path", [*sys.path, str(RAY)])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(RAY)])))
+
+
+@pytest.fixture
+def short() -> Iterator[str]:
+    """A folder with a short name, as sockets are in it."""
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield folder

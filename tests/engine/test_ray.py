@@ -6,8 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,7 @@ def elastic_session() -> str:
     return session(workers=1, pace_s=0.05, consistency="async", exchange="{name: server, servers: 1}")
 
 
+RAY_START = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
 OWN = """
 import sys
 import ray
@@ -41,13 +40,6 @@ def free_port() -> int:
         return int(plug.getsockname()[1])
 
 
-@pytest.fixture
-def short() -> Iterator[str]:
-    """A folder with a short name, as sockets are in it."""
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        yield folder
-
-
 def test_a_machine_without_ray_is_told_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert RayEngine().check(2) == "Ray is not installed here: pip install 'volary[ray]'"
@@ -57,6 +49,11 @@ def test_a_machine_without_ray_is_told_what_to_install(monkeypatch):
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(SettingError, match="accepted: host:port of a cluster's head, as alpha:6379"):
         RayEngine(address=address)
+
+
+def test_bringing_code_to_a_cluster_that_is_started_here_is_refused():
+    with pytest.raises(SettingError, match=r"bring is for a cluster that runs \(address\)"):
+        RayEngine(bring=("net.py",))
 
 
 def test_a_cluster_that_does_not_answer_is_named_before_anything_starts(monkeypatch):
@@ -70,8 +67,7 @@ def test_a_run_takes_its_places_in_a_cluster_that_runs_and_leaves_it_alone(ray, 
     address = f"127.0.0.1:{free_port()}"
     head = ["--head", "--port", address.partition(":")[2], "--node-ip-address=127.0.0.1", "--num-cpus=2", "--block"]
     quiet = ["--include-dashboard=false", f"--temp-dir={short}", "--disable-usage-stats"]
-    ray_start = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
-    with running(sys.executable, "-c", ray_start, "start", *head, *quiet, name="head") as cluster:
+    with running(sys.executable, "-c", RAY_START, "start", *head, *quiet, name="head") as cluster:
         cluster.wait_until(lambda: "--block" in cluster.text())
         file, settings = session(steps=20), ["engine=ray", f"engine.address={address}"]
         many = ["strategy.workers=3", "data.batch_size=30"]

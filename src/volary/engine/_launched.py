@@ -10,7 +10,10 @@ from pathlib import Path
 from volary.comm.groups.confined import Confined
 from volary.engine._base import Ended, Exited, Launch
 from volary.engine._processes import KILLED_WITHIN_S, NewProcess, Processes
+from volary.engine.local import LOOPBACK
+from volary.run.launch.assignment import FOLDER, KEY
 
+FIRST, PIN = "VOLARY_FIRST", "VOLARY_PIN"
 _ONLY = 0
 CLEAN_UP_S = 2.0  # for the launcher to end its processes, here and on other machines, and what it keeps on disks
 
@@ -18,9 +21,20 @@ CLEAN_UP_S = 2.0  # for the launcher to end its processes, here and on other mac
 def told(launch: Launch, *, pin: bool) -> dict[str, str]:
     """What processes are told that a launcher numbers, from 0, and that take their share of the cores themselves.
 
-    pin: they stay on it.
+    pin: they stay on it. Where others reach the driver, too, they may be on machines that do not see the run's
+    directory. Raises RunError if what these need cannot be written.
     """
-    return launch.variables() | {"VOLARY_FIRST": str(launch.first), "VOLARY_PIN": str(int(pin))}
+    ours = launch.variables_elsewhere() if _is_reached(launch) else launch.variables()
+    return ours | {FIRST: str(launch.first), PIN: str(int(pin))}
+
+
+def names_told(launch: Launch) -> list[str]:
+    """The names of what `told` tells them."""
+    return [*launch.variables(), *((KEY, FOLDER) if _is_reached(launch) else ()), FIRST, PIN]
+
+
+def _is_reached(launch: Launch) -> bool:
+    return launch.meeting.host != LOOPBACK
 
 
 class Launched:

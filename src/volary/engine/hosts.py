@@ -21,6 +21,7 @@ import msgspec
 
 import volary
 from volary.engine._base import Handle, Launch, require_restarts
+from volary.engine._bring import missing, require_below
 from volary.engine._remote import MachineFound, RemoteLaunch
 from volary.engine._ssh import SshConnection, SshProcesses
 from volary.engine.local import LOOPBACK
@@ -60,9 +61,7 @@ class HostsEngine:
                     f"hosts has {host!r}; accepted: machines as ssh has them, each with its slots if there are "
                     "several: alpha, user@beta:2, [fd00::2]:4"
                 )
-        for path in self.bring:
-            if Path(path).is_absolute() or ".." in Path(path).parts:
-                raise SettingError(f"bring has {path!r}; accepted: folders and files below the working directory")
+        require_below(self.bring)
 
     def check(self, workers: int) -> str | None:
         """All machines must answer, and have Volary, of this version, torch, the folder, and slots for all workers."""
@@ -73,9 +72,8 @@ class HostsEngine:
         slots = sum(slots for _, slots in self._hosts)
         if slots < workers:
             return f"strategy.workers is {workers}, and engine.hosts offers {slots} slots: add hosts, or slots (name:4)"
-        for path in self.bring:
-            if not Path(path).exists():
-                return f"engine.bring has {path}, and there is no such file or folder here"
+        if (reason := missing(self.bring)) is not None:
+            return reason
         refused = [found for found in self._found() if isinstance(found, str)]
         return "; ".join(refused) if refused else None
 

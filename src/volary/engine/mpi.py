@@ -15,7 +15,7 @@ from typing import Literal
 
 from volary.comm.groups import confined
 from volary.engine._base import Handle, Launch, require_restarts
-from volary.engine._launched import Launched, told
+from volary.engine._launched import Launched, names_told, told
 from volary.engine.local import LOOPBACK, LocalEngine
 from volary.errors import SettingError
 from volary.run.machine.addresses import address_towards, is_this_machine
@@ -83,10 +83,10 @@ class MpiEngine:
         kind = _kind(program) if program else None
         if program is None or kind is None:
             raise SettingError(f"engine: {self.check(launch.count)}")
-        variables = told(launch, pin=self.pin)
+        names = names_told(launch)
         if kind == "Open MPI":
-            return [program, *self._open_mpi(variables), "-n", str(launch.count), *launch.command]
-        return [program, *self._mpich(variables), "-n", str(launch.count), *_UNJUDGED, *launch.command]
+            return [program, *self._open_mpi(names), "-n", str(launch.count), *launch.command]
+        return [program, *self._mpich(names), "-n", str(launch.count), *_UNJUDGED, *launch.command]
 
     def prepare(self, workers: int) -> None:
         """Nothing: the launcher starts them."""
@@ -97,19 +97,19 @@ class MpiEngine:
         command = self.command(launch)
         return Launched("mpirun", launch, command, variables, leaves=_leaves, confined=not self.hosts)
 
-    def _open_mpi(self, variables: dict[str, str]) -> list[str]:
+    def _open_mpi(self, names: Sequence[str]) -> list[str]:
         # a process that is lost is the driver's to judge: mpirun ends nobody for it
         found = ["--enable-recovery", "--oversubscribe", "--bind-to", self.bind or "none"]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             found.append("--allow-run-as-root")
         if self.hosts:
             found += ["--host", ",".join(f"{name}:{slots or 1}" for name, slots in self._hosts())]
-        for name in variables:
+        for name in names:
             found += ["-x", name]
         return found
 
-    def _mpich(self, variables: dict[str, str]) -> list[str]:
-        found = ["-bind-to", self.bind or "none", "-genvlist", ",".join([*variables, "PATH", "PYTHONPATH"])]
+    def _mpich(self, names: Sequence[str]) -> list[str]:
+        found = ["-bind-to", self.bind or "none", "-genvlist", ",".join([*names, "PATH", "PYTHONPATH"])]
         if self.hosts:
             return [*found, "-hosts", ",".join(f"{name}:{slots or 1}" for name, slots in self._hosts())]
         return [*found, "-localhost", LOOPBACK, "-launcher", "fork"]

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 
 from volary.actors import ActorSettings, scratch
 from volary.engine._base import Handle, Launch, require_restarts
+from volary.engine._bring import missing, require_below
 from volary.engine._commands import last_line, said
 from volary.engine._launched import Launched, told
 from volary.engine.local import LOOPBACK, LocalEngine
@@ -29,6 +30,7 @@ class RayEngine:
     cpus: float = 1  # of Ray's CPUs that each worker takes
     gpus: float = 0  # of Ray's GPUs that each worker takes
     spread: bool = False  # over as many nodes as there are; default: as few as hold all
+    bring: tuple[str, ...] = ()  # folders or files below the working directory that Ray copies to the cluster's nodes
     pin: bool = True  # each worker stays on its own share of the cores of its machine
     max_restarts: int = 0  # times that the run is resumed by itself after the loss of a process
 
@@ -38,11 +40,18 @@ class RayEngine:
             raise SettingError(f"address is {self.address!r}; accepted: host:port of a cluster's head, as alpha:6379")
         if self.cpus < 0 or self.gpus < 0:
             raise SettingError(f"cpus is {self.cpus} and gpus {self.gpus}; accepted: 0 or more")
+        require_below(self.bring)
+        if self.bring and not self.address:
+            raise SettingError(
+                "bring is for a cluster that runs (address); one that is started here has all that is here"
+            )
 
     def check(self, workers: int) -> str | None:
         """Ray must be installed, and the cluster there and large enough, or this machine's memory."""
         if find_spec("ray") is None:
             return "Ray is not installed here: pip install 'volary[ray]'"
+        if (reason := missing(self.bring)) is not None:
+            return reason
         return self._lacks(workers) if self.address else LocalEngine().check(workers)
 
     def warnings(self, workers: int) -> list[str]:
@@ -57,7 +66,13 @@ class RayEngine:
         """Of the process that is Ray's driver, for all of them."""
         log = str(launch.directory.logs / f"ray-{launch.role}s.log")
         asked = ActorSettings(
-            count=launch.count, address=self.address, cpus=self.cpus, gpus=self.gpus, spread=self.spread, log=log
+            count=launch.count,
+            address=self.address,
+            cpus=self.cpus,
+            gpus=self.gpus,
+            spread=self.spread,
+            bring=self.bring if self.address else (),
+            log=log,
         )
         return [*ACTORS, asked.words(), *launch.command]
 

@@ -12,6 +12,7 @@ from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, is_seen
 
 KEY = "VOLARY_KEY"
+FOLDER = "VOLARY_FOLDER"
 SCRATCH = "VOLARY_SCRATCH"  # where processes make what stands for a directory that they do not see; removed after them
 
 
@@ -42,7 +43,7 @@ class Assignment:
         }
         found |= {"VOLARY_INTERFACE": self.interface} if self.interface else {}
         found |= {} if self.key is None else {KEY: self.key.hex()}
-        return found | ({} if self.folder is None else {"VOLARY_FOLDER": str(self.folder)})
+        return found | ({} if self.folder is None else {FOLDER: str(self.folder)})
 
     @property
     def is_seen(self) -> bool:
@@ -69,7 +70,7 @@ class Assignment:
                 meeting=Meeting(host, int(port), life, server_life),
                 job=environment["VOLARY_JOB"],
                 key=bytes.fromhex(environment[KEY]) if KEY in environment else None,
-                folder=Path(environment["VOLARY_FOLDER"]) if "VOLARY_FOLDER" in environment else None,
+                folder=Path(environment[FOLDER]) if FOLDER in environment else None,
                 interface=environment.get("VOLARY_INTERFACE", ""),
             )
         except KeyError as missing:
