@@ -64,7 +64,7 @@ def test_every_model_over_servers_trains_an_own_loop_on_all_samples(workers, mod
 
 def test_under_ssp_an_own_loop_runs_ahead_of_a_slower_one_up_to_the_staleness_and_no_further(workers):
     first, _, _ = workers(3, own_served, bounded, {"workers": 2, "consistency": {"name": "ssp", "staleness": 2}})
-    assert max(first.value) == 2 + 1, "a batch that begins is one more"
+    assert 2 <= max(first.value) <= 2 + 1, "one more where the other has not begun its batch"
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
