@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 import pytest
@@ -27,9 +27,11 @@ def test_a_run_resumes_bit_for_bit_with_every_codec_and_its_bytes_are_fewer(work
     sessions = {name: wide(codec=name) for name in LOSSY}
     everyone = workers(2, stop_and_resume, {**sessions, "none": wide()})
     assert_resumed_equals_whole(everyone)
+    dense = sent(everyone[0]["none"][0])
     for name in LOSSY:
-        settled, dense = sent(everyone[0][name][0])[5:], sent(everyone[0]["none"][0])[5:]
-        assert sum(settled) < 0.6 * sum(dense), name
+        # of whole runs, which begin with the same bytes: a step's may leave with the next one
+        saved = sum(dense) - sum(sent(everyone[0][name][0]))
+        assert saved > len(dense) * median(dense) / 3, name
 
 
 def test_a_warm_up_travels_as_it_is_and_ends_between_two_steps(workers):

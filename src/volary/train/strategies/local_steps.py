@@ -8,6 +8,7 @@ sum travels under the next steps and is added after them, to what these have cha
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,8 +52,8 @@ class LocalOptimizer:
             self._update.restore(state)
 
     def owed(self) -> dict[str, Any]:
-        """This worker's."""
-        return {"optimizer": self._update.state()}
+        """This worker's, as of now: servers keep it while training goes on."""
+        return {"optimizer": deepcopy(self._update.state())}
 
     def owe(self, states: Sequence[dict[str, Any]]) -> None:
         """Go on from this worker's own, if there is one; those of workers that are gone end with them."""
