@@ -37,7 +37,8 @@ def test_killed_worker_ends_the_run_with_its_name_and_resume_completes_it_exactl
     assert outcome(run.directory) == undisturbed
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow  # trains six times; the one above is killed and resumed, too
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_run_killed_at_any_step_leaves_no_worker_and_is_resumed_to_the_same_parameters_bit_for_bit(
     launch, undisturbed, seed
 ):

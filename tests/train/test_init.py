@@ -147,6 +147,7 @@ def test_what_a_program_is_called_as_survives_its_run_directory(tmp_path):
     assert (again.arguments, again.strategy.workers, again.name) == (["--x", "a b"], 2, "mine")
 
 
+@pytest.mark.slow  # two launchers; tests/engine/test_every_engine.py has what they start
 def test_torchrun_starts_a_program_whose_ranks_train_as_one_process_does():
     Path("mine.py").write_text(PROGRAM)
     variables = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
