@@ -193,7 +193,7 @@ def test_who_watches_a_run_that_failed_learns_why_with_its_exit_code(volary):
     directory = new_run("a")
     with journal(directory) as run:
         started(run)
-        run.note(error="NotFinite")
+        run.note(error="NotFinite", exit_code=6)
         finished(run, 7, "failed", "the loss of rank 0 is NaN at step 7")
     said = volary("watch", "a")
     assert said.status == 6

@@ -30,7 +30,7 @@ def test_a_line_without_a_program_is_refused(line):
         parted(line.split())
 
 
-def test_a_program_is_a_run_with_its_arguments_and_its_exit_status(fresh):
+def test_a_program_is_a_run_with_its_arguments_and_its_exit_status(fresh, volary):
     Path("mine.py").write_text(PROGRAM + "sys.exit(7)\n")
     said = fresh("-m", "volary", "launch", "strategy.workers=2", "run.name=it", "mine.py", "--epochs", "3")
     assert said.status == 7, said.err
@@ -40,6 +40,8 @@ def test_a_program_is_a_run_with_its_arguments_and_its_exit_status(fresh):
     firsts = [log.splitlines()[0].partition(": ") for log in logs]
     assert [first[0] for first in firsts] == ["__main__ 0 of 2", "__main__ 1 of 2"]
     assert firsts[0][2] == firsts[1][2], "all ranks have the same model"
+    for verb in ("watch", "attach"):
+        assert volary(verb, "it").status == 7, verb
 
 
 @pytest.mark.slow  # tests/train/test_init.py has the program's ends in one process

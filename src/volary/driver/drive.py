@@ -102,7 +102,7 @@ class Drive:
                 with self._interrupts:
                     ending = self._serve(journal, life, launcher)
             except VolaryError as error:
-                journal.note(error=type(error).__name__)
+                journal.note(error=type(error).__name__, exit_code=error.exit_code)
                 state, step = "stopped" if isinstance(error, Stopped) else "failed", self._reached()
                 _close(journal, state, str(error))
                 raise

@@ -19,7 +19,7 @@ from volary.driver.interrupts import Interrupts
 from volary.driver.watching.judge import noted, with_log
 from volary.engine import ROOM
 from volary.engine._queue import BatchJob, JobState, Queue
-from volary.errors import BadInput, RunError, Stopped, VolaryError, WorkerFailed, WorkerLost
+from volary.errors import BadInput, ProgramEnded, RunError, Stopped, VolaryError, WorkerFailed, WorkerLost
 from volary.monitor.watching import ending
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory, discard
@@ -169,6 +169,8 @@ def _conclude(directory: RunDirectory, job: QueuedJob | None, terminal: _Termina
         raise noted(lost, directory, log, "job's log")
     if issubclass(kind, BadInput | Stopped):
         raise (Stopped if kind is Stopped else BadInput)(seen.message)
+    if kind is ProgramEnded:
+        raise ProgramEnded(seen.message, seen.exit_code, begun=True)
     failed = issubclass(kind, WorkerFailed)
     raise noted((WorkerFailed if failed else kind)(seen.message), directory, fixed_first=failed)
 

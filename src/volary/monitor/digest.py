@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
 
+from volary.errors import VolaryError
 from volary.monitor.outline import Outline, outline
 from volary.monitor.wording import TROUBLE, trouble
 from volary.run.database.reader import Event, RunReader, Window
@@ -43,8 +44,8 @@ class Digest:
     or else what its backward was called on.
     route: how contributions are exchanged, and why so; empty where nothing is, or nobody knows yet.
     warnings and news are of the life that the run is in; news holds the events since the last look. error: the kind of
-    error that ended it (volary.errors). stopping: it was asked to end after its step. starting: what the start of this
-    life waits for, until its first step is done.
+    error that ended it (volary.errors), and exit_code what the command ended with then. stopping: it was asked to end
+    after its step. starting: what the start of this life waits for, until its first step is done.
     """
 
     directory: RunDirectory
@@ -67,6 +68,7 @@ class Digest:
     news: tuple[Event, ...] = ()
     message: str = ""
     error: str = ""
+    exit_code: int = VolaryError.exit_code
     stopping: bool = False
     starting: str = ""
 
@@ -171,6 +173,7 @@ class Follower:
             news=tuple(event for event in events if event.life == life),
             message=info.get("message", ""),
             error=info.get("error", ""),
+            exit_code=int(info.get("exit_code", VolaryError.exit_code)),
             stopping=self._stopping,
             starting=self._starting(info, state, window),
         )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from volary import errors
-from volary.errors import RunError, Stopped, VolaryError
+from volary.errors import RunError, Stopped
 from volary.monitor.digest import Digest, Follower
 from volary.monitor.terminal.console import Console
 from volary.run.database.reader import Event, RunReader
@@ -80,5 +79,4 @@ def exit_code(digest: Digest) -> int:
     """With which status the command that trained has ended, by what it wrote down."""
     if digest.state in ("finished", "stopped"):
         return Stopped.exit_code if digest.state == "stopped" else 0
-    kind = getattr(errors, digest.error, None)
-    return kind.exit_code if isinstance(kind, type) and issubclass(kind, VolaryError) else VolaryError.exit_code
+    return digest.exit_code
