@@ -103,6 +103,7 @@ def test_a_run_is_saved_changed_and_stopped_from_the_page_while_it_trains(page):
             page.get_by_text("optimizer.lr is 0.002 from here on; it was 0.01").wait_for()
             page.get_by_role("button", name="Stop after this step").press("Enter")
             page.get_by_role("heading", level=1, name="long stopped").wait_for()
+            page.close()  # before its server is gone
     finally:
         if training.poll() is None:
             os.kill(training.pid, signal.SIGTERM)
