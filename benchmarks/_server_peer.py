@@ -30,7 +30,7 @@ from volary.train.state.seeds import seed_all
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
-    from volary.data.batch import Batch
+    from volary.data.batching.batch import Batch
     from volary.run.verdict import Outcome
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from volary.data.batch import Batch
+from volary.data.batching.batch import Batch
 
 
 def batch_of(count: int, total: int) -> Batch:

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
+from volary.data.datasets.own import OwnSource, samples_of
 from volary.data.feed import Feed
 from volary.data.memory import InMemory
-from volary.data.own import OwnSource, samples_of
 from volary.errors import DataError, SettingError
 
 

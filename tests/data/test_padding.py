@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from volary.data.differing import let_differ
+from volary.data.batching.differing import let_differ
+from volary.data.batching.padding import IGNORED, padded
+from volary.data.datasets.own import samples_of
 from volary.data.feed import Feed
 from volary.data.order import Bucketed, epoch_order
-from volary.data.own import samples_of
-from volary.data.padding import IGNORED, padded
 from volary.data.skipping import Skipping
 from volary.data.sources.images import Images
 from volary.data.sources.synthetic import Synthetic

@@ -19,8 +19,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from volary.data.datasets.own import samples_of
 from volary.data.feed import Feed
-from volary.data.own import samples_of
 from volary.data.sharing import indexed
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared

@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
+from volary.data.datasets.own import samples_of
 from volary.data.feed import Feed, one_pass
-from volary.data.own import samples_of
 from volary.data.skipping import Skipping
 from volary.data.sources.images import Images
 from volary.errors import CorruptSample, DataError

@@ -12,9 +12,9 @@ import torch
 from torch.utils.data import IterableDataset
 
 from train._training import OVERLAPPED, Quick, Trained, session, trained
+from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed
 from volary.data.memory import InMemory
-from volary.data.stream import Stream
 from volary.errors import SettingError
 from volary.session import Session, SessionError
 from volary.train.batches.auto import AutoBatch

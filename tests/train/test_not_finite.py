@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from train._training import OVERLAPPED, Quick, made, session, started, trained
-from volary.data.batch import Batch
+from volary.data.batching.batch import Batch
 from volary.data.order import epoch_order
 from volary.errors import NotFinite
 from volary.network.criteria.own import OwnLoss

@@ -15,9 +15,9 @@ from _workers import alone, joined
 from train import _own_loops
 from train._training import OVERLAPPED, session, trained
 from train._user_code import points
+from volary.data.datasets.own import samples_of
 from volary.data.feed import Feed
 from volary.data.order import share_of
-from volary.data.own import samples_of
 from volary.errors import NotSaved, RanksDiffer, SettingError, Stopped
 from volary.exchange.gradients import row_blocks
 from volary.session.script import Script

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from volary.data.batch import Batch
+from volary.data.batching.batch import Batch
+from volary.data.datasets.stream import Stream
 from volary.data.indexed import BatchRange, IndexedReader, ShareOf
 from volary.data.order import share_of
-from volary.data.stream import Stream
 from volary.errors import DataError, SettingError
 
 if TYPE_CHECKING:

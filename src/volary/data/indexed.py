@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
 
+from volary.data.batching.padding import lengths_of
 from volary.data.order import Order, order_of
-from volary.data.padding import lengths_of
 from volary.data.skipping import Skipping
 from volary.data.stored import Stored
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Generator, Tensor
 
-from volary.data.padding import lengths_of
+from volary.data.batching.padding import lengths_of
 from volary.data.stored import Stored
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from volary.consistency.bsp import Bsp
+from volary.data.batching.differing import let_differ
 from volary.data.caching.cached import through_cache
-from volary.data.differing import let_differ
+from volary.data.datasets.own import OwnSource
+from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed, one_pass
 from volary.data.loading.pipeline import Pipeline
-from volary.data.own import OwnSource
 from volary.data.skipping import Skipping
-from volary.data.stream import Stream
 from volary.errors import BadInput, DataError, SettingError
 from volary.errors.raised import raised
 from volary.network import build, build_loss
@@ -44,7 +44,7 @@ from volary.train.update.update import Update
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
-    from volary.data.batch import Batch
+    from volary.data.batching.batch import Batch
     from volary.data.samples import Samples, Split
     from volary.exchange.choice.rows import StepEstimate
     from volary.network._criterion import Criterion

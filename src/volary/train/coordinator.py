@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.data.batch import Batch
+    from volary.data.batching.batch import Batch
 
 Outcome = Literal["finished", "stopped", "left"]
 

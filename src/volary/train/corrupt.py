@@ -9,7 +9,7 @@ from volary.errors import DataError
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Bulletin
-    from volary.data.batch import Batch
+    from volary.data.batching.batch import Batch
     from volary.train.recording.recorder import Recorder
     from volary.train.strategies.votes import Agreed
 

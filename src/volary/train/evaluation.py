@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from volary.comm.groups.group import Group
-    from volary.data.batch import Batch
+    from volary.data.batching.batch import Batch
     from volary.network._criterion import Criterion
     from volary.network.flow import Flow
     from volary.train.recording.recorder import Recorder

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from volary.data.feed import even
 
 if TYPE_CHECKING:
-    from volary.data.batch import Batch
+    from volary.data.batching.batch import Batch
     from volary.data.feed import Feed
     from volary.train.recording.recorder import Recorder
     from volary.train.strategies.votes import Agreed

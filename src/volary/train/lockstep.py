@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.consistency._base import Action, Consistency
-    from volary.data.batch import Batch
+    from volary.data.batching.batch import Batch
     from volary.data.feed import Feed
     from volary.network.flow import Flow
     from volary.run.best import Best

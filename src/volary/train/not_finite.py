@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from volary.data.batch import Batch
+    from volary.data.batching.batch import Batch
     from volary.network.flow import Flow
     from volary.train.coordinator import MicroBatch
 

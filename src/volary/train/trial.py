@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed
-from volary.data.stream import Stream
 from volary.errors import BadInput, CorruptSample, DataError, SettingError, TargetError
 from volary.errors.raised import raised
 from volary.exchange.choice.choices import refuse_strangers

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from volary.data.datasets.mixed import together
 from volary.data.feed import Feed, one_pass
 from volary.data.loading import pipeline
 from volary.data.loading.pipeline import Pipeline, Scale
-from volary.data.mixed import together
 from volary.data.order import share_of
 from volary.data.skipping import Skipping
 from volary.errors import CorruptSample, DataError

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from volary.data.datasets.mixed import MixedSamples
 from volary.data.loading.pipeline import Pipeline
-from volary.data.mixed import MixedSamples
 from volary.data.records.records import Bytes, Records
 from volary.data.skipping import Skipping
 
 if TYPE_CHECKING:
     from volary.data.caching.shelf import Shelf
+    from volary.data.datasets.stream import Stream
     from volary.data.samples import Samples
-    from volary.data.stream import Stream
     from volary.session.spec import Cache
 
 S = TypeVar("S", bound="Samples | Stream")

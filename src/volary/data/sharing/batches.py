@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from volary.data.batching.structures import rows_of, size_of
 from volary.data.sharing.among import Among, BatchShare, begin_epoch, with_last
-from volary.data.structures import rows_of, size_of
 from volary.errors import DataError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from volary.data.datasets.stream import Stream
     from volary.data.samples import Samples, Split
-    from volary.data.stream import Stream
 
 
 class Source(Protocol):

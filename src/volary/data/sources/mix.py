@@ -9,7 +9,7 @@ from volary.errors import SettingError
 from volary.session.reading.choice import Choice
 
 if TYPE_CHECKING:
-    from volary.data.mixed import MixedSamples
+    from volary.data.datasets.mixed import MixedSamples
     from volary.data.samples import Split
 
 
@@ -38,7 +38,7 @@ class Mix:
 
     def open(self, split: Split) -> MixedSamples:
         """Open all sources."""
-        from volary.data.mixed import together, weighted
+        from volary.data.datasets.mixed import together, weighted
 
         parts = [source.open(split) for source in self.sources]
         if split == "test" or not self.weights:

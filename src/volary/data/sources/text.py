@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from volary.data.lines import Lines
+    from volary.data.datasets.lines import Lines
     from volary.data.samples import Split
     from volary.data.storage.place import Place
 
@@ -86,7 +86,7 @@ class Text:
         """Each line with its end, which is a symbol, too; empty ones are left out."""
         import torch
 
-        from volary.data.lines import Lines
+        from volary.data.datasets.lines import Lines
 
         lines = [line for line in text.splitlines(keepends=True) if len(line) > 1]
         cut = round(len(lines) * (1 - self.held_back))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from volary.comm.groups.blocking import gather_plain
-from volary.data.structures import moved
+from volary.data.batching.structures import moved
 from volary.errors import SettingError
 from volary.train.state.seeds import generators_state, restore_generators
 

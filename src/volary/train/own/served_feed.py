@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from volary.data.batching.structures import moved
 from volary.data.order import epoch_order
 from volary.data.sharing.indexed import SharedIndices
-from volary.data.structures import moved
 from volary.errors import BadInput
 from volary.train.served.portions import ReadPortion
 

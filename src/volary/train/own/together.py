@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from volary.comm.groups import blocking
-from volary.data.structures import moved
+from volary.data.batching.structures import moved
 
 if TYPE_CHECKING:
     from torch import nn

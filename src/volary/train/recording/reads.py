@@ -9,8 +9,8 @@ from volary.data.caching.cached import reads
 from volary.data.storage.retrying import RETRIES
 
 if TYPE_CHECKING:
+    from volary.data.datasets.stream import Stream
     from volary.data.samples import Samples
-    from volary.data.stream import Stream
     from volary.train.recording.recorder import Recorder
 
 NAMES = ("memory", "disk", "source", "retries")

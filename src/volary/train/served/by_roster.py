@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.data.batch import Batch
+from volary.data.batching.batch import Batch
 from volary.data.indexed import BatchRange, IndexedReader, whole
 from volary.server.protocol import messages
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, Task

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from volary.data.batch import Batch
+from volary.data.batching.batch import Batch
 from volary.data.indexed import BatchRange, IndexedReader, whole
 from volary.train.recording.reads import Reads
 

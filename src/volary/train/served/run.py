@@ -11,8 +11,8 @@ import torch
 
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.consistency._base import Push
+from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed
-from volary.data.stream import Stream
 from volary.exchange.compression.push_encoding import PushEncoding
 from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients
 from volary.exchange.server import COLOCATED

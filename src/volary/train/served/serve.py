@@ -17,7 +17,7 @@ from volary.comm.control.wire import Connection
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.comm.transports._base import Credentials
 from volary.consistency._base import Push
-from volary.data.stream import Stream
+from volary.data.datasets.stream import Stream
 from volary.errors import PeerLost, SettingError
 from volary.run.checkpoints import Checkpoints
 from volary.server.protocol.messages import End, Kept, ServerHello, ServerWelcome

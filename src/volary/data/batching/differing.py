@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from volary.data.lines import Lines
+from volary.data.datasets.lines import Lines
+from volary.data.datasets.own import MapSamples
 from volary.data.loading.pipeline import Pipeline
-from volary.data.own import MapSamples
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
+    from volary.data.datasets.stream import Stream
     from volary.data.samples import Samples
-    from volary.data.stream import Stream
 
 
 def let_differ(samples: Samples | Stream) -> None:

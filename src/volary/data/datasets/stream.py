@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from volary.data.collate import collate
+from volary.data.batching.collate import collate
 from volary.errors import DataError
 
 

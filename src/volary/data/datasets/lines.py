@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from volary.data.padding import IGNORED
+from volary.data.batching.padding import IGNORED
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from volary.data.datasets.stream import Stream
     from volary.data.samples import Samples, Split
-    from volary.data.stream import Stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +68,8 @@ def samples_of(dataset: Any, name: str) -> Samples | Stream:
     """
     from torch.utils.data import IterableDataset, TensorDataset
 
+    from volary.data.datasets.stream import Stream
     from volary.data.memory import InMemory
-    from volary.data.stream import Stream
 
     if hasattr(dataset, "fetch") and hasattr(dataset, "input_shape"):
         _refuse_empty(dataset, name)
@@ -96,7 +96,7 @@ class MapSamples:
     lengths: Tensor  # there if the data set says them, and samples may differ
 
     def __init__(self, dataset: Any, name: str, classes: int | None) -> None:
-        from volary.data.collate import collate
+        from volary.data.batching.collate import collate
 
         self.classes = classes
         self._dataset, self._name, self._collate = dataset, name, collate

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from volary.data.padding import IGNORED, padded
+from volary.data.batching.padding import IGNORED, padded
 from volary.errors import DataError
 
 _ACCEPTED = "a pair (input, target), each a tensor, a numpy array or a number"

@@ -1,0 +1,1 @@
+"""Samples to batches: collated, filled up to one shape."""

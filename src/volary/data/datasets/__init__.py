@@ -1,0 +1,1 @@
+"""What sources give: data sets that are read by index or as a stream, a user's own, and several as one."""
