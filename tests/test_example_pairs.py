@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from train.test_own_loop import call
-from volary.train.own import init
+from volary.train.own.startup import init
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 PAIRS = sorted(file.parent.name for file in EXAMPLES.glob("*/plain.py"))

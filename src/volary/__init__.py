@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from volary.api import Result as Result
     from volary.api import launch as launch
     from volary.session.spec import Session as Session
-    from volary.train.own.init import init as init
     from volary.train.own.own_loop import Worker as Worker
+    from volary.train.own.startup.init import init as init
 
 __version__ = "0.1.0"
 
@@ -26,7 +26,7 @@ _HOME = {
     "Session": "volary.session.spec",
     "launch": "volary.api",
     "Result": "volary.api",
-    "init": "volary.train.own.init",
+    "init": "volary.train.own.startup.init",
     "Worker": "volary.train.own.own_loop",
 }
 __all__ = ["Result", "Session", "Worker", "init", "launch", "store"]

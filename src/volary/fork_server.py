@@ -31,8 +31,8 @@ IDLE_S = 60.0  # without an order for so long it ends: it holds as much memory a
 MODULES = (
     *("encodings.idna", "cryptography.hazmat.backends.openssl.backend", "safetensors.torch", "torch.profiler"),
     *("torch.distributed", "torch.utils.serialization.config", "volary.comm.control.wire", "ruamel.yaml"),
-    *("volary.train.member.process", "volary.train.run_session", "volary.train.own.run_script"),
-    *("volary.train.own.run_program", "volary.train.served.serve", "volary.network.criteria.classification"),
+    *("volary.train.member.process", "volary.train.run_session", "volary.train.own.startup.run_script"),
+    *("volary.train.own.startup.run_program", "volary.train.served.serve", "volary.network.criteria.classification"),
 )
 _WRITERS = (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
 

@@ -21,8 +21,8 @@ from train.test_own_loop import call
 from volary.errors import BadInput, ProgramEnded, SettingError
 from volary.run.directory import RunDirectory
 from volary.session.script import Script
-from volary.train.own import init
-from volary.train.own.run_program import run_program
+from volary.train.own.startup import init
+from volary.train.own.startup.run_program import run_program
 from volary.train.recording.recorder import Recorder
 
 

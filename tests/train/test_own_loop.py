@@ -22,8 +22,9 @@ from volary.errors import NotSaved, RanksDiffer, SettingError, Stopped
 from volary.exchange.gradients import row_blocks
 from volary.session.script import Script
 from volary.train.assemble import build_model
-from volary.train.own import plain_values, run_script
+from volary.train.own import plain_values
 from volary.train.own.own_loop import Worker
+from volary.train.own.startup import run_script
 from volary.train.recording.recorder import Recorder
 from volary.train.state.seeds import seed_all
 

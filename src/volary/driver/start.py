@@ -33,7 +33,7 @@ from volary.session.spec import Session
 
 WORKER = [sys.executable, "-m", "volary.worker"]
 SESSION_JOB = "volary.train.run_session:run_session"
-PROGRAM_JOB = "volary.train.own.run_program:run_program"
+PROGRAM_JOB = "volary.train.own.startup.run_program:run_program"
 Task = Session | Script  # what a run is a run of
 
 
@@ -154,7 +154,7 @@ def launch_of_workers(directory: RunDirectory, task: Task, meeting: Meeting) -> 
     """All workers of a run, for its engine."""
     command, job = WORKER, SESSION_JOB
     if isinstance(task, Script):
-        job = "volary.train.own.run_script:run_script" if task.function else PROGRAM_JOB
+        job = "volary.train.own.startup.run_script:run_script" if task.function else PROGRAM_JOB
         # the file of a function may read its arguments while it is imported
         command = [*command, *(task.arguments if task.function else [])]
     count = task.strategy.workers

@@ -23,8 +23,8 @@ from volary.train.strategies.strategy_state import StrategyState
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
+    from volary.train.own.model.share import Share
     from volary.train.own.own_feed import OwnFeed
-    from volary.train.own.share import Share
     from volary.train.recording.recorder import Recorder
     from volary.train.state.drafts import Drafts
 

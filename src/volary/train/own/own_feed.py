@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.data.sharing.among import Batches, SharedData
-    from volary.train.own.share import Share
+    from volary.train.own.model.share import Share
     from volary.train.recording.recorder import Recorder
 
 

@@ -14,11 +14,11 @@ from volary.data.sharing.shared import shared
 from volary.errors import BadInput
 from volary.train.own import together
 from volary.train.own.keeping import Keeping
+from volary.train.own.model.own_model import OwnModel, OwnRun
+from volary.train.own.model.own_steps import OwnSteps
+from volary.train.own.model.share import Share
 from volary.train.own.own_feed import OwnFeed, of_first
-from volary.train.own.own_model import OwnModel, OwnRun
-from volary.train.own.own_steps import OwnSteps
 from volary.train.own.served_loop import ServedLoop
-from volary.train.own.share import Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.session.period import Period
-    from volary.train.own.own_model import OwnModel
-    from volary.train.own.share import Share
+    from volary.train.own.model.own_model import OwnModel
+    from volary.train.own.model.share import Share
     from volary.train.recording.recorder import Recorder
 
 

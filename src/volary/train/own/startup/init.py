@@ -106,7 +106,7 @@ def _launched(place: Place) -> Worker:
     from volary.train.member.compare import code_facts, file_facts
     from volary.train.member.meeting import meet_for_program
     from volary.train.member.process import Presence
-    from volary.train.own.joining import worker_of
+    from volary.train.own.startup.joining import worker_of
 
     die_with_parent()
     _take_share_of_cores(place)

@@ -19,10 +19,10 @@ from volary.exchange.gradients.plain_layers import only_looks
 from volary.network._dry_run import unchanged
 from volary.train.coordinator import LearnTask
 from volary.train.member.compare import compare, shape_facts
-from volary.train.own.contents import Contents
-from volary.train.own.early_update import EarlyUpdate
-from volary.train.own.losses import loss_of_backward, sum_in
-from volary.train.own.share import AveragingPeriod
+from volary.train.own.model.contents import Contents
+from volary.train.own.model.early_update import EarlyUpdate
+from volary.train.own.model.losses import loss_of_backward, sum_in
+from volary.train.own.model.share import AveragingPeriod
 from volary.train.run_session import share_buffers
 from volary.train.state.replicas import compare_replicas
 from volary.train.state.seeds import kept_generators
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.session.spec import Strategy
     from volary.train.member.pulse import EndWatch
-    from volary.train.own.share import Share
+    from volary.train.own.model.share import Share
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
     from volary.train.strategies.strategy_state import StrategyState

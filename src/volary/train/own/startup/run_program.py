@@ -13,7 +13,7 @@ from volary.run.log import by_line
 from volary.session.script import Script
 from volary.train.coordinator import Outcome
 from volary.train.member.compare import code_facts, file_facts
-from volary.train.own import init
+from volary.train.own.startup import init
 
 if TYPE_CHECKING:
     from volary.train.member.process import Membership
@@ -30,7 +30,7 @@ def run_program(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     with ExitStack() as stack:
 
         def join() -> Worker:
-            from volary.train.own.joining import worker_of
+            from volary.train.own.startup.joining import worker_of
 
             facts = code_facts({}) | file_facts(script.program)
             return stack.enter_context(worker_of(member, script, recorder, pulse, facts, "running the program"))
