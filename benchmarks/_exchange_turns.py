@@ -29,6 +29,7 @@ from volary.comm.groups.group import Group
 from volary.lab.links import HOST_DEVICE
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
+from volary.train.agreement.first_state import DeferredTensors
 from volary.train.assemble import assemble, build_model
 from volary.train.loop import Training, train
 from volary.train.member.bulletin import BoardBulletin
@@ -36,7 +37,6 @@ from volary.train.recording.recorder import Recorder
 from volary.train.run_session import joined, share_buffers
 from volary.train.state.drafts import LocalDrafts
 from volary.train.state.seeds import seed_all
-from volary.train.strategies.first_state import DeferredTensors
 from volary.train.trial import try_first
 
 if TYPE_CHECKING:

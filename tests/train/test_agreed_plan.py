@@ -13,8 +13,8 @@ from train._training import OVERLAPPED
 from volary.errors import RanksDiffer
 from volary.exchange.gradients.plan import plan
 from volary.session.spec import Strategy as Settings
+from volary.train.agreement.agreed_plan import compare_plan, describe
 from volary.train.recording.recorder import Recorder
-from volary.train.strategies.agreed_plan import compare_plan, describe
 from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.strategy_state import StrategyState
 

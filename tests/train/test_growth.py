@@ -17,9 +17,9 @@ from volary.data.feed import Feed
 from volary.data.memory import InMemory
 from volary.errors import SettingError
 from volary.session import Session, SessionError
+from volary.train.agreement.votes import Agreed
 from volary.train.batches.auto import AutoBatch
 from volary.train.recording.recorder import Recorder
-from volary.train.strategies.votes import Agreed
 
 AGREED = Agreed(loss=0.0, ending=False, busy=1, not_finite=())
 

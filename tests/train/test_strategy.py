@@ -13,12 +13,12 @@ from _workers import joined
 from train._training import OVERLAPPED, Trained, session, trained
 from volary.errors import SettingError
 from volary.session.spec import Strategy as Settings
+from volary.train.agreement.first_state import DeferredTensors
+from volary.train.agreement.votes import Agreed, Vote
 from volary.train.recording.recorder import Recorder
 from volary.train.replica import Voting
-from volary.train.strategies.first_state import DeferredTensors
 from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.strategy_state import StrategyState
-from volary.train.strategies.votes import Agreed, Vote
 
 ROUNDING = 1e-5  # the network has a parameter of 32 bits
 

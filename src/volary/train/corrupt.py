@@ -10,8 +10,8 @@ from volary.errors import DataError
 if TYPE_CHECKING:
     from volary.comm.groups.group import Bulletin
     from volary.data.batching.batch import Batch
+    from volary.train.agreement.votes import Agreed
     from volary.train.recording.recorder import Recorder
-    from volary.train.strategies.votes import Agreed
 
 NAMED = 10  # of the list, in a message
 

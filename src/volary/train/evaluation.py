@@ -10,7 +10,7 @@ import torch
 
 from volary.comm.groups.blocking import add_up, take_all_from_first
 from volary.run.best import Best, not_numbers
-from volary.train.strategies.first_state import messages
+from volary.train.agreement.first_state import messages
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

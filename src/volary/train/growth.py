@@ -12,8 +12,8 @@ from volary.data.feed import even
 if TYPE_CHECKING:
     from volary.data.batching.batch import Batch
     from volary.data.feed import Feed
+    from volary.train.agreement.votes import Agreed
     from volary.train.recording.recorder import Recorder
-    from volary.train.strategies.votes import Agreed
 
 RUNGS_TO_DOUBLE = 2  # sizes grow by sqrt(2) from one to the next, as CNTK's
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from volary.consistency._base import Push
 from volary.run.requests import ChangeRate
+from volary.train.agreement.votes import Vote, not_finite
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, SaveTask, Task
 from volary.train.evaluation import buffers_of_first, over_all, record
 from volary.train.not_finite import origin
 from volary.train.state.replicas import compare_replicas
 from volary.train.state.snapshot import RankSnapshot
-from volary.train.strategies.votes import Vote, not_finite
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from volary.run.best import Best
     from volary.session.period import Period
     from volary.session.spec import Session
+    from volary.train.agreement.votes import Agreed
     from volary.train.corrupt import Corrupt
     from volary.train.growth import Growth
     from volary.train.member.asked import Asked
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
     from volary.train.state.checkpoint import RankState, Saver
-    from volary.train.strategies.votes import Agreed
     from volary.train.update.precision import Precision
     from volary.train.update.update import Update
 

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
     from volary.exchange._base import Keeper
     from volary.exchange.gradients.bucket import ParameterGate
+    from volary.train.agreement.first_state import DeferredTensors
+    from volary.train.agreement.votes import Agreed, Vote
     from volary.train.coordinator import LearnTask
     from volary.train.recording.recorder import Recorder
-    from volary.train.strategies.first_state import DeferredTensors
-    from volary.train.strategies.votes import Agreed, Vote
 
 
 def await_parameter(keeper: Keeper, gate: ParameterGate, recorder: Recorder) -> tuple[float, float]:

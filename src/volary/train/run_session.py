@@ -16,6 +16,7 @@ from volary.comm.groups.timeouts import LAST_RESORT_S
 from volary.errors import PeerLost, VolaryError
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
+from volary.train.agreement.first_state import messages
 from volary.train.assemble import assemble, build_model, device_of
 from volary.train.coordinator import Outcome
 from volary.train.loop import train
@@ -24,7 +25,6 @@ from volary.train.member.compare import code_facts, compare, setting_facts, shap
 from volary.train.served.run import run_served
 from volary.train.state.drafts import Drafts, LocalDrafts, RemoteDrafts
 from volary.train.state.seeds import seed_all
-from volary.train.strategies.first_state import messages
 from volary.train.trial import try_first
 from volary.train.update.precision import check_precision
 

@@ -24,6 +24,7 @@ from volary.exchange.gradients.contributions import PushedDifferences, PushedGra
 from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.server.protocol.messages import WorkerHello
+from volary.train.agreement.agreed_plan import describe
 from volary.train.coordinator import LearnTask, MicroBatch, Outcome
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.member.compare import compare_with_first, shape_facts
@@ -36,7 +37,6 @@ from volary.train.served.own_optimizer import OwnOptimizer, plain
 from volary.train.served.replica import ServedReplica
 from volary.train.served.residuals import OwnState, Residuals, Writers
 from volary.train.state.seeds import seed_all
-from volary.train.strategies.agreed_plan import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,11 +14,11 @@ import torch
 from volary.data.batching.batch import Batch
 from volary.data.indexed import BatchRange, IndexedReader, whole
 from volary.server.protocol import messages
+from volary.train.agreement.votes import not_finite
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, Task
 from volary.train.not_finite import origin
 from volary.train.served.portions import PortionReader
 from volary.train.state.seeds import seed_contribution
-from volary.train.strategies.votes import not_finite
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -20,6 +20,7 @@ from volary.run.checkpoints import Checkpoints
 from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.server.protocol.messages import WorkerHello
+from volary.train.agreement.agreed_plan import describe
 from volary.train.assemble import build_model, device_of, readable, update_rule, watch_queue
 from volary.train.corrupt import teller
 from volary.train.loop import Training, train
@@ -34,7 +35,6 @@ from volary.train.served.residuals import OwnState, Residuals, Writers
 from volary.train.state.rank_state import is_of_rank, rank_file, rank_states
 from volary.train.state.seeds import seed_all
 from volary.train.state.state_file import packed
-from volary.train.strategies.agreed_plan import describe
 from volary.train.strategies.local_steps import LocalOptimizer
 from volary.train.trial import try_first
 from volary.train.update.local import LocalUpdate

@@ -28,6 +28,7 @@ from volary.server.shards.shard import Shard
 from volary.server.shards.slice_store import Rule, SliceStore
 from volary.session.script import Script, is_own_loop
 from volary.session.spec import Session
+from volary.train.agreement.agreed_plan import describe
 from volary.train.assemble import Model, build_model
 from volary.train.optimizers._uncompiled import spare_the_compiler
 from volary.train.served.layout import Layout, cut_network, lay_out
@@ -38,7 +39,6 @@ from volary.train.state.optimizer_state import OptimizerState
 from volary.train.state.rank_state import is_of_rank
 from volary.train.state.seeds import seed_all
 from volary.train.state.weights import SavedWeights, weights_of
-from volary.train.strategies.agreed_plan import describe
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,6 +9,7 @@ from volary.comm.groups.blocking import gather_plain
 from volary.errors import NotSaved
 from volary.run.checkpoints import ROSTER, Manifest, read
 from volary.run.disk import TRY_AGAIN_AFTER_S
+from volary.train.agreement.first_state import DeferredTensors
 from volary.train.state.committing import Committing
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
 from volary.train.state.rank_state import rank_file, rank_states
@@ -16,7 +17,6 @@ from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.skeleton import blank, put_together, taken_apart
 from volary.train.state.state_file import packed, unpacked
 from volary.train.state.weights import WEIGHTS, SavedWeights, load_buffers, load_weights, packed_weights, weights_of
-from volary.train.strategies.first_state import DeferredTensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from volary.train.agreement.first_state import DeferredTensors
 from volary.train.replica import Voting
 from volary.train.strategies.after_backward import AfterBackward
-from volary.train.strategies.first_state import DeferredTensors
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.exchange.choice.rows import StepEstimate
+    from volary.train.agreement.votes import Agreed, Vote
     from volary.train.coordinator import LearnTask
     from volary.train.strategies.choosing import Chooser
     from volary.train.strategies.local_steps import LocalSteps
     from volary.train.strategies.overlapping import Overlapping
-    from volary.train.strategies.votes import Agreed, Vote
 
     Plain: TypeAlias = AfterBackward | LocalSteps | Overlapping
 

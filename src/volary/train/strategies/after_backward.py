@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from volary.train.agreement.first_state import DeferredTensors, share_now
+from volary.train.agreement.votes import Agreed, Vote
 from volary.train.strategies.exchanging import Exchanging
-from volary.train.strategies.first_state import DeferredTensors, share_now
-from volary.train.strategies.votes import Agreed, Vote
 
 if TYPE_CHECKING:
     from torch import nn

@@ -16,10 +16,10 @@ from volary.exchange.gradients.contributions import Contributions, PushedDiffere
 from volary.exchange.gradients.plan import plan
 from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
 from volary.exchange.overlap.delayed import DelayedKeeper
-from volary.train.strategies import votes
-from volary.train.strategies.agreed_plan import compare_plan, describe
+from volary.train.agreement import votes
+from volary.train.agreement.agreed_plan import compare_plan, describe
+from volary.train.agreement.votes import Agreed, Vote
 from volary.train.strategies.profile import busy_s
-from volary.train.strategies.votes import Agreed, Vote
 
 if TYPE_CHECKING:
     from torch import nn

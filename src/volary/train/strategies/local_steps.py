@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from volary.train.agreement.first_state import share_now
+from volary.train.agreement.votes import Vote
 from volary.train.strategies.exchanging import Exchanging
-from volary.train.strategies.first_state import share_now
-from volary.train.strategies.votes import Vote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.contributions import PushedDifferences
     from volary.exchange.overlap.comm_thread import ParcelTimes
+    from volary.train.agreement.first_state import DeferredTensors
+    from volary.train.agreement.votes import Agreed
     from volary.train.coordinator import LearnTask
     from volary.train.recording.recorder import Recorder
     from volary.train.strategies.contribution import ContributionBuffers, StrategySettings
-    from volary.train.strategies.first_state import DeferredTensors
-    from volary.train.strategies.votes import Agreed
     from volary.train.update.update import Update
 
 

@@ -13,11 +13,11 @@ import torch
 from volary.comm.groups.blocking import take_all_from_first
 from volary.exchange.gradients.bucket import ParameterGate
 from volary.exchange.gradients.just_in_time import JustInTime
+from volary.train.agreement.first_state import DeferredTensors, messages
+from volary.train.agreement.votes import Agreed, Vote
 from volary.train.replica import await_parameter
 from volary.train.strategies.exchanging import Exchanging
-from volary.train.strategies.first_state import DeferredTensors, messages
 from volary.train.strategies.profile import WARM_STEPS, Profile
-from volary.train.strategies.votes import Agreed, Vote
 from volary.train.update.rule import SlicePart
 
 if TYPE_CHECKING:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from volary.train.agreement import votes
+from volary.train.agreement.votes import Vote
 from volary.train.replica import Voting
-from volary.train.strategies import votes
-from volary.train.strategies.votes import Vote
 
 if TYPE_CHECKING:
+    from volary.train.agreement.first_state import DeferredTensors
+    from volary.train.agreement.votes import Agreed
     from volary.train.recording.recorder import Recorder
-    from volary.train.strategies.first_state import DeferredTensors
-    from volary.train.strategies.votes import Agreed
     from volary.train.update.update import Update
 
 

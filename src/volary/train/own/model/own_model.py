@@ -17,6 +17,8 @@ from volary.errors import SettingError
 from volary.exchange.choice.rows import estimated
 from volary.exchange.gradients.plain_layers import only_looks
 from volary.network._dry_run import unchanged
+from volary.train.agreement.first_state import DeferredTensors, messages
+from volary.train.agreement.votes import Vote
 from volary.train.coordinator import LearnTask
 from volary.train.member.compare import compare, shape_facts
 from volary.train.own.model.contents import Contents
@@ -27,9 +29,7 @@ from volary.train.run_session import share_buffers
 from volary.train.state.replicas import compare_replicas
 from volary.train.state.seeds import kept_generators
 from volary.train.strategies.adapting import Adapting
-from volary.train.strategies.first_state import DeferredTensors, messages
 from volary.train.strategies.strategy import build_strategy
-from volary.train.strategies.votes import Vote
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from volary.train.strategies.votes import Vote
+from volary.train.agreement.votes import Vote
 
 
 @dataclass
