@@ -32,7 +32,11 @@ MODULES = (
     *("encodings.idna", "cryptography.hazmat.backends.openssl.backend", "safetensors.torch", "torch.profiler"),
     *("torch.distributed", "torch.utils.serialization.config", "volary.comm.control.wire", "ruamel.yaml"),
     *("volary.train.member.process", "volary.train.run_session", "volary.train.own.startup.run_script"),
-    *("volary.train.own.startup.run_program", "volary.train.served.serve", "volary.network.criteria.classification"),
+    *(
+        "volary.train.own.startup.run_program",
+        "volary.train.served.server.serve",
+        "volary.network.criteria.classification",
+    ),
 )
 _WRITERS = (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
 

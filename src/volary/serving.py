@@ -36,7 +36,7 @@ def main() -> int:
             print_into(directory.server_log(number))
         if remote:
             remote.follow(directory.server_log(number))
-        from volary.train.served.serve import serve
+        from volary.train.served.server.serve import serve
 
         try:
             address = own_address(assignment.interface, meeting.host)

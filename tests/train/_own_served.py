@@ -35,7 +35,7 @@ from volary.train.member.process import Membership
 from volary.train.own.own_loop import Worker
 from volary.train.own.served_loop import ServedLoop
 from volary.train.recording.recorder import Recorder
-from volary.train.served.serve import serve
+from volary.train.served.server.serve import serve
 from volary.train.state.seeds import seed_all
 from volary.train.state.weights import SavedWeights
 

@@ -31,7 +31,7 @@ from volary.train.afterwards import load_model
 from volary.train.member.process import Membership
 from volary.train.recording.recorder import Recorder
 from volary.train.served.run import run_served
-from volary.train.served.serve import serve
+from volary.train.served.server.serve import serve
 
 
 @dataclass

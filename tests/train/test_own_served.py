@@ -17,7 +17,7 @@ from volary.server.shards.slice_store import SliceUpdate
 from volary.session.script import Script
 from volary.train.own.own_loop import Worker
 from volary.train.recording.recorder import Recorder
-from volary.train.served.own_optimizer import KINDS, OwnOptimizer
+from volary.train.served.server.own_optimizer import KINDS, OwnOptimizer
 from volary.train.state.seeds import seed_all
 from volary.train.update.rule import SliceOptimizer, SlicePart
 

@@ -21,9 +21,9 @@ from volary.server.shards.slice_store import PendingContribution, SliceStore
 from volary.session.spec import Session
 from volary.train.assemble import Model, build_model, update_rule
 from volary.train.served.layout import Layout, lay_out
-from volary.train.served.rule import Clock, RateChanges
-from volary.train.served.serve import filled
-from volary.train.served.shards import ShardWriter
+from volary.train.served.server.rule import Clock, RateChanges
+from volary.train.served.server.serve import filled
+from volary.train.served.server.shards import ShardWriter
 from volary.train.state.seeds import seed_all
 from volary.train.state.weights import SavedWeights, load_weights
 

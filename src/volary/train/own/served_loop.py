@@ -32,10 +32,10 @@ from volary.train.own.served_feed import OwnPortions, ServedFeed
 from volary.train.served.admission import admitted, connecting
 from volary.train.served.by_roster import ByRoster, LearningSettings
 from volary.train.served.layout import cut_network
-from volary.train.served.network_file import HERE, load_values, write_network
-from volary.train.served.own_optimizer import OwnOptimizer, plain
 from volary.train.served.replica import ServedReplica
 from volary.train.served.residuals import OwnState, Residuals, Writers
+from volary.train.served.server.network_file import HERE, load_values, write_network
+from volary.train.served.server.own_optimizer import OwnOptimizer, plain
 from volary.train.state.seeds import seed_all
 
 if TYPE_CHECKING:

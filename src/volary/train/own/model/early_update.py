@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.errors import SettingError
-from volary.train.served.own_optimizer import ELEMENTWISE, plain
+from volary.train.served.server.own_optimizer import ELEMENTWISE, plain
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.update.rule import SliceOptimizer, SlicePart, state_as
 

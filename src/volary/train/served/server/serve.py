@@ -32,9 +32,9 @@ from volary.train.agreement.agreed_plan import describe
 from volary.train.assemble import Model, build_model
 from volary.train.optimizers._uncompiled import spare_the_compiler
 from volary.train.served.layout import Layout, cut_network, lay_out
-from volary.train.served.network_file import HERE, read_network
-from volary.train.served.rule import BufferRule, Clock, MeanRule, OptimizerRule, RateChanges, SessionUpdating
-from volary.train.served.shards import ShardWriter
+from volary.train.served.server.network_file import HERE, read_network
+from volary.train.served.server.rule import BufferRule, Clock, MeanRule, OptimizerRule, RateChanges, SessionUpdating
+from volary.train.served.server.shards import ShardWriter
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.state.rank_state import is_of_rank
 from volary.train.state.seeds import seed_all
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from volary.server.shards.memory import Take
     from volary.session.spec import Strategy
     from volary.train.member.remote_directory import RemoteDirectory
-    from volary.train.served.rule import Updating
+    from volary.train.served.server.rule import Updating
 
 CONNECT_TIMEOUT_S = 15.0
 READY_TIMEOUT_S = 600.0  # workers that connect early wait for a checkpoint to be read, however large

@@ -20,7 +20,7 @@ from volary.errors import BadInput
 from volary.exchange.gradients.plain_layers import plain_layers
 from volary.exchange.gradients.plan import in_memory_order
 from volary.run.disk import Disk, replace_file
-from volary.train.served.own_optimizer import OwnOptimizer
+from volary.train.served.server.own_optimizer import OwnOptimizer
 from volary.train.state.weights import weights_of
 
 if TYPE_CHECKING:
