@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from monitor._made_runs import finished, journal, new_run, started, whole_run
-from volary.monitor.top import Top, drawing
+from volary.monitor.tables.top import Top, drawing
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 

@@ -17,7 +17,7 @@ from cli.conftest import SOURCE
 from monitor._made_runs import whole_run
 from volary import errors
 from volary.errors import VolaryError
-from volary.monitor import listing
+from volary.monitor.tables import listing
 from volary.run import directory
 from volary.run.disk import Disk
 
@@ -114,7 +114,7 @@ sys.meta_path.insert(0, Finder())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("module", ["click", "volary.cli._verbs", "volary.cli.runs", "volary.monitor.listing"])
+@pytest.mark.parametrize("module", ["click", "volary.cli._verbs", "volary.cli.runs", "volary.monitor.tables.listing"])
 def test_ctrl_c_while_modules_are_imported_says_nothing(fresh, module, number):
     Path("sitecustomize.py").write_text(INTERRUPTING)
     said = fresh(

@@ -9,7 +9,7 @@ import pytest
 from monitor._made_runs import checkpoint, journal, new_run, rows, started, whole_run
 from volary.errors import RunError
 from volary.monitor.account import account
-from volary.monitor.listing import listing
+from volary.monitor.tables.listing import listing
 
 
 def test_an_account_has_metrics_times_by_worker_and_checkpoints():

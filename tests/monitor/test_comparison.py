@@ -4,8 +4,8 @@ import pytest
 
 from monitor._made_runs import journal, new_run, started, whole_run
 from volary.errors import BadInput, RunError
-from volary.monitor.comparison import compared, differing, table
-from volary.monitor.listing import listing, ordered
+from volary.monitor.tables.comparison import compared, differing, table
+from volary.monitor.tables.listing import listing, ordered
 from volary.run.tags import Tags, write_tags
 from volary.session import Session
 

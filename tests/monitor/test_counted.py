@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from volary.monitor.counted import tables
+from volary.monitor.tables.counted import tables
 from volary.run.database.counts import NOBODY, CountRow
 
 

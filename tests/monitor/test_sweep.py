@@ -6,7 +6,7 @@ import pytest
 
 from monitor._made_runs import evaluated, finished, journal, new_run, rows, started
 from volary.errors import RunError
-from volary.monitor.sweep import combinations, table
+from volary.monitor.tables.sweep import combinations, table
 from volary.run.sweep import FILE, Sweep
 
 MEMBERS = {

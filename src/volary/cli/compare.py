@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @_arguments.as_json
 def compare(runs: tuple[RunDirectory, ...], plot: str | None, as_json: bool) -> None:
     """Show two or more runs side by side: the settings that differ, and what each came to and took."""
-    from volary.monitor.comparison import compared, differing, table
+    from volary.monitor.tables.comparison import compared, differing, table
 
     if plot is not None:
         say_plot(runs, plot, as_json=as_json)

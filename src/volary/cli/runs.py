@@ -13,7 +13,7 @@ from volary.cli import _arguments
 from volary.cli._output import say, say_json, say_table
 
 if TYPE_CHECKING:
-    from volary.monitor.listing import Listed
+    from volary.monitor.tables.listing import Listed
 
 
 @click.command()
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @_arguments.as_json
 def runs(folder: Path, sort: str | None, columns: str, as_json: bool) -> None:
     """List the runs in a folder, the newest last."""
-    from volary.monitor.listing import listing, ordered
+    from volary.monitor.tables.listing import listing, ordered
     from volary.run.sweep import Sweep
 
     more = [column.strip() for column in columns.split(",") if column.strip()]

@@ -141,7 +141,7 @@ def _say_times(found: Account) -> None:
 
 
 def _say_ways(found: Account) -> None:
-    from volary.monitor.ways import HEADER, links, rows
+    from volary.monitor.tables.ways import HEADER, links, rows
 
     if found.ways is None:
         return
@@ -150,7 +150,7 @@ def _say_ways(found: Account) -> None:
 
 
 def _say_counted(found: Account) -> None:
-    from volary.monitor.counted import tables
+    from volary.monitor.tables.counted import tables
 
     for table in tables(found.counts):
         say(f"\n{table.title}")

@@ -63,7 +63,7 @@ def _sweep(session: Path, overrides: tuple[str, ...], seeds: int, name: str | No
 
 
 def _conclude(found: Sweep, stopped: bool, as_json: bool) -> int:
-    from volary.monitor.sweep import combinations, table
+    from volary.monitor.tables.sweep import combinations, table
 
     rows = combinations(found)
     states = [state for one in rows for state in one.states.values()]

@@ -20,7 +20,7 @@ def top(folder: Path, as_json: bool) -> None:
 
     Where the output is no terminal, or with --json, once.
     """
-    from volary.monitor.top import HEADER, LOOK_S, Top, as_dict, drawing
+    from volary.monitor.tables.top import HEADER, LOOK_S, Top, as_dict, drawing
 
     looking = Top(_arguments.checked(folder))
     try:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from volary.errors import BadInput
-from volary.monitor.comparison import compared, differing, table
 from volary.monitor.outline import own_loop
+from volary.monitor.tables.comparison import compared, differing, table
 from volary.page.overview.folder import Folder
 from volary.run.directory import RunDirectory
 

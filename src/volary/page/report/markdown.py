@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from volary.monitor.account import Account, account
-from volary.monitor.comparison import compared, table
+from volary.monitor.tables.comparison import compared, table
 from volary.monitor.wording import PHASE_WORDS, clean, duration, measured, moment, number, size
 from volary.page.questions.problems import wrong
 from volary.run.database.reader import RunReader

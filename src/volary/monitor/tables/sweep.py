@@ -8,7 +8,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from volary.errors import RunError
-from volary.monitor.comparison import compared
+from volary.monitor.tables.comparison import compared
 from volary.monitor.wording import clean, duration, number
 from volary.run.sweep import Sweep
 
