@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from volary.engine import _memory
+from volary.engine.processes import memory as _memory
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ import msgspec
 
 import volary
 from volary.comm.files.client import FileClient
-from volary.engine._processes import NewProcess, Processes
-from volary.engine._remote import END, KILL, MachineFound, RemoteExited, RemoteLaunch, RemoteStarted
+from volary.engine.processes.processes import NewProcess, Processes
+from volary.engine.remote.messages import END, KILL, MachineFound, RemoteExited, RemoteLaunch, RemoteStarted
 from volary.errors import BadInput, VolaryError
 from volary.run.directory import RunDirectory
 from volary.run.launch.assignment import SCRATCH, Assignment

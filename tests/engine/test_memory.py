@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from _memory_group import small_memory
-from volary.engine import _memory
 from volary.engine._base import Exited
-from volary.engine._processes import NewProcess, Processes
+from volary.engine.processes import memory as _memory
+from volary.engine.processes.processes import NewProcess, Processes
 
 V1 = """\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755

@@ -12,7 +12,7 @@ import pytest
 
 from faults._running import VOLARY, events, last_step, life_of, running, session, state
 from placement._recorded import RECORDED
-from volary.engine._queue import BatchJob
+from volary.engine.launchers.queue import BatchJob
 from volary.engine.slurm import SlurmEngine
 from volary.errors import SettingError
 from volary.run.checkpoints import Checkpoints

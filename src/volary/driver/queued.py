@@ -18,7 +18,7 @@ from volary.driver.ending import Ending, Watcher
 from volary.driver.interrupts import Interrupts
 from volary.driver.watching.judge import noted, with_log
 from volary.engine import ROOM
-from volary.engine._queue import BatchJob, JobState, Queue
+from volary.engine.launchers.queue import BatchJob, JobState, Queue
 from volary.errors import BadInput, ProgramEnded, RunError, Stopped, VolaryError, WorkerFailed, WorkerLost
 from volary.monitor.watching import ending
 from volary.run.database.reader import RunReader

@@ -21,10 +21,10 @@ import msgspec
 
 import volary
 from volary.engine._base import Handle, Launch, require_restarts
-from volary.engine._bring import missing, require_below
-from volary.engine._remote import MachineFound, RemoteLaunch
-from volary.engine._ssh import SshConnection, SshProcesses
 from volary.engine.local import LOOPBACK
+from volary.engine.remote.bring import missing, require_below
+from volary.engine.remote.messages import MachineFound, RemoteLaunch
+from volary.engine.remote.ssh import SshConnection, SshProcesses
 from volary.errors import SettingError
 from volary.run.machine.addresses import address_towards, is_this_machine
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from volary.engine._base import Launch, require_restarts
-from volary.engine._forking import ForkServer, Surroundings, fork_server, forks
-from volary.engine._processes import NewProcess, Processes
+from volary.engine.processes.forking import ForkServer, Surroundings, fork_server, forks
+from volary.engine.processes.processes import NewProcess, Processes
 from volary.errors import SettingError
 from volary.run.machine.cores import cores_here, share_of
 from volary.run.machine.memory import FITS, IMPORTED_BYTES, WORKER_BYTES, available_bytes, judge

@@ -15,7 +15,7 @@ from typing import Literal
 
 from volary.comm.groups import confined
 from volary.engine._base import Handle, Launch, require_restarts
-from volary.engine._launched import Launched, names_told, told
+from volary.engine.launchers.launched import Launched, names_told, told
 from volary.engine.local import LOOPBACK, LocalEngine
 from volary.errors import SettingError
 from volary.run.machine.addresses import address_towards, is_this_machine

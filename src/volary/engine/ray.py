@@ -11,10 +11,10 @@ from importlib.util import find_spec
 
 from volary.actors import ActorSettings, scratch
 from volary.engine._base import Handle, Launch, require_restarts
-from volary.engine._bring import missing, require_below
-from volary.engine._commands import last_line, said
-from volary.engine._launched import Launched, told
+from volary.engine.launchers.commands import last_line, said
+from volary.engine.launchers.launched import Launched, told
 from volary.engine.local import LOOPBACK, LocalEngine
+from volary.engine.remote.bring import missing, require_below
 from volary.errors import SettingError
 from volary.run.machine.addresses import address_towards
 

@@ -8,11 +8,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from volary.engine import _sbatch
 from volary.engine._base import Handle, Launch, require_restarts
-from volary.engine._commands import last_line, refusal, said
-from volary.engine._launched import Launched, told
-from volary.engine._queue import BatchJob, JobState
+from volary.engine.launchers import sbatch
+from volary.engine.launchers.commands import last_line, refusal, said
+from volary.engine.launchers.launched import Launched, told
+from volary.engine.launchers.queue import BatchJob, JobState
 from volary.engine.local import LOOPBACK
 from volary.errors import SettingError
 from volary.run.machine.addresses import address_towards, is_this_machine
@@ -97,15 +97,15 @@ class SlurmEngine:
 
     def batch_file(self, batch: BatchJob) -> str:
         """Options as comments, and one command."""
-        return _sbatch.text(batch, self._options(batch.workers))
+        return sbatch.text(batch, self._options(batch.workers))
 
     def submit(self, file: Path) -> str:
         """By sbatch."""
-        return _sbatch.submit(file)
+        return sbatch.submit(file)
 
     def look(self, job: str) -> JobState | None:
         """By squeue."""
-        return _sbatch.look(job)
+        return sbatch.look(job)
 
     def is_inside(self, job: str) -> bool:
         """By what Slurm has set."""
@@ -113,7 +113,7 @@ class SlurmEngine:
 
     def cancel(self, job: str, *, if_waiting: bool = False) -> None:
         """By scancel."""
-        _sbatch.cancel(job, if_waiting=if_waiting)
+        sbatch.cancel(job, if_waiting=if_waiting)
 
     def _options(self, count: int) -> list[str]:
         found = [f"ntasks={count}"]

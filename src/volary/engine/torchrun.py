@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from volary.engine._base import Handle, Launch, require_restarts
-from volary.engine._launched import Launched, told
+from volary.engine.launchers.launched import Launched, told
 from volary.engine.local import LOOPBACK, LocalEngine
 
 AGENT = [sys.executable, "-m", "volary.agent"]

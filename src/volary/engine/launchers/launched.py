@@ -9,8 +9,8 @@ from pathlib import Path
 
 from volary.comm.groups.confined import Confined
 from volary.engine._base import Ended, Exited, Launch
-from volary.engine._processes import KILLED_WITHIN_S, NewProcess, Processes
 from volary.engine.local import LOOPBACK
+from volary.engine.processes.processes import KILLED_WITHIN_S, NewProcess, Processes
 from volary.run.launch.assignment import FOLDER, KEY
 
 FIRST, PIN = "VOLARY_FIRST", "VOLARY_PIN"

@@ -16,7 +16,7 @@ from typing import IO
 import msgspec
 
 from volary.engine._base import Ended, Exited
-from volary.engine._remote import END, KILL, RemoteExited, RemoteLaunch, RemoteStarted
+from volary.engine.remote.messages import END, KILL, RemoteExited, RemoteLaunch, RemoteStarted
 
 GONE_WITHIN_S = 3.0  # told to kill, a machine that is there has done so
 _PIECE_BYTES = 2**20

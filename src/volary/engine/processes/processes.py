@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from volary.engine import _memory
-from volary.engine._adopted import Adopted
 from volary.engine._base import Ended, Exited
-from volary.engine._forking import ForkOrder, ForkServer
+from volary.engine.processes import memory as _memory
+from volary.engine.processes.adopted import Adopted
+from volary.engine.processes.forking import ForkOrder, ForkServer
 
 KILLED_WITHIN_S = 5.0  # only a process that hangs in the kernel, on a dead disk, takes longer
 

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from volary.engine._commands import last_line, said
-from volary.engine._queue import BatchJob, JobState
+from volary.engine.launchers.commands import last_line, said
+from volary.engine.launchers.queue import BatchJob, JobState
 from volary.errors import BadInput
 
 NOTICE_S = 60  # before its time is over Slurm tells the driver, which saves and ends

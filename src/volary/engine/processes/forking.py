@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from volary.engine._adopted import Adoption
+from volary.engine.processes.adopted import Adoption
 
 SERVER = [sys.executable, "-m", "volary.fork_server"]
 ROOMS = (

@@ -1,0 +1,1 @@
+"""What engines through a launcher or a queue share: its processes, its jobs, its commands."""

@@ -1,0 +1,1 @@
+"""Processes on this machine: forked or started, adopted, watched, ended."""
