@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +22,8 @@ from volary.server.protocol.slices import Part, Slice
 from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.host import Host
 from volary.server.shards.shard import Shard
-from volary.server.shards.slice_store import SliceStore, SliceUpdate
+from volary.server.shards.slice_store import SliceStore
+from volary.server.update_rule import SliceUpdate
 
 SERVER = 0
 LIFE = "measured"
@@ -32,10 +34,12 @@ CONNECT_S = 20.0
 class Add:
     """A rule: what is pushed is added."""
 
-    changes_total = False
+    changes_sums = False
 
-    def apply(self, number: int, values: Tensor, update: SliceUpdate) -> None:
-        values.add_(update.total, alpha=update.scale)
+    def apply(self, number: int, values: Sequence[Tensor], update: SliceUpdate) -> None:
+        for part, pushed in zip(values, update.sums, strict=True):
+            if pushed is not None:
+                part.add_(pushed, alpha=update.scale)
 
     def state(self, number: int) -> None:
         return None

@@ -27,7 +27,8 @@ from volary.server.protocol.sections import frames_bytes, sections
 from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.host import Host
 from volary.server.shards.shard import LocalRule, Shard
-from volary.server.shards.slice_store import SliceStore, SliceUpdate
+from volary.server.shards.slice_store import SliceStore
+from volary.server.update_rule import SliceUpdate
 
 SIZE = 1000  # values of a slice
 LARGE = 2**18  # of one that no socket's buffers hold
@@ -37,14 +38,16 @@ WITHIN_S = 60.0  # on a busy machine, too
 class Adds:
     """Adds what comes, and remembers how often."""
 
-    changes_total = False
+    changes_sums = False
 
     def __init__(self) -> None:
         self.often: dict[int, int] = {}
 
     def apply(self, number, values, update: SliceUpdate) -> None:
         self.often[number] = self.often.get(number, 0) + 1
-        values.add_(update.total, alpha=update.scale)
+        for part, pushed in zip(values, update.sums, strict=True):
+            if pushed is not None:
+                part.add_(pushed, alpha=update.scale)
 
     def state(self, number: int) -> int:
         return self.often.get(number, 0)

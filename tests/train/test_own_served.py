@@ -13,13 +13,14 @@ from torch import nn
 from _workers import alone
 from train._own_loops import network
 from train._own_served import BATCH, EPOCHS, SAMPLES, adam, bounded, own_served, scheduled
-from volary.server.shards.slice_store import SliceUpdate
+from volary.server.update_rule import SliceUpdate
 from volary.session.script import Script
 from volary.train.own.own_loop import Worker
 from volary.train.recording.recorder import Recorder
 from volary.train.served.server.own_optimizer import KINDS, OwnOptimizer
 from volary.train.state.seeds import seed_all
-from volary.train.update.rule import SliceOptimizer, SlicePart
+from volary.train.update.optimizer_rule import OptimizerRule
+from volary.train.update.rule import SlicePart
 
 ROUNDING = 1e-12
 
@@ -80,7 +81,7 @@ def test_an_optimiser_on_servers_does_what_the_workers_own_would(kind):
     mine = made(own)
     told = msgspec.json.decode(msgspec.json.encode(OwnOptimizer.of(mine, trained)), type=OwnOptimizer)
     parts = [SlicePart(name, 0, one.numel(), theirs.get_parameter(name).detach()) for name, one in trained.items()]
-    served = SliceOptimizer(parts, told.build([part.name for part in parts]), told.elementwise, told.clip_value)
+    served = OptimizerRule({0: parts}, told)
     for rate in (0.5, 0.25):
         gradients = [torch.randn_like(one) for one in trained.values()]
         for one, gradient in zip(trained.values(), gradients, strict=True):
@@ -89,7 +90,6 @@ def test_an_optimiser_on_servers_does_what_the_workers_own_would(kind):
             group["lr"] = rate * group["lr"]
         rates = tuple(group["lr"] for group in mine.param_groups)
         mine.step()
-        served.take(gradients)
-        told.step(served, SliceUpdate(torch.empty(0), 1, rates=rates))
+        served.apply(0, [part.values for part in parts], SliceUpdate(gradients, rates=rates))
     for part in parts:
         torch.testing.assert_close(part.values, trained[part.name].detach(), rtol=0, atol=0)

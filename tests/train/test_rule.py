@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from volary.errors import RunError
 from volary.exchange.gradients.plan import in_memory_order
+from volary.server.update_rule import SliceUpdate
 from volary.session.spec import Train
 from volary.train.optimizers import ROOM
 from volary.train.schedules.constant import Constant
@@ -199,15 +200,22 @@ def test_slices_that_are_made_of_others_go_on_in_their_memory_and_equal_one_upda
     for ends in ([0, 900, 3000], [0, 300, 600, 3000]):
         places = [[("0", *place)] for place in pairwise(ends)] + [[("1", 0, 5)]]
         slices = [[SlicePart.of(name, cut[name], start, end) for name, start, end in one] for one in places]
-        divided.divide(slices)
+        rule = divided.divide(slices)
         for number, one in enumerate(slices):
-            divided.apply_slice(number, [torch.full((part.end - part.start,), 2.0) for part in one])
+            sums = [torch.full((part.end - part.start,), 2.0) for part in one]
+            rule.apply(number, [part.values for part in one], SliceUpdate(sums))
         for parameter in plain.values():
             parameter.grad = torch.full_like(parameter, 2.0)
         whole.apply()
         if len(ends) == 3:  # what is cut lies where it lay; only what is joined of two pieces moves
             lies = {part[3]["momentum_buffer"].untyped_storage().data_ptr() for part in divided.state()}
             assert lies == set(begun.values())
+    assert all(torch.equal(cut[name], plain[name]) for name in cut)
+    divided.join()
+    for updated, parameters in ((divided, cut), (whole, plain)):  # all at once again, from the same momentum
+        for parameter in parameters.values():
+            parameter.grad = torch.full_like(parameter, 2.0)
+        updated.apply()
     assert all(torch.equal(cut[name], plain[name]) for name in cut)
 
 

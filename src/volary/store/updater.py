@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from volary.server.shards.slice_store import SliceUpdate
+    from volary.server.update_rule import SliceUpdate
     from volary.store._base import Key
 
 Change: TypeAlias = Callable[["Tensor", "Tensor"], None]  # of what was pushed and what is stored, in place
@@ -43,10 +43,10 @@ class Updater:
 
 
 class SliceRule:
-    """A `volary.server.shards.slice_store.Rule` by an updater, without a state: stores keep no cuts."""
+    """A `volary.server.update_rule.UpdateRule` by an updater, without a state: stores keep no cuts."""
 
     def __init__(self, updater: Updater, key: Key, shape: tuple[int, ...]) -> None:
-        self.changes_total = updater.changes_pushed
+        self.changes_sums = updater.changes_pushed
         self._name, self._key, self._shape = updater.name, key, shape
         self._change = updater.make(key, shape)
 
@@ -60,9 +60,11 @@ class SliceRule:
                 f"updater {self._name!r} failed for key {self._key!r}: {type(error).__name__}: {error}"
             ) from error
 
-    def apply(self, number: int, values: Tensor, update: SliceUpdate) -> None:
-        """The sum of what was pushed."""
-        self.change(update.total, values)
+    def apply(self, number: int, values: Sequence[Tensor], update: SliceUpdate) -> None:
+        """The sum of what was pushed, of the slice's one part."""
+        (stored,), (pushed,) = values, update.sums
+        if pushed is not None:
+            self.change(pushed, stored)
 
     def state(self, number: int) -> None:
         """None is kept."""

@@ -8,57 +8,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from volary.server.shards.memory import BufferPool, Offer, PooledBuffer, Take
+from volary.server.update_rule import SliceUpdate
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from volary.comm.transports._base import Payload
     from volary.server.protocol.header import Form
     from volary.server.protocol.messages import Contribution
     from volary.server.shards.forms import Forms
-
-ALL = 2**64 - 1  # every part was used
-
-
-@dataclass(frozen=True)
-class SliceUpdate:
-    """What is to be applied to a slice. total: the sum of `count` contributions, (size,); it may be changed.
-
-    used: bit i: somebody used part i. scale: factor of the sum. samples: that the run has learnt from, these included.
-    rates: learning rates that workers say; none: the rule's own.
-    """
-
-    total: Tensor
-    count: int
-    used: int = ALL
-    scale: float = 1.0
-    samples: int = 0
-    rates: tuple[float, ...] = ()
-
-
-class Rule(Protocol):
-    """What becomes of a slice's values. Different slices may be updated by different threads at once.
-
-    changes_total: an update's total is written to.
-    """
-
-    changes_total: bool
-
-    def apply(self, number: int, values: Tensor, update: SliceUpdate) -> None:
-        """Change `values` (size,) of slice `number`."""
-        ...
-
-    def state(self, number: int) -> Any:
-        """A copy of all that decides how the slice goes on, besides its values."""
-        ...
-
-    def restore(self, number: int, state: Any) -> None:
-        """Go on from such a state."""
-        ...
+    from volary.server.update_rule import UpdateRule
 
 
 class _Values:
@@ -136,7 +100,7 @@ class SliceStore:
         self,
         forms: Forms,
         values: Mapping[int, Tensor],
-        rule: Callable[[int], Rule],
+        rule: Callable[[int], UpdateRule],
         version: int = 0,
         memory: Take | None = None,
     ) -> None:
@@ -176,12 +140,12 @@ class SliceStore:
         scratch = self.pool.take(self.forms.shapes[number].size_bytes)
         try:
             if carrying:
-                total, used = self._total(number, carrying, scratch.tensor.view(place.values.tensor.dtype))
-                update = SliceUpdate(total, len(carrying), used, scale, samples, rates)
+                sums = self._sums(number, carrying, scratch.tensor.view(place.values.tensor.dtype))
+                update = SliceUpdate(sums, len(carrying), scale, samples, rates)
             with place.lock:
                 if carrying:
                     self._keep_state(number, place)
-                    rule.apply(number, self._to_write(place), update)
+                    rule.apply(number, self._parts(number, self._to_write(place)), update)
                 place.version = version
         finally:
             self.pool.give(scratch)
@@ -237,16 +201,20 @@ class SliceStore:
         if free:
             self.pool.give(values.room)
 
-    def _total(self, number: int, held: Sequence[PendingContribution], scratch: Tensor) -> tuple[Tensor, int]:
-        """The sum of what is held, and which parts somebody used."""
+    def _parts(self, number: int, values: Tensor) -> Sequence[Tensor]:
+        """The values of a slice, (size,), by its parts; views."""
+        return torch.split(values, list(self.forms.shapes[number].lengths))
+
+    def _sums(self, number: int, held: Sequence[PendingContribution], scratch: Tensor) -> list[Tensor | None]:
+        """The sum of what is held, by parts; None: nobody used it."""
         used = 0
         for one in held:
             used |= one.used
         pushed = [(one.form, one.offer.take()) for one in held]
         total = self.forms.total(number, pushed, scratch)
-        if self._rule(number).changes_total and total is not scratch and held[0].offer.lent:
+        if self._rule(number).changes_sums and total is not scratch and held[0].offer.lent:
             total = scratch.copy_(total)
-        return total, used
+        return [one if used >> place & 1 else None for place, one in enumerate(self._parts(number, total))]
 
     def _keep_state(self, number: int, place: _Place) -> None:
         """Before it changes: what is kept of cuts is that of now."""

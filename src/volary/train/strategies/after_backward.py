@@ -34,6 +34,8 @@ class AfterBackward(Exchanging):
     ) -> None:
         super().__init__()
         self.contribution, self._module, self._recorder, self._update = contribution, module, recorder, update
+        if update is not None:
+            update.join()
         self._vote = Vote(0.0, busy=True, ending=False)
         self._agreed: Agreed | None = None
 

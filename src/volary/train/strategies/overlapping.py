@@ -13,6 +13,7 @@ import torch
 from volary.comm.groups.blocking import take_all_from_first
 from volary.exchange.gradients.bucket import ParameterGate
 from volary.exchange.gradients.just_in_time import JustInTime
+from volary.server.update_rule import SliceUpdate
 from volary.train.agreement.first_state import DeferredTensors, messages
 from volary.train.agreement.votes import Agreed, Vote
 from volary.train.replica import await_parameter
@@ -69,7 +70,8 @@ class Overlapping(Exchanging):
         self._now = self._next = _Step()  # whose sums are applied, and of which backward is over
         chunks, slots = contribution.buckets.chunks, contribution.buckets.slots
         contribution.pushed.buckets.form_one_by_one()
-        update.divide([_parts(chunk) for chunk in chunks])
+        slices = [_parts(chunk) for chunk in chunks]
+        self._rule, self._values = update.divide(slices), [[part.values for part in one] for one in slices]
         self._profile = Profile(chunks, contribution.slots, contribution.links_per_s)
         self._parameters = list(module.parameters())
         self._gates = {id(parameter): ParameterGate(name) for name, parameter in module.named_parameters()}
@@ -211,7 +213,7 @@ class Overlapping(Exchanging):
         if not self._now.left_out:
             pairs = zip(chunk.slots, chunk.gradients, strict=True)
             sums = [gradient if slot.users else None for slot, gradient in pairs]
-            self._update.apply_slice(chunk.index, sums, self._now.scale)
+            self._rule.apply(chunk.index, self._values[chunk.index], SliceUpdate(sums, scale=self._now.scale))
 
     def _travelled(self, chunk: Chunk, travelled: ParcelTimes) -> None:
         self._recorder.moved()

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
+    from volary.server.update_rule import UpdateRule
     from volary.train.update.rule import SlicePart
 
 
@@ -19,14 +18,10 @@ class UpdateBySlices(Protocol):
         """Empty where parameters can be updated slice by slice, else why all gradients are waited for."""
         ...
 
-    def divide(self, slices: Sequence[Sequence[SlicePart]]) -> None:
-        """From now on `apply_slice` updates these."""
+    def divide(self, slices: Sequence[Sequence[SlicePart]]) -> UpdateRule:
+        """The rule of these slices, numbered in this order, instead of that of any before."""
         ...
 
     def prepare(self, step: int) -> None:
         """The step after `step` finished ones begins: all updates before are done."""
-        ...
-
-    def apply_slice(self, number: int, sums: Sequence[Tensor | None], scale: float = 1.0) -> None:
-        """Update a slice. sums: of each part's gradients, (n,); None: no rank used the parameter. scale: of sums."""
         ...

@@ -76,17 +76,20 @@ class SliceOptimizer:
         self.rates = [lr] * len(self.rates)
 
     def move(self, values: Sequence[Tensor]) -> None:
-        """From now on these tensors are updated, of the shapes of those before."""
+        """From now on these are updated, which are as many; (n,) of each part, in the order in memory."""
         for tensor, moved in zip(self._values, values, strict=True):
-            tensor.data = moved
+            if moved is not tensor:  # one that only shares its memory has no version in common with the parameter
+                tensor.data = _shaped_as(tensor, moved)
 
     def take(self, gradients: Sequence[Tensor | None], scale: float = 1.0, *, in_place: bool = False) -> None:
-        """The sums that the next step is made of, in the shapes of the values; None: nobody used that part, it stays.
+        """The sums that the next step is made of; see `volary.server.update_rule.SliceUpdate`.
 
         scale: factor of the sums. in_place: they may be written to.
         """
         bound = self._clip_value
         for values, gradient in zip(self._values, gradients, strict=True):
+            if gradient is not None:
+                gradient = _shaped_as(values, gradient)
             if gradient is not None and scale != 1.0:
                 gradient = gradient.mul_(scale) if in_place else gradient * scale
             if gradient is not None and bound is not None:
@@ -141,6 +144,10 @@ class SliceOptimizer:
             else:
                 whole[key] = entry.clone()
         return PartState(part.name, part.start, part.end, each, whole)
+
+
+def _shaped_as(part: Tensor, values: Tensor) -> Tensor:
+    return values if values.shape == part.shape else laid_out_as(part, values)
 
 
 def state_as(state: PartState, values: Tensor) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch.nn.utils import clip_grad_norm_
 
+from volary.server.update_rule import SliceUpdate
 from volary.train.state.optimizer_state import OptimizerState
-from volary.train.update.rule import SliceOptimizer, SlicePart
+from volary.train.update.optimizer_rule import OptimizerRule
+from volary.train.update.rule import SlicePart
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,11 +19,15 @@ if TYPE_CHECKING:
     from volary.session.spec import Train
     from volary.train.schedules._base import Schedule
     from volary.train.update.precision import Precision
+    from volary.train.update.rule import SliceOptimizer
+
+_WHOLE = 0  # the slice that is all parameters
 
 
 class Update:
     """Applies the agreed gradients: of all parameters, as of one slice, or slice by slice where the rule allows it.
 
+    It says to its slices how they are updated; see `volary.train.update.optimizer_rule.Updating`.
     named: the trained parameters. steps: the run's planned steps, which some schedules need. build: an optimiser of
     given tensors. elementwise: the rule's own promise that each value's update depends on its own gradient and state
     alone. lr: the learning rate of the newest step.
@@ -38,24 +44,23 @@ class Update:
         elementwise: bool,
     ) -> None:
         self._schedule, self._settings, self._precision, self._steps = schedule, settings, precision, steps
-        self._build, self._elementwise = build, elementwise
+        self._build, self.elementwise, self.clip_value = build, elementwise, settings.clip_value
+        self._whole = [SlicePart(name, 0, parameter.numel(), parameter) for name, parameter in named]
+        self._rule, self._divided = OptimizerRule({_WHOLE: self._whole}, self), False
+        made = self._rule.optimizers[_WHOLE]
+        self._kind = type(made.optimizer)
+        self.base_lr = made.rates[0]  # before any schedule
         self._changed_lr: float | None = None
-        self._whole = self._of([SlicePart(name, 0, parameter.numel(), parameter) for name, parameter in named])
-        self._slices = [self._whole]
-        # torch's own rules leave gradients as they are; of others nobody knows
-        self._foreign = not type(self._whole.optimizer).__module__.startswith("torch.optim.")
+        self._rule.changes_sums = self.changes_gradients
         self.lr, self._factor = 0.0, 1.0
-
-    @property
-    def base_lr(self) -> float:
-        """The learning rate before any schedule."""
-        return self._whole.rates[0]
 
     @property
     def changes_gradients(self) -> bool:
         """Whether an update of all at once changes gradients in place before it reads them."""
-        clips = self._settings.clip_norm is not None or self._settings.clip_value is not None
-        return clips or self._precision.scales or self._foreign
+        clips = self._settings.clip_norm is not None or self.clip_value is not None
+        # torch's own rules leave gradients as they are; of others nobody knows
+        foreign = not self._kind.__module__.startswith("torch.optim.")
+        return clips or self._precision.scales or foreign
 
     @property
     def why_whole(self) -> str:
@@ -64,19 +69,21 @@ class Update:
             return "train.clip_norm needs the norm of all gradients"
         if self._precision.scales:
             return "fp16 leaves an update out if any gradient overflowed"
-        if not self._elementwise:
-            return f"nothing says that {type(self._whole.optimizer).__name__} updates each value on its own"
+        if not self.elementwise:
+            return f"nothing says that {self._kind.__name__} updates each value on its own"
         return ""
 
-    def divide(self, slices: Sequence[Sequence[SlicePart]]) -> None:
-        """From now on `apply_slice` updates, whatever was made of updates before."""
-        state = self._state()
-        self._whole.optimizer.state.clear()
-        self._slices = []
-        for parts in slices:  # one after the other, in the memory that there is: an optimiser may begin with its own
-            one = self._of(parts)
-            one.restore(state, copied=False)
-            self._slices.append(one)
+    def divide(self, slices: Sequence[Sequence[SlicePart]]) -> OptimizerRule:
+        """See `volary.train.update.by_slices.UpdateBySlices`."""
+        self._rule, self._divided = OptimizerRule(dict(enumerate(slices)), self, self._state()), True
+        return self._rule
+
+    def join(self) -> None:
+        """From now on `apply` updates all parameters at once, as at the beginning."""
+        if self._divided:
+            changes = self.changes_gradients
+            self._rule = OptimizerRule({_WHOLE: self._whole}, self, self._state(), changes_sums=changes)
+            self._divided = False
 
     def prepare(self, step: int) -> None:
         """Set the learning rate of the step after `step` finished ones."""
@@ -85,28 +92,31 @@ class Update:
 
     def change_rate(self, lr: float) -> float:
         """Let the learning rate before any schedule be `lr`, once all updates before are done; what it was."""
-        was, self._changed_lr = self.base_lr, lr
-        for one in (self._whole, *self._slices):
-            one.change_rate(lr)
+        was, self.base_lr, self._changed_lr = self.base_lr, lr, lr
         return was
 
-    def apply_slice(self, number: int, sums: Sequence[Tensor | None], scale: float = 1.0) -> None:
-        """Update a slice. sums: of each part's gradients, (n,); None: no rank used the parameter. scale: of sums."""
-        self._slices[number].take(sums, scale)
-        self._slices[number].step(self._factor)
-
     def apply(self, scale: float = 1.0) -> None:
-        """Update all parameters by their gradients. scale: a factor of these."""
-        whole, parameters = self._whole, [part.values for part in self._whole.parts]
-        self._precision.unscale(whole.optimizer)
-        whole.take([parameter.grad for parameter in parameters], scale, in_place=self.changes_gradients)
-        if self._settings.clip_norm is not None:
-            clip_grad_norm_(parameters, self._settings.clip_norm)
-        whole.step(self._factor, self._precision.step)
+        """Update all parameters at once by their gradients. scale: a factor of these."""
+        values = [part.values for part in self._whole]
+        self._precision.unscale(self._rule.optimizers[_WHOLE].optimizer)
+        self._rule.apply(_WHOLE, values, SliceUpdate([one.grad for one in values], scale=scale))
 
     def clear(self) -> None:
         """Forget the gradients of this step."""
-        self._whole.clear()
+        for part in self._whole:
+            part.values.grad = None
+
+    def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
+        """The same for all."""
+        return self._build
+
+    def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
+        """Take a step of a slice, at the learning rate of this step; what needs all gradients has them in one."""
+        if self._changed_lr is not None:
+            one.change_rate(self._changed_lr)
+        if self._settings.clip_norm is not None:
+            clip_grad_norm_([part.values for part in one.parts], self._settings.clip_norm)
+        one.step(self._factor, self._precision.step)
 
     def state(self) -> list[Any]:
         """What the optimiser remembers, as `OptimizerState.plain` gives it, in its own memory until the next update."""
@@ -115,14 +125,9 @@ class Update:
     def restore(self, state: list[Any]) -> None:
         """Go on from there."""
         remembered = OptimizerState.from_plain(state)
-        for one in self._slices:
-            one.restore(remembered)
-
-    def _of(self, parts: Sequence[SlicePart]) -> SliceOptimizer:
-        one = SliceOptimizer(parts, self._build, self._elementwise, self._settings.clip_value)
-        if self._changed_lr is not None:
-            one.change_rate(self._changed_lr)
-        return one
+        for number in self._rule.optimizers:
+            self._rule.restore(number, remembered)
 
     def _state(self) -> OptimizerState:
-        return OptimizerState(part for one in self._slices for part in one.state(copied=False))
+        numbers = self._rule.optimizers
+        return OptimizerState(part for number in numbers for part in self._rule.state(number, copied=False))

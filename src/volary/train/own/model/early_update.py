@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from volary.errors import SettingError
-from volary.train.served.server.own_optimizer import ELEMENTWISE, plain
+from volary.train.served.server.own_optimizer import ELEMENTWISE, by_group, groups_among, plain
 from volary.train.state.optimizer_state import OptimizerState
+from volary.train.update.optimizer_rule import OptimizerRule
 from volary.train.update.rule import SliceOptimizer, SlicePart, state_as
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
+    from volary.server.update_rule import SliceUpdate
+
 
 class EarlyUpdate:
     """See `volary.train.update.by_slices.UpdateBySlices`; where that can be, `optimizer.step()` itself finds nothing.
+
+    It says to its slices how they are updated, too: see `volary.train.update.optimizer_rule.Updating`.
 
     trained: of the model, by name. settle: waits for all updates. The optimiser's settings, learning rates too, are
     followed at each step. Its state is with the slices, and in `optimizer.state_dict()`. sparse: the model has layers
     whose gradients hold a few rows only.
     """
 
+    elementwise, clip_value = True, None
+
     def __init__(
         self, optimizer: Optimizer, trained: Mapping[str, Tensor], settle: Callable[[], None], *, sparse: bool = False
     ) -> None:
         self._sparse = sparse
         self.optimizer, self._trained, self._settle = optimizer, trained, settle
-        self._slices: list[SliceOptimizer] = []
+        self._rule: OptimizerRule | None = None  # once sums are applied as they arrive
         self._layout = self._laid_out()
         group_of = {one: number for number, group in enumerate(self._layout) for one in group}
         self._group_of = {name: group_of[id(one)] for name, one in trained.items() if id(one) in group_of}
@@ -57,17 +63,14 @@ class EarlyUpdate:
     @property
     def in_slices(self) -> bool:
         """Whether sums are applied as they arrive."""
-        return bool(self._slices)
+        return self._rule is not None
 
-    def divide(self, slices: Sequence[Sequence[SlicePart]]) -> None:
+    def divide(self, slices: Sequence[Sequence[SlicePart]]) -> OptimizerRule:
         """See `UpdateBySlices`."""
-        state = self._state()
-        self._slices = [
-            SliceOptimizer(parts, partial(self._made, [part.name for part in parts]), elementwise=True, clip_value=None)
-            for parts in slices
-        ]
+        self._rule = OptimizerRule(dict(enumerate(slices)), self, self._state())
         self._known = []
-        self._restore(state)
+        self._drop()
+        return self._rule
 
     def prepare(self, step: int) -> None:
         """`follow` does, once the user's code has set what it wants."""
@@ -83,53 +86,50 @@ class EarlyUpdate:
         if settings == self._known:
             return
         self._known = settings
-        for one in self._slices:
-            numbers = self._groups([part.name for part in one.parts])
+        for one in self._optimizers:
+            numbers = groups_among(self._group_of, one.parts)
             for group, number in zip(one.optimizer.param_groups, numbers, strict=True):
                 group.update(settings[number])
             one.rates = [float(settings[number]["lr"]) for number in numbers]
 
-    def apply_slice(self, number: int, sums: Sequence[Tensor | None], scale: float = 1.0) -> None:
-        """See `UpdateBySlices`."""
-        self._slices[number].take(sums, scale)
-        self._slices[number].step(1.0, _quietly)
+    def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
+        """With the groups of the optimiser that these are in."""
+
+        def made(tensors: list[Tensor]) -> Optimizer:
+            groups = by_group(self._group_of, names, tensors).items()
+            kind: Any = type(self.optimizer)
+            optimizer: Optimizer = kind([{**self.optimizer.param_groups[n], "params": own} for n, own in groups])
+            return optimizer
+
+        return made
+
+    def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
+        """With the rates that `follow` has taken over."""
+        one.step(1.0, _quietly)
 
     def close(self) -> None:
         """Give the optimiser its state back; all updates are done."""
         for hook in self._hooks:
             hook.remove()
         self._bring_state(self._state())
-        self._slices = []
+        self._rule = None
+
+    @property
+    def _optimizers(self) -> Sequence[SliceOptimizer]:
+        return list(self._rule.optimizers.values()) if self._rule else []
 
     def _laid_out(self) -> list[list[int]]:
         return [[id(one) for one in group["params"]] for group in self.optimizer.param_groups]
 
-    def _groups(self, names: Sequence[str]) -> list[int]:
-        return sorted({self._group_of[name] for name in names})
-
-    def _made(self, names: Sequence[str], tensors: list[Tensor]) -> Optimizer:
-        groups = []
-        for number in self._groups(names):
-            own = [one for one, name in zip(tensors, names, strict=True) if self._group_of[name] == number]
-            groups.append({**self.optimizer.param_groups[number], "params": own})
-        made: Any = type(self.optimizer)
-        optimizer: Optimizer = made(groups)
-        return optimizer
-
     def _state(self) -> OptimizerState:
-        if self._slices:
-            return OptimizerState(part for one in self._slices for part in one.state())
+        if self._rule:
+            return OptimizerState(part for one in self._optimizers for part in one.state())
         whole = [SlicePart(name, 0, one.numel(), one) for name, one in self._trained.items()]
         own = SliceOptimizer(whole, lambda _: self.optimizer, elementwise=True, clip_value=None)
         return OptimizerState(own.state())
 
-    def _restore(self, state: OptimizerState) -> None:
-        for one in self._slices:
-            one.restore(state)
-        self._drop()
-
     def _bring(self) -> None:
-        if self._slices:
+        if self._rule:
             self._settle()
             self._bring_state(self._state())
 
@@ -140,17 +140,19 @@ class EarlyUpdate:
                 self.optimizer.state[parameter] = state_as(part, parameter.detach())
 
     def _drop(self) -> None:
-        if self._slices:
+        if self._rule:
             for parameter in self._trained.values():
                 self.optimizer.state.pop(parameter, None)
 
     def _take(self) -> None:
-        if self._slices:
+        if self._rule:
             self._settle()
-            slices, self._slices = self._slices, []
+            rule, self._rule = self._rule, None
             state = self._state()  # as it was loaded
-            self._slices, self._known = slices, []
-            self._restore(state)
+            self._rule, self._known = rule, []
+            for number in rule.optimizers:
+                rule.restore(number, state)
+            self._drop()
 
 
 def _quietly(optimizer: Optimizer) -> None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from volary.server.shards.slice_store import SliceUpdate
-    from volary.train.update.rule import SliceOptimizer
+    from volary.server.update_rule import SliceUpdate
+    from volary.train.update.rule import SliceOptimizer, SlicePart
 
 ELEMENTWISE = {"ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"}
 KINDS = ELEMENTWISE | {"Adafactor", "Muon"}  # these are given whole parameters
@@ -70,8 +70,7 @@ class OwnOptimizer(msgspec.Struct, frozen=True):
 
         def made(tensors: list[Tensor]) -> Optimizer:
             groups = []
-            for number in self._groups(names):
-                own = [one for one, name in zip(tensors, names, strict=True) if self.group_of[name] == number]
+            for number, own in by_group(self.group_of, names, tensors).items():
                 settings = {key: _as_given(value) for key, value in self.groups[number].items()}
                 groups.append({"params": own, **settings})
             optimizer: Optimizer = getattr(torch.optim, self.kind)(groups)
@@ -81,13 +80,22 @@ class OwnOptimizer(msgspec.Struct, frozen=True):
 
     def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
         """Take a step, with the learning rates that workers had."""
-        groups = self._groups([part.name for part in one.parts])
         if update.rates:
-            one.rates = [update.rates[number] for number in groups]
+            one.rates = [update.rates[number] for number in groups_among(self.group_of, one.parts)]
         one.step(1.0)
 
-    def _groups(self, names: Sequence[str]) -> list[int]:
-        return sorted({self.group_of[name] for name in names})
+
+def groups_among(group_of: Mapping[str, int], parts: Sequence[SlicePart]) -> list[int]:
+    """The numbers of the groups that parts are in, as an optimiser of a slice has them."""
+    return sorted({group_of[part.name] for part in parts})
+
+
+def by_group(group_of: Mapping[str, int], names: Sequence[str], tensors: list[Tensor]) -> dict[int, list[Tensor]]:
+    """Tensors with these names by the number of their group, in the order of the numbers."""
+    found: dict[int, list[Tensor]] = {number: [] for number in sorted({group_of[name] for name in names})}
+    for name, tensor in zip(names, tensors, strict=True):
+        found[group_of[name]].append(tensor)
+    return found
 
 
 def _as_given(value: Any) -> Any:

@@ -1,31 +1,26 @@
-"""The update rule on a server: an optimiser of each slice; a session's learning rate follows the server's clock."""
+"""The update rules on a server: of a session's optimiser, whose learning rate follows the clock, and of means."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
 from volary.data.feed import Feed
-from volary.exchange.gradients.plan import laid_out_as
 from volary.train.assemble import update_rule
-from volary.train.update.rule import SliceOptimizer
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
     from volary.data.samples import Samples
-    from volary.server.protocol.slices import Slice
-    from volary.server.shards.slice_store import SliceUpdate
+    from volary.server.update_rule import SliceUpdate
     from volary.session.spec import Session
     from volary.train.schedules._base import Schedule
-    from volary.train.served.layout import Layout
     from volary.train.state.optimizer_state import OptimizerState
-    from volary.train.update.rule import PartState, SlicePart
+    from volary.train.update.rule import PartState, SliceOptimizer
 
 
 @dataclass(frozen=True)
@@ -69,30 +64,11 @@ class RateChanges:
         return next((lr for beyond, lr in reversed(self._changes) if samples > beyond), None)
 
 
-class Updating(Protocol):
-    """Which optimiser a run's servers use, and how it takes its steps; see `SliceOptimizer`."""
-
-    @property
-    def elementwise(self) -> bool:
-        """Whether each value is updated by its own gradient and state alone."""
-        ...
-
-    @property
-    def clip_value(self) -> float | None:
-        """Bound of each gradient value."""
-        ...
-
-    def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
-        """What makes the optimiser of the parameters, or parts of them, with these names."""
-        ...
-
-    def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
-        """Take a step with the gradients that were taken."""
-        ...
-
-
 class SessionUpdating:
-    """See `Updating`: as a session says. rates: how the learning rate changes meanwhile."""
+    """See `volary.train.update.optimizer_rule.Updating`: as a session says.
+
+    rates: how the learning rate changes meanwhile.
+    """
 
     def __init__(self, session: Session, clock: Clock, rates: RateChanges) -> None:
         self._build, self.elementwise = update_rule(session)
@@ -109,55 +85,19 @@ class SessionUpdating:
         one.step(self._clock.factor(update.samples))
 
 
-class OptimizerRule:
-    """A `volary.server.shards.slice_store.Rule`: the optimiser gets slices of whole parameters in their shape."""
-
-    changes_total = True
-
-    def __init__(self, layout: Layout, slices: Sequence[Slice], updating: Updating) -> None:
-        self._updating = updating
-        self._bounds = _bounds(slices)
-        self._slices = {
-            one.number: self._optimizer([layout.part(part, whole=not updating.elementwise) for part in one.parts])
-            for one in slices
-        }
-
-    def apply(self, number: int, values: Tensor, update: SliceUpdate) -> None:
-        """Let the slice's optimiser take a step; parts that nobody used stay as they are."""
-        one, bounds = self._slices[number], self._bounds[number]
-        like = [part.values for part in one.parts]
-        one.move([laid_out_as(part, values[start:end]) for part, (start, end) in zip(like, bounds, strict=True)])
-        sums = [laid_out_as(part, update.total[start:end]) for part, (start, end) in zip(like, bounds, strict=True)]
-        used = [one if update.used >> place & 1 else None for place, one in enumerate(sums)]
-        one.take(used, update.scale, in_place=True)
-        self._updating.step(one, update)
-
-    def state(self, number: int) -> list[PartState]:
-        """Copies of what the optimiser remembers of each part."""
-        return self._slices[number].state()
-
-    def restore(self, number: int, state: OptimizerState) -> None:
-        """Go on from there, however it was cut."""
-        self._slices[number].restore(state)
-
-    def _optimizer(self, parts: list[SlicePart]) -> SliceOptimizer:
-        updating, names = self._updating, [part.name for part in parts]
-        return SliceOptimizer(parts, updating.build(names), updating.elementwise, updating.clip_value)
-
-
 class MeanRule:
-    """Of slices that workers update themselves: what they have changed, by their parts of the samples, is added."""
+    """Of slices that workers update themselves: what they have changed, by their parts of the samples, is added.
 
-    changes_total = False
+    See `volary.server.update_rule.UpdateRule`.
+    """
 
-    def __init__(self, slices: Sequence[Slice]) -> None:
-        self._bounds = _bounds(slices)
+    changes_sums = False
 
-    def apply(self, number: int, values: Tensor, update: SliceUpdate) -> None:
+    def apply(self, number: int, values: Sequence[Tensor], update: SliceUpdate) -> None:
         """Become the mean of workers' parameters."""
-        for place, (start, end) in enumerate(self._bounds[number]):
-            if update.used >> place & 1:
-                values[start:end].add_(update.total[start:end], alpha=update.scale)
+        for part, changed in zip(values, update.sums, strict=True):
+            if changed is not None:
+                part.add_(changed, alpha=update.scale)
 
     def state(self, number: int) -> list[PartState]:
         """Nothing."""
@@ -170,21 +110,19 @@ class MeanRule:
 class BufferRule:
     """Of buffers: floats, as batch norm's statistics, become the mean of the contributions that carry them.
 
-    Of anything else, as counters and masks, no mean can be had: it becomes what one contribution carries.
+    Of anything else, as counters and masks, no mean can be had: it becomes what one contribution carries. See
+    `volary.server.update_rule.UpdateRule`.
     """
 
-    changes_total = False
+    changes_sums = False
 
-    def __init__(self, slices: Sequence[Slice]) -> None:
-        self._bounds = _bounds(slices)
-
-    def apply(self, number: int, values: Tensor, update: SliceUpdate) -> None:
+    def apply(self, number: int, values: Sequence[Tensor], update: SliceUpdate) -> None:
         """Take what was carried, of the parts that somebody used."""
-        for place, (start, end) in enumerate(self._bounds[number]):
-            if update.used >> place & 1 and values.is_floating_point():
-                torch.div(update.total[start:end], update.count, out=values[start:end])
-            elif update.used >> place & 1:
-                values[start:end] = update.total[start:end]
+        for part, carried in zip(values, update.sums, strict=True):
+            if carried is not None and part.is_floating_point():
+                torch.div(carried, update.count, out=part)
+            elif carried is not None:
+                part.copy_(carried)
 
     def state(self, number: int) -> list[PartState]:
         """Nothing."""
@@ -192,8 +130,3 @@ class BufferRule:
 
     def restore(self, number: int, state: OptimizerState) -> None:
         """Nothing."""
-
-
-def _bounds(slices: Sequence[Slice]) -> dict[int, list[tuple[int, int]]]:
-    """Where the parts of each slice begin and end among its values."""
-    return {one.number: list(pairwise(accumulate((part.size for part in one.parts), initial=0))) for one in slices}

@@ -25,7 +25,8 @@ from volary.server.shards.forms import Forms, SliceShape, try_out
 from volary.server.shards.host import Host
 from volary.server.shards.roster_listener import Reports, RosterListener, RosterOrders, spoken
 from volary.server.shards.shard import Shard
-from volary.server.shards.slice_store import Rule, SliceStore
+from volary.server.shards.slice_store import SliceStore
+from volary.server.update_rule import UpdateRule
 from volary.session.script import Script, is_own_loop
 from volary.session.spec import Session
 from volary.train.agreement.agreed_plan import describe
@@ -33,12 +34,13 @@ from volary.train.assemble import Model, build_model
 from volary.train.optimizers._uncompiled import spare_the_compiler
 from volary.train.served.layout import Layout, cut_network, lay_out
 from volary.train.served.server.network_file import HERE, read_network
-from volary.train.served.server.rule import BufferRule, Clock, MeanRule, OptimizerRule, RateChanges, SessionUpdating
+from volary.train.served.server.rule import BufferRule, Clock, MeanRule, RateChanges, SessionUpdating
 from volary.train.served.server.shards import ShardWriter
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.state.rank_state import is_of_rank
 from volary.train.state.seeds import seed_all
 from volary.train.state.weights import SavedWeights, weights_of
+from volary.train.update.optimizer_rule import OptimizerRule
 
 if TYPE_CHECKING:
     from torch import nn
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from volary.server.shards.memory import Take
     from volary.session.spec import Strategy
     from volary.train.member.remote_directory import RemoteDirectory
-    from volary.train.served.server.rule import Updating
+    from volary.train.update.optimizer_rule import Updating
 
 CONNECT_TIMEOUT_S = 15.0
 READY_TIMEOUT_S = 600.0  # workers that connect early wait for a checkpoint to be read, however large
@@ -232,11 +234,13 @@ def stored(
     layout = network.layout
     own = [one for one in slices if not layout.is_of_buffers(one)]
     buffers = [one for one in slices if layout.is_of_buffers(one)]
-    rule: Rule = MeanRule(own)
-    if network.updating is not None:
-        rule = OptimizerRule(layout, own, network.updating)
-    rules = dict[int, Rule](dict.fromkeys((one.number for one in own), rule))
-    rules |= dict.fromkeys((one.number for one in buffers), BufferRule(buffers))
+    rule: UpdateRule = MeanRule()
+    if (updating := network.updating) is not None:
+        whole = not updating.elementwise
+        parts = {one.number: [layout.part(part, whole=whole) for part in one.parts] for one in own}
+        rule = OptimizerRule(parts, updating, changes_sums=True)
+    rules = dict[int, UpdateRule](dict.fromkeys((one.number for one in own), rule))
+    rules |= dict.fromkeys((one.number for one in buffers), BufferRule())
     if welcome.restore is not None:
         path, manifest = checkpoints.path(welcome.restore), checkpoints.manifest(welcome.restore)
         weights, kept = SavedWeights(path, manifest), {name for name, _ in layout.tensors}
@@ -250,7 +254,11 @@ def stored(
 
 
 def _restore(
-    weights: SavedWeights, state: OptimizerState, layout: Layout, slices: Sequence[Slice], rules: Mapping[int, Rule]
+    weights: SavedWeights,
+    state: OptimizerState,
+    layout: Layout,
+    slices: Sequence[Slice],
+    rules: Mapping[int, UpdateRule],
 ) -> None:
     for one in slices:
         for part in one.parts:

@@ -1,0 +1,47 @@
+"""The update rule: what becomes of a slice's values, on servers and on workers that keep all parameters themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SliceUpdate:
+    """What is to be applied to a slice, all in sums of `count` contributions.
+
+    sums: of each part, (n,) in the order in memory, or in the part's shape; None: nobody used the part, it stays. They
+    may be changed if the rule says that it does. scale: factor of the sums. samples: that the run has learnt from,
+    these included. rates: learning rates that workers say; none: the rule's own.
+    """
+
+    sums: Sequence[Tensor | None]
+    count: int = 1
+    scale: float = 1.0
+    samples: int = 0
+    rates: tuple[float, ...] = ()
+
+
+class UpdateRule(Protocol):
+    """How the values of slices change. Different slices may be updated by different threads at once.
+
+    changes_sums: an update's sums are written to.
+    """
+
+    changes_sums: bool
+
+    def apply(self, number: int, values: Sequence[Tensor], update: SliceUpdate) -> None:
+        """Change `values`, of each part of slice `number`: (n,) in the order in memory, wherever they lie now."""
+        ...
+
+    def state(self, number: int) -> Any:
+        """A copy of all that decides how the slice goes on, besides its values."""
+        ...
+
+    def restore(self, number: int, state: Any) -> None:
+        """Go on from such a state."""
+        ...
