@@ -160,6 +160,8 @@ def test_what_any_sampler_draws_is_shared_out_and_it_is_told_the_epoch():
     drawn = [[3, 3, 1], [0], [2, 4, 5]]
     first, second = values(parts(DataLoader(numbers(6), batch_sampler=drawn)))
     assert (first, second) == ([[3, 1], [0], [2, 5]], [[3], [], [4]])
+    from_the_end = DataLoader(numbers(6), batch_size=3, sampler=[-1, 0, -6, 4])
+    assert values(parts(from_the_end, world=1)) == [[[5, 0, 0], [4]]]
     torch.manual_seed(1)
     weighted = DataLoader(numbers(6), batch_size=2, sampler=WeightedRandomSampler([0, 0, 1, 0, 1, 0], 8))
     assert all({index for batch in own for index in batch} <= {2, 4} for own in values(parts(weighted)))
@@ -185,16 +187,18 @@ def test_a_sampler_that_goes_on_for_longer_than_anybody_trains_is_drawn_as_it_is
 
 
 def test_batches_that_are_drawn_in_portions_are_those_that_rank_0_draws_at_once(monkeypatch):
-    def drawn() -> list[Any]:
+    def drawn(how: Any) -> list[Any]:
         torch.manual_seed(1)
-        return parts(DataLoader(numbers(6), batch_size=2, sampler=WeightedRandomSampler([1] * 6, 11)), world=1)[0]
+        return parts(DataLoader(numbers(11), batch_size=2, **how), world=1)[0]
 
-    at_once = drawn()
-    for portion in (1, 2, 3, 6):
-        monkeypatch.setattr(indexed, "PORTION", portion)
-        found = drawn()
-        assert [part.batch[0].tolist() for part in found] == [part.batch[0].tolist() for part in at_once]
-        assert [part.ends_epoch for part in found] == [False] * 5 + [True]
+    for how in ({"sampler": WeightedRandomSampler([1] * 11, 11)}, {"shuffle": True}):
+        monkeypatch.setattr(indexed, "PORTION", 1024)
+        at_once = drawn(how)
+        for portion in (1, 2, 3, 6):
+            monkeypatch.setattr(indexed, "PORTION", portion)
+            found = drawn(how)
+            assert [part.batch[0].tolist() for part in found] == [part.batch[0].tolist() for part in at_once]
+            assert [part.ends_epoch for part in found] == [False] * 5 + [True]
 
 
 def test_streams_and_plain_iterables_are_read_by_all_and_shared_by_samples():

@@ -12,10 +12,10 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset, default_collate
 
 from volary.data.order import epoch_order
-from volary.data.sharing.among import Among, BatchShare, begin_epoch, kept
+from volary.data.sharing.among import Among, Batches, BatchShare, begin_epoch, kept
 from volary.errors import BadInput
 
-PORTION = 1024  # batches that rank 0 draws for all at once: a sampler may go on for longer than anybody trains
+PORTION = 1024  # batches that are drawn at once: a sampler may go on for longer than anybody trains
 
 
 class SharedIndices:
@@ -63,28 +63,31 @@ class SharedIndices:
 
     def _draw(self) -> Iterator[list[Any]]:
         """The indices that this worker reads, batch by batch, as the reader asks for them."""
-        for (batch, whole), after in pairwise(chain(self._batches(), [(None, 0)])):
+        nothing: list[Any] = []
+        for (batch, whole), (after, _) in pairwise(chain(self._batches(), [(nothing, 0)])):
             mine = batch[self._among.share(len(batch), whole)]
-            self._under_way.append((len(mine), len(batch), after[0] is None))
-            read = mine if len(mine) else batch[:2]
-            yield read.tolist() if isinstance(read, torch.Tensor) else list(read)
+            self._under_way.append((len(mine), len(batch), after is nothing))
+            yield mine or batch[:2]
 
-    def _batches(self) -> Iterator[tuple[Any, int]]:
-        """The global batches of the epoch, each a list or tensor of indices, and how large a full one is."""
+    def _batches(self) -> Iterator[tuple[list[Any], int]]:
+        """The global batches of the epoch, and how large a full one is."""
         whole = 0
         for portion in self._portions():
             whole = max([whole, *map(len, portion)])
             for batch in portion:
                 yield batch, whole
 
-    def _portions(self) -> Iterator[Sequence[Any]]:
+    def _portions(self) -> Iterator[Batches]:
         """The epoch's batches, as many at a time as are known at once."""
         loader = self.loader
         begin_epoch(self._number, loader.sampler, loader.batch_sampler, loader.dataset)
         shuffled = _shuffled(loader)
         if shuffled is not None:
             order = epoch_order(len(loader.dataset), self._among.seed, self._number, shuffled)
-            yield torch.split(order, loader.batch_size)[: len(loader)]
+            size = loader.batch_size
+            for drawn in torch.split(order[: len(loader) * size], PORTION * size):
+                numbers = drawn.tolist()
+                yield [numbers[start : start + size] for start in range(0, len(numbers), size)]
             return
         drawing = iter(loader.batch_sampler)
         while portion := self._among.alike([list(batch) for batch in islice(drawing, PORTION)]):
@@ -130,10 +133,19 @@ def _read_by(loader: Any) -> tuple[Any, Callable[[Any], Any]]:
     if loader.num_workers or loader.collate_fn is not default_collate:
         return dataset, loader.collate_fn
     if type(dataset) is TensorDataset:
-        return _Rows(lambda indices: [tensor[indices] for tensor in dataset.tensors]), _as_it_is
+        return _Rows(lambda indices: _rows_of(dataset.tensors, indices)), _as_it_is
     if hasattr(dataset, "fetch") and hasattr(dataset, "input_shape"):  # of `volary.data.samples.Samples`
         return _Rows(lambda indices: list(dataset.fetch(torch.tensor(indices)))), _as_it_is
     return dataset, loader.collate_fn
+
+
+def _rows_of(tensors: Sequence[torch.Tensor], indices: list[int]) -> list[torch.Tensor]:
+    """The rows of each tensor, counted from its end where an index is negative."""
+    chosen = torch.tensor(indices)
+    if min(indices) < 0:
+        chosen = torch.where(chosen < 0, chosen + len(tensors[0]), chosen)
+    # not tensor[indices], which is many times slower with a list
+    return [tensor.index_select(0, chosen.to(tensor.device)) for tensor in tensors]
 
 
 def _as_it_is(batch: Any) -> Any:
