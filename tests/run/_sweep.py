@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import BinaryIO, NoReturn, Protocol, Self, cast
 
 from volary.errors import VolaryError
 from volary.run.checkpoints import Checkpoints
@@ -40,14 +40,14 @@ class FaultyDisk(Disk):
     unsynced: set[Path] = field(default_factory=set)
     renames: list[tuple[Path, Path, Path | None]] = field(default_factory=list)
 
-    def write(self, path: Path, data: bytes, mode: int = 0o644) -> None:
-        """Write, or go wrong, with half of the data there if the mode is torn."""
-        if self._is_the_one():
-            if "torn" in self.mode:
-                super().write(path, data[: len(data) // 2], mode)
+    def create(self, path: Path, mode: int = 0o644) -> BinaryIO:
+        """A file, or one that goes wrong, with half of the data there if the mode is torn."""
+        goes_wrong = self._is_the_one()
+        if goes_wrong and "torn" not in self.mode:
             self._go_wrong()
-        super().write(path, data, mode)
+        file = super().create(path, mode)
         self.unsynced.add(path)
+        return cast("BinaryIO", _TornFile(file, self._go_wrong)) if goes_wrong else file
 
     def sync(self, path: Path) -> None:
         """Sync, or go wrong; nothing really waits for the machine's disk."""
@@ -99,6 +99,25 @@ class FaultyDisk(Disk):
                 new.rename(old)
                 if kept:
                     kept.rename(new)
+
+
+@dataclass
+class _TornFile:
+    """Half of what is written is there, then it goes wrong."""
+
+    file: BinaryIO
+    go_wrong: Callable[[], NoReturn]
+
+    def write(self, data: bytes) -> NoReturn:
+        self.file.write(data[: len(data) // 2])
+        self.file.close()
+        self.go_wrong()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
 
 
 class Subject(Protocol):

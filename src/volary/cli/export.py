@@ -33,6 +33,7 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
     from volary.monitor.outline import outline
     from volary.monitor.wording import size
     from volary.run.checkpoints import Checkpoints, read
+    from volary.run.content import whole
     from volary.run.disk import Disk, replace_file
     from volary.run.labels import labelled
 
@@ -46,10 +47,10 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
     if WEIGHTS in manifest.files:
         weights = read(folder, manifest, WEIGHTS)
     else:
-        from volary.train.state.weights import SavedWeights, packed_weights
+        from volary.train.state.weights import SavedWeights, weights_content
 
         saved = SavedWeights(folder, manifest)
-        weights = packed_weights({name: saved.whole(name) for name in saved})
+        weights = whole(weights_content({name: saved.whole(name) for name in saved}))
     weights = labelled(weights, _labels(run, manifest.step))
     replace_file(Disk(), file, weights)
     if as_json:

@@ -14,6 +14,7 @@ import msgspec
 
 import volary
 from volary.errors import RunError
+from volary.run.content import Content, StreamedFile
 from volary.run.disk import Disk, open_regular, refusal
 
 MANIFEST = "checkpoint.json"
@@ -78,36 +79,34 @@ class Checkpoints:
         draft.mkdir(parents=True)
         return draft
 
-    def write(self, step: int, name: str, data: bytes) -> str:
+    def write(self, step: int, name: str, content: Content) -> str:
         """Write one file of the draft, synced; returns its checksum. Raises OSError, with bytes needed and free."""
-        path = self.draft(step) / name
+        path, size_bytes = self.draft(step) / name, 0
         try:
-            self.disk.write(path, data)
+            with self.disk.create(path) as file:
+                streamed = StreamedFile(file)
+                try:
+                    streamed.take(content)
+                finally:
+                    size_bytes = streamed.size_bytes
             self.disk.sync(path)
         except OSError as error:
             # the half that was written is no part of what was free
             with contextlib.suppress(OSError):
                 self.disk.remove(path)
-            raise OSError(refusal(error, path, len(data))) from error
-        return digest(data)
+            raise OSError(refusal(error, path, size_bytes)) from error
+        return streamed.checksum
 
     def receive(self, step: int, name: str, pieces: Iterable[bytes]) -> str:
         """Write one file of the draft as it comes, synced; returns its checksum. Raises OSError."""
         if not _PLAIN.fullmatch(name):
             raise OSError(f"a checkpoint has no file {name!r}; accepted: letters, digits, '.', '_' and '-' alone")
-        path, found, size = self.draft(step) / name, hashlib.sha256(), 0
-        try:
-            with path.open("wb") as file:
-                for piece in pieces:
-                    found.update(piece)
-                    size += len(piece)
-                    file.write(piece)
-            self.disk.sync(path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                self.disk.remove(path)
-            raise OSError(refusal(error, path, size)) from error
-        return found.hexdigest()
+
+        def all_of_it(file: StreamedFile) -> None:
+            for piece in pieces:
+                file.write(piece)
+
+        return self.write(step, name, all_of_it)
 
     def give_up(self, step: int) -> None:
         """Remove the draft of a save that failed; what resists is removed by the next `begin`."""

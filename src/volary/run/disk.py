@@ -20,9 +20,12 @@ class Disk:
 
     def write(self, path: Path, data: bytes, mode: int = 0o644) -> None:
         """Write `data` to a new or emptied file at `path`, not yet synced. Raises OSError."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with os.fdopen(descriptor, "wb") as file:
+        with self.create(path, mode) as file:
             file.write(data)
+
+    def create(self, path: Path, mode: int = 0o644) -> BinaryIO:
+        """A new or emptied file at `path`, to be written to and closed. Raises OSError."""
+        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb")
 
     def sync(self, path: Path) -> None:
         """Wait until the file or folder at `path` is on the disk. Raises OSError."""

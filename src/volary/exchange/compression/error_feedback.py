@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from volary.exchange.compression.residual import BucketResidual
@@ -31,16 +32,16 @@ class ErrorFeedback:
         """What is owed to the bucket with this plan."""
         return self._owed[_key(plan)]
 
-    def state(self) -> State:
-        """Copies of all that decides how this goes on."""
+    def state(self, *, copied: bool = True) -> State:
+        """All that decides how this goes on. copied: False: in its own memory, until the next step."""
         found: State = {}
         for (name, kind), kept in self._kept.items():
             if bool(kept.any()):
-                found.setdefault(name, {})[kind] = kept.clone()
+                found.setdefault(name, {})[kind] = kept
         for more in (self._aside, self._memory):
             for name, kinds in more.items():
-                found.setdefault(name, {}).update({kind: tensor.clone() for kind, tensor in kinds.items()})
-        return found
+                found.setdefault(name, {}).update(kinds)
+        return deepcopy(found) if copied else found
 
     def restore(self, states: Sequence[State]) -> None:
         """Take over, between two steps, what several ranks owed. Codecs go on from the first one's memory."""

@@ -16,6 +16,7 @@ from volary.comm.files.client import FileClient
 from volary.comm.files.messages import GIVEN, Role
 from volary.errors import RunError
 from volary.run.checkpoints import MANIFEST, Checkpoints, Manifest, digest
+from volary.run.content import Content, whole
 from volary.run.directory import RunDirectory
 from volary.run.launch.assignment import KEY, SCRATCH, Assignment
 from volary.train.member.log_carrier import LogCarrier
@@ -65,8 +66,9 @@ class RemoteDirectory:
         with closing(self.connect()) as client:
             client.send("result", data, digest(data))
 
-    def write(self, step: int, name: str, data: bytes) -> str:
+    def write(self, step: int, name: str, content: Content) -> str:
         """As `Checkpoints.write`, for a draft that the driver has opened. Raises OSError. From any thread."""
+        data = whole(content)
         checksum = digest(data)
         with self._sending:
             self._client = self._client or self.connect()

@@ -17,12 +17,13 @@ from volary.train.state.checkpoint import SHARED
 from volary.train.state.committing import Committing
 from volary.train.state.rank_state import RESIDUALS, rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
-from volary.train.state.state_file import packed, unpacked
-from volary.train.state.weights import WEIGHTS, SavedWeights, packed_weights
+from volary.train.state.state_file import state_content, unpacked
+from volary.train.state.weights import WEIGHTS, SavedWeights, weights_content
 from volary.train.strategies.strategy_state import StrategyState
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
+    from volary.run.content import Content
     from volary.train.own.model.share import Share
     from volary.train.own.own_feed import OwnFeed
     from volary.train.recording.recorder import Recorder
@@ -169,7 +170,7 @@ class Keeping:
         self._gathered += 1
         return self._group.bulletin.share(f"save-{self._gathered}", value)
 
-    def _files(self, states: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
+    def _files(self, states: Mapping[str, Any]) -> Iterator[tuple[str, Content]]:
         place = self._place
         mine = {
             "generators": generators_state(),
@@ -179,14 +180,14 @@ class Keeping:
             "feeds": [feed.state(within=place.within) for feed in place.feeds],
             RESIDUALS: [one.owed() for one in self._strategies],
         }
-        yield rank_file(self._group.rank), packed(mine)
+        yield rank_file(self._group.rank), state_content(mine)
         if self._group.rank == 0:
             named = dict(states)
             if isinstance(weights := named.get(MODEL), _Weights):
-                yield WEIGHTS, packed_weights(weights.tensors)
+                yield WEIGHTS, weights_content(weights.tensors)
                 named[MODEL] = {"weights": True}
             named = {name: {"state": one.tensors} if isinstance(one, _Weights) else one for name, one in named.items()}
-            yield SHARED, packed({"named": named, "ways": [one.state() for one in self._strategies]})
+            yield SHARED, state_content({"named": named, "ways": [one.state() for one in self._strategies]})
 
     def _state_of(self, name: str, value: Any) -> Any:
         if isinstance(value, nn.Module):

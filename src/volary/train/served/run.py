@@ -34,7 +34,7 @@ from volary.train.served.replica import ServedReplica
 from volary.train.served.residuals import OwnState, Residuals, Writers
 from volary.train.state.rank_state import is_of_rank, rank_file, rank_states
 from volary.train.state.seeds import seed_all
-from volary.train.state.state_file import packed
+from volary.train.state.state_file import state_content
 from volary.train.strategies.local_steps import LocalOptimizer
 from volary.train.trial import try_first
 from volary.train.update.local import LocalUpdate
@@ -214,7 +214,7 @@ def _resume(own: OwnState, session: Session, member: Membership, restore: int | 
 def _writer(member: Membership) -> Callable[[int, dict[str, Any]], dict[str, str]]:
     """Writes what is a worker's own to the draft of a step's checkpoint."""
     name, write = rank_file(member.place.rank), (member.remote or Checkpoints(member.directory.checkpoints)).write
-    return lambda step, state: {name: write(step, name, packed(state))}
+    return lambda step, state: {name: write(step, name, state_content(state))}
 
 
 def _saves(session: Session) -> bool:

@@ -15,8 +15,8 @@ from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
 from volary.train.state.rank_state import rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.skeleton import blank, put_together, taken_apart
-from volary.train.state.state_file import packed, unpacked
-from volary.train.state.weights import WEIGHTS, SavedWeights, load_buffers, load_weights, packed_weights, weights_of
+from volary.train.state.state_file import state_content, unpacked
+from volary.train.state.weights import WEIGHTS, SavedWeights, load_buffers, load_weights, weights_content, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.comm.groups.group import Group
+    from volary.run.content import Content
     from volary.train.recording.recorder import Recorder
     from volary.train.state.drafts import Drafts
     from volary.train.state.progress import Progress
@@ -142,14 +143,14 @@ class Saver:
             self._recorder.event("checkpoint_failed", reason=reason)
             self._recorder.hand_over()
 
-    def _files(self, step: int) -> Iterator[tuple[str, bytes]]:
+    def _files(self, step: int) -> Iterator[tuple[str, Content]]:
         """What this rank writes, by name."""
         rank = self._group.rank
-        yield rank_file(rank), packed(self._own_state())
+        yield rank_file(rank), state_content(self._own_state())
         if rank == 0:
-            yield WEIGHTS, packed_weights(weights_of(self._module))
-            yield OPTIMIZER, packed(self._update.state())
-            yield SHARED, packed({name: part.state() for name, part in self._parts.items()})
+            yield WEIGHTS, weights_content(weights_of(self._module))
+            yield OPTIMIZER, state_content(self._update.state())
+            yield SHARED, state_content({name: part.state() for name, part in self._parts.items()})
             yield ROSTER, self._progress.packed(step)
 
     def _own_state(self) -> dict[str, Any]:

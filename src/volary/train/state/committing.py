@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from volary.run.content import Content
     from volary.train.recording.recorder import Recorder
     from volary.train.state.drafts import Drafts
 
-Files = Callable[[], Iterator[tuple[str, bytes]]]
+Files = Callable[[], "Iterator[tuple[str, Content]]"]
 
 
 class Committing:
@@ -36,9 +37,9 @@ class Committing:
         sums: dict[str, str] = {}
 
         def write() -> None:
-            for name, data in files():
-                sums[name] = drafts.write(step, name, data)
-                del data  # before the next file is made
+            for name, content in files():
+                sums[name] = drafts.write(step, name, content)
+                del content  # with the state that it holds, before that of the next file is made
 
         everybody = self._gathered((_failure(write), sums))
         for other, (failure, theirs) in enumerate(everybody):

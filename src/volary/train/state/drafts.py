@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Protocol
 from volary.comm.files.client import FileClient, FileNotKept
 from volary.errors import RunError, VolaryError
 from volary.run.checkpoints import Checkpoints, Manifest, digest
+from volary.run.content import whole
 from volary.train.state.rank_state import is_of_rank, rank_file
 
 if TYPE_CHECKING:
+    from volary.run.content import Content
     from volary.train.member.process import Membership
     from volary.train.recording.recorder import Recorder
 
@@ -31,7 +33,7 @@ class Drafts(Protocol):
         """Make room for the checkpoint of `step`."""
         ...
 
-    def write(self, step: int, name: str, data: bytes) -> str:
+    def write(self, step: int, name: str, content: Content) -> str:
         """Write one file of it; its checksum."""
         ...
 
@@ -73,9 +75,9 @@ class LocalDrafts:
         self._began_at = time.perf_counter()
         self.checkpoints.begin(step)
 
-    def write(self, step: int, name: str, data: bytes) -> str:
+    def write(self, step: int, name: str, content: Content) -> str:
         """Into the draft, synced."""
-        return self.checkpoints.write(step, name, data)
+        return self.checkpoints.write(step, name, content)
 
     def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
         """At once; the event is this rank's."""
@@ -122,12 +124,13 @@ class RemoteDrafts:
     def begin(self, step: int) -> None:
         """The driver makes the draft when the first file comes."""
 
-    def write(self, step: int, name: str, data: bytes) -> str:
+    def write(self, step: int, name: str, content: Content) -> str:
         """Hold it until it has been sent; waits for what was to be sent of an earlier step."""
         if step != self._step:
             self._jobs.join()
             self._step = step
         self._failure = ""
+        data = whole(content)
         checksum = digest(data)
         self._jobs.put(lambda client: client.send("checkpoint", data, checksum, step, name))
         return checksum

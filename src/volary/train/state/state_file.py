@@ -9,13 +9,17 @@ from typing import Any
 import torch
 
 from volary.errors import RunError
+from volary.run.content import Content, whole
+
+
+def state_content(state: Any) -> Content:
+    """What writes the file; tensors go from where they are straight to the disk."""
+    return lambda file: torch.save(state, file)
 
 
 def packed(state: Any) -> bytes:
     """The file's bytes."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()
+    return whole(state_content(state))
 
 
 def unpacked(data: bytes | Path, name: Path) -> Any:

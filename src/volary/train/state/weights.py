@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 
 from volary.errors import RunError
 from volary.exchange.gradients.plan import in_memory_order, laid_out_as
 from volary.run.checkpoints import require_format
+from volary.train.state.safetensors_file import write_safetensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from volary.run.checkpoints import Manifest
+    from volary.run.content import Content
 
 WEIGHTS = "model.safetensors"  # what one process writes that keeps all of them
 _HEADER = "slices"
@@ -57,8 +58,8 @@ class _Described(msgspec.Struct, frozen=True, array_like=True):
     stride: list[int]
 
 
-def packed_weights(whole: Mapping[str, Tensor], slices: Iterable[TensorSlice] = ()) -> bytes:
-    """A file of whole tensors and of slices."""
+def weights_content(whole: Mapping[str, Tensor], slices: Iterable[TensorSlice] = ()) -> Content:
+    """A file of whole tensors and of slices; their values are read when it is written."""
     tensors, header = dict(whole), dict[str, list[object]]()
     for one in slices:
         end = one.start + len(one.values)
@@ -68,7 +69,8 @@ def packed_weights(whole: Mapping[str, Tensor], slices: Iterable[TensorSlice] = 
             lies = torch.empty_like(one.like, device="meta")
             header[f"{one.name}[{one.start}:{end}]"] = [one.name, one.start, list(lies.shape), list(lies.stride())]
             tensors[f"{one.name}[{one.start}:{end}]"] = one.values
-    return save(_apart(tensors), {_HEADER: json.dumps(header)} if header else None)
+    metadata = {_HEADER: json.dumps(header)} if header else {}
+    return lambda file: write_safetensors(file, tensors, metadata)
 
 
 class SavedWeights:
@@ -183,16 +185,3 @@ def weights_of(module: nn.Module) -> dict[str, Tensor]:
     }
     named = [*module.named_parameters(), *module.named_buffers()]
     return {name: tensor.detach() for name, tensor in named if name not in fleeting}
-
-
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same values, each in memory of its own, which the format wants; copied only where it is not so."""
-    seen: set[int] = set()
-    apart = {}
-    for name, tensor in tensors.items():
-        storage = tensor.untyped_storage()
-        alone = storage.nbytes() == tensor.nbytes and storage.data_ptr() not in seen
-        seen.add(storage.data_ptr())
-        own = tensor if alone and tensor.is_contiguous() else tensor.clone(memory_format=torch.contiguous_format)
-        apart[name] = own
-    return apart

@@ -42,8 +42,8 @@ class StrategyState:
         self.comparison = Comparison(**compared) if compared else None
 
     def owed(self) -> dict[str, Any]:
-        """The residuals of this rank's codecs."""
-        return self._errors.state()
+        """The residuals of this rank's codecs, in their own memory until the next step."""
+        return self._errors.state(copied=False)
 
     def owe(self, states: Sequence[dict[str, Any]]) -> None:
         """Owe what this rank owed, and ranks that are gone, instead of what it owes now."""

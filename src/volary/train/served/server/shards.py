@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from volary.train.state.optimizer_state import OptimizerState, optimizer_file
-from volary.train.state.state_file import packed
-from volary.train.state.weights import TensorSlice, packed_weights, weights_file
+from volary.train.state.state_file import state_content
+from volary.train.state.weights import TensorSlice, weights_content, weights_file
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from volary.run.content import Content
     from volary.server.protocol.slices import Slice
     from volary.server.shards.slice_store import SliceStore
     from volary.train.served.layout import Layout
@@ -22,7 +23,9 @@ _FIRST_SHARD = 0  # beside which stands what no server keeps
 class ShardWriter:
     """Writes server `number`'s slices as they were kept for a cut. write: a file, as `Checkpoints.write`."""
 
-    def __init__(self, number: int, layout: Layout, module: nn.Module, write: Callable[[int, str, bytes], str]) -> None:
+    def __init__(
+        self, number: int, layout: Layout, module: nn.Module, write: Callable[[int, str, Content], str]
+    ) -> None:
         self._number, self._layout, self._write = number, layout, write
         kept = {name for name, one in layout.tensors if one.numel()}
         saved = module.state_dict(keep_vars=True)
@@ -38,11 +41,11 @@ class ShardWriter:
         tensors = [part for one in slices for part in self._tensors(vault, one, cut)]
         state = OptimizerState(part for one in slices for part in vault.kept_state(one.number, cut))
         writer = f"server-{self._number}-shard-{'-'.join(map(str, shards))}"
-        files = {
-            weights_file(writer): packed_weights(self._rest if _FIRST_SHARD in shards else {}, tensors),
-            optimizer_file(writer): packed(state.plain()),
+        files: dict[str, Content] = {
+            weights_file(writer): weights_content(self._rest if _FIRST_SHARD in shards else {}, tensors),
+            optimizer_file(writer): state_content(state.plain()),
         }
-        return {name: self._write(step, name, data) for name, data in files.items()}
+        return {name: self._write(step, name, content) for name, content in files.items()}
 
     def _tensors(self, vault: SliceStore, one: Slice, cut: int) -> Iterator[TensorSlice]:
         reading = vault.read_kept(one.number, cut)
