@@ -55,6 +55,15 @@ def test_one_worker_looks_at_each_parameter_and_training_is_as_without(workers, 
             assert sum(counts) == parameter.numel()
 
 
+def test_a_layer_that_sends_factors_trains_on_and_shows_no_gradient(workers):
+    for rank, (looked, plain) in enumerate(workers(2, with_and_without, {**OVERLAPPED, "codec": "factors"})):
+        assert looked.losses == plain.losses
+        if not rank:
+            found = histograms(looked)[2]
+            assert {name for kind, name in found if kind == "update"} == set(looked.parameters)
+            assert {name for kind, name in found if kind == "gradient"} < set(looked.parameters)
+
+
 def test_what_is_counted_is_what_the_step_changed():
     module = nn.Linear(300, 300)
     recorder = Recorder(0)

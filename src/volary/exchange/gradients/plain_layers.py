@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, nn.Parameter]]:
 
 Hook = Callable[["Tensor"], None]
 Looking = TypeVar("Looking", bound=Callable[..., None])
+Seeing = TypeVar("Seeing", bound=Callable[..., object])
 
 
 def only_looks(hook: Looking) -> Looking:
@@ -37,12 +38,22 @@ def only_looks(hook: Looking) -> Looking:
 
 def lookers(parameter: nn.Parameter) -> list[Hook]:
     """Those that only look."""
-    return [hook for hook in _hooks(parameter) if getattr(hook, "only_looks", False)]
+    return _looking(_hooks(parameter))
 
 
 def watched(parameter: nn.Parameter) -> bool:
     """Whether a hook sees its gradient that may change or keep it, beside the one of its bucket."""
-    return bool(parameter._backward_hooks) or len(_hooks(parameter)) > len(lookers(parameter)) + 1
+    within = list((parameter._backward_hooks or {}).values())
+    return len(within) > len(_looking(within)) or len(_hooks(parameter)) > len(lookers(parameter)) + 1
+
+
+def looked_at(parameter: nn.Parameter) -> bool:
+    """Whether a hook looks at the gradient that backward hands over, where it does so."""
+    return bool(_looking((parameter._backward_hooks or {}).values()))
+
+
+def _looking(hooks: Iterable[Seeing]) -> list[Seeing]:
+    return [hook for hook in hooks if getattr(hook, "only_looks", False)]
 
 
 def _hooks(parameter: nn.Parameter) -> list[Hook]:

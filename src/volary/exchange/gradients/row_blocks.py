@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from volary.exchange.gradients.plain_layers import plain_layers, watched
+from volary.exchange.gradients.plain_layers import looked_at, plain_layers, watched
 from volary.exchange.gradients.plan import row_values
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class RowBlocks:
         slot, buckets = self.slot, self.buckets
         if not alone or not buckets.in_backward or torch.is_grad_enabled() or watched(slot.parameter):
             return errors.t() @ inputs
-        if buckets.weight() != 1:  # which is applied to what comes by way of autograd
+        if buckets.weight() != 1 or looked_at(slot.parameter):  # which is done with what comes by way of autograd
             return errors.t() @ inputs
         slot.written = True
         slot.departed = slot.alone and slot.left == 1

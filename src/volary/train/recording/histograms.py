@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from volary.exchange.gradients.plain_layers import only_looks
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -27,7 +29,7 @@ class Histograms:
     """Of the parameters of `module`, on one worker. settle: waits until all updates are in them.
 
     wanted: whether this worker measures; all have the same parameters, so one is enough. A gradient is this worker's
-    own, of its share of the batch; one that a layer writes where it travels from is not seen.
+    own, of its share of the batch; of a layer that sends factors there is none.
     """
 
     def __init__(
@@ -50,7 +52,8 @@ class Histograms:
         self._settle()
         self._before = {name: _some(parameter).clone() for name, parameter in self._named}
         for name, parameter in self._named:
-            self._hooks.append(parameter.register_hook(self._keep(name)))  # type: ignore[no-untyped-call]
+            hook = only_looks(self._keep(name))
+            self._hooks.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]
         self._took_s += time.perf_counter() - started_s
 
     def end(self) -> None:
