@@ -36,6 +36,8 @@ def three_steps(rank: int, world_size: int, name: str, topology: Topology | None
     whole = Lossy(rank, world_size, codec(name), life, topology=topology)
     whole.step(0)
     counted = whole.sums.sent_bytes, whole.sums.received_bytes
+    (traffic,) = whole.sums.traffic
+    assert (traffic.codec, traffic.sent_bytes, traffic.received_bytes) == (name, *counted)
     restarted = Lossy(rank, world_size, codec(name), life + 1, topology=topology, states=[whole.errors.state()])
     restarted.follow(whole)
     for step in (1, 2):
@@ -46,7 +48,7 @@ def three_steps(rank: int, world_size: int, name: str, topology: Topology | None
         assert_equal(whole.agreed, contributed(range(world_size), range(3)), atol=1e-5)
     if codec(name).feedback:
         assert_equal(whole.accounted(), contributed(range(world_size), range(3)))
-    return Seen(whole.digest, whole.agreed, whole.errors.state(), counted)
+    return Seen(whole.digest, whole.agreed, whole.errors.state(), counted, traffic.plain_bytes)
 
 
 def with_each(rank: int, world_size: int, names: Sequence[str], topology: Topology | None) -> dict[str, Seen]:
@@ -65,6 +67,8 @@ def test_all_agree_bit_for_bit_nothing_is_lost_no_restart_shows_and_no_more_trav
     assert_alike(everybody)
     values = sum(torch.empty(shape).numel() for shape in SHAPES.values())
     for name in NAMES:
+        plain = sum(one[name].plain_bytes for one in everybody)
+        assert plain == pytest.approx(4 * (n - 1) * 4 * values, rel=0.05), "as an all-reduce of 32-bit values"
         if not codec(name).by_rows:
             sent, received = (sum(one[name].counted[way] for one in everybody) for way in range(2))
             assert sent == received == pytest.approx(2 * (n - 1) * codec(name).frame_bytes(1, values), rel=0.05), name

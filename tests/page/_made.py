@@ -7,6 +7,7 @@ from volary.run.database.counts import CountRow
 from volary.run.database.histograms import Histogram
 from volary.run.database.network import GraphLayer, LayerGraph
 from volary.run.database.spans import Span
+from volary.run.database.traffic import Traffic
 from volary.run.database.usage import Usage
 from volary.run.directory import RunDirectory
 from volary.run.verdict import Verdict
@@ -43,6 +44,9 @@ def slow_run() -> RunDirectory:
         run.counts(
             [CountRow("staleness", 0, 0, 0, 30), CountRow("staleness", 1, 0, 2, 10), CountRow("late", 0, 0, 0, 3)]
         )
+        for rank in (0, 1):
+            run.traffic(rank, [Traffic("none", "ring", 60_000, 60_000, 120_000)])
+            run.traffic(rank, [Traffic("onebit", "to owners and back", 40_000, 40_000, 2_560_000)])
         run.spans(spans(90))
         run.network(layers())
         run.usage(usage())

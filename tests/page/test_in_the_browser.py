@@ -134,6 +134,10 @@ def test_all_other_panels_show_their_numbers(page, server):
     assert "10.weight\texact\tfactors" in over_time
     by_way = communication.get_by_role("table", name="what travels by each way").inner_text()
     assert "factors\t1\t1.5 MiB" in by_way
+    by_route = communication.get_by_role("table", name="bytes of all workers by codec and route").inner_text()
+    assert "none\tring\t117.2 KiB\t117.2 KiB\t234.4 KiB\t\N{EN DASH}" in by_route
+    assert "onebit\tto owners and back\t78.1 KiB\t78.1 KiB\t4.9 MiB\t97 %, 32 times fewer" in by_route
+    assert "all\t\t195.3 KiB\t195.3 KiB\t5.1 MiB\t93 %, 13.4 times fewer" in by_route
     network = card(page, "network")
     graph = network.get_by_role("listbox", name="Layers of the network by operations")
     graph.wait_for()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from train._training import OVERLAPPED, Trained, session, trained
+from volary.run.database.traffic import Traffic
 from volary.run.machine.usage import PROCESS
 from volary.train.recording.recorder import STEP_PHASES, Recorder
 from volary.train.recording.usage import UsageSamples
@@ -45,6 +46,21 @@ def test_phases_sum_to_the_time_of_the_step_and_what_lies_between_steps_counts_f
 def test_bytes_are_those_of_the_step():
     recorder = Recorder(0)
     assert (close(recorder).sent_bytes, close(recorder).sent_bytes) == (10, 0)
+
+
+def test_what_travels_by_each_codec_and_route_is_told_as_it_is_added():
+    recorder = Recorder(0)
+
+    def step(*traffic: Traffic) -> Any:
+        recorder.end_step(epoch=0.1, samples=3, loss=1.0, lr=0.1, sent_bytes=0, received_bytes=0, traffic=traffic)
+
+    step(Traffic("none", "ring", 10, 10, 20), Traffic("onebit", "to owners and back", 0, 0, 0))
+    step(Traffic("none", "ring", 20, 20, 40), Traffic("onebit", "to owners and back", 1, 2, 96))
+    rows = [["none", "ring", 20, 20, 40], ["onebit", "to owners and back", 1, 2, 96]]
+    assert recorder.take()["said"] == [{"traffic": rows}]
+    step(Traffic("none", "ring", 20, 20, 40), Traffic("onebit", "to owners and back", 2, 4, 192))
+    assert recorder.take()["said"] == [{"traffic": [["onebit", "to owners and back", 1, 2, 96]]}]
+    assert recorder.take()["said"] == []
 
 
 def test_what_was_said_is_taken_once():

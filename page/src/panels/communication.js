@@ -20,6 +20,8 @@ export function Communication({ facts, steps, range, onRange }) {
       <p class="quiet">${quiet ? "No bytes were handed to the network." : `In these steps all workers together sent ${size(total(steps.sent_bytes))} and received ${size(total(steps.received_bytes))}.`}</p>
       ${!quiet && html`<${Chart} label="Bytes of a worker in a step" x=${steps.x} series=${series} range=${range} onRange=${onRange} format=${size} from0 />`}
       ${saved(steps, facts.exact_bytes_per_step)}
+      ${facts.traffic.length > 0 && html`<h3>Bytes by codec and route</h3>
+        <${Table} caption="bytes of all workers by codec and route" right=${[2, 3, 4, 5]} head=${["codec", "route", "sent", "received", "as they are", "saved"]} rows=${byRoute(facts.traffic)} />`}
       ${facts.ways && html`<h3>What was chosen for each layer</h3>
         <p class="quiet">${facts.ways.bytes_per_s ? `links carry ${size(facts.ways.bytes_per_s)}/s` : "links were not measured"}</p>
         <${Table} caption="the way of each layer" right=${[2, 3]} head=${["layer", "way", "bytes", "expected", "why"]}
@@ -37,6 +39,18 @@ function saved(steps, exact) {
   if (!exact || !mean) return null;
   const words = mean < 0.98 * exact ? `${percent(1 - mean / exact)} less` : mean > 1.02 * exact ? `${number(mean / exact)} times as much` : "as much";
   return html`<p>A worker sends ${size(mean)} in a step; as 32-bit values these would be ${size(exact)}: <b>${words}</b>.</p>`;
+}
+
+// Of the whole run: what went over each route by each codec, beside what the same values would have taken as they are.
+function byRoute(traffic) {
+  const sum = (name) => traffic.reduce((total, one) => total + one[name], 0);
+  const all = { codec: "all", route: "", sent_bytes: sum("sent_bytes"), received_bytes: sum("received_bytes"), plain_bytes: sum("plain_bytes") };
+  return (traffic.length > 1 ? [...traffic, all] : traffic).map((one) => {
+    const travelled = one.sent_bytes + one.received_bytes;
+    const saved = travelled && travelled !== one.plain_bytes;
+    return [one.codec, one.route, size(one.sent_bytes), size(one.received_bytes), size(one.plain_bytes),
+      saved ? `${percent(1 - travelled / one.plain_bytes)}, ${number(one.plain_bytes / travelled)} times fewer` : "–"];
+  });
 }
 
 function byWay(table) {

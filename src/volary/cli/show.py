@@ -44,6 +44,7 @@ def show(run: RunDirectory, verify: bool, plot: str | None, as_json: bool) -> No
     _say_metrics(found)
     _say_times(found)
     _say_ways(found)
+    _say_traffic(found)
     _say_counted(found)
     _say_members(found)
     _say_changes(found)
@@ -147,6 +148,14 @@ def _say_ways(found: Account) -> None:
         return
     say(f"\nhow layers travel since step {found.ways.step}, {links(found.ways)}")
     say_table(HEADER, rows(found.ways))
+
+
+def _say_traffic(found: Account) -> None:
+    from volary.monitor.tables.ways import TRAFFIC_HEADER, traffic_rows
+
+    if found.traffic:
+        say("\nbytes of all workers by codec and route")
+        say_table(TRAFFIC_HEADER, traffic_rows(found.traffic))
 
 
 def _say_counted(found: Account) -> None:

@@ -23,6 +23,7 @@ from volary.run.database.histograms import Histogram
 from volary.run.database.journal import STEP_FIELDS, Journal, StepRow
 from volary.run.database.network import LayerGraph
 from volary.run.database.spans import Span
+from volary.run.database.traffic import Traffic
 from volary.run.database.usage import Usage
 from volary.run.verdict import ENDED_WELL
 
@@ -213,6 +214,8 @@ class HeartbeatService:
                 self._journal.note(**facts)
             case {"counts": list(counts)}:
                 self._journal.counts(_counts(rank, counts))
+            case {"traffic": list(traffic)}:
+                self._journal.traffic(rank, _traffic(traffic))
             case {"usage": list(usage)}:
                 self._journal.usage(_usage(rank, usage))
             case {"histograms": list(found), "step": int(step)}:
@@ -263,6 +266,10 @@ def _histograms(rank: int, step: int, said: list[Any]) -> list[Histogram]:
     if not all(math.isfinite(one.low + one.high + one.magnitude) for one in found):
         raise BadMessage(f"rank {rank} says a histogram without bounds")
     return found
+
+
+def _traffic(said: list[Any]) -> list[Traffic]:
+    return [Traffic(*row) for row in _converted(said, list[tuple[str, str, _Whole, _Whole, _Whole]])]
 
 
 def _counts(rank: int, said: list[Any]) -> list[CountRow]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from volary.comm.routes._base import Memory
     from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
     from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
+    from volary.run.database.traffic import Traffic
 
 
 class Keeper(Protocol):
@@ -30,6 +31,11 @@ class Keeper(Protocol):
     @property
     def received_bytes(self) -> int:
         """Since the start."""
+        ...
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """See `sent_bytes`: by codec and route."""
         ...
 
     def push(self, chunk: int) -> None:

@@ -14,6 +14,7 @@ from volary.run.checkpoints import Checkpoints
 from volary.run.database.counts import CountRow
 from volary.run.database.journal import StepRow
 from volary.run.database.reader import PHASES, Event, RunReader
+from volary.run.database.traffic import Traffic
 from volary.run.directory import RunDirectory
 from volary.run.tags import Tags, read_tags
 
@@ -51,7 +52,7 @@ class Account:
     counts: what was counted. members: events of workers and servers that came or went on the way. corrupt: by split,
     why each sample that was skipped could not be read. said: its tags and the note.
     changes: of settings, when it was resumed. reads: by epoch, how many samples came from each level of the cache, and
-    how many calls of a store were made again.
+    how many calls of a store were made again. traffic: of all workers, by codec and route.
     """
 
     digest: Digest
@@ -68,6 +69,7 @@ class Account:
     said: Tags = field(default_factory=Tags)
     changes: list[Event] = field(default_factory=list)
     reads: dict[int, dict[str, int]] = field(default_factory=dict)
+    traffic: list[Traffic] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything in plain values, for `--json`."""
@@ -98,6 +100,7 @@ class Account:
             "corrupt": self.corrupt,
             "changes": [{"step": event.step, **event.data} for event in self.changes],
             "reads": [{"epoch": epoch, **levels} for epoch, levels in self.reads.items()],
+            "traffic": [asdict(one) | {"saved": one.saved} for one in self.traffic],
             "message": digest.message,
             "logs": self.logs,
         }
@@ -124,7 +127,7 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
         ways, counts = list(reader.events(kind="ways")), reader.counts()
         members = [event for event in reader.events() if event.kind in MEMBERSHIP]
         corrupt = _corrupt(reader.events(kind="corrupt_sample"))
-        changes = _changes(reader)
+        changes, traffic = _changes(reader), reader.traffic()
         reads = _reads(reader.events(kind="reads"))
         curves = measured(reader, CURVE_POINTS, own_loop=bool(digest.session.own_loop)) if courses else []
     follower.close()
@@ -143,6 +146,7 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
         said=read_tags(directory),
         changes=changes,
         reads=reads,
+        traffic=traffic,
     )
 
 

@@ -109,5 +109,8 @@ class StoreBuffers:
         if awaited is not None and awaited is not payload:
             torch.frombuffer(awaited, dtype=torch.uint8).copy_(torch.frombuffer(payload, dtype=torch.uint8))
 
+    def carried(self, header: Header, sent: int, received: int) -> None:
+        """Nobody asks what a store's values take."""
+
     def happened(self, event: HeldAll | Installed | RequestRefused) -> None:
         """See `BufferProvider`; whoever waits asks the client."""

@@ -232,6 +232,7 @@ class Lockstep:
             lr=self.update.lr,
             sent_bytes=self.replica.sent_bytes,
             received_bytes=self.replica.received_bytes,
+            traffic=self.replica.traffic,
         )
 
     def _due(self) -> Generator[Task, None, bool]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from volary.exchange._base import Keeper
     from volary.exchange.gradients.bucket import ParameterGate
+    from volary.run.database.traffic import Traffic
     from volary.train.agreement.first_state import DeferredTensors
     from volary.train.agreement.votes import Agreed, Vote
     from volary.train.coordinator import LearnTask
@@ -41,6 +42,11 @@ class Replica(Protocol):
     @property
     def received_bytes(self) -> int:
         """Since the start."""
+        ...
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """Both, by codec and route."""
         ...
 
     def begin(self, task: LearnTask) -> None:

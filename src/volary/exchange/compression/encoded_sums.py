@@ -24,6 +24,7 @@ from volary.comm.topology.links import Links
 from volary.exchange.compression.frames import FrameMemory, FrameSums, Owners
 from volary.exchange.compression.sections import OwnedSlice, cut
 from volary.exchange.compression.workspace import Workspace
+from volary.run.database.traffic import Traffic
 
 if TYPE_CHECKING:
     from volary.codec._base import FrameCodec
@@ -65,8 +66,9 @@ class EncodedSums:
         self.memory = [_alone(shape) for shape in shapes] if self._node is None else self._node.memory
         has_lane = self._lane < self._lanes
         self._owners = Owners([node[self._lane] for node in nodes], place) if has_lane else Owners([group.rank], 0)
-        self._links = Links(group)
         self._plans, self._owed = plans, [errors.of(plan) for plan in plans]
+        self._links = {plan.way.name: Links(group) for plan in plans}  # by codec: they count
+        self._plain_bytes = dict.fromkeys(self._links, 0)
         boards = (
             self._node.boards if self._node else [SharedBuffer([one.contribution], one.agreed) for one in self.memory]
         )
@@ -84,19 +86,29 @@ class EncodedSums:
     @property
     def sent_bytes(self) -> int:
         """Payload that this rank has sent."""
-        return self._links.sent_bytes
+        return sum(links.sent_bytes for links in self._links.values())
 
     @property
     def received_bytes(self) -> int:
         """Payload that this rank has received, or is about to."""
-        return self._links.received_bytes
+        return sum(links.received_bytes for links in self._links.values())
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """By codec, since the start."""
+        return tuple(
+            Traffic(codec, "to owners and back", links.sent_bytes, links.received_bytes, self._plain_bytes[codec])
+            for codec, links in self._links.items()
+        )
 
     def sum_up(self, buffer: int, start: int, end: int) -> _Underway:
         """Begin to sum the values from `start` to `end`, or let them queue until all of the node have come to it."""
         slices = self._slices(buffer, start, end)
         self._count += 1
         desk, bench = self._desks[self._count % IN_FLIGHT], self._benches[buffer]
-        frames = FrameSums(self._links, self._owners, slices, bench, desk, self._count)
+        codec = self._plans[buffer].way.name
+        self._plain_bytes[codec] += self._as_they_are(buffer, slices)
+        frames = FrameSums(self._links[codec], self._owners, slices, bench, desk, self._count)
         arrival = _Underway(self, frames, self._node.come.come() if self._node else 0)
         self._under_way.append(arrival)
         for one in self._under_way:
@@ -123,6 +135,12 @@ class EncodedSums:
         if self._node:
             self._node.done.wait(self._node.done.come())
         self._under_way.popleft()
+
+    def _as_they_are(self, buffer: int, slices: Sequence[OwnedSlice]) -> int:
+        """Bytes of a sum's values, sent and received: those of others go out and come back, the own the other way."""
+        others = self._owners.others
+        values = sum(slices[place].values for place in others) + len(others) * slices[self._owners.place].values
+        return 2 * values * self.memory[buffer].contribution.element_size()
 
     def _slices(self, buffer: int, start: int, end: int) -> list[OwnedSlice]:
         """The slices of this rank's lane, one for each owner; none where it has no lane."""

@@ -50,6 +50,11 @@ class OwnedSlice:
     sections: tuple[BucketSection, ...] = ()
     frame_bytes: int = 0
 
+    @property
+    def values(self) -> int:
+        """In all sections."""
+        return sum(one.end - one.start for one in self.sections)
+
 
 @dataclass(frozen=True, slots=True)
 class BucketPart:

@@ -12,6 +12,7 @@ from volary.comm.routes._base import Memory
 from volary.comm.topology.links import Links
 from volary.errors import SettingError
 from volary.exchange.gradients.factor_payload import INDEX, Payload
+from volary.run.database.traffic import Traffic
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,7 +51,7 @@ class FactorSums:
         self._plans, self._links = plans, Links(group)
         others = group.size - 1
         self._reach = [others if some is None else min(some, others) for some in neighbours]
-        self._steps = 0
+        self._steps = self._plain_bytes = 0
         self._coming: dict[int, _Coming] = {}  # by buffer
         self._sent: dict[tuple[int, int], int] = {}  # by buffer and rank: how many rows the last time
         self._came: dict[tuple[int, int], int] = {}
@@ -65,12 +66,19 @@ class FactorSums:
         """Payload that this rank has received, or is about to."""
         return self._links.received_bytes
 
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """Since the start; plain: what an all-reduce of the gradients would send and receive."""
+        links = self._links
+        return (Traffic("factors", "to each other", links.sent_bytes, links.received_bytes, self._plain_bytes),)
+
     def sum_up(self, buffer: int, start: int, end: int) -> Arrival:
         """Send what this rank has of the buffer's layer, all of it at once; each buffer has its turn once a step."""
         if buffer not in self._coming:
             self._begin_step()
         links, payload, coming = self._links, self.memory[buffer].payload, self._coming[buffer]
-        own = payload.leave()
+        own, shape = payload.leave(), self._plans[buffer].shape
+        self._plain_bytes += 4 * (links.size - 1) * shape.numel * shape.dtype.itemsize // links.size
         count = torch.tensor([UNUSED if own is None else own.shape[0]])
         rows = own if own is not None else payload.rows.new_empty(0, payload.width)
         sends = []

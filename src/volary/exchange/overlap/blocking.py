@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from volary.comm.routes._segments import SharedSum
     from volary.exchange._base import KeeperCallbacks
     from volary.exchange.gradients.bucket import ParameterGate
+    from volary.run.database.traffic import Traffic
 
 
 class BlockingKeeper:
@@ -28,6 +29,7 @@ class BlockingKeeper:
 
     overlaps = behind = False
     sent_bytes = received_bytes = 0  # nothing goes over a wire
+    traffic: tuple[Traffic, ...] = ()
 
     def __init__(self, shared: SharedSum, group: Group, reason: str) -> None:
         self.route = reason

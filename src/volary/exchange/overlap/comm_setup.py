@@ -22,6 +22,7 @@ from volary.exchange.overlap.mixed_routes import MixedRoutes
 from volary.exchange.overlap.overlapped import OverlappedKeeper
 from volary.exchange.representations._base import Site
 from volary.exchange.representations.exact import EXACT
+from volary.run.database.traffic import Traffic
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Bulletin, Group
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from volary.exchange._base import ReplicatedKeeper
     from volary.exchange.compression.error_feedback import ErrorFeedback
     from volary.exchange.gradients.plan import BucketPlan
+    from volary.exchange.representations._base import CodedSums
 
 
 class CommSetup:
@@ -89,18 +91,26 @@ class CommSetup:
         taken: RoutePlugin = ROUTES.load(name)()
         self.levels, self.shared = taken.levels, False
         dense = taken.build(group, [shapes[number] for number in exact], self.topology)
-        parts: list[tuple[Route, Sequence[int]]] = [(dense, exact)]
+        coded: list[tuple[CodedSums, Sequence[int]]] = []
         # between nodes: in memory that ranks share nothing is gained by fewer bytes
         within = self.topology if self.levels else None
         for kind in dict.fromkeys(type(plan.way) for plan in plans if plan.way != EXACT):
             numbers = [number for number, plan in enumerate(plans) if type(plan.way) is kind]
             own = [plans[number] for number in numbers]
             site = Site(group.within(kind.__name__), within, errors, left_out)
-            parts.append((own[0].way.sums(own, site), numbers))
-        route = MixedRoutes(parts) if len(parts) > 1 else dense
+            coded.append((own[0].way.sums(own, site), numbers))
+        route = MixedRoutes([(dense, exact), *coded]) if coded else dense
         on_cpu = all(shape.device.type == "cpu" for shape in shapes)
         broadcasts = Broadcasts(self._links, self.topology, self._measured)
-        return OverlappedKeeper(route, broadcasts, f"{name}, since {reason}", overlaps=on_cpu)
+
+        def counted() -> tuple[Traffic, ...]:
+            return (
+                _plain(name, dense),
+                *(one for sums, _ in coded for one in sums.traffic),
+                _plain("broadcast", broadcasts),
+            )
+
+        return OverlappedKeeper(route, broadcasts, f"{name}, since {reason}", on_cpu, counted)
 
     def _chosen(self, shapes: Sequence[BufferShape], *, odd: bool) -> tuple[str, str]:
         """The route of what travels as it is, and why. odd: not all of that is summed at once."""
@@ -110,6 +120,11 @@ class CommSetup:
         if name == SHARED and odd:
             return fallback(), "in shared memory nothing would travel that could be made fewer bytes or hidden"
         return name, reason
+
+
+def _plain(route: str, what: Route | Broadcasts) -> Traffic:
+    sent, received = what.sent_bytes, what.received_bytes
+    return Traffic("none", route, sent, received, sent + received)
 
 
 def _measured(bulletin: Bulletin, topology: Topology) -> SwitchPoints | None:

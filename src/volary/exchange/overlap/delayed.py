@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from volary.exchange._base import KeeperCallbacks, ReplicatedKeeper
     from volary.exchange.gradients.bucket import Chunk, ParameterGate
+    from volary.run.database.traffic import Traffic
 
 
 class DelayedKeeper:
@@ -45,6 +46,11 @@ class DelayedKeeper:
     def received_bytes(self) -> int:
         """Since the start."""
         return self._keeper.received_bytes
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """Since the start."""
+        return self._keeper.traffic
 
     def start(self, use: KeeperCallbacks) -> None:
         """Be ready for the first step."""

@@ -15,15 +15,26 @@ if TYPE_CHECKING:
     from volary.exchange._base import KeeperCallbacks
     from volary.exchange.gradients.bucket import Chunk, ParameterGate
     from volary.exchange.overlap.broadcasts import Broadcasts
+    from volary.run.database.traffic import Traffic
 
 
 class OverlappedKeeper:
-    """Chunks travel over `route` the moment they are whole; see `volary.exchange._base.ReplicatedKeeper`."""
+    """Chunks travel over `route` the moment they are whole; see `volary.exchange._base.ReplicatedKeeper`.
+
+    counted: what went over the wire, by codec and route.
+    """
 
     behind = False
 
-    def __init__(self, route: Route, broadcasts: Broadcasts, reason: str, overlaps: bool) -> None:
-        self.route, self.overlaps = reason, overlaps
+    def __init__(
+        self,
+        route: Route,
+        broadcasts: Broadcasts,
+        reason: str,
+        overlaps: bool,
+        counted: Callable[[], tuple[Traffic, ...]] = tuple,
+    ) -> None:
+        self.route, self.overlaps, self._counted = reason, overlaps, counted
         self._route, self._broadcasts = route, broadcasts
         self._started = False
 
@@ -36,6 +47,11 @@ class OverlappedKeeper:
     def received_bytes(self) -> int:
         """Since the start."""
         return self._route.received_bytes + self._broadcasts.received_bytes
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """Since the start, by codec and route."""
+        return self._counted()
 
     @property
     def memory(self) -> Sequence[Memory]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from volary.comm.routes._base import Route
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.codec._base import FrameCodec, Layer
     from volary.comm.groups.group import Group
-    from volary.comm.routes._base import Memory, Route
+    from volary.comm.routes._base import Memory
     from volary.comm.topology.topology import Topology
     from volary.exchange.choice.costs import LinkCosts, WorkTimes
     from volary.exchange.compression.error_feedback import ErrorFeedback
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from volary.exchange.gradients.plan import BucketPlan, ParameterPart
     from volary.exchange.servers.keeper import Pushed
     from volary.exchange.servers.pushed_factors import FactorRows
+    from volary.run.database.traffic import Traffic
 
 VALUE_BYTES = 4
 
@@ -53,6 +56,15 @@ class Piece:
     values: Tensor
     users: Tensor
     rows: FactorRows | None
+
+
+class CodedSums(Route, Protocol):
+    """A route of gradients that do not travel as they are."""
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """What this process put on and took off the wire since it started, by codec."""
+        ...
 
 
 class Representation:
@@ -103,7 +115,7 @@ class Representation:
         """Bytes that so many values of `value_bytes` each take while they travel; of one by layer the payload knows."""
         return values * value_bytes
 
-    def sums(self, plans: Sequence[BucketPlan], site: Site) -> Route:
+    def sums(self, plans: Sequence[BucketPlan], site: Site) -> CodedSums:
         """What sums the buckets with these plans, all in representations of this class, over all workers.
 
         A collective call. Raises SettingError for values that cannot travel so, OSError without shared memory.

@@ -10,11 +10,11 @@ from volary.exchange.representations._base import VALUE_BYTES, Representation
 
 if TYPE_CHECKING:
     from volary.codec._base import Layer
-    from volary.comm.routes._base import Memory, Route
+    from volary.comm.routes._base import Memory
     from volary.exchange.choice.costs import LinkCosts, WorkTimes
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.plan import BucketPlan
-    from volary.exchange.representations._base import Piece, Site
+    from volary.exchange.representations._base import CodedSums, Piece, Site
     from volary.exchange.servers.keeper import Pushed
 
 
@@ -49,7 +49,7 @@ class Factors(Representation):
         beside = layer.values - layer.rows * layer.columns
         return VALUE_BYTES * (layer.products * (layer.rows + servers * layer.columns) + beside)
 
-    def sums(self, plans: Sequence[BucketPlan], site: Site) -> Route:
+    def sums(self, plans: Sequence[BucketPlan], site: Site) -> CodedSums:
         """Everybody multiplies what it heard."""
         from volary.exchange.gradients.factor_sums import FactorSums
 

@@ -10,11 +10,10 @@ from volary.exchange.representations._base import Representation
 
 if TYPE_CHECKING:
     from volary.codec._base import FrameCodec, Layer
-    from volary.comm.routes._base import Route
     from volary.exchange.choice.costs import LinkCosts, WorkTimes
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.plan import BucketPlan
-    from volary.exchange.representations._base import Piece, Site
+    from volary.exchange.representations._base import CodedSums, Piece, Site
     from volary.exchange.servers.keeper import Pushed
 
 
@@ -59,7 +58,7 @@ class Frames(Representation):
         """Of a frame of one row."""
         return self.frames.frame_bytes(1, values)
 
-    def sums(self, plans: Sequence[BucketPlan], site: Site) -> Route:
+    def sums(self, plans: Sequence[BucketPlan], site: Site) -> CodedSums:
         """Each slice is added up, and encoded again, by the rank that owns it."""
         from volary.exchange.compression.encoded_sums import EncodedSums
 

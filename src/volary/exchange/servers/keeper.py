@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from volary.exchange.servers.pulled import Pulled, PullState
+from volary.run.database.traffic import Traffic
 from volary.server.client.client import HeldAll, Installed, RequestRefused
 from volary.server.protocol.header import Form, Header, MessageKind
 
@@ -25,6 +27,11 @@ class Pushed(Protocol):
     @property
     def length(self) -> int:
         """Bytes that travel."""
+        ...
+
+    @property
+    def codec(self) -> str:
+        """What made those bytes; `none` if they are the values."""
         ...
 
     def used(self) -> int:
@@ -76,6 +83,8 @@ class ServerKeeper:
         self._cut: dict[int, Payload] = {}
         self._cut_left: set[int] = set()
         self._cut_gone = False
+        self._counting = threading.Lock()
+        self._counted: dict[str, list[int]] = {}  # bytes sent, received, and as values would be, by codec
         link.start(self, {number: place for place, number in enumerate(self.shelves)})
 
     @property
@@ -87,6 +96,12 @@ class ServerKeeper:
     def received_bytes(self) -> int:
         """Since the start."""
         return self._link.traffic[1]
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """Since the start, by codec."""
+        with self._counting:
+            return tuple(Traffic(codec, "servers", *counted) for codec, counted in self._counted.items())
 
     # Pushing
 
@@ -220,6 +235,19 @@ class ServerKeeper:
         pulled.take(header, payload)
         with self._link.changed:
             pulled.state, pulled.version = PullState.HERE, header.version  # the client says so next, to whoever waits
+
+    def carried(self, header: Header, sent: int, received: int) -> None:
+        """So many bytes of a message have gone over a wire; of what is lent its announcement alone does."""
+        codec, plain = "none", sent + received
+        if header.length and plain >= header.length and not header.cut:
+            shelf = self.shelves[header.slice]
+            codec = shelf.pushed.codec if header.kind is MessageKind.PUSH else "none"
+            codec = shelf.pulled.codec if header.form is Form.DIFFERENCE else codec
+            plain += shelf.pulled.value_bytes - header.length if codec != "none" else 0
+        with self._counting:
+            counted = self._counted.setdefault(codec, [0, 0, 0])
+            for place, more in enumerate((sent, received, plain)):
+                counted[place] += more
 
     def happened(self, event: HeldAll | Installed | RequestRefused) -> None:
         """What the client says."""

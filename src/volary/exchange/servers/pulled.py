@@ -49,6 +49,16 @@ class Pulled:
         self.version = self.installed = NEVER
         self.in_use = False
 
+    @property
+    def value_bytes(self) -> int:
+        """Of its values as they are."""
+        return len(self._payload)
+
+    @property
+    def codec(self) -> str:
+        """Of differences."""
+        return self._codec.name if self._codec is not None else "none"
+
     def room(self, header: Header) -> Payload:
         """Where its values, or their difference, are to be received. Raises BadFrame if neither would fit."""
         room = self._frame_payload if header.form is Form.DIFFERENCE else self._payload

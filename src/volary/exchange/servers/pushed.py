@@ -26,6 +26,7 @@ class PlainValues:
     """Values as they are. values: (size,) where they lie; users: of each part, 0 if no backward reached it."""
 
     form = Form.EXACT
+    codec = "none"
 
     def __init__(self, values: Tensor, users: Tensor | None = None) -> None:
         self._values, self._users = values, users
@@ -78,6 +79,11 @@ class EncodedValues:
     def length(self) -> int:
         """Bytes."""
         return len(self._payload)
+
+    @property
+    def codec(self) -> str:
+        """The one that is used now."""
+        return self._owed.codec.name
 
     def used(self) -> int:
         """A bit for each part."""

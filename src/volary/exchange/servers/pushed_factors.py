@@ -55,6 +55,11 @@ class WeightRows:
         """Bytes."""
         return len(self._payload)
 
+    @property
+    def codec(self) -> str:
+        """Of what travels in this contribution."""
+        return "factors" if self.form is Form.FACTORS else "none"
+
     def used(self) -> int:
         """Of its only part."""
         return int(self._rows.rows is not None)
@@ -78,6 +83,7 @@ class BiasRows:
     """Values `start` to `end` of the bias beside such a weight, in `values`."""
 
     form = Form.EXACT
+    codec = "none"
 
     def __init__(self, rows: FactorRows, start: int, end: int, values: Tensor) -> None:
         self._rows, self._start, self._end, self._values = rows, start, end, values

@@ -1,15 +1,18 @@
-"""How each layer's contributions travel, where that was chosen: the table that a run keeps of its newest choice."""
+"""How contributions travel: the table that a run keeps of its newest choice by layer, and bytes by codec and route."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from volary.monitor.wording import clean, number, size
+from volary.run.database.traffic import FIELDS, Traffic
 
 if TYPE_CHECKING:
     from volary.run.database.reader import Event
 
 HEADER = ("layer", "way", "bytes", "expected ms", "why")
+TRAFFIC_HEADER = ("codec", "route", "sent", "received", "as they are", "saved")
 
 
 def rows(event: Event) -> list[tuple[str, str, str, str, str]]:
@@ -18,6 +21,26 @@ def rows(event: Event) -> list[tuple[str, str, str, str, str]]:
         (clean(layer), clean(way), size(float(sent)), number(1e3 * float(seconds)), clean(why))
         for layer, way, sent, seconds, why in event.data["table"]
     ]
+
+
+def traffic_rows(traffic: Iterable[Traffic]) -> list[tuple[str, ...]]:
+    """A row of TRAFFIC_HEADER for each codec and route, and one of all together if there are several."""
+    found = [(clean(one.codec), clean(one.route), one) for one in traffic]
+    if len(found) > 1:
+        sums = (sum(getattr(one, name) for *_, one in found) for name in FIELDS[2:])
+        found.append(("all", "", Traffic("all", "", *sums)))
+    return [
+        (codec, route, size(one.sent_bytes), size(one.received_bytes), size(one.plain_bytes), saved(one))
+        for codec, route, one in found
+    ]
+
+
+def saved(one: Traffic) -> str:
+    """The share of its bytes that a codec saved, and how many times fewer they are; a dash where it saved nothing."""
+    travelled = one.sent_bytes + one.received_bytes
+    if not travelled or travelled == one.plain_bytes:
+        return "-"
+    return f"{one.saved:.0%}, {number(one.plain_bytes / travelled)} times fewer"
 
 
 def links(event: Event) -> str:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError, VolaryError
-from volary.run.database import counts, histograms, network, pyramid, spans, usage
+from volary.run.database import counts, histograms, network, pyramid, spans, traffic, usage
 from volary.run.database.counts import CountRow
 from volary.run.database.histograms import Histogram
 from volary.run.database.network import LayerGraph
 from volary.run.database.spans import Span
+from volary.run.database.traffic import Traffic
 from volary.run.database.usage import Usage
 
 
@@ -56,7 +57,8 @@ CREATE TABLE IF NOT EXISTS steps ({", ".join(_COLUMNS)}, PRIMARY KEY (step, rank
 CREATE TABLE IF NOT EXISTS metrics (
     step INTEGER, name TEXT, value REAL, at REAL NOT NULL, PRIMARY KEY (step, name)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS metrics_by_name ON metrics (name, step, value);
-{pyramid.SCHEMA}{spans.SCHEMA}{counts.SCHEMA}{usage.SCHEMA}{histograms.SCHEMA}{network.SCHEMA}"""
+{pyramid.SCHEMA}{spans.SCHEMA}{counts.SCHEMA}{usage.SCHEMA}{histograms.SCHEMA}{network.SCHEMA}
+{traffic.SCHEMA}"""
 _INSERT_STEP = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 
@@ -127,6 +129,10 @@ class Journal:
         counted = list(found)
         self._write(counts.ADD, [astuple(one) for one in counted])
         self._write(counts.ADD_OVER_TIME, counts.over_time(counted, time.time()))
+
+    def traffic(self, rank: int, found: Iterable[Traffic]) -> None:
+        """Add to what a worker put on and took off the wire."""
+        self._write(traffic.ADD, [(rank, *astuple(one)) for one in found])
 
     def metrics(self, step: int, values: dict[str, float]) -> None:
         """Record what an evaluation at `step` measured."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError
-from volary.run.database import counts, curves, histograms, network, pyramid, spans, totals, usage
+from volary.run.database import counts, curves, histograms, network, pyramid, spans, totals, traffic, usage
 from volary.run.database.counts import CountRow
 from volary.run.database.curves import Point
 from volary.run.database.histograms import Histogram
@@ -20,6 +20,7 @@ from volary.run.database.network import LayerGraph
 from volary.run.database.pyramid import StepView
 from volary.run.database.spans import Span
 from volary.run.database.totals import Totals
+from volary.run.database.traffic import Traffic
 from volary.run.database.usage import UsageView
 from volary.run.directory import RunDirectory
 
@@ -182,6 +183,11 @@ class RunReader:
         """By kind, worker, server and value; none in a run of an older version."""
         there = next(self._rows(counts.IS_THERE), None)
         return [CountRow(*row) for row in self._rows(counts.ALL)] if there else []
+
+    def traffic(self) -> list[Traffic]:
+        """What all workers put on and took off the wire, most sent first; none if the run did not keep it."""
+        there = next(self._rows(traffic.IS_THERE), None)
+        return [Traffic(*row) for row in self._rows(traffic.ALL)] if there else []
 
     def counts_over_time(self) -> list[tuple[int, str, int, int]]:
         """(seconds since 1970, kind, count, sum of values) of what was counted then, oldest first."""

@@ -40,6 +40,10 @@ class Owner(Protocol):
         """What leaves now: the header as it is sent, what follows it, and whom to tell that this was read."""
         ...
 
+    def carried(self, header: Header, sent: int, received: int) -> None:
+        """So many bytes of this message have gone over a wire."""
+        ...
+
     def place(self, server: int, header: Header) -> Payload | None:
         """Where what follows is to be received; None to read past it. Raises BadFrame."""
         ...
@@ -149,12 +153,15 @@ class ServerConnection:
 
     def _listen(self, channel: Channel) -> None:
         while True:
+            before = channel.received_bytes
             message = channel.receive(lambda header: self._to.place(self._number, Header.unpack(header)))
-            self._take(message)
+            self._take(message, channel.received_bytes - before)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Message, size_bytes: int) -> None:
+        header = Header.unpack(message.header)
         try:
-            self._to.came(self._number, Header.unpack(message.header), message.payload)
+            self._to.carried(header, 0, size_bytes)
+            self._to.came(self._number, header, message.payload)
         finally:
             message.release()
 
@@ -163,7 +170,9 @@ class ServerConnection:
             channel, header, more = turn
             header, payload, read = self._to.leaving(self._number, header)
             try:
+                before = channel.sent_bytes
                 channel.send(header.pack(), payload, read, more=more)
+                self._to.carried(header, channel.sent_bytes - before, 0)
             except ConnectionLost:
                 channel.close()  # so the receiving thread finds out too
                 if read is not None:

@@ -42,6 +42,10 @@ class BufferProvider(Protocol):
         """They are here; `payload` may change when this returns."""
         ...
 
+    def carried(self, header: Header, sent: int, received: int) -> None:
+        """So many bytes of a message have gone over a wire."""
+        ...
+
     def happened(self, event: HeldAll | Installed | RequestRefused) -> None:
         """What the client says."""
         ...
@@ -189,6 +193,10 @@ class Link:
             turn = header.clock, next(self._turns)
             self._reading.setdefault(server, set()).add(turn)
         return *self._desk.leave(header), partial(self._read, server, turn)
+
+    def carried(self, header: Header, sent: int, received: int) -> None:
+        """It is counted where it is known what it was."""
+        self._desk.carried(header, sent, received)
 
     def place(self, server: int, header: Header) -> Payload | None:
         """Awaited values have theirs."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from volary.run.database.journal import STEP_FIELDS, StepRow
+from volary.run.database.traffic import Traffic, since
 from volary.train.recording.spans import Spans
 from volary.train.recording.usage import UsageSamples
 
@@ -39,6 +40,8 @@ class Recorder:
         self.said: deque[dict[str, Any]] = deque()
         self.spans = Spans()
         self.usage: UsageSamples | None = None
+        self._traffic: tuple[Traffic, ...] = ()  # replaced as a whole: another thread reads it
+        self._told_traffic: tuple[Traffic, ...] = ()
         self._spent = dict.fromkeys(STEP_PHASES, 0.0)
         self._in_step = False
         self._starting = True
@@ -91,9 +94,17 @@ class Recorder:
         self.enter(phase)
 
     def end_step(
-        self, *, epoch: float, samples: int, loss: float, lr: float, sent_bytes: int, received_bytes: int
+        self,
+        *,
+        epoch: float,
+        samples: int,
+        loss: float,
+        lr: float,
+        sent_bytes: int,
+        received_bytes: int,
+        traffic: tuple[Traffic, ...] = (),
     ) -> None:
-        """Close a step with what it did; bytes are totals since the start."""
+        """Close a step with what it did; bytes are totals since the start, and so is traffic, a row for each way."""
         self.enter("between steps")
         self._in_step = False
         self.step += 1
@@ -118,7 +129,7 @@ class Recorder:
                 received_bytes=received_bytes - self._received_bytes,
             )
         )
-        self._sent_bytes, self._received_bytes = sent_bytes, received_bytes
+        self._sent_bytes, self._received_bytes, self._traffic = sent_bytes, received_bytes, traffic
         for phase in spent:
             spent[phase] = 0.0
 
@@ -156,6 +167,10 @@ class Recorder:
         said = [self.said.popleft() for _ in range(len(self.said))]
         if spans := self.spans.take():
             said.append({"spans": spans})
+        traffic = self._traffic
+        if added := since(traffic, self._told_traffic):
+            said.append({"traffic": added})
+            self._told_traffic = traffic
         if self.usage is not None and (usage := self.usage.take(ending=ending)):
             said.append({"usage": usage})
         return {"rows": rows, "said": said}

@@ -135,6 +135,7 @@ class ByRoster:
             lr=self._settings.lr(task.samples),
             sent_bytes=self._replica.sent_bytes,
             received_bytes=self._replica.received_bytes,
+            traffic=self._replica.traffic,
         )
 
     def _contribution(self, task: messages.Learn) -> Iterator[Task]:

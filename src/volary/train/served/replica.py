@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
     from volary.exchange.gradients.contributions import Contributions
     from volary.exchange.gradients.plan import BucketPlan
+    from volary.run.database.traffic import Traffic
     from volary.server.client.link import Link
     from volary.session.spec import Strategy
     from volary.train.coordinator import LearnTask
@@ -94,6 +95,11 @@ class ServedReplica:
     def received_bytes(self) -> int:
         """Bytes that this worker took off the wire since it started."""
         return self._keeper.received_bytes
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """Both, by codec; all of it goes to servers or comes from them."""
+        return self._keeper.traffic
 
     def begin(self, task: LearnTask) -> None:
         """A contribution begins: from now on parameters are read that are as new as the model wants."""

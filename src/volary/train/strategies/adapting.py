@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from volary.run.database.traffic import Traffic, added
 from volary.train.agreement.first_state import DeferredTensors
 from volary.train.replica import Voting
 from volary.train.strategies.after_backward import AfterBackward
@@ -37,6 +38,7 @@ class Adapting(Voting):
         self._began_with = chooser.ways()
         self._now = make()
         self._sent_bytes = self._received_bytes = 0  # by those before
+        self._traffic: tuple[Traffic, ...] = ()
 
     @property
     def sent_bytes(self) -> int:
@@ -47,6 +49,11 @@ class Adapting(Voting):
     def received_bytes(self) -> int:
         """Bytes that this worker took off the wire since it started."""
         return self._received_bytes + self._now.received_bytes
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """Both, by codec and route."""
+        return added(self._traffic, self._now.traffic)
 
     def start(self, late: DeferredTensors) -> None:
         """Start, with the ways of a checkpoint if there was one; else, but in an own loop, with those chosen now."""
@@ -116,6 +123,6 @@ class Adapting(Voting):
         self._now.start(DeferredTensors(new=False))
 
     def _replace(self) -> None:
-        self._sent_bytes, self._received_bytes = self.sent_bytes, self.received_bytes
+        self._sent_bytes, self._received_bytes, self._traffic = self.sent_bytes, self.received_bytes, self.traffic
         self._now.close()
         self._now = self._make()

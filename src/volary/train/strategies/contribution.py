@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from volary.exchange.gradients.plan import BucketPlan
     from volary.exchange.overlap.comm_setup import CommSetup
     from volary.exchange.representations._base import Representation
+    from volary.run.database.traffic import Traffic
     from volary.session.spec import Strategy as Settings
     from volary.train.recording.recorder import Recorder
     from volary.train.strategies.strategy_state import StrategyState
@@ -110,6 +111,11 @@ class ContributionBuffers(Generic[Kind]):
     def received_bytes(self) -> int:
         """Bytes that this process took off the wire since it started."""
         return int(self.keeper.received_bytes)
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """Both, by codec and route."""
+        return self.keeper.traffic
 
     @property
     def why_at_once(self) -> str:

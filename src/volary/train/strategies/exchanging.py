@@ -8,6 +8,7 @@ from volary.train.replica import Voting
 
 if TYPE_CHECKING:
     from volary.exchange.gradients.contributions import Contributions
+    from volary.run.database.traffic import Traffic
     from volary.train.strategies.contribution import ContributionBuffers
 
 
@@ -33,6 +34,11 @@ class Exchanging(Voting):
     def received_bytes(self) -> int:
         """Bytes that this worker took off the wire since it started."""
         return self.contribution.received_bytes
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """Both, by codec and route."""
+        return self.contribution.traffic
 
     def close(self) -> None:
         """End the exchange and let go of the network."""

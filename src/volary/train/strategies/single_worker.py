@@ -9,6 +9,7 @@ from volary.train.agreement.votes import Vote
 from volary.train.replica import Voting
 
 if TYPE_CHECKING:
+    from volary.run.database.traffic import Traffic
     from volary.train.agreement.first_state import DeferredTensors
     from volary.train.agreement.votes import Agreed
     from volary.train.recording.recorder import Recorder
@@ -19,6 +20,7 @@ class SingleWorker(Voting):
     """See `volary.train.replica.Voting`."""
 
     sent_bytes = received_bytes = 0
+    traffic: tuple[Traffic, ...] = ()
 
     def __init__(self, recorder: Recorder, update: Update | None) -> None:
         self._recorder, self._update = recorder, update

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
     from volary.comm.groups.group import Group
+    from volary.run.database.traffic import Traffic
     from volary.session.spec import Strategy
     from volary.train.member.pulse import EndWatch
     from volary.train.own.model.share import Share
@@ -104,6 +105,11 @@ class OwnModel:
     def received_bytes(self) -> int:
         """See `volary.train.replica.Replica`."""
         return self._strategy.received_bytes
+
+    @property
+    def traffic(self) -> tuple[Traffic, ...]:
+        """See `volary.train.replica.Replica`."""
+        return self._strategy.traffic
 
     def __contains__(self, parameter: Tensor) -> bool:
         return parameter in self.contents

@@ -10,6 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from volary.comm.groups.blocking import add_up
 from volary.errors import BadInput, Stopped
+from volary.run.database.traffic import added
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -103,6 +104,7 @@ class OwnSteps:
             lr=float(optimizer.param_groups[0]["lr"]),
             sent_bytes=sum(model.sent_bytes for model in self._models),
             received_bytes=sum(model.received_bytes for model in self._models),
+            traffic=added(*(model.traffic for model in self._models)),
         )
         for model in models if self._compares else ():
             model.compare(self._recorder.step)
