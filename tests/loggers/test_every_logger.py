@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import os
 import socket
@@ -26,6 +27,7 @@ from volary.run.directory import RunDirectory
 from volary.session.reading.problems import SessionError
 
 STEPS = 46
+OWN_PYTHON = Path(__file__).resolve().parents[2] / ".loggers" / "bin" / "python"  # of `make loggers`
 
 
 def wait_until(condition: Callable[[], bool], at_most_s: float = 60) -> None:
@@ -173,18 +175,36 @@ def test_prometheus_serves_the_newest_figures_on_loopback_while_the_run_trains()
         copy_run(directory, loggers)
 
 
-@pytest.mark.slow  # its import alone takes seconds
-def test_wandb_keeps_an_offline_copy_and_needs_no_network():
-    pytest.importorskip("wandb")
-    directory = whole_run()
-    code = (
+def python_with(package: str) -> str:
+    """This Python, if it has the package, or that of `make loggers`."""
+    if find_spec(package) is not None:
+        return sys.executable
+    if not OWN_PYTHON.exists():
+        pytest.skip(f"{package} is not installed: make loggers")
+    return str(OWN_PYTHON)
+
+
+def said_by(python: str, code: str) -> str:
+    """What a process of its own prints: some packages leave threads and services behind until they end."""
+    found = f"import sys; sys.path += {sys.path!r}\n{code}"  # its own packages first
+    done = subprocess.run([python, "-c", found], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def copied(directory: RunDirectory, to: str) -> str:
+    """Code that copies a run."""
+    return (
         "from volary.loggers._copy import copy_run; from volary.loggers._read import read\n"
         "from volary.run.directory import RunDirectory\n"
-        f"copy_run(RunDirectory({str(directory.path)!r}), read(['wandb']))\n"
+        f"copy_run(RunDirectory({str(directory.path)!r}), read([{to!r}]))\n"
     )
-    # a process of its own: wandb leaves threads and a service behind until it ends
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow  # its import alone takes seconds
+def test_wandb_keeps_an_offline_copy_and_needs_no_network():
+    directory = whole_run()
+    said_by(python_with("wandb"), copied(directory, "wandb"))
     (file,) = (directory.path / "wandb" / "wandb").glob("offline-run-*/*.wandb")
     content = file.read_bytes()
     for part in (b"training/loss", b"validation/accuracy", b"optimizer.lr", b"lenet-digits-1"):
@@ -193,13 +213,9 @@ def test_wandb_keeps_an_offline_copy_and_needs_no_network():
 
 @pytest.mark.slow  # starts a server that takes seconds
 def test_mlflow_takes_the_run_at_a_local_server():
-    pytest.importorskip("mlflow")
-    if find_spec("flask") is None:
-        pytest.skip("mlflow-skinny has no server")
-    import mlflow
-
-    port = free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    python, port = python_with("mlflow"), free_port()
+    address = f"http://127.0.0.1:{port}"
+    command = [python, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     environment = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_BACKEND_STORE_URI": "sqlite:///m.db"}
     environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # it would leave a folder in shared memory
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as server:
@@ -208,27 +224,31 @@ def test_mlflow_takes_the_run_at_a_local_server():
             def is_up() -> bool:
                 assert server.poll() is None
                 try:
-                    return urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).status == 200
+                    return urllib.request.urlopen(f"{address}/health", timeout=5).status == 200
                 except OSError:
                     return False
 
             wait_until(is_up, 150)
-            directory = whole_run()
-            for _ in range(2):
-                copy_run(directory, read([f"{{name: mlflow, uri: 'http://127.0.0.1:{port}'}}"]))
-            client = mlflow.MlflowClient(f"http://127.0.0.1:{port}")
-            experiment = client.get_experiment_by_name("volary")
-            (run,) = client.search_runs([experiment.experiment_id])
-            history = client.get_metric_history(run.info.run_id, "training/loss")
+            copies = copied(whole_run(), f"{{name: mlflow, uri: '{address}'}}")
+            kept = json.loads(said_by(python, 2 * copies + WHAT_MLFLOW_HAS.format(address=address)).splitlines()[-1])
         finally:
             server.terminate()
             server.communicate(timeout=60)
-    assert run.info.status == "FINISHED"
-    assert run.info.run_name == "lenet-digits-1"
-    assert run.data.params["optimizer.lr"] == "0.05"
-    assert run.data.metrics["validation/accuracy"] == 0.9733
-    assert [(one.step, one.value) for one in history][:2] == [(1, 2.0), (2, 1.0)]
-    assert len(history) == STEPS
+    assert (kept["status"], kept["name"]) == ("FINISHED", "lenet-digits-1")
+    assert kept["params"]["optimizer.lr"] == "0.05"
+    assert kept["metrics"]["validation/accuracy"] == 0.9733
+    assert kept["losses"][:2] == [[1, 2.0], [2, 1.0]]
+    assert len(kept["losses"]) == STEPS
+
+
+WHAT_MLFLOW_HAS = """
+import json, mlflow
+client = mlflow.MlflowClient("{address}")
+(run,) = client.search_runs([client.get_experiment_by_name("volary").experiment_id])
+losses = [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, "training/loss")]
+kept = dict(status=run.info.status, name=run.info.run_name, params=run.data.params, metrics=run.data.metrics)
+print(json.dumps(kept | dict(losses=losses)))
+"""
 
 
 @pytest.mark.parametrize("name", ROOM.names())

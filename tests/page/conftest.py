@@ -36,13 +36,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def browser() -> Iterator[Browser]:
     """A Chromium of this machine's. Skips where there is none, or no Playwright."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
-    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    path = next((found for name in BROWSERS if (found := shutil.which(name))), None) or _playwrights_own()
     if path is None:
-        pytest.skip("needs a Chromium: `make page-tests` says how to install one")
+        pytest.skip("needs a Chromium: `make page-tests` installs one")
     with playwright.sync_playwright() as driver:
         opened = driver.chromium.launch(executable_path=path)
         yield opened
         opened.close()
+
+
+def _playwrights_own() -> str | None:
+    """What `make browser` has fetched."""
+    return next(map(str, (Path(__file__).resolve().parents[2] / ".browser").glob("chromium-*/chrome-*/chrome")), None)
 
 
 @pytest.fixture
