@@ -224,7 +224,29 @@ def refused(rank: int, world_size: int) -> list[str]:
     tries(grown)
     tries(lambda worker: clips(worker, lambda model: model[0].parameters()))
     tries(clips, BEHIND)
+    for looks in LOOKS:
+        tries(lambda worker, looks=looks: looks_at(*begun(worker), looks))
     return said
+
+
+def looks_at(model: nn.Module, optimizer: Any, looks: Any) -> None:
+    model(torch.randn(2, FEATURES).double()).sum().backward()
+    looks(model, optimizer)
+    optimizer.step()
+
+
+def scales(_: nn.Module, optimizer: Any) -> None:
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(torch.ones(1))
+    scaler.unscale_(optimizer)
+
+
+LOOKS = [
+    lambda model, _: nn.utils.clip_grad_norm_(model.parameters(), 1.0),
+    lambda model, _: nn.utils.clip_grad_value_(list(model.parameters()), 1.0),
+    lambda model, _: model[0].weight.grad.norm(),
+    scales,
+]
 
 
 def test_what_early_updates_cannot_be_right_for_is_refused_in_one_sentence(workers):
@@ -238,6 +260,11 @@ def test_what_early_updates_cannot_be_right_for_is_refused_in_one_sentence(worke
             "SettingError: worker.clip_grad_norm_ was given parameters without 2.weight",
             "SettingError: worker.clip_grad_norm_ needs all gradients of this step, and with exchange.behind=true they "
             "come in the next one",
+            *[
+                "SettingError: a gradient was used between backward() and optimizer.step(), and with early_update it "
+                "is still on its way"
+            ]
+            * len(LOOKS),
         ]
         assert all("; accepted" in one for one in said)
 

@@ -21,6 +21,7 @@ from volary.train.agreement.first_state import DeferredTensors, messages
 from volary.train.agreement.votes import Vote
 from volary.train.coordinator import LearnTask
 from volary.train.member.compare import compare, shape_facts
+from volary.train.own.model.absent_gradient import TWICE, AbsentGradient
 from volary.train.own.model.contents import Contents
 from volary.train.own.model.early_update import EarlyUpdate
 from volary.train.own.model.losses import loss_of_backward, sum_in
@@ -142,6 +143,7 @@ class OwnModel:
         self._early_optimizer = early or self._early_optimizer
         self.settle()
         self.close()
+        self._take_absent_away()
         self._distribute()
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
@@ -167,6 +169,7 @@ class OwnModel:
 
     def before(self, optimizer: Optimizer, *, closing: bool) -> None:
         """Agree on gradients, unless they are. closing: the optimiser calls backward itself. Raises SettingError."""
+        self._take_absent_away()
         if self._in_backward:
             raise SettingError("optimizer.step() was called within backward(), where gradients have not been agreed on")
         if self._locally:
@@ -255,6 +258,7 @@ class OwnModel:
                 early=self._early,
             )
             self._strategy.start(DeferredTensors())
+        self._absent = [(one, AbsentGradient(one)) for one in self.contents.trained if self._in_slices]
         self._hooks: list[RemovableHandle] = [
             parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
             for parameter in self.contents.trained
@@ -303,11 +307,7 @@ class OwnModel:
 
     def _begin_pass(self) -> None:
         if self._pending:
-            raise SettingError(
-                "backward() was called again before optimizer.step(), and with early_update the gradients of the call "
-                "before are summed already; accepted: worker.distribute(..., passes=k) for k calls, optimizer.step() "
-                "after each, or early_update=False"
-            )
+            raise SettingError(TWICE)
         if self._passed == self._passes - 1:
             self._vote()
 
@@ -316,6 +316,8 @@ class OwnModel:
         self._in_backward = False
         if self._passed == self._passes and not self._locally:
             self._agree()
+            for parameter, absent in self._absent if self._pending else ():
+                parameter.grad = absent
         self._run.recorder.enter("forward")
 
     @property
@@ -343,6 +345,10 @@ class OwnModel:
             if parameter.grad is not None and not parameter.grad.is_sparse:
                 parameter.grad = _of_few_rows(parameter.grad)
         self._share_buffers()
+
+    def _take_absent_away(self) -> None:
+        for parameter, _ in self._absent if self._pending else ():
+            parameter.grad = None
 
     def _vote(self) -> None:
         self._strategy.vote(Vote(self._part, busy=True, ending=self._run.pulse.asked_to_end))
