@@ -14,9 +14,9 @@ from volary.driver.host import Elsewhere
 from volary.driver.servers.server_group import NoServers, ServerFailure
 from volary.driver.watching.watch import Rules
 from volary.errors import ServerLost, Stopped, WorkerLost
+from volary.run.control.stopping import FILE, ask_to_stop
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
-from volary.run.stopping import FILE, ask_to_stop
 
 
 class Server(NoServers):

@@ -3,9 +3,9 @@ import os
 import pytest
 
 from volary.errors import RunError
+from volary.run.control.requests import ChangeRate, WriteCheckpoint, ask, forget_requests, take
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
-from volary.run.requests import ChangeRate, WriteCheckpoint, ask, forget_requests, take
 
 
 @pytest.fixture

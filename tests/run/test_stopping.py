@@ -3,9 +3,9 @@ import os
 import pytest
 
 from volary.errors import RunError
+from volary.run.control.stopping import FILE, ask_to_stop, asked_to_stop, forget_request
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
-from volary.run.stopping import FILE, ask_to_stop, asked_to_stop, forget_request
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from server._play import FIRST_SERVER, MODELS, Play, Shelf
 from volary.comm.control.errors import BadMessage
-from volary.run.requests import ChangeRate, WriteCheckpoint
+from volary.run.control.requests import ChangeRate, WriteCheckpoint
 from volary.server.protocol.messages import (
     Evaluated,
     EvaluatePiece,

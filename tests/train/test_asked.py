@@ -11,7 +11,7 @@ import torch
 
 from train._training import OVERLAPPED, Quick, Trained, session, trained
 from volary.run.checkpoints import Checkpoints
-from volary.run.requests import ChangeRate, WriteCheckpoint
+from volary.run.control.requests import ChangeRate, WriteCheckpoint
 
 IN_PIECES = {**OVERLAPPED, "bucket_mb": 1e-4}
 LOCAL = {"consistency": {"name": "local", "period": 2}}

@@ -23,7 +23,7 @@ def change(run: RunDirectory, overrides: tuple[str, ...]) -> None:
     """
     from volary.monitor.watching import wait_for
     from volary.monitor.wording import changed
-    from volary.run.requests import ChangeRate
+    from volary.run.control.requests import ChangeRate
     from volary.session.changing import rate_while_running
 
     say(changed(wait_for(run, ChangeRate(rate_while_running(run.session, overrides)), ("changed",))))

@@ -20,7 +20,7 @@ def save(run: RunDirectory) -> None:
     """Let RUN write a checkpoint after the step that it is doing, and go on. Waits for that."""
     from volary.monitor.watching import wait_for
     from volary.monitor.wording import trouble
-    from volary.run.requests import WriteCheckpoint
+    from volary.run.control.requests import WriteCheckpoint
 
     told = wait_for(run, WriteCheckpoint(), ("checkpoint", "checkpoint_failed"))
     if told.kind == "checkpoint_failed":

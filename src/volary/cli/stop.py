@@ -21,7 +21,7 @@ def stop(run: RunDirectory, now: bool) -> int:
     from volary.driver.queued import withdraw
     from volary.monitor.closing import closing
     from volary.monitor.watching import exit_code, wait_until_stopped
-    from volary.run.stopping import ask_to_stop
+    from volary.run.control.stopping import ask_to_stop
 
     if withdraw(run):
         say(f"{run.name} had not begun: its job is cancelled")

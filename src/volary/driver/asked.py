@@ -10,10 +10,10 @@ from volary.comm.control.service import Replies
 from volary.driver.heartbeats import HeartbeatService
 from volary.driver.servers.server_group import ServerGroup
 from volary.errors import VolaryError
+from volary.run.control.requests import ChangeRate, Request
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, replace_file
-from volary.run.requests import ChangeRate, Request
 from volary.session.spec import Session
 
 

@@ -29,12 +29,12 @@ from volary.driver.watching.watch import FailureDetector, Rules
 from volary.engine._base import Ended, Exited, Handle
 from volary.errors import Stopped, VolaryError
 from volary.run.checkpoints import Checkpoints
+from volary.run.control.requests import forget_requests, take
+from volary.run.control.stopping import How, asked_to_stop, forget_request
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, forget
 from volary.run.lock import RunLock
-from volary.run.requests import forget_requests, take
-from volary.run.stopping import How, asked_to_stop, forget_request
 from volary.run.verdict import Verdict
 from volary.session.changing import SettingChange
 

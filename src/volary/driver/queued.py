@@ -21,11 +21,11 @@ from volary.engine import ROOM
 from volary.engine.launchers.queue import BatchJob, JobState, Queue
 from volary.errors import BadInput, ProgramEnded, RunError, Stopped, VolaryError, WorkerFailed, WorkerLost
 from volary.monitor.watching import ending
+from volary.run.control.stopping import ask_to_stop
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory, discard
 from volary.run.disk import Disk, replace_file
 from volary.run.launch.queued import QueuedJob, job_of, note_job
-from volary.run.stopping import ask_to_stop
 
 JOB = [sys.executable, "-m", "volary.driver.job"]
 LOOK_S = 0.25

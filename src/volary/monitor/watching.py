@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from volary.errors import RunError, Stopped
 from volary.monitor.digest import Digest, Follower
 from volary.monitor.terminal.console import Console
+from volary.run.control.requests import Request, ask
 from volary.run.database.reader import Event, RunReader
 from volary.run.directory import RunDirectory
-from volary.run.requests import Request, ask
 
 LOOK_S = 0.25
 ANSWER_S = 30.0  # after which a driver that was asked to stop should have said that it does

@@ -9,10 +9,10 @@ import msgspec
 
 from volary.errors import BadInput
 from volary.page import commands
+from volary.run.control.requests import ChangeRate, WriteCheckpoint, ask
+from volary.run.control.stopping import ask_to_stop
 from volary.run.directory import RunDirectory
 from volary.run.removing import remove
-from volary.run.requests import ChangeRate, WriteCheckpoint, ask
-from volary.run.stopping import ask_to_stop
 from volary.run.tags import Tags, write_tags
 from volary.session.changing import RATE, rate_while_running
 

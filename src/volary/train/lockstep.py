@@ -11,7 +11,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from volary.consistency._base import Push
-from volary.run.requests import ChangeRate
+from volary.run.control.requests import ChangeRate
 from volary.train.agreement.votes import Vote, not_finite
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, SaveTask, Task
 from volary.train.evaluation import buffers_of_first, over_all, record

@@ -17,11 +17,11 @@ from volary.engine._base import Engine, Exited, Handle, Launch
 from volary.errors import BadInput
 from volary.run.best import not_numbers
 from volary.run.checkpoints import Checkpoints
+from volary.run.control.requests import ChangeRate, Request
 from volary.run.database.counts import CountRow
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, announce
-from volary.run.requests import ChangeRate, Request
 from volary.server.roster.roster import Roster, RosterSettings
 from volary.session.script import Script
 from volary.session.spec import MOST_STEPS, Checkpoint, Session, Strategy

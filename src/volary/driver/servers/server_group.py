@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from volary.comm.control.service import Replies, Service
 
 if TYPE_CHECKING:
+    from volary.run.control.requests import Request
     from volary.run.launch.meeting import Meeting
-    from volary.run.requests import Request
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import msgspec
 
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import Replies
-from volary.run.requests import ChangeRate, Request
+from volary.run.control.requests import ChangeRate, Request
 from volary.server.protocol.messages import (
     Ask,
     Beat,

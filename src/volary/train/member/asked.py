@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from volary.run.requests import Request
+from volary.run.control.requests import Request
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Bulletin

@@ -9,10 +9,10 @@ from typing import Literal
 import msgspec
 
 from volary.errors import RunError
+from volary.run.control.requests import life_to_ask
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, open_regular, replace_file
 from volary.run.owner import require_private
-from volary.run.requests import life_to_ask
 
 FILE = "stop.json"
 How = Literal["after this step", "now"]
