@@ -21,9 +21,9 @@ from volary.run.checkpoints import Checkpoints
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session.own_source import source_of
-from volary.session.reference import UserObject
 from volary.session.script import SOURCE, Script
 from volary.session.spec import RunSettings, Session, Strategy
+from volary.session.values.reference import UserObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

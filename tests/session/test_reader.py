@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from volary.errors import SettingError
-from volary.session.period import Period
 from volary.session.reading.choice import Choice
 from volary.session.reading.node import FAULT, from_python
 from volary.session.reading.problems import Problems
 from volary.session.reading.reader import Reader
 from volary.session.reading.yaml_file import parse
+from volary.session.values.period import Period
 
 
 @dataclass(frozen=True, kw_only=True)

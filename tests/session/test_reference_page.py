@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from volary.session.comments import comments_of
+from volary.session.pages.comments import comments_of
 from volary.session.reading.fields import settings_of
 from volary.session.reading.words import choice_in
 from volary.session.reference_page import page

@@ -11,7 +11,7 @@ from _workers import joined
 from train._training import session
 from volary.comm.groups.group import Bulletin
 from volary.errors import RanksDiffer
-from volary.session.reference import UserObject
+from volary.session.values.reference import UserObject
 from volary.train.member.compare import Facts, code_facts, compare, setting_facts, shape_facts
 
 

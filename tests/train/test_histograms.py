@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from train._training import OVERLAPPED, Trained, session, trained
-from volary.session.period import Period
+from volary.session.values.period import Period
 from volary.train.recording.histograms import BINS, MOST_VALUES, Histograms
 from volary.train.recording.recorder import Recorder
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from train._training import made, session
-from volary.session.period import Period
+from volary.session.values.period import Period
 from volary.train.recording.recorder import STEP_PHASES, Recorder
 from volary.train.recording.spans import MOST_WAITING, Spans
 

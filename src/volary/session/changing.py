@@ -9,8 +9,8 @@ from typing import Any
 
 from volary.session.misplaced import COMMAND_LINE
 from volary.session.reading.problems import Problems
-from volary.session.reference import UserObject
 from volary.session.spec import Session
+from volary.session.values.reference import UserObject
 
 _BATCHES = "the run counts its steps in batches of that size"
 _ORDER = "it decides the order of the data, and the checkpoint is in the middle of it"

@@ -6,7 +6,7 @@ from typing import Any
 
 from volary.errors import BadInput
 from volary.session.reading.problems import Problems
-from volary.session.reference import UserObject
+from volary.session.values.reference import UserObject
 
 
 def check(session: Any) -> None:

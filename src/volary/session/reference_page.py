@@ -8,14 +8,14 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
-from volary.session.comments import comments_of
-from volary.session.period import Period
+from volary.session.pages.comments import comments_of
 from volary.session.reading.choice import Choice
 from volary.session.reading.fields import defaults_of, settings_of
 from volary.session.reading.words import choice_in, in_words
 from volary.session.resolved import flow, plain
 from volary.session.spec import Session
 from volary.session.starter import starter
+from volary.session.values.period import Period
 
 HEAD = """# Session reference
 

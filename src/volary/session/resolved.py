@@ -12,7 +12,7 @@ from volary.session.reading.choice import Choice
 from volary.session.reading.fields import settings_of
 from volary.session.reading.node import join
 from volary.session.reading.words import choice_in
-from volary.session.reference import UserObject
+from volary.session.values.reference import UserObject
 
 BARE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*|[0-9]+ (?:step|epoch)s?", re.ASCII)
 WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal
 
 from volary.errors import SettingError
 from volary.session import fitting
-from volary.session.period import Period
 from volary.session.reading.choice import Choice
 from volary.session.reading.read import read, read_from
 from volary.session.reading.settle import settle
-from volary.session.reference import UserObject
 from volary.session.resolved import to_yaml
 from volary.session.spec import EVERY_100_STEPS, RunSettings, Strategy
+from volary.session.values.period import Period
+from volary.session.values.reference import UserObject
 
 KEEP_LAST = 3  # newest checkpoints of such a run
 SOURCE = "function.py"  # in the run's directory: a function that was defined in a notebook

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 from volary.errors import SettingError
 from volary.session import fitting
 from volary.session.checks import require
-from volary.session.period import Period
 from volary.session.reading.choice import Choice
 from volary.session.reading.settle import settle
-from volary.session.size import Size
-from volary.session.url import Location, Url
+from volary.session.values.period import Period
+from volary.session.values.size import Size
+from volary.session.values.url import Location, Url
 
 POSITIVE = "above 0"
 WHOLE = "a whole number, 1 or more"

@@ -12,7 +12,7 @@ from msgspec import Struct
 from volary.comm.control.sealing import Security
 from volary.errors import SettingError
 from volary.session.checks import require
-from volary.session.reference import UserObject
+from volary.session.values.reference import UserObject
 
 Mode: TypeAlias = Literal["sync", "async"]
 

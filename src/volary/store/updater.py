@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from volary.errors import SettingError, VolaryError
-from volary.session.reference import UserObject
+from volary.session.values.reference import UserObject
 from volary.store.settings import DEFAULTS, keeps_whole, parted
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from volary.errors.raised import raised
 from volary.network import build, build_loss
 from volary.network.flow import Flow
 from volary.run.best import Best
-from volary.session.reference import UserObject
+from volary.session.values.reference import UserObject
 from volary.train.corrupt import Corrupt, teller
 from volary.train.lockstep import Lockstep
 from volary.train.loop import Training

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from volary.data.feed import Feed
     from volary.network.flow import Flow
     from volary.run.best import Best
-    from volary.session.period import Period
     from volary.session.spec import Session
+    from volary.session.values.period import Period
     from volary.train.agreement.votes import Agreed
     from volary.train.corrupt import Corrupt
     from volary.train.growth import Growth

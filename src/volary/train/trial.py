@@ -19,8 +19,8 @@ from volary.exchange.choice.rows import StepEstimate, estimated
 from volary.network._dry_run import unchanged
 from volary.network.layer_graph import layer_graph
 from volary.run.machine.memory import IMPORTED_BYTES, WORKER_BYTES, available_bytes, judge
-from volary.session.reference import UserObject
 from volary.session.spec import MOST_STEPS
+from volary.session.values.reference import UserObject
 from volary.train.assemble import name_of, update_rule
 from volary.train.state.seeds import kept_generators
 from volary.train.update.precision import Precision

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from volary.errors import DataError, SettingError
 from volary.session.reading.choice import Choice
-from volary.session.reference import UserObject
+from volary.session.values.reference import UserObject
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from volary.data.formats.files import existing_file, existing_folder
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
-from volary.session.url import Location
+from volary.session.values.url import Location
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from volary.data.formats.files import existing_folder, matching
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
-from volary.session.url import Location
+from volary.session.values.url import Location
 
 if TYPE_CHECKING:
     from volary.data.memory import InMemory

@@ -9,7 +9,7 @@ from volary.data.formats.files import existing_file
 from volary.data.loading.image_settings import ImageSettings
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
-from volary.session.url import Location
+from volary.session.values.url import Location
 
 if TYPE_CHECKING:
     from volary.data.loading.pipeline import Pipeline

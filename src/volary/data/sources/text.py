@@ -10,7 +10,7 @@ from volary.data.formats.bpe import ACCEPTED, Bpe
 from volary.data.formats.files import existing_file
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
-from volary.session.url import Location
+from volary.session.values.url import Location
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from volary.data.formats.class_folders import check_part, part_of
 from volary.data.storage.place import located
 from volary.errors import SettingError
-from volary.session.url import Location
+from volary.session.values.url import Location
 
 if TYPE_CHECKING:
     from volary.data.loading.pipeline import Pipeline

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.session.url import Url
+from volary.session.values.url import Url
 
 if TYPE_CHECKING:
     from volary.data.storage.remote_path import RemotePath

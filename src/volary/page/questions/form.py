@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import SettingError
-from volary.session.form import form
+from volary.session.pages.form import form
 from volary.session.reading.problems import SessionError
 from volary.session.spec import Session
 

@@ -10,7 +10,7 @@ from volary.errors import SettingError
 from volary.plugins import Room
 from volary.session.reading.fields import settings_of
 from volary.session.reading.node import FAULT, Node, from_python, join
-from volary.session.reference import FORMS, UserObject, without_name
+from volary.session.values.reference import FORMS, UserObject, without_name
 
 if TYPE_CHECKING:
     from volary.session.reading.reader import Reader

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from volary.errors import SettingError
 from volary.session.checks import require
-from volary.session.period import Period
+from volary.session.values.period import Period
 
 if TYPE_CHECKING:
     from volary.data.feed import Feed

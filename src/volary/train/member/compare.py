@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import volary
 from volary.errors import RanksDiffer
 from volary.run.machine.environment import versions
-from volary.session.reference import FILE, MODULE, UserObject
+from volary.session.values.reference import FILE, MODULE, UserObject
 
 if TYPE_CHECKING:
     from torch import nn

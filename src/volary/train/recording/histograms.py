@@ -17,7 +17,7 @@ from volary.exchange.gradients.plain_layers import only_looks
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from volary.session.period import Period
+    from volary.session.values.period import Period
     from volary.train.recording.recorder import Recorder
 
 BINS = 40

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import Any
 
-from volary.session.period import Period
+from volary.session.values.period import Period
 
 FIRST, LAST = 2, 11  # of a life: the first step warms up
 TOGETHER = 2  # in a row, so that what travels under the next forward shows

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from volary.comm.groups.group import Group
-    from volary.session.period import Period
+    from volary.session.values.period import Period
     from volary.train.own.model.own_model import OwnModel
     from volary.train.own.model.share import Share
     from volary.train.recording.recorder import Recorder

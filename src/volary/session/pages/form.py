@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
 from typing import Any, Literal, get_args, get_origin
 
-from volary.session.comments import comments_of
+from volary.session.pages.comments import comments_of
 from volary.session.reading.choice import Choice
 from volary.session.reading.fields import settings_of
 from volary.session.reading.node import join
 from volary.session.reading.words import choice_in, in_words
-from volary.session.reference import UserObject
 from volary.session.resolved import flow, plain
+from volary.session.values.reference import UserObject
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Values of settings: periods, sizes, URLs, references to code."""
