@@ -23,7 +23,8 @@ from typing import IO, Literal
 
 from _report import Options, Row
 from volary.bench import local
-from volary.lab import Lab, rates
+from volary.lab import Lab
+from volary.lab.network import rates
 from volary.lab.timeline import Timeline
 
 PROGRAM = Path(__file__).parent / "_collective_ranks.py"

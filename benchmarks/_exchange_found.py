@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from volary.lab import rates
+from volary.lab.network import rates
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 

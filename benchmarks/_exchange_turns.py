@@ -26,7 +26,7 @@ from _exchange_peers import PEERS, Peer, Peers
 from _in_lab import be_rank
 from volary.comm.groups.gloo import cut
 from volary.comm.groups.group import Group
-from volary.lab.links import HOST_DEVICE
+from volary.lab.network.links import HOST_DEVICE
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.agreement.first_state import DeferredTensors

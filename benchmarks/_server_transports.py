@@ -28,7 +28,8 @@ from typing import IO
 
 from _report import Options, Row
 from volary.bench import local
-from volary.lab import Lab, rates
+from volary.lab import Lab
+from volary.lab.network import rates
 from volary.lab.timeline import Timeline
 
 PROGRAM = Path(__file__).parent / "_server_ranks.py"

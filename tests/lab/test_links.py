@@ -4,8 +4,8 @@ import time
 import pytest
 
 from volary.lab.measure import tcp_rate, usual_flows
-from volary.lab.rates import TCP_SHARE
-from volary.lab.topology import LabTopology
+from volary.lab.network.rates import TCP_SHARE
+from volary.lab.network.topology import LabTopology
 
 pytestmark = pytest.mark.root
 

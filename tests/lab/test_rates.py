@@ -1,7 +1,7 @@
 import pytest
 
 from volary.errors import SettingError
-from volary.lab.rates import TokenBucket, parse, shown
+from volary.lab.network.rates import TokenBucket, parse, shown
 
 
 @pytest.mark.parametrize(

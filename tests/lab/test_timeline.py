@@ -1,8 +1,8 @@
 import pytest
 
 from volary.errors import SettingError
+from volary.lab.network.topology import LabTopology
 from volary.lab.timeline import LinkChange, Timeline
-from volary.lab.topology import LabTopology
 
 
 class Told:

@@ -2,7 +2,7 @@ import pytest
 
 from volary.errors import SettingError
 from volary.lab import Lab
-from volary.lab.topology import LabTopology
+from volary.lab.network.topology import LabTopology
 
 
 def test_hosts_are_spread_over_groups_in_blocks():

@@ -138,7 +138,7 @@ def _training_verb(command: Sequence[str]) -> tuple[str, Sequence[str]] | None:
 
 def _measure(lab: Lab) -> int:
     from volary.lab.measure import measure
-    from volary.lab.rates import shown
+    from volary.lab.network.rates import shown
 
     def cells(carried: Throughput) -> tuple[str, ...]:
         share = f"{carried.bits_per_s / carried.limit:.3f}" if carried.limit else "-"

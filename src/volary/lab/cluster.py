@@ -14,14 +14,14 @@ from volary.errors import SettingError
 from volary.lab.board import meeting
 from volary.lab.errors import LabError
 from volary.lab.jobs import Job
-from volary.lab.links import Counters, LabLinks
-from volary.lab.namespaces import Space
 from volary.lab.needs import needs_user_namespace
+from volary.lab.network.links import Counters, LabLinks
+from volary.lab.network.namespaces import Space
+from volary.lab.network.rates import parse
+from volary.lab.network.topology import LabTopology, Rate
 from volary.lab.parent_pipe import ParentPipe
 from volary.lab.ranks import Ranks, RanksEnded, places
-from volary.lab.rates import parse
 from volary.lab.timeline import LinkChange, Timeline
-from volary.lab.topology import LabTopology, Rate
 from volary.run.machine.cores import cores_here, share_of
 
 GRACE_S = 2.0

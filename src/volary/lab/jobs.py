@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from volary.lab.namespaces import Space
+from volary.lab.network.namespaces import Space
 
 LOST_WAKE_S = 1.0  # a kernel was seen that did not wake who polled for a process that had ended
 

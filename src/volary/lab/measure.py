@@ -15,7 +15,7 @@ from volary.lab import stream
 from volary.lab.cluster import Lab
 from volary.lab.errors import LabError
 from volary.lab.jobs import Job
-from volary.lab.topology import LabTopology
+from volary.lab.network.topology import LabTopology
 
 _WARM_UP = 0.25
 Flow = tuple[int, int]  # from a host to a host

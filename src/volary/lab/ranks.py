@@ -10,9 +10,9 @@ from typing import Self
 
 from volary.lab.errors import TIME_IS_OVER
 from volary.lab.jobs import Job, end_all, wait_any
-from volary.lab.links import HOST_DEVICE
+from volary.lab.network.links import HOST_DEVICE
+from volary.lab.network.topology import LabTopology
 from volary.lab.timeline import Changeable, Timeline
-from volary.lab.topology import LabTopology
 
 LOOK_S = 0.25
 FAILED_GRACE_S = 2.0  # once one rank failed, the others have no more than this after being asked

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
 from volary.errors import SettingError
-from volary.lab import rates
-from volary.lab.topology import LabTopology
+from volary.lab.network import rates
+from volary.lab.network.topology import LabTopology
 
 Kind = Literal["cut", "restore", "rate", "trunk"]
 ACCEPTED = "accepted: SECONDSs:cut:HOST, SECONDSs:restore:HOST, SECONDSs:rate:HOST:RATE, SECONDSs:trunk:GROUP:RATE"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from volary.errors import SettingError
-from volary.lab import rates
+from volary.lab.network import rates
 
 MOST_HOSTS = 200
 _SUBNET = "10.91.0"

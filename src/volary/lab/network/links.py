@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from volary.lab import rates
 from volary.lab.errors import LabError
-from volary.lab.namespaces import Space
-from volary.lab.topology import LabTopology
+from volary.lab.network import rates
+from volary.lab.network.namespaces import Space
+from volary.lab.network.topology import LabTopology
 
 HOST_DEVICE = "eth0"
 _MTU = 1500
