@@ -64,6 +64,6 @@ def connect(address: str, key_file: str | Path, worker: int) -> Store:
 
     Raises SettingError, ConnectionLost, KeyRefused.
     """
-    from volary.store.remote import connected
+    from volary.store.client.remote import connected
 
     return connected(address, Path(key_file), worker)

@@ -16,8 +16,8 @@ from volary.server.client.link import Link
 from volary.server.protocol.header import Form
 from volary.server.protocol.messages import View
 from volary.server.protocol.slices import Part, Slice
-from volary.store.buffers import Entry, StoreBuffers
-from volary.store.control import CONNECT_TIMEOUT_S, Admission, Control, admitted
+from volary.store.client.buffers import Entry, StoreBuffers
+from volary.store.client.control import CONNECT_TIMEOUT_S, Admission, Control, admitted
 from volary.store.messages import Declare, Filled, Find, Goodbye, Known, Left, Lost
 from volary.store.tensors import check_key, empty, kind_of, lies_plain, require_same
 

@@ -1,0 +1,1 @@
+"""A worker's side of a served store: its keys' memory, and its connections."""
