@@ -50,7 +50,7 @@ PRELOADED = [
         "volary.consistency.bsp",
     ),
     *("volary.train.batches.fixed", "volary.train.optimizers.sgd", "volary.train.schedules.constant"),
-    *("volary.codec._kernels", "volary.network.criteria.classification", "volary.network.losses.cross_entropy"),
+    *("volary.codec.kernels.compiled", "volary.network.criteria.classification", "volary.network.losses.cross_entropy"),
 ]
 _PR_SET_PDEATHSIG = 1
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as some
 
-from volary.codec import _kernels
+from volary.codec.kernels import compiled as _kernels
 
 GUARD = 4  # bytes or values around what a codec may write; frames are aligned to 4 bytes, not to more
 KINDS = ("normal", "zeros", "denormal", "huge", "one sign", "sparse", "equal", "all powers")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from codec._values import decoded, encoded, memory_of, values_of, without_numba
-from volary.codec import _low_rank
+from volary.codec.kernels import low_rank
 from volary.codec.powersgd import PowerSgd
 from volary.errors import SettingError
 
@@ -39,11 +39,11 @@ def rounding(values, rank, memory):
     codec_rank = memory.numel() // columns
     start = memory.double().view(codec_rank, columns)
     length = start.abs().sum(1, keepdim=True)
-    anew = _low_rank.fixed(torch.arange(start.numel())).view(start.shape) / columns
+    anew = low_rank.fixed(torch.arange(start.numel())).view(start.shape) / columns
     start = torch.where(length > 0, start / length, anew)
     along = torch.linalg.svd(exact, full_matrices=False).Vh[:rank]
     onto = (columns + rank + 2) * u * exact.abs() @ start.abs().T
-    onto += _low_rank.DEPENDENT * (exact @ start.T).norm(dim=0)  # of a vector that is left out, as it is so small
+    onto += low_rank.DEPENDENT * (exact @ start.T).norm(dim=0)  # of a vector that is left out, as it is so small
     moved = onto @ (torch.linalg.pinv(along @ start.T) @ along).abs()
     back = (
         (rows + codec_rank + 3) * u * codec_rank * rows**0.5 * exact.abs().mean(0)

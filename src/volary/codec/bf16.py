@@ -25,21 +25,21 @@ class Bf16(FrameCodec):
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
         """Write them rounded to nearest."""
-        from volary.codec import _halves
+        from volary.codec.kernels import halves
 
-        return _halves.encode(values, frame, _halves.BF16)
+        return halves.encode(values, frame, halves.BF16)
 
     def decode(self, frame: Tensor, out: Tensor) -> None:
         """Write them."""
-        from volary.codec import _halves
+        from volary.codec.kernels import halves
 
-        _halves.decode(frame, out, _halves.BF16)
+        halves.decode(frame, out, halves.BF16)
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
         """Add them."""
-        from volary.codec import _halves
+        from volary.codec.kernels import halves
 
-        _halves.add(frame, out, _halves.BF16, sign)
+        halves.add(frame, out, halves.BF16, sign)
 
 
 CODEC = Bf16

@@ -32,21 +32,21 @@ class Int8(FrameCodec):
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
         """Write scales and steps."""
-        from volary.codec import _steps
+        from volary.codec.kernels import steps
 
-        return _steps.encode(self, values, frame, memory)
+        return steps.encode(self, values, frame, memory)
 
     def decode(self, frame: Tensor, out: Tensor) -> None:
         """Write steps times scale."""
-        from volary.codec import _steps
+        from volary.codec.kernels import steps
 
-        _steps.decode(self, frame, out)
+        steps.decode(self, frame, out)
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
         """Add them."""
-        from volary.codec import _steps
+        from volary.codec.kernels import steps
 
-        _steps.add(self, frame, out, sign)
+        steps.add(self, frame, out, sign)
 
 
 CODEC = Int8

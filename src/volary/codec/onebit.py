@@ -40,21 +40,21 @@ class OneBit(FrameCodec):
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
         """Write means and signs."""
-        from volary.codec import _signs
+        from volary.codec.kernels import signs
 
-        return _signs.encode(self, values, frame)
+        return signs.encode(self, values, frame)
 
     def decode(self, frame: Tensor, out: Tensor) -> None:
         """Write the mean that each value's sign chooses."""
-        from volary.codec import _signs
+        from volary.codec.kernels import signs
 
-        _signs.decode(self, frame, out)
+        signs.decode(self, frame, out)
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
         """Add it."""
-        from volary.codec import _signs
+        from volary.codec.kernels import signs
 
-        _signs.add(self, frame, out, sign)
+        signs.add(self, frame, out, sign)
 
 
 CODEC = OneBit

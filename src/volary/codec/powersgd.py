@@ -39,11 +39,11 @@ class PowerSgd(FrameCodec):
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
         """One power iteration; the frame has both thin matrices, each column's values together."""
-        from volary.codec import _low_rank
+        from volary.codec.kernels import low_rank
 
         if not self._pays(*values.shape):
             return FullPrecision().encode(values, frame, memory) and bool(values.isfinite().all())
-        return _low_rank.encode(values, frame, memory)
+        return low_rank.encode(values, frame, memory)
 
     def decode(self, frame: Tensor, out: Tensor) -> None:
         """The product of the thin matrices."""
@@ -51,12 +51,12 @@ class PowerSgd(FrameCodec):
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
         """Add the product."""
-        from volary.codec import _low_rank
+        from volary.codec.kernels import low_rank
 
         if not self._pays(*out.shape):
             FullPrecision().add(frame, out, sign)
         else:
-            _low_rank.add(frame, out, sign)
+            low_rank.add(frame, out, sign)
 
     def _pays(self, rows: int, columns: int) -> bool:
         """Whether thin matrices are smaller than the matrix."""

@@ -32,9 +32,9 @@ class Threshold(FrameCodec):
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
         """Write which values are beyond the threshold."""
-        from volary.codec import _two_bits
+        from volary.codec.kernels import two_bits
 
-        return _two_bits.encode(self, values, frame, 0.0 if self.threshold == "auto" else self.threshold)
+        return two_bits.encode(self, values, frame, 0.0 if self.threshold == "auto" else self.threshold)
 
     def decode(self, frame: Tensor, out: Tensor) -> None:
         """The threshold, its negative, or zero."""
@@ -42,9 +42,9 @@ class Threshold(FrameCodec):
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
         """Add the threshold or its negative where one travelled."""
-        from volary.codec import _two_bits
+        from volary.codec.kernels import two_bits
 
-        _two_bits.add(self, frame, out, sign)
+        two_bits.add(self, frame, out, sign)
 
 
 CODEC = Threshold

@@ -50,9 +50,9 @@ class TopK(FrameCodec):
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
         """Choose and pack; of equal magnitudes the first."""
-        from volary.codec import _largest
+        from volary.codec.kernels import largest
 
-        return _largest.encode(self, values, frame)
+        return largest.encode(self, values, frame)
 
     def decode(self, frame: Tensor, out: Tensor) -> None:
         """Zeros, and the values that travelled."""
@@ -60,9 +60,9 @@ class TopK(FrameCodec):
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
         """Add the values that travelled."""
-        from volary.codec import _largest
+        from volary.codec.kernels import largest
 
-        _largest.add(self, frame, out, sign)
+        largest.add(self, frame, out, sign)
 
     def count(self, values: int) -> int:
         """How many values of a block of so many travel."""

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from volary.codec._blocks import blocks_of, changed_blocks
-from volary.codec._kernels import change, compiled, kernel, read
+from volary.codec.kernels.blocks import blocks_of, changed_blocks
+from volary.codec.kernels.compiled import change, compiled, kernel, read
 
 if TYPE_CHECKING:
     from volary.codec.topk import TopK

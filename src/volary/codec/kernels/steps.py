@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from volary.codec._base import FrameCodec
-from volary.codec._blocks import blocks_of, changed_blocks
-from volary.codec._kernels import change, compiled, kernel, read
+from volary.codec.kernels.blocks import blocks_of, changed_blocks
+from volary.codec.kernels.compiled import change, compiled, kernel, read
 
 STEPS = np.float32(127)
 SHARE = np.float32(1 / 127)

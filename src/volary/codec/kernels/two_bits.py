@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from volary.codec._base import FrameCodec
-from volary.codec._blocks import blocks_of, changed_blocks
-from volary.codec._kernels import change, compiled, kernel, read, summing_kernel
+from volary.codec.kernels.blocks import blocks_of, changed_blocks
+from volary.codec.kernels.compiled import change, compiled, kernel, read, summing_kernel
 
 PER_WORD = 16
 SHARE = 0.9  # of the root mean square: about what takes most of the squares of normal and of Laplace values

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from volary.codec._kernels import change, compiled, kernel, read, summing_kernel
+from volary.codec.kernels.compiled import change, compiled, kernel, read, summing_kernel
 
 FAR = 2.0**100  # from 1: sums of products of values that are as far, or as near to 0, are inexact or too large
 LARGEST = float(np.finfo(np.float32).max)

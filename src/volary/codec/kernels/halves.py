@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from volary.codec._kernels import change, compiled, kernel, read
+from volary.codec.kernels.compiled import change, compiled, kernel, read
 
 MAGNITUDE = np.uint16(0x7FFF)
 REBASE = np.float32(2.0**112)  # the exponents of fp32 and fp16 are counted from 127 and from 15

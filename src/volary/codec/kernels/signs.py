@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from volary.codec._base import FrameCodec
-from volary.codec._blocks import blocks_of, changed_blocks
-from volary.codec._kernels import change, compiled, kernel, read, summing_kernel
+from volary.codec.kernels.blocks import blocks_of, changed_blocks
+from volary.codec.kernels.compiled import change, compiled, kernel, read, summing_kernel
 
 ZERO, ONE = np.float32(0), np.float32(1)
 
