@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from train._training import Quick, session
-from volary.comm.transports._tcp import Received
+from volary.comm.channels.tcp import Received
 from volary.errors import RunError, SettingError
 from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.server.protocol.header import Form

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from comm.transports._pairs import OWN, WITHIN_S
+from volary.comm.channels.introduction import Introduction, ask
 from volary.comm.control.errors import ConnectionLost
-from volary.comm.transports._introduction import Introduction, ask
 
 
 def test_side_that_dies_before_a_word_was_said_is_lost() -> None:

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comm.transports._pairs import WITHIN_S, Cut, anywhere, header
+from volary.comm.channels import buffer_socket as _plug
+from volary.comm.channels.stream import PIECE_BYTES
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.control.sealing import TAG_BYTES
-from volary.comm.transports import _buffer_socket as _plug
 from volary.comm.transports._base import HEADER_BYTES, payload_bytes
-from volary.comm.transports._stream import PIECE_BYTES
 
 HEAD_BYTES = HEADER_BYTES + TAG_BYTES
 payloads = st.sampled_from([b"", b"x", b"values" * 100])

@@ -15,13 +15,13 @@ class AutoTransport:
 
     def memory(self, size_bytes: int) -> Payload:
         """See `Transport`."""
-        from volary.comm.transports._segments import memory
+        from volary.comm.channels.segments import memory
 
         return memory(size_bytes)
 
     def listen(self, host: str, own: Credentials, accepted: Callable[[Channel], None]) -> Listener:
         """See `Transport`."""
-        from volary.comm.transports._connections import listen
+        from volary.comm.channels.connections import listen
 
         return listen(host, own, accepted, shares=True)
 
@@ -29,7 +29,7 @@ class AutoTransport:
         self, address: tuple[str, int], wanted: Credentials, hello: dict[str, Any], timeout_s: float
     ) -> Channel:
         """See `Transport`."""
-        from volary.comm.transports._connections import connect
+        from volary.comm.channels.connections import connect
 
         return connect(address, wanted, hello, timeout_s, shares=True)
 

@@ -16,13 +16,13 @@ class Shared:
 
     def memory(self, size_bytes: int) -> Payload:
         """See `Transport`."""
-        from volary.comm.transports._segments import memory
+        from volary.comm.channels.segments import memory
 
         return memory(size_bytes)
 
     def listen(self, host: str, own: Credentials, accepted: Callable[[Channel], None]) -> Listener:
         """See `Transport`."""
-        from volary.comm.transports._connections import listen
+        from volary.comm.channels.connections import listen
 
         return listen(host, own, accepted, shares=True)
 
@@ -30,8 +30,8 @@ class Shared:
         self, address: tuple[str, int], wanted: Credentials, hello: dict[str, Any], timeout_s: float
     ) -> Channel:
         """As `_base.Transport` says; raises SettingError if the other side is not on this machine."""
-        from volary.comm.transports._connections import connect
-        from volary.comm.transports._lending import LendingChannel
+        from volary.comm.channels.connections import connect
+        from volary.comm.channels.lending import LendingChannel
 
         channel = connect(address, wanted, hello, timeout_s, shares=True)
         if not isinstance(channel, LendingChannel):

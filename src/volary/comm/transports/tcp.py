@@ -19,7 +19,7 @@ class Tcp:
 
     def listen(self, host: str, own: Credentials, accepted: Callable[[Channel], None]) -> Listener:
         """See `Transport`."""
-        from volary.comm.transports._connections import listen
+        from volary.comm.channels.connections import listen
 
         return listen(host, own, accepted, shares=False)
 
@@ -27,7 +27,7 @@ class Tcp:
         self, address: tuple[str, int], wanted: Credentials, hello: dict[str, Any], timeout_s: float
     ) -> Channel:
         """See `Transport`."""
-        from volary.comm.transports._connections import connect
+        from volary.comm.channels.connections import connect
 
         return connect(address, wanted, hello, timeout_s, shares=False)
 

@@ -13,13 +13,13 @@ from enum import IntEnum
 from itertools import count
 from typing import Any
 
+from volary.comm.channels.buffer_socket import BufferSocket
+from volary.comm.channels.introduction import ProvenPeer
+from volary.comm.channels.segments import SegmentHandle, attach, find, memory
+from volary.comm.channels.stream import HeadStream
+from volary.comm.channels.tcp import Received
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.transports._base import HEADER_BYTES, Message, Payload, Place, payload_bytes
-from volary.comm.transports._buffer_socket import BufferSocket
-from volary.comm.transports._introduction import ProvenPeer
-from volary.comm.transports._segments import SegmentHandle, attach, find, memory
-from volary.comm.transports._stream import HeadStream
-from volary.comm.transports._tcp import Received
 
 _LAYOUT = struct.Struct(f"<B{HEADER_BYTES}sQQQQ")
 _NOTHING = bytes(HEADER_BYTES)

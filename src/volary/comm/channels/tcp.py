@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from volary.comm.channels.buffer_socket import BufferSocket
+from volary.comm.channels.introduction import ProvenPeer
+from volary.comm.channels.stream import HeadStream
 from volary.comm.transports._base import HEADER_BYTES, Message, Payload, Place, payload_bytes
-from volary.comm.transports._buffer_socket import BufferSocket
-from volary.comm.transports._introduction import ProvenPeer
-from volary.comm.transports._stream import HeadStream
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ proved before anybody acts on what it says.
 
 from __future__ import annotations
 
+from volary.comm.channels.buffer_socket import BufferSocket
+from volary.comm.channels.introduction import ProvenPeer
 from volary.comm.control.sealing import TAG_BYTES
-from volary.comm.transports._buffer_socket import BufferSocket
-from volary.comm.transports._introduction import ProvenPeer
 
 PIECE_BYTES = 256 * 2**10  # sealed at once: it is still in the cache when the kernel takes it, or it is opened
 
