@@ -11,7 +11,7 @@ import torch
 from _workers import joined
 from exchange._ranks import shape
 from volary.comm.memory import futex
-from volary.comm.routes._segments import SharedSum
+from volary.comm.sums.segments import SharedSum
 from volary.errors import PeerLost
 
 WITHIN_S = 120.0

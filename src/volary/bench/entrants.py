@@ -17,7 +17,7 @@ from volary.comm.collectives.reduce_scatter import ALGORITHMS as SCATTERING
 from volary.comm.routes import ROOM
 from volary.comm.routes._base import BufferShape
 from volary.comm.routes._choose import choose
-from volary.comm.routes._segments import SharedSum
+from volary.comm.sums.segments import SharedSum
 from volary.comm.topology.links import Links
 from volary.errors import SettingError
 

@@ -8,7 +8,7 @@ from _workers import joined
 from comm.routes._ranks import route, shape
 from volary.comm.memory import futex
 from volary.comm.memory.shared_memory import Segment
-from volary.comm.routes._node import NodeBarrier
+from volary.comm.sums.node import NodeBarrier
 from volary.comm.topology.topology import Topology
 from volary.errors import PeerLost
 

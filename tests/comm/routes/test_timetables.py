@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from volary.comm.routes import linear, three_level, tree
-from volary.comm.routes._hops import LEAST_BYTES, SEGMENT_BYTES, Hop, around, pieces
+from volary.comm.sums.hops import LEAST_BYTES, SEGMENT_BYTES, Hop, around, pieces
 from volary.comm.topology.topology import Topology
 
 VALUE_BYTES = 8192  # large, so that few values make many segments

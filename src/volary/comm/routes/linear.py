@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from volary.comm.routes._base import RoutePlugin
-from volary.comm.routes._hops import Hop, pieces, share
+from volary.comm.sums.hops import Hop, pieces, share
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
@@ -37,7 +37,7 @@ class Linear(RoutePlugin):
 
     def build(self, group: Group, shapes: Sequence[BufferShape], topology: Topology) -> Route:
         """The route for buffers of `shapes` among the ranks of `group`."""
-        from volary.comm.routes._sums import Sums, needs_cpu
+        from volary.comm.sums.sums import Sums, needs_cpu
 
         needs_cpu("linear", shapes)
 

@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from volary.comm.routes._base import RoutePlugin
-from volary.comm.routes._hops import Hop, around, gather, scatter, share
+from volary.comm.sums.hops import Hop, around, gather, scatter, share
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
@@ -42,7 +42,7 @@ class ThreeLevel(RoutePlugin):
 
         Raises OSError, on all ranks of a node, if there is not so much shared memory there.
         """
-        from volary.comm.routes._levels import levels
+        from volary.comm.sums.levels import levels
 
         near, place = topology.place_of(topology.node_of(group.rank))
 

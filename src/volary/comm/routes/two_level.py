@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.comm.routes._base import RoutePlugin
-from volary.comm.routes._hops import Hop, around
+from volary.comm.sums.hops import Hop, around
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
@@ -39,7 +39,7 @@ class TwoLevel(RoutePlugin):
 
         Raises OSError, on all ranks of a node, if there is not so much shared memory there.
         """
-        from volary.comm.routes._levels import levels
+        from volary.comm.sums.levels import levels
 
         nodes = [topology.nodes[node] for group in topology.subnetworks for node in group]
         place = nodes.index(topology.nodes[topology.node_of(group.rank)])

@@ -17,9 +17,9 @@ import torch
 
 from volary.comm.groups.timeouts import LAST_RESORT_S
 from volary.comm.routes._base import Memory
-from volary.comm.routes._node import NodeBuffers
-from volary.comm.routes._segments import SharedBuffer
-from volary.comm.routes._sums import needs_cpu
+from volary.comm.sums.node import NodeBuffers
+from volary.comm.sums.segments import SharedBuffer
+from volary.comm.sums.sums import needs_cpu
 from volary.comm.topology.links import Links
 from volary.exchange.compression.frames import FrameMemory, FrameSums, Owners
 from volary.exchange.compression.sections import OwnedSlice, cut

@@ -12,7 +12,7 @@ from volary.exchange.compression.sections import BucketSection, parts_in
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.routes._segments import SharedBuffer
+    from volary.comm.sums.segments import SharedBuffer
     from volary.exchange.compression.residual import BucketResidual
     from volary.exchange.gradients.plan import BucketPlan
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.groups.group import Group
-    from volary.comm.routes._segments import SharedSum
+    from volary.comm.sums.segments import SharedSum
     from volary.exchange._base import KeeperCallbacks
     from volary.exchange.gradients.bucket import ParameterGate
     from volary.run.database.traffic import Traffic

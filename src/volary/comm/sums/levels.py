@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from volary.comm.groups.timeouts import LAST_RESORT_S
-from volary.comm.routes._hops import Hop, share
-from volary.comm.routes._node import NodeBuffers
-from volary.comm.routes._sums import Sums, needs_cpu
+from volary.comm.sums.hops import Hop, share
+from volary.comm.sums.node import NodeBuffers
+from volary.comm.sums.sums import Sums, needs_cpu
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from volary.comm.memory.futex import wait_while, wake_all
 from volary.comm.memory.shared_memory import LINE_BYTES
 from volary.comm.routes._base import Memory
-from volary.comm.routes._segments import boards
+from volary.comm.sums.segments import boards
 from volary.errors import PeerLost
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.routes._hops import SEGMENT_BYTES
+from volary.comm.sums.hops import SEGMENT_BYTES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.routes._hops import Hop
+    from volary.comm.sums.hops import Hop
     from volary.comm.topology.links import Links, Transfer
 
 AHEAD = 8  # receives that are posted before their data comes, and hops that a sum begins with
