@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from volary.network.blocks.branches import Branches
-from volary.network.blocks.conv_relu import conv_relu
+from volary.network.blocks.convolution import conv_relu
 
 
 def inception(channels: int, one: int, three: tuple[int, int], five: tuple[int, int], pool: int) -> Branches:

@@ -7,7 +7,7 @@ from functools import partial
 from torch import nn
 
 from volary.network.blocks.branches import Branches
-from volary.network.blocks.conv_bn_relu import conv_bn_relu
+from volary.network.blocks.convolution import conv_bn_relu
 
 conv = partial(conv_bn_relu, eps=0.001)
 ROW, COLUMN = (1, 7), (7, 1)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from torch import nn
 
 from volary.network._images import image_shape
-from volary.network.blocks.conv_bn_relu import conv_bn_relu
+from volary.network.blocks.convolution import conv_bn_relu
 from volary.network.blocks.fill import he_normal, uniform_by_fan_in
 from volary.network.blocks.residual import Residual
 

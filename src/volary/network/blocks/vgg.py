@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from volary.network._images import image_shape
-from volary.network.blocks.conv_relu import conv_relu
+from volary.network.blocks.convolution import conv_relu
 from volary.network.blocks.fill import he_normal
 
 WIDTHS = (64, 128, 256, 512, 512)

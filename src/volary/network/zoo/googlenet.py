@@ -51,7 +51,7 @@ class GoogLeNet(Network):
 def _stages(channels: int) -> OrderedDict[str, nn.Module]:
     from torch import nn
 
-    from volary.network.blocks.conv_relu import conv_relu
+    from volary.network.blocks.convolution import conv_relu
     from volary.network.blocks.inception import inception
 
     def pool() -> nn.Module:
@@ -83,7 +83,7 @@ def _head(channels: int, height: int, width: int, classes: int) -> nn.Module:
     """The paper's auxiliary classifier; height and width: the network's input."""
     from torch import nn
 
-    from volary.network.blocks.conv_relu import conv_relu
+    from volary.network.blocks.convolution import conv_relu
 
     return nn.Sequential(
         nn.AvgPool2d(5, stride=3),

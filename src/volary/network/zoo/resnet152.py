@@ -26,7 +26,7 @@ class ResNet152(Network):
 
     def build(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
         """Images from 32 x 32 pixels (cifar stem: 8 x 8) to (batch, classes)."""
-        from volary.network.blocks.bottleneck import bottleneck
+        from volary.network.blocks.residual import bottleneck
         from volary.network.blocks.resnet import resnet
 
         return resnet("resnet152", bottleneck, (3, 8, 36, 3), self.stem, input_shape, classes)

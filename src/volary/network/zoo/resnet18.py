@@ -26,7 +26,7 @@ class ResNet18(Network):
 
     def build(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
         """Images from 32 x 32 pixels (cifar stem: 8 x 8) to (batch, classes)."""
-        from volary.network.blocks.basic import basic
+        from volary.network.blocks.residual import basic
         from volary.network.blocks.resnet import resnet
 
         return resnet("resnet18", basic, (2, 2, 2, 2), self.stem, input_shape, classes)
