@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from volary.engine._base import Ended, Exited
-from volary.engine.processes import memory as _memory
+from volary.engine.processes import memory
 from volary.engine.processes.adopted import Adopted
 from volary.engine.processes.forking import ForkOrder, ForkServer
 
@@ -66,8 +66,8 @@ class Processes:
 
     def _watch(self, number: int, process: Child) -> None:
         self._processes[number] = process
-        counter = _memory.counter(process.pid)
-        self._memory[number] = counter, _memory.kills(counter)
+        counter = memory.counter(process.pid)
+        self._memory[number] = counter, memory.kills(counter)
 
     def _take_forked(self) -> None:
         """Take over what was ordered and has been forked by now; what cannot be forked is started.
@@ -123,7 +123,7 @@ class Processes:
             if code is not None and number not in self._told:
                 self._told.add(number)
                 counter, before = self._memory[number]
-                starved = code == -signal.SIGKILL and _memory.kills(counter) > before
+                starved = code == -signal.SIGKILL and memory.kills(counter) > before
                 found.append(Exited(number, code, -code if code < 0 else None, starved))
         return found
 
