@@ -24,6 +24,7 @@ DOOR = "volary"  # the package's own __init__.py
 LIGHT = ("cli", "session", "run", "driver", "engine", "placement")  # answer at once: nothing heavy is imported
 HEAVY = ("torch", "numpy", "rich", "PIL", "safetensors", "starlette", "uvicorn")
 TEXT = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".cfg", ""}
+AT_ONE_LEVEL = 14  # about a dozen files, of which one is found by its name
 KEPT = ("src", "tests", "docs", "examples", "benchmarks", ".ci")
 
 
@@ -167,6 +168,17 @@ def rooms_of_plugins():
     doors = sorted(PACKAGE.rglob("__init__.py"))
     with_plugins = [file.parent for file in doors if "\nROOM = Room(" in file.read_text(encoding="utf-8")]
     return [".".join(folder.relative_to(PACKAGE.parent).parts) for folder in with_plugins]
+
+
+def test_no_room_has_more_files_at_one_level_than_one_is_found_among():
+    """Plug-ins and verbs are not counted: of their rooms, files that begin with an underscore are."""
+    listed = {PACKAGE.parent.joinpath(*package.split(".")) for package in rooms_of_plugins()} | {PACKAGE / "cli"}
+    files = {
+        door.parent: [file.name for file in door.parent.glob("_*.py" if door.parent in listed else "*.py")]
+        for door in PACKAGE.rglob("__init__.py")
+    }
+    counts = {str(room.relative_to(PACKAGE)): len(names) - 1 for room, names in files.items()}
+    assert {room: count for room, count in counts.items() if count > AT_ONE_LEVEL} == {}
 
 
 @pytest.mark.parametrize("package", rooms_of_plugins())
