@@ -17,7 +17,7 @@ from volary.comm.groups.blocking import add_up
 from volary.comm.routes._base import Arrival
 from volary.comm.topology.topology import Topology
 from volary.exchange.compression.encoded_sums import EncodedSums
-from volary.exchange.compression.error_feedback import ErrorFeedback, State
+from volary.exchange.compression.error_feedback import ErrorFeedback, ResidualState
 from volary.exchange.gradients.plan import BucketPlan, plan
 from volary.exchange.representations.frames import Frames
 
@@ -60,7 +60,7 @@ class Lossy:
         *,
         bucket_mb: float = 0.7,
         topology: Topology | None = None,
-        states: Sequence[State] = (),
+        states: Sequence[ResidualState] = (),
         left_out: Callable[[str], None] | None = None,
     ) -> None:
         self.rank, self.plans, self._bucket_mb = rank, plans_of(codec, bucket_mb), bucket_mb
@@ -129,6 +129,6 @@ class Seen:
 
     digest: str
     agreed: dict[str, Tensor]
-    state: State
+    state: ResidualState
     counted: tuple[int, int]
     plain_bytes: int

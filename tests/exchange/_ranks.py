@@ -9,7 +9,6 @@ from _workers import joined
 from volary.comm.routes._base import BufferShape
 from volary.exchange import ROOM as EXCHANGES
 from volary.exchange._base import KeeperCallbacks, ReplicatedKeeper
-from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.gradients.buckets import Gradients
 from volary.exchange.gradients.plan import BucketPlan
 from volary.exchange.overlap.comm_thread import Parcel
@@ -31,7 +30,7 @@ class Turns:
         ]
         group = joined()
         ground = EXCHANGES.load("allreduce")(route=route).ground(group)
-        self.exchange: ReplicatedKeeper = ground.build(group, plans, shape(3), ErrorFeedback(plans))
+        self.exchange: ReplicatedKeeper = ground.build(group, plans, shape(3))
         *memory, self.votes = self.exchange.memory
         self.buckets = Gradients(
             plans,

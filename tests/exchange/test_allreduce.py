@@ -17,7 +17,6 @@ from volary.comm.topology.switch_points import COLLECTIVES, SwitchPoints
 from volary.comm.topology.topology import Topology
 from volary.errors import PeerLost, SettingError
 from volary.exchange import ROOM as EXCHANGES
-from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.overlap.broadcasts import Broadcasts
 
 ROUTES = ["torch", pytest.param("shared", marks=pytest.mark.skipif(bool(why_not()), reason=why_not()))]
@@ -50,7 +49,7 @@ def choose(rank: int, world_size: int) -> list[str]:
     said = [Turns("auto").exchange.route]
     too_much, group = BufferShape(2**50, torch.float32, torch.device("cpu")), joined(1)
     try:
-        EXCHANGES.load("allreduce")(route="shared").ground(group).build(group, [], too_much, ErrorFeedback([]))
+        EXCHANGES.load("allreduce")(route="shared").ground(group).build(group, [], too_much)
     except SettingError as error:
         said.append(str(error))
     return said

@@ -13,7 +13,7 @@ from volary.codec._base import FrameCodec
 from volary.comm.memory import futex
 from volary.comm.topology.topology import Topology
 from volary.errors import NotFinite
-from volary.exchange.compression.error_feedback import State
+from volary.exchange.compression.error_feedback import ResidualState
 
 needs_futex = pytest.mark.skipif(bool(futex.why_not()), reason=futex.why_not())
 NAMES = [name for name in ROOM.names() if issubclass(ROOM.load(name), FrameCodec)]
@@ -74,7 +74,7 @@ def test_all_agree_bit_for_bit_nothing_is_lost_no_restart_shows_and_no_more_trav
             assert sent == received == pytest.approx(2 * (n - 1) * codec(name).frame_bytes(1, values), rel=0.05), name
 
 
-def go_on(rank: int, world_size: int, name: str, states: Sequence[Sequence[State]], topology: Topology):
+def go_on(rank: int, world_size: int, name: str, states: Sequence[Sequence[ResidualState]], topology: Topology):
     """From what others owed, in other buckets."""
     taken = Lossy(rank, world_size, codec(name), 0, bucket_mb=0.25, topology=topology, states=states[rank])
     for step in range(2):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -11,21 +11,27 @@ import torch
 from torch import nn
 
 from _workers import joined
-from exchange.test_served import SLICES, Learner, learning, update
+from exchange.test_served import Learner, learning, update
 from server.test_host import SIZE, Serving, serving
+from volary.codec import ROOM as CODECS
 from volary.comm.routes._base import BufferShape
 from volary.exchange import ROOM
 from volary.exchange._base import Keeper, KeeperCallbacks
-from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.gradients.bucket import Chunk
 from volary.exchange.gradients.buckets import Buckets
 from volary.exchange.gradients.plan import BucketPlan
 from volary.exchange.overlap.comm_thread import Parcel
 from volary.exchange.overlap.delayed import DelayedKeeper
+from volary.exchange.representations import representation_of
+from volary.exchange.representations._base import Representation
+from volary.exchange.representations.exact import EXACT
 
 
 class Kept:
-    """A keeper, and what a worker of it contributes: the same again and again. late: steps until that is applied."""
+    """A keeper, and what a worker of it contributes: the same again and again. late: steps until that is applied.
+
+    values: of the parameters; of a keeper that is to go on from others they are those in `first`.
+    """
 
     def __init__(
         self,
@@ -61,13 +67,16 @@ class Kept:
         return [values.clone() for values in self.values()]
 
 
-def replicated(route: str, *, behind: bool = False) -> Iterator[Kept]:
+def replicated(
+    first: Sequence[torch.Tensor], route: str, *, behind: bool = False, way: Representation = EXACT
+) -> Iterator[Kept]:
     """Parameters are the sums of what two workers contribute."""
-    device, group = torch.device("cpu"), joined()
-    named = [(f"p{number}", nn.Parameter(torch.zeros(SIZE))) for number in range(3)]
-    plans = [BucketPlan([one], torch.float32, device) for one in named]
+    device, group = torch.device("cpu"), joined(1 if first else 0)
+    begun = first or [torch.zeros(SIZE)] * 3
+    named = [(f"p{number}", nn.Parameter(values.clone())) for number, values in enumerate(begun)]
+    plans = [BucketPlan([one], torch.float32, device, way) for one in named]
     ground, votes = ROOM.load("allreduce")(route=route).ground(group), BufferShape(1, torch.float32, device)
-    keeper = ground.build(group, plans, votes, ErrorFeedback(plans))
+    keeper = ground.build(group, plans, votes)
     keeper = DelayedKeeper(keeper) if behind else keeper
     buckets = Buckets(plans, keeper.memory[:-1], chunk_mb=25, private=False)
     slots = buckets.slots
@@ -77,7 +86,7 @@ def replicated(route: str, *, behind: bool = False) -> Iterator[Kept]:
             slot.parameter.data.add_(slot.agreed)
 
     def fill() -> None:
-        buckets.fill(lambda slot: slot.view.copy_(torch.arange(SIZE)))
+        buckets.fill(lambda slot: slot.view.copy_(torch.linspace(-1.0, 2.0, SIZE)))
         keeper.vote()
 
     def read() -> list[torch.Tensor]:
@@ -106,18 +115,23 @@ def replicated(route: str, *, behind: bool = False) -> Iterator[Kept]:
 
 
 @contextmanager
-def in_shared_memory() -> Iterator[Kept]:
-    yield from replicated("shared")
+def in_shared_memory(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
+    yield from replicated(first, "shared")
 
 
 @contextmanager
-def over_a_route() -> Iterator[Kept]:
-    yield from replicated("ring")
+def over_a_route(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
+    yield from replicated(first, "ring")
 
 
 @contextmanager
-def a_step_behind() -> Iterator[Kept]:
-    yield from replicated("ring", behind=True)
+def encoded(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
+    yield from replicated(first, "ring", way=ENCODED)
+
+
+@contextmanager
+def a_step_behind(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
+    yield from replicated(first, "ring", behind=True)
 
 
 def applied(server: Serving, number: int, one: Learner) -> None:
@@ -126,24 +140,37 @@ def applied(server: Serving, number: int, one: Learner) -> None:
 
 
 @contextmanager
-def on_servers() -> Iterator[Kept]:
-    with serving() as server, learning(server) as one:
-        memory, gradient = one.gradient, one.gradient.clone()
+def on_servers(first: Sequence[torch.Tensor] = (), way: Representation = EXACT) -> Iterator[Kept]:
+    with serving(first=dict(enumerate(first)), codec=way.frames) as server, learning(server, way=way) as one:
+
+        def fill() -> None:
+            for values in one.memory:
+                values.copy_(one.gradient)
+
         yield Kept(
             one.exchange,
             one.gates,
-            [memory] * len(SLICES),
+            one.memory,
             lambda: one.network,
-            fill=lambda: memory.copy_(gradient),
+            fill=fill,
             before=lambda clock: one.exchange.begin(clock, clock),
             update=lambda number: applied(server, number, one),
         )
 
 
-KEEPERS: dict[str, dict[str, Callable[[], AbstractContextManager[Kept]]]] = {
+@contextmanager
+def encoded_for_servers(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
+    with on_servers(first, ENCODED) as one:
+        yield one
+
+
+ENCODED = representation_of(CODECS.load("onebit")())
+Make = Callable[..., AbstractContextManager[Kept]]
+KEEPERS: dict[str, dict[str, Make]] = {
     "allreduce": {"in shared memory": in_shared_memory, "over a route": over_a_route, "a step behind": a_step_behind},
     "server": {"on servers": on_servers},
 }
+WITH_RESIDUALS: dict[str, Make] = {"encoded": encoded, "encoded, on servers": encoded_for_servers}
 ALL = {name: make for made in KEEPERS.values() for name, make in made.items()}
 
 
@@ -178,3 +205,44 @@ def test_what_is_read_holds_all_that_was_pushed_before_the_release_whatever_memo
     late, travels = name == "a step behind", name != "in shared memory"
     for found in workers(2, read_after_each, name):
         assert found == [1 - late, 2 - late, 3 - late, travels, travels]
+
+
+def goes_on(rank: int, world_size: int, name: str) -> list[bool]:
+    """Whether one that is given another's parameters and state takes the other's next steps, bit for bit."""
+    make = (ALL | WITH_RESIDUALS)[name]
+    with make() as one:
+        for _ in range(3):
+            one.contribute()
+            settled(one)
+        kept, state = one.read(), one.keeper.state()
+        first = next_steps(one)
+    with make(kept) as again:
+        again.keeper.restore([state])
+        found = next_steps(again)
+        again.keeper.restore([])
+        left = again.keeper.state()
+    moved = not torch.equal(first[0], kept[0])
+    return [moved, bool(state) == (name in WITH_RESIDUALS), not left, *map(torch.equal, first, found)]
+
+
+def settled(one: Kept) -> None:
+    """Nothing is under way, not even a step behind."""
+    one.keeper.settle()
+    if isinstance(one.keeper, DelayedKeeper):
+        one.keeper.drain()
+
+
+def next_steps(one: Kept) -> list[torch.Tensor]:
+    """The parameters after each of two."""
+    found = []
+    for _ in range(2):
+        one.contribute()
+        settled(one)
+        found += one.read()
+    return found
+
+
+@pytest.mark.parametrize("name", [*ALL, *WITH_RESIDUALS])
+def test_one_that_goes_on_from_another_s_parameters_and_state_takes_the_same_next_steps_bit_for_bit(workers, name):
+    for found in workers(2, goes_on, name):
+        assert all(found), found

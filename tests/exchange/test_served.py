@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from server.test_host import SIZE, WITHIN_S, Serving, closed, closing, serving
 from volary.codec import ROOM as CODECS
 from volary.comm.control.errors import ConnectionLost
+from volary.exchange.compression.push_encoding import PushEncoding
 from volary.exchange.gradients.bucket import ParameterGate
+from volary.exchange.gradients.plan import BucketPlan, ParameterPart
+from volary.exchange.representations._base import Piece, Representation
+from volary.exchange.representations.exact import EXACT
 from volary.exchange.servers.keeper import ServerKeeper, WorkerSlice
 from volary.exchange.servers.pulled import Pulled
-from volary.exchange.servers.pushed import PlainValues
 from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.server.protocol.header import Header, MessageKind
@@ -26,21 +30,31 @@ SLICES = [Slice(number, 0, number, (Part(number, 0, SIZE),)) for number in range
 
 
 class Learner:
-    """Worker 0 of a server, with a gate before each slice; it pushes the same gradient again and again."""
+    """Worker 0 of a server, with a gate before each slice; it pushes the same gradient again and again.
 
-    def __init__(self, connect: Callable[[int, tuple[str, int]], Any], codec: Any) -> None:
+    codec: of pulls. way: in which it pushes.
+    """
+
+    def __init__(self, connect: Callable[[int, tuple[str, int]], Any], codec: Any, way: Representation) -> None:
         self.gradient = torch.randn(SIZE, generator=torch.Generator().manual_seed(0))
+        self.memory = [self.gradient.clone() for _ in SLICES]
+        cpu, parameters = torch.device("cpu"), [nn.Parameter(torch.zeros(SIZE)) for _ in SLICES]
+        plans = [BucketPlan([(f"p{place}", one)], torch.float32, cpu, way) for place, one in enumerate(parameters)]
+        encoding, whole, used = PushEncoding(plans, None), [ParameterPart(0, 0, SIZE)], torch.ones(1)
         self.network = [torch.zeros(SIZE) for _ in SLICES]
         self.pulled = [Pulled([values], codec) for values in self.network]
         self.gates = [ParameterGate(f"slice {one.number}") for one in SLICES]
         self.link = Link(Client(SLICES, 0), connect, lambda server: None)
+        pieces = [
+            Piece(place, plan, plan.head, whole, self.memory[place], used, None) for place, plan in enumerate(plans)
+        ]
         shelves = [
-            WorkerSlice(one, PlainValues(self.gradient), pulled)
-            for one, pulled in zip(SLICES, self.pulled, strict=True)
+            WorkerSlice(one, way.pushed(piece, encoding), pulled)
+            for one, piece, pulled in zip(SLICES, pieces, self.pulled, strict=True)
         ]
         gates = {id(gate): (gate, [number]) for number, gate in enumerate(self.gates)}
         self.clock = 0
-        self.exchange = ServerKeeper(self.link, shelves, gates, lambda clock: None, lambda: None)
+        self.exchange = ServerKeeper(self.link, shelves, gates, encoding, lambda clock: None, lambda: None)
 
     def contribute(self, clock: int) -> None:
         self.clock = clock
@@ -59,11 +73,16 @@ class Learner:
 
 
 @contextmanager
-def learning(server: Serving, wrap: Callable[[Any], Any] = lambda channel: channel, codec: Any = None) -> Iterator[Any]:
+def learning(
+    server: Serving,
+    wrap: Callable[[Any], Any] = lambda channel: channel,
+    codec: Any = None,
+    way: Representation = EXACT,
+) -> Iterator[Any]:
     def connect(number: int, address: tuple[str, int]) -> Any:
         return wrap(server.transport.connect(address, server.own, {"worker": 0}, WITHIN_S))
 
-    one = Learner(connect, codec)
+    one = Learner(connect, codec, way)
     one.link.view(View(0, [[0]], {0: server.address}))
     try:
         yield one

@@ -7,7 +7,7 @@ import queue
 import random
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -80,12 +80,13 @@ def serving(
     codec: Any = None,
     pulls: Any = None,
     rule: Adds | None = None,
+    first: Mapping[int, torch.Tensor] | None = None,
 ) -> Iterator[Serving]:
-    """With a local rule slices come with their first values."""
+    """With a local rule slices come with their first values. first: values of slices that do not begin with zeros."""
     carrier, rule, kept = TRANSPORTS.load(transport)(), rule or Adds(), list[int]()
     shapes = shapes or {number: SliceShape((SIZE,), (SIZE,)) for number in range(4)}
     here = {} if local else shapes
-    values = {number: torch.zeros(shape.size, dtype=shape.dtype) for number, shape in here.items()}
+    values = {number: torch.zeros(shape.size, dtype=shape.dtype) for number, shape in here.items()} | dict(first or {})
     shapes = {number: replace(shape, codec=codec) for number, shape in shapes.items()}
     vault = SliceStore(Forms(shapes), values, lambda number: rule, memory=carrier.memory)
     shard = Shard({number: shape.size_bytes for number, shape in here.items()}, local=local)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.routes._base import Memory
+    from volary.exchange.compression.error_feedback import ResidualState
     from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
     from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
     from volary.run.database.traffic import Traffic
@@ -20,7 +21,8 @@ class Keeper(Protocol):
 
     A contribution (gradients, or differences of parameters) lies in the buckets' memory; chunk by chunk it leaves, and
     becomes part of an update. Used by the training thread. sent_bytes and received_bytes: what this process put on and
-    took off the wire since it started.
+    took off the wire since it started. Besides the parameters, and what the update rule remembers of them, the
+    residuals of what was pushed decide how training goes on: `state` and `restore`.
     """
 
     @property
@@ -52,6 +54,17 @@ class Keeper(Protocol):
 
     def settle(self) -> None:
         """Wait until all that was pushed counts: buckets may be filled anew. Raises PeerLost."""
+        ...
+
+    def state(self, *, copied: bool = True) -> ResidualState:
+        """The residuals of all that was pushed, by parameter; while nothing of it is being encoded.
+
+        copied: False: in their own memory, until the next contribution.
+        """
+        ...
+
+    def restore(self, states: Sequence[ResidualState]) -> None:
+        """Between two contributions: go on from what several workers had left out, whatever their buckets were."""
         ...
 
     def close(self) -> None:

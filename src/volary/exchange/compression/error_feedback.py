@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 RESIDUAL, VELOCITY = "residual", "velocity"
 
-State = dict[str, dict[str, "Tensor"]]  # by parameter and kind; values in the parameter's order in memory
+ResidualState = dict[str, dict[str, "Tensor"]]  # by parameter and kind; values in the parameter's order in memory
 
 
 class ErrorFeedback:
     """Of the buckets of `plans` that are encoded; what is owed to other parameters is kept until they are, too."""
 
     def __init__(self, plans: Sequence[BucketPlan]) -> None:
-        self._aside: State = {}
-        self._memory: State = {}
+        self._aside: ResidualState = {}
+        self._memory: ResidualState = {}
         encoded = [(plan, plan.way.frames) for plan in plans if plan.way.frames is not None]
         self._owed = {_key(plan): BucketResidual(plan, codec, self._memory) for plan, codec in encoded}
         self._kept = {place: kept for plan, _ in encoded for place, kept in _places(plan, self.of(plan))}
@@ -32,9 +32,9 @@ class ErrorFeedback:
         """What is owed to the bucket with this plan."""
         return self._owed[_key(plan)]
 
-    def state(self, *, copied: bool = True) -> State:
+    def state(self, *, copied: bool = True) -> ResidualState:
         """All that decides how this goes on. copied: False: in its own memory, until the next step."""
-        found: State = {}
+        found: ResidualState = {}
         for (name, kind), kept in self._kept.items():
             if bool(kept.any()):
                 found.setdefault(name, {})[kind] = kept
@@ -43,8 +43,12 @@ class ErrorFeedback:
                 found.setdefault(name, {}).update(kinds)
         return deepcopy(found) if copied else found
 
-    def restore(self, states: Sequence[State]) -> None:
-        """Take over, between two steps, what several ranks owed. Codecs go on from the first one's memory."""
+    def restore(self, states: Sequence[ResidualState]) -> None:
+        """Owe, between two steps, what several ranks owed, and nothing else. Codecs go on from the first memory."""
+        self._aside.clear()
+        self._memory.clear()
+        for kept in self._kept.values():
+            kept.zero_()
         for number, state in enumerate(states):
             for name, kinds in state.items():
                 for kind, tensor in kinds.items():
@@ -52,15 +56,6 @@ class ErrorFeedback:
                         self._add(name, kind, tensor)
                     elif number == 0:
                         self._memory.setdefault(name, {})[kind] = tensor.clone()
-        for owed in self._owed.values():
-            owed.forget()
-
-    def clear(self) -> None:
-        """Owe nothing, between two steps."""
-        self._aside.clear()
-        self._memory.clear()
-        for kept in self._kept.values():
-            kept.zero_()
         for owed in self._owed.values():
             owed.forget()
 

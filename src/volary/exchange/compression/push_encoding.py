@@ -13,7 +13,7 @@ from volary.exchange.servers.pushed import EncodedValues
 from volary.server.protocol.sections import sections
 
 if TYPE_CHECKING:
-    from volary.exchange.compression.error_feedback import State
+    from volary.exchange.compression.error_feedback import ResidualState
     from volary.exchange.gradients.plan import BucketPlan
     from volary.exchange.representations._base import Piece
 
@@ -47,12 +47,12 @@ class PushEncoding:
         for piece, made in self._encoded:
             self._use(piece, made)
 
-    def state(self) -> State:
-        """Copies of the residuals; nothing is under way."""
-        return self._errors.state()
+    def state(self, *, copied: bool = True) -> ResidualState:
+        """The residuals, see `ErrorFeedback.state`; nothing is under way."""
+        return self._errors.state(copied=copied)
 
-    def restore(self, states: Sequence[State]) -> None:
-        """Go on, before the first contribution, from what several workers had left out."""
+    def restore(self, states: Sequence[ResidualState]) -> None:
+        """Go on, between two contributions, from what several workers had left out."""
         self._errors.restore(states)
 
     def _use(self, piece: Piece, made: EncodedValues) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.comm.sums.segments import SharedSum
     from volary.exchange._base import KeeperCallbacks
+    from volary.exchange.compression.error_feedback import ErrorFeedback, ResidualState
     from volary.exchange.gradients.bucket import ParameterGate
     from volary.run.database.traffic import Traffic
 
@@ -31,9 +32,10 @@ class BlockingKeeper:
     sent_bytes = received_bytes = 0  # nothing goes over a wire
     traffic: tuple[Traffic, ...] = ()
 
-    def __init__(self, shared: SharedSum, group: Group, reason: str) -> None:
+    def __init__(self, shared: SharedSum, group: Group, errors: ErrorFeedback, reason: str) -> None:
         self.route = reason
         self._sum, self._group = shared, group
+        self._errors = errors  # of parameters that were encoded before
         self.memory = [Memory(shared.mine(index), board.agreed) for index, board in enumerate(shared.boards)]
         self._ready_s: dict[int, float] = {}
         self._voted = False
@@ -89,6 +91,14 @@ class BlockingKeeper:
 
     def reorder(self, order: Sequence[int]) -> None:
         """All go at once."""
+
+    def state(self, *, copied: bool = True) -> ResidualState:
+        """Of this worker."""
+        return self._errors.state(copied=copied)
+
+    def restore(self, states: Sequence[ResidualState]) -> None:
+        """Of this worker, and others."""
+        self._errors.restore(states)
 
     def close(self) -> None:
         """Nothing runs beside."""

@@ -16,6 +16,7 @@ from volary.comm.topology.topology import find
 from volary.comm.topology.tournament import message_s, tournament
 from volary.errors import SettingError
 from volary.exchange.choice.costs import LinkCosts
+from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.overlap.blocking import BlockingKeeper
 from volary.exchange.overlap.broadcasts import Broadcasts
 from volary.exchange.overlap.mixed_routes import MixedRoutes
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from volary.comm.routes._base import BufferShape, Route, RoutePlugin
     from volary.comm.topology.topology import Topology
     from volary.exchange._base import ReplicatedKeeper
-    from volary.exchange.compression.error_feedback import ErrorFeedback
     from volary.exchange.gradients.plan import BucketPlan
     from volary.exchange.representations._base import CodedSums
 
@@ -63,17 +63,16 @@ class CommSetup:
         group: Group,
         plans: Sequence[BucketPlan],
         box: BufferShape,
-        errors: ErrorFeedback,
         left_out: Callable[[str], None] | None = None,
     ) -> ReplicatedKeeper:
         """The keeper of buckets with these plans, and after them of a buffer like `box`.
 
-        group: with a bulletin of this keeper alone. errors: residuals of encoded buckets. left_out: told of values
-        that are not finite and so cannot be encoded; None: NotFinite is raised.
+        group: with a bulletin of this keeper alone. left_out: told of values that are not finite and so cannot be
+        encoded; None: NotFinite is raised.
 
         Raises SettingError, on all ranks, if the route cannot be taken.
         """
-        shapes = [*(plan.shape for plan in plans), box]
+        shapes, errors = [*(plan.shape for plan in plans), box], ErrorFeedback(plans)
         exact = [*(number for number, plan in enumerate(plans) if plan.way == EXACT), len(plans)]
         odd = self.behind or len(exact) < len(shapes)
         name, reason = self._chosen([shapes[number] for number in exact], odd=odd)
@@ -81,7 +80,7 @@ class CommSetup:
             try:
                 shared = SharedSum(group.bulletin, shapes, LAST_RESORT_S)
                 self.shared = True
-                return BlockingKeeper(shared, group, f"shared memory, since {reason}")
+                return BlockingKeeper(shared, group, errors, f"shared memory, since {reason}")
             except OSError as error:
                 reason = f"shared memory cannot be used: {error}"
                 if self._wanted == SHARED:
@@ -110,7 +109,7 @@ class CommSetup:
                 _plain("broadcast", broadcasts),
             )
 
-        return OverlappedKeeper(route, broadcasts, f"{name}, since {reason}", on_cpu, counted)
+        return OverlappedKeeper(route, broadcasts, errors, f"{name}, since {reason}", on_cpu, counted)
 
     def _chosen(self, shapes: Sequence[BufferShape], *, odd: bool) -> tuple[str, str]:
         """The route of what travels as it is, and why. odd: not all of that is summed at once."""

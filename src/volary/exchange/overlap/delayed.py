@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.exchange._base import KeeperCallbacks, ReplicatedKeeper
+    from volary.exchange.compression.error_feedback import ResidualState
     from volary.exchange.gradients.bucket import Chunk, ParameterGate
     from volary.run.database.traffic import Traffic
 
@@ -110,6 +111,14 @@ class DelayedKeeper:
     def reorder(self, order: Sequence[int]) -> None:
         """As it is."""
         self._keeper.reorder(order)
+
+    def state(self, *, copied: bool = True) -> ResidualState:
+        """After `drain`: of what has left."""
+        return self._keeper.state(copied=copied)
+
+    def restore(self, states: Sequence[ResidualState]) -> None:
+        """Of this worker, and others."""
+        self._keeper.restore(states)
 
     def close(self) -> None:
         """End what runs beside."""

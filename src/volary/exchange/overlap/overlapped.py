@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from volary.comm.routes._base import Memory, Route
     from volary.exchange._base import KeeperCallbacks
+    from volary.exchange.compression.error_feedback import ErrorFeedback, ResidualState
     from volary.exchange.gradients.bucket import Chunk, ParameterGate
     from volary.exchange.overlap.broadcasts import Broadcasts
     from volary.run.database.traffic import Traffic
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 class OverlappedKeeper:
     """Chunks travel over `route` the moment they are whole; see `volary.exchange._base.ReplicatedKeeper`.
 
+    errors: the residuals of what is encoded on the way.
     counted: what went over the wire, by codec and route.
     """
 
@@ -30,12 +32,13 @@ class OverlappedKeeper:
         self,
         route: Route,
         broadcasts: Broadcasts,
+        errors: ErrorFeedback,
         reason: str,
         overlaps: bool,
         counted: Callable[[], tuple[Traffic, ...]] = tuple,
     ) -> None:
         self.route, self.overlaps, self._counted = reason, overlaps, counted
-        self._route, self._broadcasts = route, broadcasts
+        self._route, self._broadcasts, self._errors = route, broadcasts, errors
         self._started = False
 
     @property
@@ -117,6 +120,14 @@ class OverlappedKeeper:
         parcels = list(dict.fromkeys(self._use.chunks[number].parcel for number in order))
         votes = [len(self._chunks)]
         self._comm.order = [*votes, *parcels] if self._use.votes_first else [*parcels, *votes]
+
+    def state(self, *, copied: bool = True) -> ResidualState:
+        """Of this worker."""
+        return self._errors.state(copied=copied)
+
+    def restore(self, states: Sequence[ResidualState]) -> None:
+        """Of this worker, and others."""
+        self._errors.restore(states)
 
     def close(self) -> None:
         """End both threads, if they were started."""

@@ -14,6 +14,8 @@ from volary.server.protocol.header import Form, Header, MessageKind
 
 if TYPE_CHECKING:
     from volary.comm.transports._base import Payload
+    from volary.exchange.compression.error_feedback import ResidualState
+    from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.bucket import ParameterGate
     from volary.server.client.link import Link
     from volary.server.protocol.slices import Slice
@@ -59,7 +61,7 @@ class WorkerSlice:
 class ServerKeeper:
     """See `volary.exchange._base.Keeper`. Of slices in the order in which forward uses them.
 
-    gates: of each parameter, and before which slices it stands.
+    gates: of each parameter, and before which slices it stands. encoding: of what is pushed.
     held: called with each contribution that all servers hold. came: with each slice's values that are here.
     Used by the training thread, but for what is said otherwise.
     """
@@ -69,10 +71,11 @@ class ServerKeeper:
         link: Link,
         shelves: Sequence[WorkerSlice],
         gates: Mapping[int, tuple[ParameterGate, Sequence[int]]],
+        encoding: PushEncoding,
         held: Callable[[int], None],
         came: Callable[[], None],
     ) -> None:
-        self._link, self._gates, self._held, self._came = link, gates, held, came
+        self._link, self._gates, self._held, self._came, self._encoding = link, gates, held, came, encoding
         self.shelves = {shelf.slice.number: shelf for shelf in shelves}  # as forward uses them
         chunks: dict[int, list[WorkerSlice]] = {}
         for shelf in shelves:
@@ -160,6 +163,14 @@ class ServerKeeper:
         behind = [self.shelves[number].pulled for number in numbers]
         self._link.wait_for(lambda: self._ready(behind), lambda: f"buffers, as of update {self._needed},")
         self._install(behind)
+
+    def state(self, *, copied: bool = True) -> ResidualState:
+        """Of this worker."""
+        return self._encoding.state(copied=copied)
+
+    def restore(self, states: Sequence[ResidualState]) -> None:
+        """Of this worker, and others."""
+        self._encoding.restore(states)
 
     def close(self) -> None:
         """End all connections."""

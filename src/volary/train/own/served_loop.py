@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from volary.comm.routes._base import Memory
+    from volary.exchange._base import Keeper
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.contributions import Contributions
     from volary.session.script import Script
@@ -187,8 +188,9 @@ class ServedLoop:
         transport = TRANSPORTS.load(strategy.exchange.transport)()
         link = Link(Client(layout.slices, self.rank), connecting(strategy, self._member, transport), work.unreachable)
         writers, encoding = held.enter_context(closing(Writers())), PushEncoding(layout.plans, None)
-        own = OwnState(encoding, None)
-        residuals = Residuals(own, lambda *_: {}, work.saved, writers.start, kept=False)
+
+        def residuals(keeper: Keeper) -> Residuals:
+            return Residuals(OwnState(keeper, None), lambda *_: {}, work.saved, writers.start, kept=False)
 
         def made(memory: Sequence[Memory], ready: Callable[[Chunk], None]) -> Contributions:
             if self._local:
@@ -209,7 +211,7 @@ class ServedLoop:
             lr=lambda _: training.rates[0],
             rates=lambda: training.rates,
         )
-        work.start(link.view, link.fail, residuals)
+        work.start(link.view, link.fail, replica.residuals)
         training.begin(replica, ByRoster(learning, work=work, replica=replica, recorder=recorder, reader=portions))
         return training
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from volary.comm.transports._base import Transport
+    from volary.exchange._base import Keeper
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
     from volary.exchange.gradients.contributions import Contributions
@@ -37,9 +38,10 @@ if TYPE_CHECKING:
 class ServedReplica:
     """See `volary.train.replica.Replica`. Of `module`, cut as `layout` says. transport: whose memory gradients fill.
 
-    encoding: of what is pushed; residuals: what that leaves out. contributions: made, given memory and whom to tell of
-    each chunk that is whole. held: told of each contribution that all servers hold, and of the seconds that it waited
-    for parameters. update: of this worker's own parameters, if contributions are what that changes.
+    encoding: of what is pushed; residuals: what that leaves out, made of the keeper. contributions: made, given memory
+    and whom to tell of each chunk that is whole. held: told of each contribution that all servers hold, and of the
+    seconds that it waited for parameters. update: of this worker's own parameters, if contributions are what that
+    changes.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class ServedReplica:
         link: Link,
         transport: Transport,
         encoding: PushEncoding,
-        residuals: Residuals,
+        residuals: Callable[[Keeper], Residuals],
         contributions: Callable[[Sequence[Memory], Callable[[Chunk], None]], Contributions],
         held: Callable[[int, float], None],
         update: LocalUpdate | None = None,
@@ -61,7 +63,7 @@ class ServedReplica:
         self._asks_ahead = strategy.consistency.asks_ahead
         self._contributions = contributions([_memory(plan, transport) for plan in layout.plans], self._leave)
         buckets = self._contributions.buckets
-        self._encoding, self._residuals = encoding, residuals
+        self._encoding = encoding
         self._statistics = [Statistics(layout, number) for number in layout.buffer_chunks]
         pulls = strategy.exchange.pulls
         codec = None if pulls == "none" else CODECS.load(pulls)()
@@ -72,9 +74,11 @@ class ServedReplica:
             link,
             self._shelves.all,
             gates,
+            encoding,
             self._is_held,
             recorder.moved,
         )
+        self.residuals = residuals(self._keeper)
         self._held = held
         self._just_in_time = JustInTime(module, {id(slot.parameter): slot.gate for slot in slots}, self._wait_for)
         scripted = any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
@@ -110,7 +114,7 @@ class ServedReplica:
             self._wait_for(gate)
         if not self._contributions.lazy:  # it is about to change more than its gradients
             self._wait(self._keeper.settle)
-            self._residuals.begin(self._clock)
+            self.residuals.begin(self._clock)
         self._contributions.begin()
         if self._update is not None:
             self._update.begin(task.samples)
@@ -120,7 +124,7 @@ class ServedReplica:
         self._wait(self._keeper.settle)
         self._encoding.at(self._samples)  # now: nothing of the contribution before is on its way
         if last and self._contributions.lazy:
-            self._residuals.begin(self._clock)
+            self.residuals.begin(self._clock)
         self._contributions.in_backward(last=last)
         if last and self._asks_ahead:
             self._keeper.ask_ahead()
@@ -149,7 +153,7 @@ class ServedReplica:
         self._contributions.forget()
         if self._update is not None:
             self._update.forget()
-        self._residuals.held(self._clock)  # there is nothing to wait for
+        self.residuals.held(self._clock)  # there is nothing to wait for
         self._keeper.release(oldest)
 
     def settle(self) -> None:
@@ -196,7 +200,7 @@ class ServedReplica:
         return True
 
     def _is_held(self, clock: int) -> None:
-        self._residuals.held(clock)
+        self.residuals.held(clock)
         self._held(clock, self._waited_s.pop(clock, 0.0))
 
     def _leave(self, chunk: Chunk) -> None:

@@ -15,7 +15,7 @@ from volary.server.protocol.messages import Saved
 from volary.train.state.rank_state import OPTIMIZER, RESIDUALS
 
 if TYPE_CHECKING:
-    from volary.exchange.compression.push_encoding import PushEncoding
+    from volary.exchange._base import Keeper
     from volary.train.state.checkpoint import RankState
 
 _JOIN_S = 60.0  # for a file that is being written
@@ -32,19 +32,19 @@ class HasState(Protocol):
 
 
 class OwnState:
-    """All that a worker has of its own: what `encoding` left out, and the state of its `optimizer`, if it has one."""
+    """All that a worker has of its own: its keeper's residuals, and the state of its `optimizer`, if it has one."""
 
-    def __init__(self, encoding: PushEncoding, optimizer: RankState | None) -> None:
-        self._encoding, self._optimizer = encoding, optimizer
+    def __init__(self, keeper: Keeper, optimizer: RankState | None) -> None:
+        self._keeper, self._optimizer = keeper, optimizer
 
     def state(self) -> dict[str, Any]:
         """See `HasState`; as in the file of a rank."""
         own = {} if self._optimizer is None else {OPTIMIZER: self._optimizer.owed()}
-        return {RESIDUALS: self._encoding.state(), **own}
+        return {RESIDUALS: self._keeper.state(), **own}
 
     def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Go on from this worker's, and from those of workers that the run has no more."""
-        self._encoding.restore([state[RESIDUALS] for state in states if RESIDUALS in state])
+        self._keeper.restore([state[RESIDUALS] for state in states if RESIDUALS in state])
         if self._optimizer is not None:
             self._optimizer.owe([state[OPTIMIZER] for state in states if OPTIMIZER in state])
 

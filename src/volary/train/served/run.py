@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from volary.comm.routes._base import Memory
     from volary.consistency._base import Consistency
     from volary.data.samples import Samples
+    from volary.exchange._base import Keeper
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.contributions import Contributions
     from volary.session.spec import Session
@@ -117,16 +118,19 @@ def _train(
     update = Update(named, session.schedule, session.train, precision, steps, build, elementwise)
     writers, encoding = Writers(), _encoding(session, recorder, layout)
     local = LocalUpdate(update, session.data.batch_size, recorder) if _updates(session) else None
-    own = OwnState(encoding, LocalOptimizer(update) if local is not None else None)
-    _resume(own, session, member, restore)
-    residuals = Residuals(own, _writer(member), work.saved, writers.start, kept=_saves(session))
+
+    def residuals(keeper: Keeper) -> Residuals:
+        own = OwnState(keeper, LocalOptimizer(update) if local is not None else None)
+        _resume(own, session, member, restore)
+        return Residuals(own, _writer(member), work.saved, writers.start, kept=_saves(session))
+
     made = partial(_contributions, session, model.module, layout)
     replica = ServedReplica(
         session.strategy, model.module, layout, recorder, link, transport, encoding, residuals, made, work.done, local
     )
     recorder.starting("doing the first step")
     with closing(writers), closing(replica):
-        work.start(link.view, link.fail, residuals)
+        work.start(link.view, link.fail, replica.residuals)
         flow = model.flow("train")
         coordinator = ByRoster(
             _learning(session, steps, update),

@@ -87,8 +87,9 @@ class ContributionBuffers(Generic[Kind]):
         self.compare(group.bulletin, "plan", range(len(self._described)))
         box = BufferShape(votes.size(group.size), torch.float32, torch.device("cpu"))
         left_out = self._warn if terms.on_nonfinite == "skip" else None
-        keeper = terms.ground.build(group, plans, box, terms.carried.errors(plans), left_out)
+        keeper = terms.ground.build(group, plans, box, left_out)
         self.keeper = keeper if over is None else over(keeper)
+        terms.carried.follow(self.keeper)
         *memory, self._box = self.keeper.memory
         self.pushed = make(plans, memory, lambda chunk: self.keeper.push(chunk.index))
         self.buckets: Buckets = self.pushed.buckets

@@ -9,7 +9,7 @@ from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.train.strategies.comparison import Comparison
 
 if TYPE_CHECKING:
-    from volary.exchange.gradients.plan import BucketPlan
+    from volary.exchange._base import Keeper
 
 
 class StrategyState:
@@ -22,14 +22,12 @@ class StrategyState:
     def __init__(self) -> None:
         self.ways: dict[str, str] = {}
         self.comparison: Comparison | None = None
-        self._errors = ErrorFeedback([])
+        self._residuals: Keeper | ErrorFeedback = ErrorFeedback([])  # whoever has them: a worker alone has no keeper
 
-    def errors(self, plans: Sequence[BucketPlan]) -> ErrorFeedback:
-        """The error memory of buckets with these plans, which goes on from that of the ones before."""
-        owed = self._errors.state()
-        self._errors = ErrorFeedback(plans)
-        self._errors.restore([owed])
-        return self._errors
+    def follow(self, keeper: Keeper) -> None:
+        """From now on what is owed is the keeper's, which goes on from that of the one before."""
+        keeper.restore([self._residuals.state()])
+        self._residuals = keeper
 
     def state(self) -> dict[str, Any]:
         """The ways, and how far they were compared."""
@@ -43,9 +41,8 @@ class StrategyState:
 
     def owed(self) -> dict[str, Any]:
         """The residuals of this rank's codecs, in their own memory until the next step."""
-        return self._errors.state(copied=False)
+        return self._residuals.state(copied=False)
 
     def owe(self, states: Sequence[dict[str, Any]]) -> None:
         """Owe what this rank owed, and ranks that are gone, instead of what it owes now."""
-        self._errors.clear()
-        self._errors.restore(states)
+        self._residuals.restore(states)
