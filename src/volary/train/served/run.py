@@ -40,6 +40,7 @@ from volary.train.trial import try_first
 from volary.train.update.local import LocalUpdate
 from volary.train.update.precision import Precision, check_precision
 from volary.train.update.update import Update
+from volary.train.update.whole import WholeUpdate
 
 if TYPE_CHECKING:
     from torch import nn
@@ -117,7 +118,7 @@ def _train(
     named = [(name, one) for name, one in model.module.named_parameters() if one.requires_grad]
     update = Update(named, session.schedule, session.train, precision, steps, build, elementwise)
     writers, encoding = Writers(), _encoding(session, recorder, layout)
-    local = LocalUpdate(update, session.data.batch_size, recorder) if _updates(session) else None
+    local = LocalUpdate(WholeUpdate(update, recorder), session.data.batch_size) if _updates(session) else None
 
     def residuals(keeper: Keeper) -> Residuals:
         own = OwnState(keeper, LocalOptimizer(update) if local is not None else None)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from volary.exchange.overlap.comm_thread import ParcelTimes
     from volary.train.recording.recorder import Recorder
     from volary.train.strategies.contribution import ContributionBuffers
-    from volary.train.update.update import Update
+    from volary.train.update.whole import WholeUpdate
 
 
 class AfterBackward(Exchanging):
@@ -30,14 +30,11 @@ class AfterBackward(Exchanging):
         contribution: ContributionBuffers[PushedGradients],
         module: nn.Module,
         recorder: Recorder,
-        update: Update | None,
+        update: WholeUpdate | None,
     ) -> None:
-        super().__init__()
-        self.contribution, self._module, self._recorder, self._update = contribution, module, recorder, update
-        if update is not None:
-            update.join()
+        super().__init__(contribution, recorder)
+        self._module, self._update = module, update
         self._vote = Vote(0.0, busy=True, ending=False)
-        self._agreed: Agreed | None = None
 
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange, and give all ranks what rank 0 has."""
@@ -60,9 +57,7 @@ class AfterBackward(Exchanging):
         contribution.vote(vote)
         self._release()
         contribution.keeper.settle()
-        contribution.keeper.wait_for(lambda: self._agreed is not None)
-        agreed, self._agreed = self._agreed, None
-        assert agreed is not None
+        agreed = self._take_agreed()
         contribution.pushed.buckets.deliver()
         contribution.name_missing(agreed.busy)
         return agreed
@@ -70,27 +65,21 @@ class AfterBackward(Exchanging):
     def apply(self, scale: float = 1.0) -> None:
         """Update all parameters."""
         assert self._update is not None
-        self._recorder.enter("optimizer")
-        self._update.prepare(self._recorder.step)
-        self._update.apply(scale)
+        self._update.apply(self._recorder.step, scale)
 
     def leave_out(self) -> None:
         """Forget the step's gradients."""
         assert self._update is not None
-        self._update.clear()
+        self._update.forget()
 
     def settle(self) -> None:
         """All is done with the step."""
 
-    def _hear(self) -> None:
-        self._agreed = self.contribution.read()
-
     def _travelled(self, chunk: Chunk, travelled: ParcelTimes) -> None:
-        self._recorder.moved()
-        spans, step = self._recorder.spans, self._recorder.step + 1
+        self._moved(chunk, travelled)
+        spans, ready_s = self._recorder.spans, travelled.ready_s
         if spans.recording:
-            spans.add(step, "ready", chunk.name, travelled.ready_s, travelled.ready_s)
-            spans.add(step, "exchange", chunk.name, travelled.sent_s, travelled.received_s, chunk.wire_bytes)
+            spans.add(self._recorder.step + 1, "ready", chunk.name, ready_s, ready_s)
 
 
 def _nothing(*_: Any) -> None:

@@ -22,15 +22,14 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.contributions import PushedDifferences
-    from volary.exchange.overlap.comm_thread import ParcelTimes
     from volary.train.agreement.first_state import DeferredTensors
     from volary.train.agreement.votes import Agreed
     from volary.train.coordinator import LearnTask
     from volary.train.recording.recorder import Recorder
     from volary.train.strategies.contribution import ContributionBuffers, StrategySettings
     from volary.train.update.update import Update
+    from volary.train.update.whole import WholeUpdate
 
 
 class LocalOptimizer:
@@ -77,22 +76,21 @@ class LocalSteps(Exchanging):
         terms: StrategySettings,
         module: nn.Module,
         recorder: Recorder,
-        update: Update | None,
+        update: WholeUpdate | None,
     ) -> None:
-        super().__init__()
-        self.contribution, self._module, self._recorder, self._update = contribution, module, recorder, update
+        super().__init__(contribution, recorder)
+        self._module, self._update = module, update
         self._behind = terms.ground.behind
         self._vote = Vote(0.0, busy=True, ending=False)
         self._equal = contribution.pushed.since
         self._begun = {name: torch.empty_like(one) for name, one in self._equal.items()} if self._behind else {}
         self._under_way: float | None = None  # the factor of the sums that are
-        self._agreed: Agreed | None = None
 
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange, and give all ranks what rank 0 has."""
         share_now(list(self._module.parameters()), late, self.contribution.group, self.contribution.keeper.broadcast)
         self.contribution.start(
-            votes_first=True, heard=self._hear, apply=None, travelled=self._travelled, applied=lambda *_: None
+            votes_first=True, heard=self._hear, apply=None, travelled=self._moved, applied=lambda *_: None
         )
 
     @torch.no_grad()
@@ -106,9 +104,7 @@ class LocalSteps(Exchanging):
     def update(self) -> None:
         """Update this worker's parameters with its own gradients."""
         assert self._update is not None
-        self._recorder.enter("optimizer")
-        self._update.prepare(self._recorder.step)
-        self._update.apply()
+        self._update.apply(self._recorder.step)
 
     def vote(self, vote: Vote) -> None:
         """To be sent with the differences."""
@@ -122,10 +118,7 @@ class LocalSteps(Exchanging):
         contribution.vote(self._vote)
         contribution.pushed.complete(self._vote.weight)
         self._release()
-        contribution.keeper.wait_for(lambda: self._agreed is not None)
-        agreed, self._agreed = self._agreed, None
-        assert agreed is not None
-        return agreed
+        return self._take_agreed()
 
     def apply(self, scale: float = 1.0) -> None:
         """Let the sums count: now, or a step behind before the next leave."""
@@ -138,7 +131,7 @@ class LocalSteps(Exchanging):
         self._recorder.enter("exchange")
         self.contribution.keeper.settle()
         if self._update is not None:
-            self._update.clear()
+            self._update.forget()
         self.contribution.pushed.forget()
 
     def settle(self) -> None:
@@ -163,12 +156,3 @@ class LocalSteps(Exchanging):
             equal = self._equal[slot.name].add_(slot.agreed, alpha=self._under_way)
             slot.parameter.copy_(equal if changed is None else equal + changed[slot.name])
         self._under_way = None
-
-    def _hear(self) -> None:
-        self._agreed = self.contribution.read()
-
-    def _travelled(self, chunk: Chunk, travelled: ParcelTimes) -> None:
-        self._recorder.moved()
-        spans, step = self._recorder.spans, self._recorder.step + 1
-        if spans.recording:
-            spans.add(step, "exchange", chunk.name, travelled.sent_s, travelled.received_s, chunk.wire_bytes)

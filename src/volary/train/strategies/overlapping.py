@@ -59,13 +59,12 @@ class Overlapping(Exchanging):
         group: Group,
         update: UpdateBySlices,
     ) -> None:
-        super().__init__()
-        self.contribution, self._recorder, self._update = contribution, recorder, update
+        super().__init__(contribution, recorder)
+        self._update = update
         self._group = group
         self._step = self._steps = 0  # the step whose gradients are under way, and how many there were in this life
         self._began = False  # whether all is there that rank 0 sends at the start
         self._began_s = 0.0
-        self._agreed: Agreed | None = None
         self._busy = self._parcels_here = 0  # of this step
         self._now = self._next = _Step()  # whose sums are applied, and of which backward is over
         chunks, slots = contribution.buckets.chunks, contribution.buckets.slots
@@ -117,9 +116,7 @@ class Overlapping(Exchanging):
         self.contribution.pushed.complete()
         if self._agreed is None:
             self._recorder.enter("exchange")
-            self.contribution.keeper.wait_for(lambda: self._agreed is not None)
-        agreed, self._agreed = self._agreed, None
-        assert agreed is not None
+        agreed = self._take_agreed()
         self._busy = agreed.busy
         return agreed
 
@@ -206,9 +203,6 @@ class Overlapping(Exchanging):
         if self._steps == WARM_STEPS + 1:
             self._profile.waited(gate, started_s, ended_s)
 
-    def _hear(self) -> None:
-        self._agreed = self.contribution.read()
-
     def _apply_chunk(self, chunk: Chunk) -> None:
         if not self._now.left_out:
             pairs = zip(chunk.slots, chunk.gradients, strict=True)
@@ -216,7 +210,7 @@ class Overlapping(Exchanging):
             self._rule.apply(chunk.index, self._values[chunk.index], SliceUpdate(sums, scale=self._now.scale))
 
     def _travelled(self, chunk: Chunk, travelled: ParcelTimes) -> None:
-        self._recorder.moved()
+        self._moved(chunk, travelled, self._step)
         self._parcels_here += 1
         if self._parcels_here == self.contribution.buckets.parcels:
             self.contribution.keeper.tell(_nothing)  # who waits for all of them is to look
@@ -224,9 +218,6 @@ class Overlapping(Exchanging):
             self._profile.travelled(chunk, travelled)
         if self._recorder.spans.recording:
             self._recorder.spans.add(self._step, "ready", chunk.name, self._began_s, travelled.ready_s)
-            self._recorder.spans.add(
-                self._step, "exchange", chunk.name, travelled.sent_s, travelled.received_s, chunk.wire_bytes
-            )
 
     def _applied(self, chunk: Chunk, started_s: float, ended_s: float) -> None:
         if self._steps == WARM_STEPS + 1:

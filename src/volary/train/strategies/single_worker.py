@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from volary.train.agreement.first_state import DeferredTensors
     from volary.train.agreement.votes import Agreed
     from volary.train.recording.recorder import Recorder
-    from volary.train.update.update import Update
+    from volary.train.update.whole import WholeUpdate
 
 
 class SingleWorker(Voting):
@@ -22,7 +22,7 @@ class SingleWorker(Voting):
     sent_bytes = received_bytes = 0
     traffic: tuple[Traffic, ...] = ()
 
-    def __init__(self, recorder: Recorder, update: Update | None) -> None:
+    def __init__(self, recorder: Recorder, update: WholeUpdate | None) -> None:
         self._recorder, self._update = recorder, update
         self._agreed = votes.read(votes.cast(Vote(0.0, busy=False, ending=False), 0, 1))
 
@@ -41,14 +41,12 @@ class SingleWorker(Voting):
     def apply(self, scale: float = 1.0) -> None:
         """Update all parameters."""
         assert self._update is not None
-        self._recorder.enter("optimizer")
-        self._update.prepare(self._recorder.step)
-        self._update.apply(scale)
+        self._update.apply(self._recorder.step, scale)
 
     def leave_out(self) -> None:
         """Forget the step's gradients."""
         assert self._update is not None
-        self._update.clear()
+        self._update.forget()
 
     def settle(self) -> None:
         """All is done."""

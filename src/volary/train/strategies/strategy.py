@@ -15,6 +15,7 @@ from volary.train.strategies.contribution import StrategySettings, differences, 
 from volary.train.strategies.local_steps import LocalSteps
 from volary.train.strategies.overlapping import Overlapping
 from volary.train.strategies.single_worker import SingleWorker
+from volary.train.update.whole import WholeUpdate
 
 if TYPE_CHECKING:
     from torch import nn
@@ -56,7 +57,7 @@ def build_strategy(
     they will be. A world of one worker exchanges nothing.
     """
     if group.size == 1:
-        return SingleWorker(recorder, update)
+        return SingleWorker(recorder, _whole(update, recorder))
     warms_up = settings.codec.at(0) != settings.codec
     private = update is None or update.changes_gradients
     ground = settings.exchange.ground(group)
@@ -79,7 +80,7 @@ def _local(
 ) -> LocalSteps:
     when = "while the next steps are computed" if terms.ground.behind else "before the next step"
     _tell(terms.recorder, group, contribution, f"by each worker; their mean is taken {when}")
-    return LocalSteps(contribution, terms, terms.module, terms.recorder, update)
+    return LocalSteps(contribution, terms, terms.module, terms.recorder, _whole(update, terms.recorder))
 
 
 def _of(
@@ -96,8 +97,12 @@ def _of(
         raise SettingError(f"exchange.behind applies chunks as they come, but {whole}; accepted: behind=false")
     _tell(recorder, group, contribution, f"together, since {whole}" if whole else "chunk by chunk, as sums arrive")
     if whole or by_slices is None:
-        return AfterBackward(contribution, module, recorder, update)
+        return AfterBackward(contribution, module, recorder, _whole(update, recorder))
     return Overlapping(contribution, module, recorder, group, by_slices)
+
+
+def _whole(update: Update | None, recorder: Recorder) -> WholeUpdate | None:
+    return None if update is None else WholeUpdate(update, recorder)
 
 
 def _tell(recorder: Recorder, group: Group, contribution: ContributionBuffers[Contributions], update: str) -> None:
