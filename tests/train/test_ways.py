@@ -19,7 +19,7 @@ from volary.exchange.gradients import row_blocks
 from volary.session import Session, SessionError
 from volary.train.loop import train
 
-LOSSY = [name for name in CODECS.names() if not getattr(CODECS.load(name), "lossless", True)]
+LOSSY = [name for name in CODECS.names() if not CODECS.load(name).lossless]
 ROUNDING = 1e-11  # of 64 bits, over 20 steps
 
 

@@ -49,10 +49,12 @@ class Option:
 class Codec:
     """A codec's settings. Defaults are those of one that always travels in the same representation.
 
-    representation: a file of `volary.exchange.representations`; empty: it chooses among others.
+    representation: a file of `volary.exchange.representations`; empty: it chooses among others. lossless: what arrives
+    is what was sent, but for rounding.
     """
 
     representation: ClassVar[str] = ""
+    lossless: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from volary.codec._base import FrameCodec, Option
+from volary.codec._base import Option
 from volary.codec.none import FullPrecision
 from volary.exchange.choice.costs import WorkTimes, step_s
 from volary.exchange.representations import representation_of
 from volary.exchange.representations.exact import EXACT
 
 if TYPE_CHECKING:
-    from volary.codec._base import Codec, Layer
+    from volary.codec._base import Codec, FrameCodec, Layer
     from volary.exchange.choice.costs import LinkCosts
 
 PRICES = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)  # of a second of work, in seconds of wire
@@ -150,7 +150,7 @@ def _seconds(picked: Iterable[Option], seen: StepFigures) -> float:
 
 
 def _lossless(picked: Iterable[Option]) -> bool:
-    return not any(isinstance(one.codec, FrameCodec) and not one.codec.lossless for one in picked)
+    return all(one.codec.lossless for one in picked)
 
 
 def _improved(
@@ -195,4 +195,5 @@ def _ranked(found: list[Table]) -> list[Table]:
 
 def codecs_of(codec: Codec) -> Mapping[str, FrameCodec]:
     """Those that encode, by name: what they cost has to be known."""
-    return {one.name: one for one in codec.leaves() if isinstance(one, FrameCodec) and one.representation == "frames"}
+    ways = [representation_of(one) for one in codec.leaves()]
+    return {way.name: way.frames for way in ways if way.frames is not None}
