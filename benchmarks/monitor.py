@@ -2,7 +2,8 @@
 
     python benchmarks/monitor.py [--quick] [--only NAME] [--json FILE]
 
-`rows`: steps of workers that the driver's journal takes in a second of one core, 64 rows a commit.
+`rows`: steps of workers, of 15 figures each, that the driver's journal takes in a second of one core; `events`: named
+events with two figures. 256 a commit: as many as a worker's beat brings of a thousand steps a second.
 `events-step`: time of one core that a worker spends on recording a step of five phases with 10 events.
 `paint-run`: from opening the link of a run of 10 million points (--quick: 1 million) in a fresh tab until its loss is
 drawn. `paint-runs`: of the table of 1,000 runs (--quick: 200) until there are rows.
@@ -25,7 +26,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -38,9 +39,10 @@ from _report import Row, arguments, report
 from volary.run.database.journal import Journal, StepRow
 from volary.train.recording.recorder import STEP_PHASES, Recorder
 
-NAMES = ("rows", "events-step", "paint-run", "paint-runs", "ready-run", "memory")
+NAMES = ("rows", "events", "events-step", "paint-run", "paint-runs", "ready-run", "memory")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 TURNS = 5
+TOGETHER = 256
 AT_MOST_S = 900
 DRAWN = "[data-card=loss] [role=img] canvas"
 
@@ -51,9 +53,11 @@ def main() -> None:
     rows = []
     if options.wants("rows"):
         rows.append(_bound("rows", median(_rows_per_s() for _ in range(TURNS)), "rows/s", 200_000, "higher"))
+    if options.wants("events"):
+        rows.append(_bound("events", median(_events_per_s() for _ in range(TURNS)), "events/s", 200_000, "higher"))
     if options.wants("events-step"):
         rows.append(_bound("events-step", median(_step_s() for _ in range(TURNS)) * 1e6, "us", 50, "lower"))
-    if any(map(options.wants, NAMES[2:])):
+    if any(map(options.wants, NAMES[3:])):
         with tempfile.TemporaryDirectory() as folder:
             found = _painted(Path(folder), 10**6 if options.quick else 10**7, 200 if options.quick else 1000)
         rows += [row for row in found if options.wants(row.name)]
@@ -67,18 +71,28 @@ def _bound(name: str, value: float, unit: str, bound: float, better: str) -> Row
     )
 
 
-def _rows_per_s(count: int = 40_000, together: int = 64) -> float:
+def _events_per_s(count: int = 40_000) -> float:
+    made = [("something", i % WORKERS, 1 + i // WORKERS, {"share": 0.25, "number": i}) for i in range(count)]
+    return count / _spent_s(lambda journal, at: journal.events(made[at : at + TOGETHER]), count)
+
+
+def _rows_per_s(count: int = 40_000) -> float:
     values = (1.0, 32, 2.0, 0.05, 0.1, 0.003, 0.03, 0.045, 0.012, 0.006, 1000, 1000)
     made = [StepRow(1 + i // WORKERS, i % WORKERS, float(i), *values) for i in range(count)]
+    return count / _spent_s(lambda journal, at: journal.steps(made[at : at + TOGETHER]), count)
+
+
+def _spent_s(write: Callable[[Journal, int], None], count: int) -> float:
+    """Seconds of a core for so many, written a part at a time."""
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "run.sqlite")
         journal.start_life(0)
         before = time.process_time()
-        for at in range(0, count, together):
-            journal.steps(made[at : at + together])
+        for at in range(0, count, TOGETHER):
+            write(journal, at)
         spent = time.process_time() - before
         journal.close()
-    return count / spent
+    return spent
 
 
 def _step_s(steps: int = 2000, events: int = 10) -> float:

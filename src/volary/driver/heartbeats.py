@@ -137,8 +137,7 @@ class HeartbeatService:
             rows = [_row(row) for row in beat.rows]
             self._journal.steps(rows)
             self._stragglers.did(worker.rank, rows)
-        for said in beat.said:
-            self._write(worker.rank, said)
+        self._write(worker.rank, beat.said)
         self.watch.heard(peer, beat)
         if (
             self._go_on_without
@@ -204,36 +203,45 @@ class HeartbeatService:
         host = socket.gethostname()
         return [worker.pid for worker in self.watch.workers.values() if worker.here and worker.host == host]
 
-    def _write(self, rank: int, said: dict[str, Any]) -> None:
-        match said:
-            case {"event": str(kind), "step": int(step), "data": dict(data)}:
-                self._event(kind, rank, step, data)
-            case {"metrics": dict(values), "step": int(step)}:
-                self._journal.metrics(step, values)
-            case {"note": dict(facts)}:
-                self._journal.note(**facts)
-            case {"counts": list(counts)}:
-                self._journal.counts(_counts(rank, counts))
-            case {"traffic": list(traffic)}:
-                self._journal.traffic(rank, _traffic(traffic))
-            case {"usage": list(usage)}:
-                self._journal.usage(_usage(rank, usage))
-            case {"histograms": list(found), "step": int(step)}:
-                self._journal.histograms(_histograms(rank, step, found))
-            case {"network": dict(graph)}:
-                self._journal.network(_converted(graph, LayerGraph))
-            case {"spans": list(spans)}:
-                self._journal.spans(_spans(rank, spans))
-            case _:
-                raise BadMessage(f"rank {rank} says something unknown: {sorted(said)}")
+    def _write(self, rank: int, said: list[dict[str, Any]]) -> None:
+        events: list[tuple[str, int | None, int | None, dict[str, Any]]] = []
+        for one in said:
+            match one:
+                case {"event": str(kind), "step": int(step), "data": dict(data)}:
+                    events.append((kind, rank, step, data))
+                case {"metrics": dict(values), "step": int(step)}:
+                    self._journal.metrics(step, values)
+                case {"note": dict(facts)}:
+                    self._journal.note(**facts)
+                case {"counts": list(counts)}:
+                    self._journal.counts(_counts(rank, counts))
+                case {"traffic": list(traffic)}:
+                    self._journal.traffic(rank, _traffic(traffic))
+                case {"usage": list(usage)}:
+                    self._journal.usage(_usage(rank, usage))
+                case {"histograms": list(found), "step": int(step)}:
+                    self._journal.histograms(_histograms(rank, step, found))
+                case {"network": dict(graph)}:
+                    self._journal.network(_converted(graph, LayerGraph))
+                case {"spans": list(spans)}:
+                    self._journal.spans(_spans(rank, spans))
+                case _:
+                    raise BadMessage(f"rank {rank} says something unknown: {sorted(one)}")
+        self._events(events)
 
     def _event(self, kind: str, rank: int | None, step: int, data: dict[str, Any]) -> None:
+        self._events([(kind, rank, step, data)])
+
+    def _events(self, found: list[tuple[str, int | None, int | None, dict[str, Any]]]) -> None:
         """Into the journal; what a full disk keeps out of it is said here, or nobody would learn of it."""
+        if not found:
+            return
         dropped = self._journal.dropped
-        self._journal.event(kind, rank, step, **data)
+        self._journal.events(found)
         if self._journal.dropped > dropped:
-            words = ", ".join(f"{name} {value}" for name, value in data.items())
-            _log.warning("rank %s, step %d: %s: %s", rank, step, kind.replace("_", " "), words)
+            for kind, rank, step, data in found:
+                words = ", ".join(f"{name} {value}" for name, value in data.items())
+                _log.warning("rank %s, step %d: %s: %s", rank, step, kind.replace("_", " "), words)
 
 
 def _row(values: list[float | None]) -> StepRow:

@@ -7,8 +7,9 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ CREATE TABLE IF NOT EXISTS metrics (
 CREATE INDEX IF NOT EXISTS metrics_by_name ON metrics (name, step, value);
 {pyramid.SCHEMA}{spans.SCHEMA}{counts.SCHEMA}{usage.SCHEMA}{histograms.SCHEMA}{network.SCHEMA}
 {traffic.SCHEMA}"""
+_INSERT_EVENT = "INSERT INTO events (at, life, rank, step, kind, data) VALUES (?, ?, ?, ?, ?, ?)"
+_AS_ROW = attrgetter(*STEP_FIELDS)  # astuple copies each value: twenty times as slow
 _INSERT_STEP = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 
@@ -101,12 +104,18 @@ class Journal:
 
     def event(self, kind: str, rank: int | None = None, step: int | None = None, /, **data: Any) -> None:
         """Record that something happened."""
-        row = (time.time(), self.life, rank, step, kind, json.dumps(data))
-        self._write("INSERT INTO events (at, life, rank, step, kind, data) VALUES (?, ?, ?, ?, ?, ?)", [row])
+        self.events([(kind, rank, step, data)])
+
+    def events(self, found: Iterable[tuple[str, int | None, int | None, Mapping[str, Any]]]) -> None:
+        """Record what happened: of each its kind, rank, step and data."""
+        now, life = time.time(), self.life
+        self._write(
+            _INSERT_EVENT, [(now, life, rank, step, kind, json.dumps(data)) for kind, rank, step, data in found]
+        )
 
     def steps(self, rows: Iterable[StepRow]) -> None:
         """Record steps of one or more workers."""
-        self._write(_INSERT_STEP, [astuple(row) for row in rows])
+        self._write(_INSERT_STEP, [_AS_ROW(row) for row in rows])
 
     def spans(self, found: Iterable[Span]) -> None:
         """Record what workers did within steps, and when; of many the newest are kept."""
