@@ -47,15 +47,40 @@ def step_of(rank: int, step: int, at_ms: float) -> list[Span]:
     ]
 
 
+# of each phase: the keys that it must have, and those that it may have beside them
+KEYS: dict[str, tuple[set[str], set[str]]] = {
+    "M": ({"ph", "pid", "name", "args"}, {"tid"}),
+    "X": ({"ph", "pid", "tid", "name", "ts", "dur"}, {"cat", "args"}),
+    "i": ({"ph", "pid", "tid", "name", "ts", "s"}, {"cat", "args"}),
+}
+METADATA = {
+    "process_name": ("name", str),
+    "thread_name": ("name", str),
+    "process_sort_index": ("sort_index", int),
+    "thread_sort_index": ("sort_index", int),
+}
+
+
 def check_rules(found: list[dict[str, Any]]) -> None:
-    """What viewers rely on: known phases, times that are none below zero, named tracks, nothing that half overlaps."""
+    """What viewers rely on: of each phase its keys, times that are none below zero and go up, named tracks, no overlap.
+
+    By "Trace Event Format": X needs ts and dur, i a scope, M an argument of its own; flows and pairs of B and E, which
+    need partners, are not written.
+    """
     threads: dict[tuple[int, int], list[tuple[int, int]]] = {}
     named: dict[str, set[tuple[int, int]]] = {}
     for event in found:
         place = event["pid"], event.get("tid", 0)
         assert event["pid"] > 0
+        assert set(event) <= KEYS[event["ph"]][0] | KEYS[event["ph"]][1], "nothing that no viewer knows"
+        assert set(event) >= KEYS[event["ph"]][0]
+        assert isinstance(event["name"], str)
+        assert all(isinstance(event[key], int) for key in ("ts", "dur", "pid", "tid") if key in event), "microseconds"
         match event["ph"]:
             case "M":
+                argument, kind = METADATA[event["name"]]
+                assert isinstance(event["args"][argument], kind)
+                assert place not in named.get(event["name"], ()), "said once"
                 named.setdefault(event["name"], set()).add(place)
             case "X":
                 assert event["ts"] >= 0
@@ -68,6 +93,7 @@ def check_rules(found: list[dict[str, Any]]) -> None:
             case other:
                 pytest.fail(f"no phase is called {other!r}")
     for stretches in threads.values():
+        assert stretches == sorted(stretches), "a track's events in the order of their times"
         assert all(first[1] <= second[0] for first, second in pairwise(sorted(stretches)))
     assert named.get("thread_name", set()) == named.get("thread_sort_index", set()) == set(threads)
     assert {pid for pid, _ in named.get("process_name", set())} == {pid for pid, _ in threads}
@@ -77,7 +103,9 @@ def check_rules(found: list[dict[str, Any]]) -> None:
 
 @given(spans=SPANS)
 def test_any_spans_make_a_timeline_that_keeps_the_rules(spans):
-    found = json.loads(to_json(spans, {}, "it"))["traceEvents"]
+    written = json.loads(to_json(spans, {}, "it"))
+    assert written["displayTimeUnit"] in ("ms", "ns")
+    found = written["traceEvents"]
     check_rules(found)
     drawn = [event for event in found if event["ph"] in "Xi" and event["cat"] != "step"]
     assert len(drawn) == len(spans)

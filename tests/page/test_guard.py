@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import http.client
 import socket
+from pathlib import Path
 
 import pytest
+from starlette.routing import Route
 
 from page._asking import Server
 from volary.errors import BadInput
 from volary.page.actions import ACTIONS, STARTS
+from volary.page.overview.folder import Folder
+from volary.page.overview.sessions import SessionFiles
 from volary.page.questions.answers import ANSWERS
 from volary.page.server import guard
+from volary.page.server.app import Pages
 from volary.page.server.guard import is_loopback, names
 from volary.page.server.serve import PageServer
 
-ROUTES = ["/", "/static/page.js", "/static/page.css", "/api/runs", "/api/live", "/nothing/here"]
-ROUTES += [f"/api/{name}?run=lenet-digits-1" for name in ANSWERS]
-READING = [*ROUTES, "/api/sessions", "/api/form?run=lenet-digits-1", "/api/compare?run=lenet-digits-1&run=slow-1"]
-CHANGING = [*ACTIONS, *STARTS, "train"]
-ROUTES = READING + [f"/api/{name}?run=lenet-digits-1" for name in CHANGING]
+APP = Pages(Folder(Path("runs")), SessionFiles(Path()), lambda: False, starts=True).app()
+# whatever is served, by what it is served to: a new route is in all tables below
+PATHS = [
+    (route.path.format(name="page.js"), frozenset(route.methods or ()))
+    for route in APP.routes
+    if isinstance(route, Route)
+]
+READING = [f"{path}?run=lenet-digits-1" for path, methods in PATHS if "GET" in methods]
+CHANGING = [f"{path}?run=lenet-digits-1" for path, methods in PATHS if "GET" not in methods]
+ROUTES = [*READING, "/static/page.css", "/nothing/here", *CHANGING]
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"]
 EVERY = [(method, route) for route in ROUTES for method in METHODS]
 
@@ -68,9 +78,32 @@ def test_what_reads_takes_no_other_method_and_what_changes_takes_post_alone(serv
         for route in READING:
             assert server.say(method, route, Origin=origin).status in (404, 405), (method, route)
     for method in ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"):
-        for name in CHANGING:
-            assert server.say(method, f"/api/{name}?run=lenet-digits-1", Origin=origin).status == 405, (method, name)
+        for route in CHANGING:
+            assert server.say(method, route, Origin=origin).status == 405, (method, route)
     assert server.ask("facts", run="lenet-digits-1")["tags"] == []
+
+
+def test_every_route_is_in_these_tables(server):
+    assert len(PATHS) == len(APP.routes), "nothing is mounted, and no other kind of route is there"
+    assert {methods for _, methods in PATHS} == {frozenset({"GET", "HEAD"}), frozenset({"POST"})}
+    assert {path.partition("?")[0] for path in CHANGING} == {f"/api/{name}" for name in (*ACTIONS, *STARTS, "train")}
+    assert len(READING) > len(ANSWERS)
+
+
+def test_what_is_read_changes_no_file_of_any_run(server):
+    runs = Path(server.ask("runs")["folder"])
+    before = _files(runs)
+    for route in READING:
+        if not route.startswith("/api/live"):
+            assert server.say("GET", route).status in (200, 400), route
+            assert server.say("HEAD", route).status in (200, 400), route
+    assert _files(runs) == before
+
+
+def _files(folder: Path) -> dict[str, tuple[int, int]]:
+    """Sizes and times; a reader of a write-ahead database shares its empty log and index."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".sqlite-wal", ".sqlite-shm"))
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
 
 
 def test_the_link_gives_a_cookie_that_no_script_and_no_other_site_gets(server):
@@ -111,7 +144,7 @@ def test_the_token_is_compared_in_constant_time(monkeypatch):
 
 def test_every_answer_keeps_the_browser_strict(server):
     for route in ROUTES:
-        if route == "/api/live":
+        if route.startswith("/api/live"):
             continue
         for cookie in (server.cookie, None):
             headers = server.say("GET", route, Cookie=cookie).headers
