@@ -32,7 +32,7 @@ export function Table({ caption, head, rows, right = [] }) {
   const cell = (text, column) => html`<td class=${right.includes(column) ? "number" : ""}>${text}</td>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
     <caption class="unseen">${caption}</caption>
-    <thead><tr>${head.map((text, column) => html`<th scope="col" class=${right.includes(column) ? "number" : ""}>${text}</th>`)}</tr></thead>
+    <thead><tr>${head.map((text, column) => (text ? html`<th scope="col" class=${right.includes(column) ? "number" : ""}>${text}</th>` : html`<td></td>`))}</tr></thead>
     <tbody>${rows.map((row) => html`<tr>${row.map(cell)}</tr>`)}</tbody>
   </table></div>`;
 }
