@@ -51,6 +51,7 @@ export async function act(name, words, body) {
   return answer.status === 204 ? null : answer.json();
 }
 
+const FIRST_MS = 700; // a stream begins by saying that something has changed: what is being drawn is not asked for twice
 const BETWEEN_MS = 300; // two looks of the page: what changes oftener is drawn once
 
 // A number that grows whenever the run (or, without one, any run) has changed, and whether the server is there.
@@ -60,7 +61,7 @@ export function useLive(run) {
   useEffect(() => {
     if (report) return undefined;
     let waiting = null;
-    let last = 0;
+    let last = performance.now() + FIRST_MS;
     const due = () => { waiting = null; last = performance.now(); set((n) => n + 1); };
     const source = new EventSource(`/api/live${run === null ? "" : `?${new URLSearchParams({ run })}`}`);
     source.addEventListener("changed", () => {

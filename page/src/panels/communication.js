@@ -8,7 +8,7 @@ import { html } from "../html.js";
 import { brief, many, number, percent, size } from "../words.js";
 
 export function Communication({ facts, steps, range, onRange }) {
-  return html`<${Card} name="communication" title="Communication">${() => {
+  return html`<${Card} name="communication" title="Communication" wide>${() => {
     const series = useMemo(() => steps && [
       { label: "sent", colour: SERIES[0], values: steps.sent_bytes_per_step },
       { label: "received", colour: SERIES[1], values: steps.received_bytes_per_step },
