@@ -66,6 +66,7 @@ def test_every_control_is_reached_by_the_tab_key_and_shows_that_it_is(page, serv
     assert page.evaluate("window.faint") == []
 
 
+@pytest.mark.slow  # every card of each view is filled
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_control_and_chart_has_a_role_and_a_name(page, server, view):
     opened(page, server.link, view)
