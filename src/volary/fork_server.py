@@ -1,4 +1,4 @@
-"""What starts processes quickly: `python -m volary.fork_server` imports once what takes seconds, and is then forked.
+"""Starts processes quickly: `python -m volary.fork_server` imports once what takes seconds, and is then forked.
 
 Its driver (volary.engine.processes.forking) is at the other end of its standard input, a socket. An order comes as the
 descriptor of a file that says what to start; the answer is a line: the new processes by their ids, or an errno. They

@@ -1,4 +1,4 @@
-"""What happens: ranks that meet, and measure what these machines and links carry. Guide: docs/collectives.md
+"""Ranks that meet and measure what these machines and links carry: `volary bench`. Guide: docs/collectives.md
 
 local        starts ranks on this machine
 meeting      ranks find each other and join a group                 (imports torch)

@@ -1,4 +1,4 @@
-"""How long each way of each collective takes over sizes, and from which size on which is the fastest."""
+"""Times each way of each collective over sizes, and finds from which size on which is the fastest."""
 
 from __future__ import annotations
 

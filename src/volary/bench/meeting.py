@@ -1,4 +1,4 @@
-"""How the ranks of a measurement meet: rank 0 keeps their board and says where, through what the launcher gave them.
+"""The ranks of a measurement meet on rank 0's board, whose address travels through what the launcher gave them.
 
 The key is in the file that the ranks have in common. A launcher's own store is open to everyone: there the key lies in
 a file which only this user can read, and the store has its name.

@@ -1,4 +1,4 @@
-"""Which checkpoint a verb means."""
+"""Finds the checkpoint that a verb means."""
 
 from __future__ import annotations
 

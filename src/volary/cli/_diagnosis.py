@@ -1,4 +1,4 @@
-"""What of Volary works on a machine, what does not, and why."""
+"""Checks which parts of Volary work on a machine, which do not, and why."""
 
 from __future__ import annotations
 

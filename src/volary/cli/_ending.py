@@ -1,4 +1,4 @@
-"""What `train` and `resume` share: the view they hand to the driver, and the result they print."""
+"""Shared by `train` and `resume`: the view that they hand to the driver, and the result that they print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine has, as plain facts: nothing is judged here."""
+"""The machine's processors, memory, devices and network as plain facts: nothing is judged here."""
 
 from __future__ import annotations
 

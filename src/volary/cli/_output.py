@@ -1,4 +1,4 @@
-"""Where verbs print: text, tables and JSON to stdout, remarks to stderr."""
+"""Printing for verbs: text, tables and JSON go to stdout, remarks to stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every codec is: how gradients travel. Most encode them; some choose among others, layer by layer."""
+"""The protocol of codecs: most encode gradients; some choose among others, layer by layer."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Codec:
 
     @property
     def equal(self) -> bool:
-        """Whether all workers hear the same, so that replicas stay equal."""
+        """Whether all workers receive the same, so that replicas stay equal."""
         return True
 
     @property

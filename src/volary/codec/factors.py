@@ -30,7 +30,7 @@ class SufficientFactors(Codec):
 
     @property
     def equal(self) -> bool:
-        """Where everybody hears everybody."""
+        """Equal if every worker receives the factors of all."""
         return self.neighbours is None
 
     def leaves(self) -> Sequence[Codec]:

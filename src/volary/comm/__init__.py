@@ -1,4 +1,4 @@
-"""How the processes of a run find each other and talk: one keyed server, its services, and torch's groups on top.
+"""Communication between a run's processes: one keyed server, its services, and torch's groups on top.
 
     errors      KeyRefused, ConnectionLost, OtherLife, BadFrame, BadMessage
     frames      length + msgpack, with the limit checked before memory is taken

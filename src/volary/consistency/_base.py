@@ -1,4 +1,4 @@
-"""What every consistency model decides: which contributions make an update, and when workers push and pull."""
+"""The protocol of consistency models: which contributions make an update, and when workers push and pull."""
 
 from __future__ import annotations
 

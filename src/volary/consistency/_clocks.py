@@ -1,4 +1,4 @@
-"""What has begun and is in no update yet, for models whose updates close clock after clock."""
+"""Contributions that have begun and are in no update yet, for models whose updates close clock after clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads samples by index, in the order of an epoch; storage is told of what will be read next."""
+"""Reads samples by index, in the order of an epoch, and announces to storage what it will read next."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class IndexedReader:
         self.shuffled = 0 if not shuffle else block if lengths_of(samples) is None else batch_size
         self._batch_size = batch_size
         self._orders: dict[int, Order] = {}
-        self._told: list[BatchRange] = []  # the next batches, as storage was told
+        self._announced: list[BatchRange] = []  # the next batches, as announced to storage
 
     def read(self, epoch: int, start: int, size: int, share: ShareOf) -> tuple[Tensor, Tensor, int, bool, int]:
         """A share of up to `size` samples: inputs, targets, samples of all, whether the epoch ends, how many lost."""
@@ -57,16 +57,16 @@ class IndexedReader:
         return inputs, targets, end - start, end == self.length, len(wanted) - len(inputs)
 
     def look_ahead(self, spans: Iterable[BatchRange], share: ShareOf) -> None:
-        """Tell storage of as many of these batches, which are read next in this order, as it has room for."""
+        """Announce to storage as many of these batches, which are read next in this order, as it has room for."""
         if self._stored is None:
             return
-        told: list[BatchRange] = []
+        announced: list[BatchRange] = []
         for span in spans:
-            known = span in self._told
+            known = span in self._announced
             if not known and not self._stored.prefetch(self._indices(span)[share(span.end - span.start)], span.epoch):
                 break
-            told.append(span)
-        self._told = told
+            announced.append(span)
+        self._announced = announced
 
     def numbers(self, epoch: int, places: range) -> Tensor:
         """In the data, of the samples at these places that can be read."""
@@ -82,7 +82,7 @@ class IndexedReader:
 
     def _order(self, epoch: int) -> Order:
         if epoch not in self._orders:
-            if len(self._orders) > (self._stored is not None):  # storage is told of the next epoch, too
+            if len(self._orders) > (self._stored is not None):  # the next epoch is announced to storage, too
                 del self._orders[min(self._orders)]
             self._orders[epoch] = order_of(self._source, self._seed, epoch, self._shuffle, self._batch_size)
         return self._orders[epoch]

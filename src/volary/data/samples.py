@@ -1,4 +1,4 @@
-"""What every worker reads: a part of a data set, by index."""
+"""The protocol of data sets that are read by index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is asked to do while it trains: checked, written down, and passed on to whoever does it."""
+"""Requests to a run while it trains: checked, written down, and passed on to whoever carries them out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run ended, and who wants to look at it meanwhile."""
+"""The result of a run, and the protocol of those who watch it until then."""
 
 from __future__ import annotations
 

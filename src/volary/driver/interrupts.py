@@ -1,4 +1,4 @@
-"""How a user, a terminal or a scheduler asks: once to end in order, twice to end now."""
+"""Ctrl-C, SIGTERM and hang-ups: one asks the run to end in order, two end it now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run of a session would start, without starting it."""
+"""Describes what a run of a session would start, without starting it: `volary train --dry-run`."""
 
 from __future__ import annotations
 

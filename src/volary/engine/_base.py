@@ -1,4 +1,4 @@
-"""What every engine does: Volary starts it, it starts the processes of a run."""
+"""The protocol of engines: Volary starts the engine, it starts the processes of a run."""
 
 from __future__ import annotations
 

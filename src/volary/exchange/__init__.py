@@ -1,4 +1,4 @@
-"""Who keeps the agreed parameters, and how contributions reach them. One file each. Guide: docs/strategy.md"""
+"""Keepers of the agreed parameters, and how contributions reach them. One file each. Guide: docs/strategy.md"""
 
 from volary.plugins import Room
 

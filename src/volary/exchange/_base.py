@@ -1,4 +1,4 @@
-"""What every keeper of parameters does: contributions are pushed to it, and nobody reads what is too old."""
+"""The protocol of keepers of parameters: contributions are pushed to them, and nobody reads what is too old."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True)
 class KeeperCallbacks:
-    """What becomes of what was agreed, told by whoever starts a replicated keeper.
+    """The callbacks of a replicated keeper: given when it starts, called when sums have arrived.
 
     chunks and slots: what is agreed on, and the parameters in it, in the order in which forward uses them. votes: a
     last parcel that ranks agree on with each step; votes_first: it leaves before the gradients; votes_awaited: nothing
     else leaves before it has come. heard: called when the votes are there. apply: the update of one chunk; None where
-    all are updated at once. travelled, applied: told how the first chunk of each parcel fared, and when each was
-    applied. first: tasks on the keeper's thread before the first step.
+    all are updated at once. travelled, applied: called with the times of each parcel's first chunk, and of its
+    update. first: tasks on the keeper's thread before the first step.
     """
 
     chunks: Sequence[Chunk]

@@ -1,4 +1,4 @@
-"""Where ranks of a lab meet: a file without a name that all inherit. Nothing listens, and it goes with them."""
+"""The meeting point of a lab's ranks: an unnamed file that all inherit. Nothing listens, and it goes with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a lab itself; what its programs do is their own affair."""
+"""Errors of a lab itself; those of its programs are their own."""
 
 from volary.errors import VolaryError
 

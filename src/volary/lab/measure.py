@@ -1,4 +1,4 @@
-"""How much TCP carries over a lab's links, beside what they are limited to."""
+"""Measures TCP's throughput over a lab's links, beside what they are limited to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lab needs of the machine, and the sentence that says what is missing and what would help."""
+"""The requirements of a lab on the machine, and the sentence that says what is missing and what would help."""
 
 from __future__ import annotations
 

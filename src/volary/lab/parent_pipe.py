@@ -1,4 +1,4 @@
-"""What ends a lab when its maker ends, however that happens: a pipe of which only the maker holds the writing end.
+"""Ends a lab when its maker ends, however that happens: a pipe of which only the maker holds the writing end.
 
 The first process of every host reads it and ends at its end, and the kernel ends all processes of a host with the
 first. No handler, no signal and no thread is involved, so it also holds when the maker is killed.

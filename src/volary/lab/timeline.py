@@ -1,4 +1,4 @@
-"""What happens to a lab while its programs run: "10s:cut:3" and the like, in time's order."""
+"""Events in a lab while its programs run: "10s:cut:3" and the like, in time's order."""
 
 from __future__ import annotations
 

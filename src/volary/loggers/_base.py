@@ -1,4 +1,4 @@
-"""What a logger is: settings that open a writer, which is given all that a run records, once and in order."""
+"""The protocol of loggers: settings that open a writer, which is given all that a run records, once and in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a view shows of a run at one moment: read here, drawn elsewhere."""
+"""A run at one moment, as views need it: read here, drawn elsewhere."""
 
 from __future__ import annotations
 

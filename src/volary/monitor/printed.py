@@ -1,4 +1,4 @@
-"""What a program of the user's own prints on rank 0, read from its log while it goes on."""
+"""The output of a user's own program on rank 0, read from its log while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file of the zoo defines: a settings class that builds an nn.Module."""
+"""The protocol of networks: a file of the zoo defines a settings class that builds an nn.Module."""
 
 from __future__ import annotations
 

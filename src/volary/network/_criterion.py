@@ -1,4 +1,4 @@
-"""What compares outputs with targets: the loss that is minimised, and what is measured beside it."""
+"""The protocol of criteria: the loss that is minimised, and the figures that are measured beside it."""
 
 from __future__ import annotations
 

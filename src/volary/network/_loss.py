@@ -1,4 +1,4 @@
-"""What a file of losses/ defines: a settings class that builds a criterion."""
+"""The protocol of losses: a file of losses/ defines a settings class that builds a criterion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a network computes, layer by layer: which feeds which, shapes, operations, and the time of a forward."""
+"""The graph of a network, layer by layer: which feeds which, shapes, operations, and the time of a forward."""
 
 from __future__ import annotations
 

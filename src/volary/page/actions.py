@@ -1,4 +1,4 @@
-"""What the page may change, each by a POST. A driver hears of it from its run's folder, and notes it as an event."""
+"""Actions of the page, each a POST. A run's driver finds the request in the run's folder, and notes it as an event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page starts: commands of `volary`, each a process of its own that outlives the page."""
+"""Commands of `volary` that the page starts, each a process of its own that outlives the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What part of a network a worker holds. One file per way. Guide: docs/strategy.md"""
+"""Partitions of a network among workers. One file each. Guide: docs/strategy.md"""
 
 from volary.plugins import Room
 

@@ -1,4 +1,4 @@
-"""Where a worker stands, whoever started it."""
+"""The protocol of placements: a worker's rank, world size and host, whoever started it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where ranks meet when their launcher keeps no store but gives them all one file."""
+"""A board for ranks whose launcher keeps no store but gives them all one file."""
 
 from __future__ import annotations
 

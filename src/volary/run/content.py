@@ -1,4 +1,4 @@
-"""What a file holds: its bytes, or what writes them piece by piece, so that they are never in memory all at once."""
+"""The content of a file: its bytes, or a function that writes them piece by piece, to save memory."""
 
 from __future__ import annotations
 

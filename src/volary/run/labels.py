@@ -1,4 +1,4 @@
-"""What a file of weights says about itself: the metadata of the safetensors format, which readers of weights skip."""
+"""The metadata of a file of weights, in the safetensors format, which readers of weights skip."""
 
 from __future__ import annotations
 

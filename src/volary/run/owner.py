@@ -1,4 +1,4 @@
-"""Whose a file is. A session, or a run's directory, names code that is run: it must be this user's, or the system's."""
+"""Checks the owner of a file: a session or a run's directory names code to run, and must be this user's or root's."""
 
 from __future__ import annotations
 

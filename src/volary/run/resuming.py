@@ -1,4 +1,4 @@
-"""What to type to resume a run, by what its directory holds: in words for a message, never stored in the run."""
+"""The command that resumes a run, by what its directory holds: in words for a message, never stored in the run."""
 
 from __future__ import annotations
 

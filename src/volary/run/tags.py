@@ -1,4 +1,4 @@
-"""What people say of a run: tags and a note, in a file that its driver never writes."""
+"""Tags and a note that people give to a run, in a file that its driver never writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each worker says of its own end. An engine's exit code is not the verdict; no verdict means lost."""
+"""Each worker's report of its own end. An engine's exit code is not the verdict; no verdict means lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's settings may become when it is resumed: most of them anything, some nothing else, and why."""
+"""Checks which settings may change when a run is resumed: most to anything, some not at all, and why."""
 
 from __future__ import annotations
 

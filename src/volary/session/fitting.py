@@ -1,4 +1,4 @@
-"""What fits with what, judged in one place: settings say what they need, an exchange says what it lacks, and why."""
+"""Judges which settings fit together, in one place: settings say what they need, an exchange what it lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a setting that stands in the wrong place belongs, and the line to write instead."""
+"""Finds where a setting in the wrong place belongs, and the line to write instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what a session names is there, as far as that can be told quickly and before anything starts."""
+"""Checks that what a session names exists, as far as that is quick and before anything starts."""
 
 from __future__ import annotations
 

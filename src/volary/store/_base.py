@@ -1,4 +1,4 @@
-"""What every store does, wherever its tensors are."""
+"""The protocol of stores, wherever their tensors are."""
 
 from __future__ import annotations
 

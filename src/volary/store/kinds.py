@@ -1,4 +1,4 @@
-"""What kinds of tensors a store keeps: types by their names in torch, and shapes. Imports nothing heavy."""
+"""Kinds of tensors that a store keeps: types by their names in torch, and shapes. Imports nothing heavy."""
 
 from __future__ import annotations
 

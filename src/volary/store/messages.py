@@ -1,4 +1,4 @@
-"""What a store's register hears and says: small plain messages over the keyed server. Tensors travel elsewhere.
+"""Messages of a store's register: small and plain, over the keyed server. Tensors travel elsewhere.
 
 The first message of a connection is its hello: a `StoreWorkerHello` or `StoreServerHello`.
 """

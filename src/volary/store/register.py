@@ -1,4 +1,4 @@
-"""Who is here, which keys there are, and where their slices lie: a plain state machine on the store's keyed server."""
+"""The register of a store: members, keys, and the places of their slices. A plain state machine on the keyed server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a served store is made of, as its processes are told; imports nothing heavy."""
+"""The settings of a served store, which its processes are started with; imports nothing heavy."""
 
 from __future__ import annotations
 

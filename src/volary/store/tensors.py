@@ -1,4 +1,4 @@
-"""What users hand to a store, looked at before anything is done with it."""
+"""Checks the tensors that users hand to a store before anything is done with them."""
 
 from __future__ import annotations
 

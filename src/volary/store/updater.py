@@ -1,4 +1,4 @@
-"""What becomes of stored values when something is pushed."""
+"""Updaters: how stored values change when something is pushed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be done with a session or a run outside training: try it, evaluate it, have its network back."""
+"""A session or a run outside training: try it, evaluate it, have its network back."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def evaluate_run(directory: RunDirectory, step: int, say: Callable[[str], None] 
     model = load_model(directory, step)
     share = model.session.data.skip_corrupt
 
-    batches = HeldBack(model, told=lambda _, reason: say(reason))()
+    batches = HeldBack(model, report=lambda _, reason: say(reason))()
     found, lost, samples = totals(model.flow("evaluate"), batches, torch.device("cpu"))
     if lost > share * samples:
         raise DataError(f"{lost} of {samples} samples could not be read; data.skip_corrupt allows fewer")

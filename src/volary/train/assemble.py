@@ -125,11 +125,11 @@ def open_data(session: Session, split: Split) -> Samples | Stream:
     return through_cache(opened, session.data.cache, repr(source))
 
 
-def readable(session: Session, samples: Samples | Stream, told: Callable[[int, str], None]) -> Samples | Stream:
-    """The samples without those that cannot be read, if the session lets them be skipped. told: of each of them."""
+def readable(session: Session, samples: Samples | Stream, report: Callable[[int, str], None]) -> Samples | Stream:
+    """The samples without those that cannot be read, if the session lets them be skipped. report: called for each."""
     if isinstance(samples, Stream) or not session.data.skip_corrupt:
         return samples
-    return Skipping(samples, told)
+    return Skipping(samples, report)
 
 
 def watch_queue(recorder: Recorder, samples: Samples | Stream) -> None:
@@ -165,8 +165,8 @@ def assemble(
 ) -> Training[Lockstep]:
     """Everything that one rank of `group` trains with; nothing of it has been restored yet.
 
-    drafts: where checkpoints are written. requests: what the driver has told this worker of what the run is asked to
-    do. estimate: on rank 0, what trying the session told of its steps.
+    drafts: where checkpoints are written. requests: those to the run that the driver has passed to this worker.
+    estimate: of a step on rank 0, from trying the session.
     """
     data = session.data
     length = None if isinstance(model.samples, Stream) else len(model.samples)
@@ -250,19 +250,19 @@ def assemble(
 
 
 class HeldBack:
-    """Makes one rank's batches of the data to evaluate on. told: of each sample that cannot be read."""
+    """Makes one rank's batches of validation data. report: called for each sample that cannot be read."""
 
     def __init__(
-        self, model: Model, rank: int = 0, world_size: int = 1, told: Callable[[int, str], None] = lambda *_: None
+        self, model: Model, rank: int = 0, world_size: int = 1, report: Callable[[int, str], None] = lambda *_: None
     ) -> None:
-        self._model, self._rank, self._world_size, self._told = model, rank, world_size, told
+        self._model, self._rank, self._world_size, self._report = model, rank, world_size, report
         self._samples: Samples | Stream | None = None
 
     def __call__(self) -> Iterator[Batch]:
         """One pass over this rank's share. Raises DataError if there is no validation data."""
         session = self._model.session
         if self._samples is None:
-            self._samples = readable(session, self._model.held_back, self._told)
+            self._samples = readable(session, self._model.held_back, self._report)
         return one_pass(self._samples, session.data.batch_size, rank=self._rank, world_size=self._world_size)
 
 

@@ -1,4 +1,4 @@
-"""What a worker does next: learn from samples, evaluate, save, or end; and who says so."""
+"""The protocol of coordinators, which say what a worker does next: learn from samples, evaluate, save, or end."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ Task = LearnTask | EvaluateTask | SaveTask
 
 
 class Coordinator(Protocol):
-    """Says what is next, and hears what became of it. Iterating gives tasks until the run is over for this worker.
+    """Says what is next, and is told when it is done. Iterating gives tasks until the run is over for this worker.
 
     outcome: how it ended.
     """

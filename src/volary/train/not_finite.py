@@ -1,4 +1,4 @@
-"""Where a loss that is NaN or infinite comes from: the batch, a parameter, or the first layer with such outputs."""
+"""Finds the source of a loss that is NaN or infinite: the batch, a parameter, or the first layer with such outputs."""
 
 from __future__ import annotations
 

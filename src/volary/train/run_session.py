@@ -87,7 +87,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         recorder.starting("doing the first step")
         try:
             lockstep.replica.start(lockstep.saver.late)
-            pulse.can_finish(saves=isinstance(drafts, LocalDrafts))  # without a driver nothing comes home
+            pulse.can_finish(saves=isinstance(drafts, LocalDrafts))  # without a driver nothing is sent to its disk
             return train(training)
         except BaseException:
             cut()  # the exchange's thread may wait for ranks that will never come

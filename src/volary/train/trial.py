@@ -1,4 +1,4 @@
-"""What training would say of a session, before it begins: two real samples through network, loss and backward.
+"""Tries a session before training begins: two real samples through network, loss and backward.
 
 `volary check` asks it, and rank 0 of every run, before the first step.
 """

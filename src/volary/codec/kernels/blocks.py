@@ -1,4 +1,4 @@
-"""How torch operations go through values and their frame: all whole blocks at once, as rows, then the rest as one."""
+"""Runs torch operations over values and their frame: all whole blocks at once, as rows, then the rest as one."""
 
 from __future__ import annotations
 

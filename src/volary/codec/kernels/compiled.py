@@ -1,4 +1,4 @@
-"""Where Numba is met: loops compiled for CPUs, and tensors as the arrays that they read and write.
+"""The one place that knows Numba: compiled CPU loops, and tensors as the arrays that they read and write.
 
 Imported inside the methods of codecs, since it imports Numba and torch. Without Numba, as on other devices than CPUs,
 codecs use torch operations that give the same result.

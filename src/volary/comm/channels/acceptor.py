@@ -1,4 +1,4 @@
-"""Where channels are accepted: one thread for all who have not proved the key, and then one for each."""
+"""Accepts channels: one thread for all who have not proved the key, and then one for each."""
 
 from __future__ import annotations
 

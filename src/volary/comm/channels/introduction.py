@@ -1,4 +1,4 @@
-"""How two ends of a new connection come to know each other: the proof of the key, then a hello from each side."""
+"""The handshake of a new connection: the proof of the key, then a hello from each side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the collectives accept."""
+"""Checks of the arguments of collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a tensor is cut: into the ranks' shares, and into the pieces that travel."""
+"""Cuts a tensor into the ranks' shares, and into the pieces that travel."""
 
 from __future__ import annotations
 

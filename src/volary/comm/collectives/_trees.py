@@ -1,4 +1,4 @@
-"""Who sends to whom on the way from one rank to all: a binomial tree, or a line. Both enter each node once."""
+"""The way from one rank to all, as a binomial tree or a line of ranks. Both enter each node once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _turned(items: Sequence[_T], first: int) -> list[_T]:
 
 
 def _binomial(ranks: Sequence[int], rank: int) -> TreePlace:
-    """The tree over `ranks` whose root is the first: place p hears from the place that is p less its lowest bit."""
+    """The tree over `ranks` whose root is the first: place p receives from the place that is p less its lowest bit."""
     at, count = ranks.index(rank), len(ranks)
     lowest = at & -at
     reach = lowest or 1 << count.bit_length()

@@ -1,4 +1,4 @@
-"""What can go wrong between the processes of a run. One sentence each.
+"""Errors between the processes of a run. One sentence each.
 
 VolaryError
 ├── KeyRefused      one side does not have the run's key; trying again does not help

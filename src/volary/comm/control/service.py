@@ -1,4 +1,4 @@
-"""What a keyed server carries: plain state machines over messages and a clock, or who takes connections over."""
+"""Services of a keyed server: plain state machines over messages and a clock, or takers of whole connections."""
 
 from __future__ import annotations
 

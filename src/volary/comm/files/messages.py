@@ -1,4 +1,4 @@
-"""What a process and the run's driver say to each other of files. Names are those of a checkpoint's files, no paths."""
+"""Messages about files between a process and the driver. Names are those of a checkpoint's files, not paths."""
 
 from __future__ import annotations
 

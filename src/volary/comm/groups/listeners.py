@@ -1,4 +1,4 @@
-"""Which sockets of which processes listen, and whether anyone beyond this machine can reach them."""
+"""Finds which sockets of which processes listen, and whether anyone beyond this machine can reach them."""
 
 from __future__ import annotations
 

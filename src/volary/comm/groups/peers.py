@@ -1,4 +1,4 @@
-"""What becomes of a collective whose peer goes away."""
+"""Turns the failure of a collective whose peer went away into PeerLost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every route does: it gives buffers their memory, and sums ranges of them over all ranks."""
+"""The protocol of routes: a route gives buffers their memory, and sums ranges of them over all ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which route a sum takes, and why: as it was set, else by the topology, else as it was measured."""
+"""Chooses the route of a sum, and says why: as set, else by the topology, else as measured."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What routes are made of: timetables of a sum, who carries them out, and memory that a node's ranks share."""
+"""Parts of routes: timetables of a sum, the code that carries them out, and memory that a node's ranks share."""

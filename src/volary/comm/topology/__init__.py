@@ -1,1 +1,1 @@
-"""Which ranks share what, and what links carry."""
+"""The topology of a run: nodes, sub-networks, and what links carry."""

@@ -1,4 +1,4 @@
-"""Which ranks share a node, which nodes a sub-network, and what the links between nodes carry: found or described."""
+"""Ranks by node, nodes by sub-network, and what the links between nodes carry: found or described."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the links between nodes carry, measured in a short tournament; sub-networks show as groups of fast pairs.
+"""Measures the links between nodes in a short tournament; groups of fast pairs are sub-networks.
 
 In each round every node has one partner, and all pairs send both ways at once: so a trunk that several pairs share
 shows what it leaves to each. After as many rounds as there are other nodes each pair has met.
@@ -79,7 +79,7 @@ def rounds(players: int) -> list[list[Pair]]:
 
 
 def tournament(links: Links, leaders: Sequence[int]) -> Rates:
-    """The rate of each pair of nodes. A collective call: ranks that lead no node only hear how long the others took."""
+    """The rate of each pair of nodes. A collective call: ranks that lead no node only receive the others' times."""
     games = rounds(len(leaders))
     rates: Rates = {}
     for game in games:

@@ -1,4 +1,4 @@
-"""How messages with tensors behind them travel between two processes. One file per transport. Guide: docs/server.md"""
+"""Transports of messages with tensors between two processes. One file per transport. Guide: docs/server.md"""
 
 from volary.plugins import Room
 

@@ -1,4 +1,4 @@
-"""What every transport does: headers with bytes behind them, between two processes that prove the run's key."""
+"""The protocol of transports: headers with payloads, between two processes that prove the run's key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which samples may differ in size: `data.pad`."""
+"""Lets samples of a data set differ in size, if they can: `data.pad`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a batch may be: tensors, text and whatever else, in lists, tuples and mappings of any depth."""
+"""Batches of any structure: tensors, text and whatever else, in lists, tuples and mappings of any depth."""
 
 from __future__ import annotations
 

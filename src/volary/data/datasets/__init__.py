@@ -1,1 +1,1 @@
-"""What sources give: data sets that are read by index or as a stream, a user's own, and several as one."""
+"""Data sets: read by index or as a stream, a user's own, and several as one."""

@@ -1,4 +1,4 @@
-"""What a decoder promises."""
+"""The protocol of decoders."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What sources share: files and folders that are looked at, tars, gzip, IDX, labels, byte pair encoding."""
+"""File formats that several sources read: tars, gzip, IDX, labels, byte pair encoding."""

@@ -1,1 +1,1 @@
-"""What `volary data` does with a whole data set: packed into shards, checked, counted."""
+"""`volary data`: packs a whole data set into shards, checks it, counts it."""

@@ -1,4 +1,4 @@
-"""What is in a data set: every sample is decoded once, those that cannot be are named."""
+"""Surveys a data set: decodes every sample once, and names those that cannot be read."""
 
 from __future__ import annotations
 

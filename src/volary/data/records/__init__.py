@@ -1,1 +1,1 @@
-"""Where the bytes of samples are: files, members of tars, shards. Each kind reads one record by its index."""
+"""Records of bytes: files, members of tars, shards. Each kind reads one record by its index."""

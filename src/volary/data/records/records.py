@@ -1,4 +1,4 @@
-"""What a kind of storage promises: records of bytes, read by index from any thread."""
+"""The protocol of record storage: records of bytes, read by index from any thread."""
 
 from __future__ import annotations
 

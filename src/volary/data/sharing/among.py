@@ -1,4 +1,4 @@
-"""What shared data gives, and who shares it."""
+"""The protocol of data that workers share, and the workers that share it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which way data is shared out: by indices, as a stream, batch by batch, or not at all where it is shared already."""
+"""Chooses how data is shared out: by indices, as a stream, by batches, or not at all if it is sharded already."""
 
 from __future__ import annotations
 

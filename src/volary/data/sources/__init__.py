@@ -1,4 +1,4 @@
-"""Where samples come from: one file per format, its name is the setting's value. Guide: docs/data.md"""
+"""Sources of samples: one file per format, its name is the setting's value. Guide: docs/data.md"""
 
 from volary.plugins import Room
 

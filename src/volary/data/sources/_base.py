@@ -1,4 +1,4 @@
-"""What a source of data promises: checked cheaply before a run, opened by each worker."""
+"""The protocol of data sources: checked cheaply before a run, opened by each worker."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where files are: on this machine, or in a store that fsspec reads (s3://, hdfs://, https://, memory://)."""
+"""Files on this machine, or in a store that fsspec reads (s3://, hdfs://, https://, memory://)."""

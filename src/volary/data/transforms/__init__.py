@@ -1,4 +1,4 @@
-"""What is done to each image before it is trained with: one file per transform. Guide: docs/data.md"""
+"""Transforms of images before training: one file per transform. Guide: docs/data.md"""
 
 from volary.plugins import Room
 

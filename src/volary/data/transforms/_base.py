@@ -1,4 +1,4 @@
-"""What a transform promises: settings that need no NumPy, and one sample in, one out, from any thread."""
+"""The protocol of transforms: settings that need no NumPy, and one sample in, one out, from any thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may join a run that is under way: `volary join` asks here for places, then starts workers that take them."""
+"""Admits workers to a run that is under way: `volary join` asks here for places, then starts the workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class JoinService:
         self._watch, self._why_closed, self._expect = watch, why_closed, expect
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Iterator[tuple[int, Any]]:
-        """Somebody asks for places: it hears their ranks, or why there are none."""
+        """Answer a request for places with their ranks, or with why there are none."""
         try:
             wish = msgspec.convert(hello, JoinRequest)
         except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Who keeps the parameters of a run beside its workers, as the driver sees them: nobody, or servers (served.py)."""
+"""The processes that keep a run's parameters, as the driver sees them: none, or servers (served.py)."""
 
 from __future__ import annotations
 

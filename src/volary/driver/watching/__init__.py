@@ -1,1 +1,1 @@
-"""Who is alive, who waits for whom, who is slow, and what a failed run is told."""
+"""Failure detection: lost, waiting and slow workers, and the diagnosis of a failed run."""

@@ -1,4 +1,4 @@
-"""Which processes of this machine have used a processor since they were last looked at: a stopped one has not."""
+"""Finds which processes of this machine have used a processor since the last look: a stopped one has not."""
 
 from __future__ import annotations
 

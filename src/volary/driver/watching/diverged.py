@@ -1,4 +1,4 @@
-"""What to try after a loss that was not a number: the same settings from the same checkpoint give it again."""
+"""Advice after a loss that was not a number: the same settings from the same checkpoint give it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the watch knows of each worker, the bounds that it judges by, and what it concludes: plain data."""
+"""The state that the watch keeps of each worker, its bounds, and its conclusions: plain data."""
 
 from __future__ import annotations
 

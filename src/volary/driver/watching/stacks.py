@@ -1,4 +1,4 @@
-"""What a worker says that its threads are in: the user's own line of it."""
+"""Reads the stacks that a worker reports: the user's own line in them."""
 
 from __future__ import annotations
 

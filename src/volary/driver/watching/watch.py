@@ -1,4 +1,4 @@
-"""Who is alive, and who is lost: a plain state machine over heartbeats and a clock that is handed in.
+"""Detects lost and stuck workers: a plain state machine over heartbeats and a clock that is handed in.
 
 What happens to a worker, told apart by what it says of itself, and by what the engine sees of its process:
 - died: its connection has ended without a goodbye, and it has not come back.

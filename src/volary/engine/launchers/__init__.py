@@ -1,1 +1,1 @@
-"""What engines through a launcher or a queue share: its processes, its jobs, its commands."""
+"""Parts of engines that go through a launcher or a queue: its processes, its jobs, its commands."""

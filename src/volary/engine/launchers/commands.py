@@ -1,4 +1,4 @@
-"""What a scheduler's own commands say."""
+"""Runs a scheduler's own commands, and reads their answers."""
 
 from __future__ import annotations
 

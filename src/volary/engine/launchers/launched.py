@@ -19,7 +19,7 @@ CLEAN_UP_S = 2.0  # for the launcher to end its processes, here and on other mac
 
 
 def told(launch: Launch, *, pin: bool) -> dict[str, str]:
-    """What processes are told that a launcher numbers, from 0, and that take their share of the cores themselves.
+    """The variables of processes that a launcher numbers, from 0, and that take their share of the cores themselves.
 
     pin: they stay on it. Where others reach the driver, too, they may be on machines that do not see the run's
     directory. Raises RunError if what these need cannot be written.
@@ -29,7 +29,7 @@ def told(launch: Launch, *, pin: bool) -> dict[str, str]:
 
 
 def names_told(launch: Launch) -> list[str]:
-    """The names of what `told` tells them."""
+    """The names of the variables of `told`."""
     return [*launch.variables(), *((KEY, FOLDER) if _is_reached(launch) else ()), FIRST, PIN]
 
 

@@ -1,4 +1,4 @@
-"""Which control group's memory a process takes, and how many of that group the kernel has ended for want of it.
+"""Finds the control group of a process, and how many processes in it the kernel has ended for want of memory.
 
 The kernel counts a victim in its own group, whoever ran out: this group, one above it or the machine. A counter of the
 whole machine would blame memory for a process that somebody killed while a stranger's ran out.

@@ -1,4 +1,4 @@
-"""What `engine.bring` names: files and folders below the working directory, copied to where the processes run."""
+"""The files of `engine.bring`: below the working directory, copied to the machines of the processes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Which codec each layer's gradient travels by, and what that is expected to cost."""
+"""Chooses the codec of each layer's gradient, by the cost that is expected of each."""

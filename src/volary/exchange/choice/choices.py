@@ -1,4 +1,4 @@
-"""Which codec each layer's gradient travels by to servers, and which names of layers codecs may be given by."""
+"""Chooses each layer's codec for pushes to servers, and checks the names of layers in patterns."""
 
 from __future__ import annotations
 

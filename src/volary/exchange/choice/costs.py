@@ -1,4 +1,4 @@
-"""What a choice among representations goes by: bytes on links, seconds of work, and what both make of a step."""
+"""The cost model of representations: bytes on links, seconds of work, and the step that both make."""
 
 from __future__ import annotations
 

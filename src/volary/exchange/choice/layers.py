@@ -1,4 +1,4 @@
-"""What a way is chosen for: a parameter, or the parameters of a layer whose gradients are products."""
+"""The units of a choice: a parameter, or the parameters of a layer whose gradients are products."""
 
 from __future__ import annotations
 

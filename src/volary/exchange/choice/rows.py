@@ -1,4 +1,4 @@
-"""How many rows a step of each layer that could send factors would send: what the choice of its way depends on."""
+"""Counts the rows that each layer would send as factors in a step: the choice of its representation needs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What codecs, factors and bytes cost in seconds of a core: measured on this machine, and kept for later runs.
+"""Seconds of a core that codecs, factors and bytes cost: measured on this machine, kept for later runs.
 
 They lie in the user's cache directory. What is not known yet is measured when a run first asks for it, in some
 milliseconds each.

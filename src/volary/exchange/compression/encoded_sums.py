@@ -153,9 +153,9 @@ class EncodedSums:
         return self._cuts[span]
 
     def _hand_over(self, buffer: int, start: int, end: int) -> None:
-        """What this rank owes, from an earlier layout, to values that others of its node send goes to them.
+        """The residuals that this rank has, from an earlier layout, of values that others of its node send go to them.
 
-        Once: from now on only who sends them owes anything.
+        Once: from now on only the rank that sends values has a residual of them.
         """
         if self._node is None:
             return

@@ -19,7 +19,7 @@ ResidualState = dict[str, dict[str, "Tensor"]]  # by parameter and kind; values 
 
 
 class ErrorFeedback:
-    """Of the buckets of `plans` that are encoded; what is owed to other parameters is kept until they are, too."""
+    """Of the buckets of `plans` that are encoded; residuals of other parameters are kept until they are, too."""
 
     def __init__(self, plans: Sequence[BucketPlan]) -> None:
         self._aside: ResidualState = {}
@@ -29,7 +29,7 @@ class ErrorFeedback:
         self._kept = {place: kept for plan, _ in encoded for place, kept in _places(plan, self.of(plan))}
 
     def of(self, plan: BucketPlan) -> BucketResidual:
-        """What is owed to the bucket with this plan."""
+        """The residual of the bucket with this plan."""
         return self._owed[_key(plan)]
 
     def state(self, *, copied: bool = True) -> ResidualState:
@@ -44,7 +44,7 @@ class ErrorFeedback:
         return deepcopy(found) if copied else found
 
     def restore(self, states: Sequence[ResidualState]) -> None:
-        """Owe, between two steps, what several ranks owed, and nothing else. Codecs go on from the first memory."""
+        """Replace all residuals, between two steps, by those of several ranks. Codecs resume from the first memory."""
         self._aside.clear()
         self._memory.clear()
         for kept in self._kept.values():

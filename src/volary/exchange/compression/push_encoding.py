@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PushEncoding:
-    """Of the buckets of `plans` that travel as frames. told: see `volary.exchange.servers.pushed.EncodedValues`."""
+    """Of the buckets of `plans` that travel as frames. told: as in `volary.exchange.servers.pushed.EncodedValues`."""
 
     def __init__(self, plans: Sequence[BucketPlan], told: Callable[[str], None] | None) -> None:
         self._plans, self._told = plans, told

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Books:
-    """Of one section: its codec, what is owed and the momentum of what waits, and the codec's own memory.
+    """Of one section: its codec, the residual and the momentum of what waits, and the codec's own memory.
 
     residual and velocity: (rows, columns) of the section.
     """
@@ -37,7 +37,7 @@ class BucketResidual:
     None if the codec has no feedback. velocity: the same of its momentum, None if it has none. memory: of the codec, by
     the parameter that a section begins in, and by the section.
 
-    Whoever owns a slice, what all ranks owe together is the sum of their residuals: it does not matter to it how
+    Whoever owns a slice, the error to be compensated is the sum of all ranks' residuals: it does not matter to it how
     buckets are cut, or how many ranks there are. Frames lose nothing else (Seide et al., Interspeech 2014).
     """
 
@@ -50,9 +50,9 @@ class BucketResidual:
         self._books: dict[BucketSection, _Books] = {}
 
     def contribute(self, section: BucketSection, values: Tensor, frame: Tensor) -> bool:
-        """Write the frame of `values`, (n,) of the section and finite, and of what is owed. `values` are used up.
+        """Write the frame of `values`, (n,) of the section and finite, and of the residual. `values` are used up.
 
-        Returns whether they can be encoded; if not, their sum with what is owed does not fit into 32 bits.
+        Returns whether they can be encoded; if not, their sum with the residual does not fit into 32 bits.
         """
         books, values = self._opened(section), values.view(section.rows, section.columns)
         if books.residual is None:
@@ -94,7 +94,7 @@ class BucketResidual:
         self._opened(section).codec.decode(frame, out.view(section.rows, section.columns))
 
     def hand_over(self, start: int, end: int, to: Tensor) -> None:
-        """Let somebody else pay: add what is owed to the values from `start` to `end` to `to`, (end - start,)."""
+        """Hand the residual over: add that of the values from `start` to `end` to `to`, (end - start,)."""
         if self.residual is not None and bool(self.residual[start:end].any()):
             to += self.residual[start:end]
             self.residual[start:end] = 0

@@ -1,4 +1,4 @@
-"""How a range of a bucket is cut: a slice for each owner, in sections that are encoded one at a time. No I/O here."""
+"""Cuts a range of a bucket: a slice for each owner, in sections that are encoded one at a time. No I/O here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where sections of one bucket are encoded, added up and decoded; what is not finite is refused or left out here."""
+"""Encodes, adds up and decodes the sections of a bucket; refuses or leaves out what is not finite."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Workspace:
     """Of the bucket with `plan`. board: what `ranks` of this node contribute, added up here if they are several.
 
-    left_out: told, in a sentence and once a parameter, of values that are not finite and count as zero; None: NotFinite
-    is raised instead.
+    left_out: called with a sentence, once a parameter, about values that are not finite and count as zero; None:
+    NotFinite is raised instead.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a worker contributes: gradients as backward makes them, or what it has changed of its parameters by itself."""
+"""A worker's contributions: gradients as backward makes them, or differences of parameters that it updated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What travels instead of a gradient that is a sum of outer products: the vectors whose products they are.
+"""The payload of a gradient that is a sum of outer products: the vectors whose products they are.
 
 Sufficient factors (Xie et al., UAI 2016): of a fully connected layer each sample's error and input vector, the sum of
 whose products is the gradient.

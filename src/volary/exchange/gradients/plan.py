@@ -1,4 +1,4 @@
-"""Which parameters travel together: small ones in one bucket, a large one in a bucket of its own, cut into chunks."""
+"""Plans buckets: small parameters together in one, a large one in a bucket of its own, cut into chunks."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What runs beside compute: the thread that communicates, the one that updates, and their order."""
+"""Overlap with compute: the communication thread, the update thread, and the order in which they work."""

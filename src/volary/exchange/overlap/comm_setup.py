@@ -1,4 +1,4 @@
-"""Where an exchange takes place: the ranks' links, what is known of them, and the way that sums take there."""
+"""The setup of an all-reduce: the ranks' links, the topology, and the route that sums take."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class CommSetup:
     ) -> ReplicatedKeeper:
         """The keeper of buckets with these plans, and after them of a buffer like `box`.
 
-        group: with a bulletin of this keeper alone. left_out: told of values that are not finite and so cannot be
-        encoded; None: NotFinite is raised.
+        group: with a bulletin of this keeper alone. left_out: called with a sentence about values that are not finite
+        and so cannot be encoded; None: NotFinite is raised.
 
         Raises SettingError, on all ranks, if the route cannot be taken.
         """

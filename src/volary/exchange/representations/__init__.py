@@ -1,4 +1,4 @@
-"""How gradients travel: as they are, as frames, as factors. One file per representation. Guide: docs/codecs.md"""
+"""Representations of gradients in transit: exact, frames, factors. One file each. Guide: docs/codecs.md"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every representation of gradients says: which travel together, how they are summed, what servers get."""
+"""The protocol of representations: which gradients travel together, how they are summed, what servers get."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Site:
     """Where workers sum. group: with a bulletin of one representation's sums alone.
 
     topology: ranks of its nodes add in shared memory first; None: all send for themselves. errors: the residuals of all
-    buckets. left_out: told of values that are not finite and cannot be encoded; None: NotFinite is raised.
+    buckets. left_out: called with a sentence about values that are not finite and cannot be encoded; None: NotFinite is
+    raised.
     """
 
     group: Group

@@ -1,4 +1,4 @@
-"""What a worker has of one slice: the values that it pulled last, and those that its network computes with."""
+"""A worker's copies of one slice: the values that it pulled last, and those that its network computes with."""
 
 from __future__ import annotations
 

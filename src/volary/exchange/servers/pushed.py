@@ -1,4 +1,4 @@
-"""What a worker pushes of one slice: its values where backward left them, or their frames."""
+"""A worker's push of one slice: its values where backward left them, or their frames."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class PlainValues:
 
 
 class EncodedValues:
-    """Frames of a codec, made when they leave, in the sending thread; what they leave out is owed.
+    """Frames of a codec, made when they leave, in the sending thread; what they leave out is added to their residual.
 
-    values: (size,) where they lie, used up by encoding. told: of values that are not finite and so cannot be encoded,
-    in a sentence; None: NotFinite is raised. name: of the slice, in words.
+    values: (size,) where they lie, used up by encoding. told: called with a sentence about values that are not
+    finite and so cannot be encoded; None: NotFinite is raised. name: of the slice, in words.
     """
 
     form = Form.ENCODED

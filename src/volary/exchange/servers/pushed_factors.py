@@ -1,4 +1,4 @@
-"""What a worker pushes of a layer as factors: servers form the gradient (Project Adam: Chilimbi et al., OSDI 2014)."""
+"""A worker's push of a layer as factors: servers form the gradient (Project Adam: Chilimbi et al., OSDI 2014)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which hosts there are, on which switches, with which links: plain facts, nothing is made here.
+"""The hosts of a lab, their switches and links: plain facts, nothing is made here.
 
 Each host hangs on the switch of its group by a link of its own; with several groups, each switch on a core by a trunk.
 """

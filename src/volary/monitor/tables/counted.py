@@ -1,4 +1,4 @@
-"""What a run with parameter servers counts: how old parameters were when used, waits, what came late or was dropped."""
+"""The counters of a run with parameter servers: staleness, waits, contributions that were late or dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep has come to: its combinations from the best to the worst, over their seeds."""
+"""The results of a sweep: its combinations from the best to the worst, over their seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `volary train` shows while it runs: chooses the view, and keeps every fault of looking away from the run."""
+"""The view that `volary train` shows: chooses it, and keeps every fault of it away from the run."""
 
 from __future__ import annotations
 

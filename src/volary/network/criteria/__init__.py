@@ -1,1 +1,1 @@
-"""What losses/ builds: classes that compare outputs with targets in torch. One file each."""
+"""Criteria that losses/ builds: classes that compare outputs with targets in torch. One file each."""

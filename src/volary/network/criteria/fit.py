@@ -1,4 +1,4 @@
-"""What a network gave, in the words of a message."""
+"""Describes a network's outputs in the words of a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a run has changed, by its database's files: nothing is opened, so that many can be looked at often."""
+"""Finds out whether a run has changed, by its database's files: nothing is opened, so it is quick for many runs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the page asks of one run, and the answers, which the server and the report share."""
+"""Questions of the page about one run, and their answers, which the server and the report share."""

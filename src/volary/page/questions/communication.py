@@ -1,4 +1,4 @@
-"""What was chosen for each layer, choice by choice, and what would travel without any of it."""
+"""The codec chosen for each layer, choice by choice, and what would travel without any of it."""
 
 from __future__ import annotations
 

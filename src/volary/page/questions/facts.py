@@ -1,4 +1,4 @@
-"""What the page says of one run beside its charts: state, progress, what is wrong, and all that a closer look tells."""
+"""The facts of one run beside its charts: state, progress, problems, and all that a closer look shows."""
 
 from __future__ import annotations
 

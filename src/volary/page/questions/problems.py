@@ -1,4 +1,4 @@
-"""What is wrong with a run, in sentences: the gravest first, then the newest."""
+"""Problems of a run, in sentences: the gravest first, then the newest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How staleness went: of each stretch of time the mean of what was counted in it."""
+"""Staleness over time: the mean of each stretch."""
 
 from __future__ import annotations
 

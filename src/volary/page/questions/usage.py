@@ -1,4 +1,4 @@
-"""What each worker and each machine uses over time, in columns."""
+"""Usage of processors, memory and network by each worker and machine over time, in columns."""
 
 from __future__ import annotations
 

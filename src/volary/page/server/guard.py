@@ -1,4 +1,4 @@
-"""Who may ask the page's server: whoever has the token, under a name of the server, and from the page itself."""
+"""Access to the page's server: with the token, under a name of the server, and from the page itself."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What other processes ask a run to do while it trains, by files in its directory."""
+"""Requests of other processes to a run while it trains, by files in its directory."""

@@ -1,4 +1,4 @@
-"""What another process asks a run to do while it trains: files in its directory, which its driver takes in order."""
+"""Requests to a run while it trains: files in its directory, which its driver takes in order."""
 
 from __future__ import annotations
 

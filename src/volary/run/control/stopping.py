@@ -1,4 +1,4 @@
-"""How another process asks a run to end: by a file in its directory, which its driver looks for."""
+"""The request to end a run: a file in its directory, which its driver looks for."""
 
 from __future__ import annotations
 

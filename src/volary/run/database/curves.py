@@ -1,4 +1,4 @@
-"""How what is measured of steps went, in so many points: each stands for some steps, with their least and most."""
+"""Measured values over steps, in a given number of points: each stands for some steps, with minimum and maximum."""
 
 from __future__ import annotations
 

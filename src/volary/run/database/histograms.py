@@ -1,4 +1,4 @@
-"""How the values of parameters, gradients and updates are spread, at some steps, in a run's database."""
+"""Histograms of parameters, gradients and updates, at some steps, in a run's database."""
 
 from __future__ import annotations
 

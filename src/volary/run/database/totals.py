@@ -1,4 +1,4 @@
-"""What a whole run took, over all its lives and workers."""
+"""Totals of a whole run, over all its restarts and workers."""
 
 from __future__ import annotations
 

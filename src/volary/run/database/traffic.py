@@ -1,4 +1,4 @@
-"""What went over the wire by codec and route, in a run's database: by worker, from the first step on."""
+"""Bytes on the wire by codec and route, in a run's database: by worker, from the first step on."""
 
 from __future__ import annotations
 

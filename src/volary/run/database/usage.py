@@ -1,4 +1,4 @@
-"""What workers and machines use, in a run's database: processors, memory, network, GPUs, queues; the newest."""
+"""Usage by workers and machines, in a run's database: processors, memory, network, GPUs, queues; the newest."""
 
 from __future__ import annotations
 

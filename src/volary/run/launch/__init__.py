@@ -1,1 +1,1 @@
-"""How processes of a run that were started find it."""
+"""How the processes of a run find it after they have been started."""

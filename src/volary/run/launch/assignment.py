@@ -1,4 +1,4 @@
-"""What a driver says to processes that it has started, through their environment: only their user can read it."""
+"""The message of a driver to processes that it starts, in their environment: only their user can read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which launch a run belongs to: noted in its directory, so that a restarted rank 0 finds the run that it began."""
+"""The launch that a run belongs to: noted in its directory, so that a restarted rank 0 finds the run that it began."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run meets: told to the workers that it starts, and left in its directory for those who come later."""
+"""The address at which a run meets: given to its first workers, and kept in its directory for later ones."""
 
 from __future__ import annotations
 

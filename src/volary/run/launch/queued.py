@@ -1,4 +1,4 @@
-"""Which job of a cluster's queue a run is: noted in its directory, so that any terminal finds it."""
+"""The job of a cluster's queue that a run is: noted in its directory, so that any terminal finds it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a run needs to know of the machine it is on."""
+"""The machine that a run is on: cores, memory, limits, versions, usage."""

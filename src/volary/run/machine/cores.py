@@ -1,4 +1,4 @@
-"""Which cores this process may use, and how several share them."""
+"""The cores that this process may use, and how several processes share them."""
 
 from __future__ import annotations
 

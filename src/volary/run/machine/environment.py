@@ -1,4 +1,4 @@
-"""What a run ran on: versions, host, and the commit of the user's code."""
+"""The environment of a run: versions, host, and the commit of the user's code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory processes on this machine can still take, and what a worker takes before it holds a network."""
+"""The memory that processes on this machine can still take, and what a worker takes before it has a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process and its machine use: processors, memory, network, and GPUs where NVIDIA's library can be asked."""
+"""Measures a process and its machine: processors, memory, network, and GPUs if NVIDIA's library is there."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is said between workers, servers and roster, and how parameters are cut into slices."""
+"""The protocol between workers, servers and roster, and the slices into which parameters are cut."""

@@ -1,4 +1,4 @@
-"""What goes before a tensor's bytes between worker and server: a fixed binary header. Nothing else is ever decoded."""
+"""The fixed binary header before a tensor's bytes between worker and server. Nothing else is ever decoded."""
 
 from __future__ import annotations
 

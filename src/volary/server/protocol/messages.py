@@ -1,4 +1,4 @@
-"""What workers and servers say to the run's roster and hear from it: small plain messages, over the keyed server.
+"""Messages between workers, servers and the run's roster: small and plain, over the keyed server.
 
 The first message of a connection is its hello (a mapping, see `volary.comm.control.service`): a `WorkerHello` or
 `ServerHello`.

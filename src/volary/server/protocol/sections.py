@@ -1,4 +1,4 @@
-"""Where the frames of a slice lie that a codec has encoded: the same for who encodes it and who decodes it."""
+"""The places of a slice's encoded frames: the same for the encoder and the decoder."""
 
 from __future__ import annotations
 

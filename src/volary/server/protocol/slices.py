@@ -1,4 +1,4 @@
-"""How parameters are cut into slices: each chunk of gradients evenly over all shards, so that none is a hot one."""
+"""Cuts parameters into slices: each chunk of gradients evenly over all shards, so that none is a hot one."""
 
 from __future__ import annotations
 

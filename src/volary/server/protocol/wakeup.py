@@ -1,4 +1,4 @@
-"""What wakes a thread that waits for work; a condition does, too, and costs ten times as much."""
+"""Wakes a thread that waits for work; a condition does, too, and costs ten times as much."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who is here and does what, for a whole run: plain state machines."""
+"""The roster of a run: its members, its work and its updates, as plain state machines."""

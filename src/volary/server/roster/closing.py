@@ -1,4 +1,4 @@
-"""Which contributions make an update, and when: what every consistency model over a server decides at the roster."""
+"""The protocol of closers: at the roster, a consistency model decides which contributions make an update, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the roster says, in order, by the names that it knows its members by."""
+"""Messages of the roster, in order, to members by the names that it knows them by."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who learns from which samples: epochs cut in portions, queues of workers, and what is not yet used up.
+"""Assigns samples to workers: epochs cut in portions, queues of workers, and what is not yet used up.
 
 A plain state machine. A sample of an epoch is in exactly one portion at a time, until that portion is used.
 """

@@ -1,4 +1,4 @@
-"""Who is here, what is to be done, and which contributions make an update: one place that decides, for a whole run."""
+"""The roster: members, tasks, and which contributions make an update. One place decides for a whole run."""
 
 from __future__ import annotations
 

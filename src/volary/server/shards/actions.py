@@ -1,4 +1,4 @@
-"""What a shard decides is to be done, by whoever moves bytes and has the tensors: in this order."""
+"""Actions that a shard decides on, for whoever moves bytes and has the tensors, in this order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has changed in a worker's slices since they were last sent to it, encoded: pulls in fewer bytes."""
+"""Differences of a worker's slices since they were last sent to it, encoded: pulls in fewer bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may stand behind a PUSH, and what it says: values as they are, a codec's frames, or factors to be multiplied."""
+"""Forms of a PUSH's payload: values as they are, a codec's frames, or factors to be multiplied."""
 
 from __future__ import annotations
 

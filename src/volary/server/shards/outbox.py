@@ -1,4 +1,4 @@
-"""What a server sends to one worker, in a thread of its own: a slow reader keeps nobody else waiting."""
+"""Sends to one worker, in a thread of its own: a slow reader keeps nobody else waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the comments beside a class's settings say, for the reference page."""
+"""Reads the comments beside a class's settings, for the reference page."""
 
 from __future__ import annotations
 

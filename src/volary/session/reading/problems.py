@@ -1,4 +1,4 @@
-"""What is wrong with a session, collected: every problem of a file is reported at once, one line each."""
+"""Collects the problems of a session: every problem of a file is reported at once, one line each."""
 
 from __future__ import annotations
 

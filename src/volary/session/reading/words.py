@@ -1,4 +1,4 @@
-"""What a setting accepts, in words: for refusals and for the reference page."""
+"""Describes what a setting accepts: for refusals and for the reference page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often something happens: "2 epochs", "500 steps" or "never"."""
+"""A period of time in training: "2 epochs", "500 steps" or "never"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where data may be: a path on this machine, or the URL of a file or folder in a store."""
+"""Locations of data: a path on this machine, or the URL of a file or folder in a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's connection to a store's register: how it is admitted, asks for keys, and hears of others."""
+"""A worker's connection to a store's register: it is admitted, asks for keys, and learns of other members."""
 
 from __future__ import annotations
 

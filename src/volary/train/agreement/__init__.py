@@ -1,1 +1,1 @@
-"""What all ranks agree on: rank 0's first state, what travels in which order, and the votes of each step."""
+"""Agreement of all ranks: on rank 0's first state, on what travels in which order, and on the votes of each step."""

@@ -1,4 +1,4 @@
-"""What travels, and in which order: the same on all ranks, or training ends in a sentence before anything is sent."""
+"""Checks that all ranks send the same in the same order; else training ends in a sentence before anything is sent."""
 
 from __future__ import annotations
 

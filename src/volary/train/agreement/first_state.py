@@ -1,4 +1,4 @@
-"""What all ranks begin with: rank 0's parameters, and of a resumed run the optimiser's state, in a few messages."""
+"""Broadcasts the first state: rank 0's parameters, and of a resumed run the optimiser's state, in a few messages."""
 
 from __future__ import annotations
 

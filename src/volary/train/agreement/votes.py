@@ -1,4 +1,4 @@
-"""What ranks agree on with each step, in a few values that are summed over all of them."""
+"""Votes of all ranks at each step, in a few values that are summed over all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who says how many samples a step has. One file each. Guide: docs/training.md"""
+"""Rules for the number of samples of a step. One file each. Guide: docs/training.md"""
 
 from volary.plugins import Room
 

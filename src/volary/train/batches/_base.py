@@ -1,4 +1,4 @@
-"""What a rule for the size of a batch can do."""
+"""The protocol of rules for the size of a batch."""
 
 from __future__ import annotations
 

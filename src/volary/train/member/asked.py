@@ -1,4 +1,4 @@
-"""What the run is asked to do while it trains: heard by rank 0, done by all ranks after the same step."""
+"""Requests to a run while it trains: received by rank 0, carried out by all ranks after the same step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the driver of a run still answers, as one of its workers sees it: a plain state machine, its clock handed in.
+"""Detects, in a worker, that the driver no longer answers: a plain state machine, its clock handed in.
 
 A worker that is without a driver finishes its step and saves, if it can. It may take as long as that takes, while it
 makes progress; one that makes none, as the others have gone or its own code hangs, is overdue after some seconds.

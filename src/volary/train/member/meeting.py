@@ -1,4 +1,4 @@
-"""How workers that a launcher started find their run: rank 0 opens it and posts where, the others read that.
+"""Workers that a launcher started find their run: rank 0 opens it and posts its address, the others read that.
 
 A launcher's own store (torchrun's agent keeps one) is open to everyone who reaches its port, outlives the workers, and
 still holds what a dead life has posted. So nothing in it is believed but an address, and that only if a run of this

@@ -79,7 +79,7 @@ class Membership:
         return FileClient.open(self.host, self.port, key, self.server_life, "worker", rank)
 
     def settle(self) -> None:
-        """Let what this process has printed come home."""
+        """Send what this process has printed to the driver."""
         if self.remote is not None:
             self.remote.settle()
 

@@ -1,4 +1,4 @@
-"""What an optimiser's settings can do, and when torch's fused update fits."""
+"""The protocol of optimisers' settings, and when torch's fused update fits."""
 
 from __future__ import annotations
 

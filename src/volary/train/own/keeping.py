@@ -1,4 +1,4 @@
-"""What a run of one's own loop keeps: `worker.save`, `worker.restore`, `worker.epochs`, and where its feeds are."""
+"""Checkpoints of a user's own loop: `worker.save`, `worker.restore`, `worker.epochs`, and the places of its feeds."""
 
 from __future__ import annotations
 

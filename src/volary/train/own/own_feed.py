@@ -1,4 +1,4 @@
-"""What `worker.feed` gives: batches of a user's own data, shared out over the workers."""
+"""`worker.feed` over all-reduce: batches of a user's own data, shared out over the workers."""
 
 from __future__ import annotations
 

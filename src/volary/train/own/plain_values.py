@@ -1,4 +1,4 @@
-"""What can be kept of a user's values: nothing that could run when it is read. A part that cannot is named."""
+"""Checks that a user's values can be kept: nothing that could run when it is read. Names the part that cannot."""
 
 from __future__ import annotations
 

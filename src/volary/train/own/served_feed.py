@@ -1,4 +1,4 @@
-"""What `worker.feed` gives over servers: the samples that the run's roster hands out to this worker."""
+"""`worker.feed` over servers: the samples that the run's roster hands out to this worker."""
 
 from __future__ import annotations
 

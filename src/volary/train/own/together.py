@@ -1,4 +1,4 @@
-"""What workers of a user's own loop find out together, between steps."""
+"""Agreement of the workers of a user's own loop, between steps."""
 
 from __future__ import annotations
 

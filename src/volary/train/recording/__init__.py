@@ -1,1 +1,1 @@
-"""What a step cost, counted where it arises."""
+"""The cost of a step, counted where it arises."""

@@ -1,4 +1,4 @@
-"""How weights, gradients and updates are spread, at some steps: what shows whether each layer learns, and how fast.
+"""Histograms of weights, gradients and updates at some steps: they show whether each layer learns, and how fast.
 
 The update of a parameter is what a step has changed of it; its mean magnitude over that of the parameter is about 0.001
 where the learning rate fits (a rule of thumb, as in Deeplearning4j's and Karpathy's notes).

@@ -1,4 +1,4 @@
-"""Where samples came from: reads by level of the cache, and what a store was asked again, an event an epoch."""
+"""Counts reads of samples by level of the cache, and retries of a store: an event an epoch."""
 
 from __future__ import annotations
 

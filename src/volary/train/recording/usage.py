@@ -1,4 +1,4 @@
-"""What this worker uses, and how long its queues are, looked at every few seconds by the thread that beats."""
+"""Samples this worker's usage and the length of its queues every few seconds, in the heartbeat's thread."""
 
 from __future__ import annotations
 

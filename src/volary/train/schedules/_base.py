@@ -1,4 +1,4 @@
-"""What a schedule can do, and the warm-up that all of them share."""
+"""The protocol of schedules, and the warm-up that all of them share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a worker comes to the roster and to the servers of its run."""
+"""Connects a worker to the roster and to the servers of its run."""
 
 from __future__ import annotations
 

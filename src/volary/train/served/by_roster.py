@@ -38,8 +38,8 @@ class LearningSettings:
 
     batch_size: samples of a global batch. seed: of each contribution's random numbers; None: the loop is the user's,
     who draws their own, and whose loss nobody knows. skips: a loss that is no number is left out, and does not end the
-    run. lr: the learning rate, given the samples that the run has learnt from; change_rate: told what it is to be from
-    now on. rates: what servers are told of it.
+    run. lr: the learning rate, given the samples that the run has learnt from; change_rate: called with a
+    new one. rates: sends it to the servers.
     """
 
     consistency: Consistency

@@ -1,4 +1,4 @@
-"""How a network is cut for servers: buckets, chunks and slices, the same in every process of the run."""
+"""Cuts a network for servers: buckets, chunks and slices, the same in every process of the run."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class SessionPortions:
         self._reads = Reads(samples, recorder)
 
     def expect(self, portions: Sequence[Portion]) -> None:
-        """Storage is told of as many as it has room for."""
+        """Announce the samples of these portions to storage, as many as it has room for."""
         self._data.look_ahead((BatchRange(one.epoch, one.start, one.end) for one in portions), whole)
 
     def read(self, portion: Portion) -> ReadPortion:

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class ServedReplica:
     """See `volary.train.replica.Replica`. Of `module`, cut as `layout` says. transport: whose memory gradients fill.
 
-    encoding: of what is pushed; residuals: what that leaves out, made of the keeper. contributions: made, given memory
-    and whom to tell of each chunk that is whole. held: told of each contribution that all servers hold, and of the
+    encoding: of what is pushed; residuals: what that leaves out, made of the keeper. contributions: makes them, given
+    memory and a callback for each whole chunk. held: called with each contribution that all servers hold, and the
     seconds that it waited for parameters. update: of this worker's own parameters, if contributions are what that
     changes.
     """

@@ -1,4 +1,4 @@
-"""What a worker has of its own, as of any of its contributions that a checkpoint may be of: residuals, its optimiser.
+"""A worker's own state as of any contribution that a checkpoint may be of: residuals, its optimiser.
 
 Servers keep a state as of an update, while workers are ahead of it by what is in no update yet. A checkpoint of that
 state needs what each worker had after its newest contribution in it: a resumed run computes again what came later.

@@ -1,4 +1,4 @@
-"""What a worker hears from the roster of its run, and says to it: what to do next, who serves, what is done."""
+"""A worker's connection to the roster: it is given tasks and the view of servers, and reports what is done."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ class RosterClient:
         return said
 
     def start(self, view: Callable[[View], None], failed: Callable[[Exception], None], residuals: Residuals) -> None:
-        """Listen, and ask for the first task. view: told who serves. failed: told what ends this worker.
+        """Listen, and ask for the first task. view: called with the servers of the run.
 
-        residuals: asked for what checkpoints need of them.
+        failed: called with the error that ends this worker. residuals: asked for what checkpoints need of them.
         """
         self._view, self._failed, self._residuals = view, failed, residuals
         self._thread.start()
@@ -220,7 +220,7 @@ class RosterClient:
         elif isinstance(said, Dropped):
             self._dropped = max(self._dropped, said.clock)
         else:
-            raise PeerLost(f"the run's roster told a worker {type(said).__name__}")
+            raise PeerLost(f"the run's roster sent a worker {type(said).__name__}")
 
     def _hear_of_cut(self, said: Keep | Save | Release) -> None:
         assert self._residuals is not None

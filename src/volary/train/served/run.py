@@ -251,7 +251,7 @@ def _facts(member: Membership, session: Session, model: Model, layout: Layout) -
     return code_facts(user_objects(session)) | settings | shape_facts(model.module) | plan
 
 
-def _indexed(session: Session, samples: Samples | Stream, told: Callable[[int, str], None]) -> Samples:
-    samples = readable(session, samples, told)
+def _indexed(session: Session, samples: Samples | Stream, report: Callable[[int, str], None]) -> Samples:
+    samples = readable(session, samples, report)
     assert not isinstance(samples, Stream)  # open_data refuses it
     return samples

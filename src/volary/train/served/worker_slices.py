@@ -1,4 +1,4 @@
-"""What a worker has of each slice: where its contribution lies, and where its values go."""
+"""A worker's memory of each slice: where its contribution is, and where its values go."""
 
 from __future__ import annotations
 

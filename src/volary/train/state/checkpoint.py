@@ -52,7 +52,7 @@ class RankState(Protocol):
         ...
 
     def owe(self, states: Sequence[dict[str, Any]]) -> None:
-        """Owe what several ranks owed, instead of what is owed now."""
+        """Replace this rank's own state by that of several ranks in a checkpoint."""
         ...
 
 

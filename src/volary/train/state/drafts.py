@@ -1,4 +1,4 @@
-"""Where the ranks of a group write a checkpoint, and who makes it count."""
+"""Drafts of a checkpoint: where the ranks of a group write it, and who makes it count."""
 
 from __future__ import annotations
 

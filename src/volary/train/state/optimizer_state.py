@@ -1,4 +1,4 @@
-"""What an optimiser remembers, by parts of parameters, which may be cut otherwise when it is read than when written."""
+"""An optimiser's state by parts of parameters, which may be cut otherwise when it is read than when written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a run is, in the words that every checkpoint has, whoever writes it: those of a roster."""
+"""The progress of a run, in the words that every checkpoint has, whoever writes it: those of a roster."""
 
 from __future__ import annotations
 

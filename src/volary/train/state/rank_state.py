@@ -1,4 +1,4 @@
-"""What each rank has of its own in a checkpoint: random generators, buffers, residuals of its codecs."""
+"""Each rank's own state in a checkpoint: random generators, buffers, residuals of its codecs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How replicas stay one model, as a worker of the loop sees it."""
+"""Strategies, as a worker's loop sees them: how replicas stay one model."""

@@ -1,4 +1,4 @@
-"""How each parameter's gradient travels now: it changes when a warm-up ends, and when links are others than before."""
+"""Chooses how each parameter's gradient travels now: it changes after a warm-up, and when links have changed."""
 
 from __future__ import annotations
 

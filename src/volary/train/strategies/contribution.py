@@ -1,4 +1,4 @@
-"""What this rank contributes to a step, and what all ranks agree on: its gradients and its votes."""
+"""A rank's contribution to a step, its gradients and its votes; and what all ranks agreed on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What replicas that exchange contributions have in common."""
+"""The common part of replicas that exchange contributions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What outlives a plan of what travels: the ways that were chosen, and what codecs still owe."""
+"""The state that outlives a plan of buckets: chosen representations, and residuals of codecs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class StrategyState:
-    """Ways are the same on all ranks, and in state.pt of a checkpoint; what is owed is each rank's own.
+    """Ways are the same on all ranks, and in state.pt of a checkpoint; residuals are each rank's own.
 
     ways: by parameter, the name of the way that was chosen; empty before anything was. comparison: of the two best,
     while it lasts.
@@ -44,5 +44,5 @@ class StrategyState:
         return self._residuals.state(copied=False)
 
     def owe(self, states: Sequence[dict[str, Any]]) -> None:
-        """Owe what this rank owed, and ranks that are gone, instead of what it owes now."""
+        """Replace the residuals by those of this rank, and of ranks that are gone, in a checkpoint."""
         self._residuals.restore(states)

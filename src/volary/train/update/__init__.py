@@ -1,1 +1,1 @@
-"""How parameters change, given the sum of their gradients."""
+"""Updates of parameters, given the sum of their gradients."""

@@ -1,4 +1,4 @@
-"""What an update must be for sums to be applied as they arrive, slice by slice."""
+"""The protocol of updates that can be applied as sums arrive, slice by slice."""
 
 from __future__ import annotations
 

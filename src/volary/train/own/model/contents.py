@@ -1,4 +1,4 @@
-"""What a model is made of, and whether it still is: users replace heads, thaw layers and load state by assignment."""
+"""Watches a model's contents: users replace heads, thaw layers and load state by assignment."""
 
 from __future__ import annotations
 

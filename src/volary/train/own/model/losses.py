@@ -1,4 +1,4 @@
-"""The loss of a user's own loop, which nobody hands to Volary: what the backward pass under way was called on."""
+"""Finds the loss of a user's own loop, which nobody passes to Volary: the tensor that backward was called on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker's gradients, or what it changes by itself, count for."""
+"""The weight of a worker's gradients, or of its own changes of parameters."""
 
 from __future__ import annotations
 

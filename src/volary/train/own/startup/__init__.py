@@ -1,1 +1,1 @@
-"""How a process becomes a worker of a run of a user's own loop, as a function or as a program."""
+"""The start of a worker of a run of a user's own loop, as a function or as a program."""

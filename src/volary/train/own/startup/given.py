@@ -1,4 +1,4 @@
-"""What `volary.launch` gives to a function beside its worker: kept in the run, in values that cannot run anything."""
+"""The arguments that `volary.launch` passes to a function: kept in the run, in values that cannot run anything."""
 
 from __future__ import annotations
 

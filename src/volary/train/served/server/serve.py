@@ -1,4 +1,4 @@
-"""What a server process does: build the session's network, keep its slices, update them as the roster says."""
+"""A server process: builds the session's network, keeps its slices, updates them as the roster says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server writes of a checkpoint: the slices that it keeps, with what the optimiser remembers of them."""
+"""A server's part of a checkpoint: the slices that it keeps, with the optimiser's state of them."""
 
 from __future__ import annotations
 
