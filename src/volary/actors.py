@@ -208,7 +208,6 @@ def _places(ray: Any, settings: ActorSettings) -> Any:
 
 
 def _nodes(ray: Any, group: Any, count: int) -> list[str]:
-    """Each rank's node."""
     table = ray.util.placement_group_table(group)["bundles_to_node_id"]
     return [table[rank] for rank in range(count)]
 

@@ -29,26 +29,22 @@ class SoloRendezvous(RendezvousHandler):
         return "volary"
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """The only one."""
         return RendezvousInfo(self._store, 0, 1, RendezvousStoreInfo("127.0.0.1", 0))
 
     def is_closed(self) -> bool:
-        """It is not."""
         return False
 
     def set_closed(self) -> None:
         """Nobody else could come."""
 
     def num_nodes_waiting(self) -> int:
-        """Nobody."""
         return 0
 
     def get_run_id(self) -> str:
-        """For TORCHELASTIC_RUN_ID."""
+        """The run's id, which torch puts into TORCHELASTIC_RUN_ID."""
         return "volary"
 
     def shutdown(self) -> bool:
-        """Nothing to end."""
         return True
 
 

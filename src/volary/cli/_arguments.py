@@ -24,7 +24,6 @@ class RunName(click.ParamType["RunDirectory"]):
     name = "run"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> RunDirectory:
-        """The run's directory."""
         from volary.run.directory import RunDirectory
 
         return value if isinstance(value, RunDirectory) else RunDirectory.existing(value, RUNS_FOLDER)

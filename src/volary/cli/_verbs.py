@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """All verbs."""
+    """The names of all verbs, in alphabetical order."""
     return sorted(path.stem for path in FOLDER.glob("[a-z]*.py"))
 
 

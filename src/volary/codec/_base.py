@@ -58,7 +58,7 @@ class Codec:
 
     @property
     def name(self) -> str:
-        """Its file's."""
+        """The codec's name, that of its file, as a session has it."""
         return type(self).__module__.rpartition(".")[2]
 
     @property
@@ -136,11 +136,9 @@ class FrameCodec(Codec, ABC):
         return 0.0
 
     def at(self, samples: int) -> FrameCodec:
-        """See `Codec.at`."""
         return self
 
     def fits(self, layer: Layer) -> bool:
-        """See `Codec.fits`."""
         return layer.encodable
 
     @abstractmethod

@@ -19,32 +19,27 @@ class Patterns(Codec):
 
     @property
     def name(self) -> str:
-        """In words."""
+        """The name of the mixture, in tables and messages."""
         return "several by pattern"
 
     @property
     def chooses(self) -> bool:
-        """Any of them."""
         return any(one.chooses for one in self.parts.values())
 
     @property
     def follows(self) -> bool:
-        """Any of them."""
         return any(one.follows for one in self.parts.values())
 
     @property
     def equal(self) -> bool:
-        """Where all are."""
         return all(one.equal for one in self.parts.values())
 
     @property
     def needs_gradients(self) -> bool:
-        """Any of them."""
         return any(one.needs_gradients for one in self.parts.values())
 
     @property
     def feedback(self) -> bool:
-        """Of any."""
         return any(one.feedback for one in self.parts.values())
 
     def at(self, samples: int) -> Patterns:
@@ -61,5 +56,5 @@ class Patterns(Codec):
         return tuple(dict.fromkeys(chain.from_iterable(one.leaves() for one in self.parts.values())))
 
     def patterns(self) -> Iterable[str]:
-        """In their order."""
+        """The patterns of parameters' names, in their order."""
         return self.parts

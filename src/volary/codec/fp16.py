@@ -30,13 +30,11 @@ class Fp16(FrameCodec):
         return halves.encode(values, frame, halves.FP16)
 
     def decode(self, frame: Tensor, out: Tensor) -> None:
-        """Write them."""
         from volary.codec.kernels import halves
 
         halves.decode(frame, out, halves.FP16)
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
-        """Add them."""
         from volary.codec.kernels import halves
 
         halves.add(frame, out, halves.FP16, sign)

@@ -43,7 +43,6 @@ class Int8(FrameCodec):
         steps.decode(self, frame, out)
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
-        """Add them."""
         from volary.codec.kernels import steps
 
         steps.add(self, frame, out, sign)

@@ -19,7 +19,6 @@ class FullPrecision(FrameCodec):
     lossless: ClassVar[bool] = True
 
     def fits(self, layer: Layer) -> bool:
-        """Everything travels so."""
         return True
 
     def frame_bytes(self, rows: int, columns: int) -> int:
@@ -34,13 +33,11 @@ class FullPrecision(FrameCodec):
         return True
 
     def decode(self, frame: Tensor, out: Tensor) -> None:
-        """Copy them."""
         import torch
 
         out.copy_(frame.view(torch.float32).view(out.shape))
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
-        """Add them."""
         import torch
 
         out.add_(frame.view(torch.float32).view(out.shape), alpha=sign)

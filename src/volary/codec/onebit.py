@@ -51,7 +51,6 @@ class OneBit(FrameCodec):
         signs.decode(self, frame, out)
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
-        """Add it."""
         from volary.codec.kernels import signs
 
         signs.add(self, frame, out, sign)

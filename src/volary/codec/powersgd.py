@@ -50,7 +50,6 @@ class PowerSgd(FrameCodec):
         self.add(frame, out.zero_())
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
-        """Add the product."""
         from volary.codec.kernels import low_rank
 
         if not self._pays(*out.shape):

@@ -68,7 +68,7 @@ class Consistency:
 
     @property
     def pushes(self) -> Push:
-        """What contributions are."""
+        """The kind of contribution that workers push."""
         return self.at(self.steps() - 1, 0.0).push
 
     @property

@@ -67,7 +67,6 @@ class FirstInCloser:
         return ()
 
     def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[DueUpdate]:
-        """It is in."""
         self._clocks.finished(contribution, samples)
         return list(self._due(now))
 

@@ -44,7 +44,6 @@ class SynchronousCloser:
         return list(self._due())
 
     def done(self, contribution: Contribution, samples: int, now: float) -> Sequence[DueUpdate]:
-        """It is held."""
         self._clocks.finished(contribution, samples)
         return list(self._due())
 

@@ -30,17 +30,14 @@ class Skipping:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of the samples."""
         return self.samples.input_shape
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """Of the samples."""
         return self.samples.input_dtype
 
     @property
     def classes(self) -> int | None:
-        """Of the samples."""
         return self.samples.classes
 
     @property

@@ -35,13 +35,13 @@ class Watcher(Protocol):
 
 
 class Unwatched:
-    """Nobody looks."""
+    """A `Watcher` that shows nothing."""
 
     def started(self, directory: RunDirectory) -> None:
-        """Nothing is shown."""
+        pass
 
     def look(self) -> None:
-        """Nothing is shown."""
+        pass
 
     def ended(self, state: str | None = None, step: int | None = None) -> None:
-        """Nothing is shown."""
+        pass

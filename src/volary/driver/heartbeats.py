@@ -156,7 +156,6 @@ class HeartbeatService:
         yield from self._go_on(now)
 
     def tick(self, now: float) -> Iterator[tuple[int, Any]]:
-        """Time has passed."""
         for peer in self.watch.tick(now):
             yield peer, {"stack": True}
         for suspect in self.watch.suspects:

@@ -40,7 +40,7 @@ class Launch:
 
     @property
     def numbers(self) -> range:
-        """Of these processes."""
+        """The numbers of the processes to start."""
         return range(self.first, self.first + self.count)
 
     def log(self, number: int) -> Path:

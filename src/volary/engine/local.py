@@ -57,7 +57,7 @@ class LocalEngine:
         return LOOPBACK
 
     def command(self, launch: Launch) -> list[str]:
-        """Of each process."""
+        """The command that each process is started with."""
         return list(launch.command)
 
     def prepare(self, workers: int) -> None:

@@ -61,7 +61,10 @@ class SlurmEngine:
         return []
 
     def host(self) -> str:
-        """This machine's address on the route to a node; loopback if it is the only one of the allocation."""
+        """This machine's address on the route to a node; loopback if it is the only one of the allocation.
+
+        Raises SettingError if Slurm names no node.
+        """
         where = [f"--partition={self.partition}"] if self.partition else []
         if not self.queues():
             where = [f"--nodes={_of_job(os.environ['SLURM_JOB_ID'], '%N')}"]
@@ -100,11 +103,9 @@ class SlurmEngine:
         return sbatch.text(batch, self._options(batch.workers))
 
     def submit(self, file: Path) -> str:
-        """By sbatch."""
         return sbatch.submit(file)
 
     def look(self, job: str) -> JobState | None:
-        """By squeue."""
         return sbatch.look(job)
 
     def is_inside(self, job: str) -> bool:
@@ -112,7 +113,6 @@ class SlurmEngine:
         return os.environ.get("SLURM_JOB_ID") == job
 
     def cancel(self, job: str, *, if_waiting: bool = False) -> None:
-        """By scancel."""
         sbatch.cancel(job, if_waiting=if_waiting)
 
     def _options(self, count: int) -> list[str]:

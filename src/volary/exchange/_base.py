@@ -27,17 +27,17 @@ class Keeper(Protocol):
 
     @property
     def sent_bytes(self) -> int:
-        """Since the start."""
+        """Bytes that this process has put on the wire since it started."""
         ...
 
     @property
     def received_bytes(self) -> int:
-        """Since the start."""
+        """Bytes that this process has taken off the wire since it started."""
         ...
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """See `sent_bytes`: by codec and route."""
+        """Both, by codec and route."""
         ...
 
     def push(self, chunk: int) -> None:

@@ -45,7 +45,6 @@ class AllReduce:
 
     @property
     def lacks(self) -> Mapping[str, str]:
-        """See `volary.session.fitting.Trait`: what it has not, and why."""
         found = {"versions": "with exchange=allreduce every worker has all parameters, as of one step"}
         if self.route == SHARED:
             found["wire"] = "with exchange.route=shared workers add in shared memory, where nothing travels"

@@ -118,6 +118,8 @@ class Lab:
         """Start a command as `procs` ranks on every host. For the arguments see `run`, `Job` and `Ranks`.
 
         outputs: where each rank writes, by rank; none: to our output.
+
+        Raises SettingError for arguments that do not fit.
         """
         if procs < 1:
             raise SettingError(f"procs is {procs}; accepted: 1 or more")

@@ -145,4 +145,4 @@ class Ranks:
 
 
 def _nobody(_text: str) -> None:
-    """Nobody is told."""
+    pass

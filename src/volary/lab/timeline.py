@@ -19,10 +19,10 @@ _TIME = re.compile(r"(\d+(?:\.\d+)?)(s|ms)?")
 class Changeable(Protocol):
     """What a change is made to: the lab."""
 
-    def cut(self, host: int) -> None: ...  # noqa: D102
-    def restore(self, host: int) -> None: ...  # noqa: D102
-    def set_rate(self, host: int, rate: str | float | None) -> None: ...  # noqa: D102
-    def set_trunk(self, group: int, rate: str | float | None) -> None: ...  # noqa: D102
+    def cut(self, host: int) -> None: ...
+    def restore(self, host: int) -> None: ...
+    def set_rate(self, host: int, rate: str | float | None) -> None: ...
+    def set_trunk(self, group: int, rate: str | float | None) -> None: ...
 
 
 @dataclass(frozen=True)

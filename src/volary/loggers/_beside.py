@@ -15,7 +15,7 @@ END_WITHIN_S = 60.0  # after the run: how long the rest may take to be copied be
 
 
 class CopyWatcher(Protocol):
-    """As `volary.driver.ending.Watcher`."""
+    """A `volary.driver.ending.Watcher` that has a run copied to its loggers while it trains."""
 
     def started(self, directory: RunDirectory) -> None:
         """The run is there."""

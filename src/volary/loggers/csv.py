@@ -20,11 +20,9 @@ class Csv:
     folder: Path | None = None  # where to (default: `csv` in the run)
 
     def open(self, about: About) -> CsvWriter:
-        """Empty files."""
         return CsvWriter(self._folder(about))
 
     def where(self, about: About) -> str:
-        """The folder."""
         return str(self._folder(about))
 
     def _folder(self, about: About) -> Path:
@@ -32,7 +30,7 @@ class Csv:
 
 
 class CsvWriter:
-    """See `volary.loggers._base.Writer`."""
+    """A `Writer` of CSV files."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +53,6 @@ class CsvWriter:
             file.flush()
 
     def close(self, state: str) -> None:
-        """Close the files."""
         for file in self._files:
             file.close()
 

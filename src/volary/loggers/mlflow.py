@@ -49,7 +49,7 @@ class MLflow:
 
 
 class MLflowWriter:
-    """See `volary.loggers._base.Writer`. metric: MLflow's class of that name."""
+    """A `Writer` of a run of MLflow. metric: MLflow's class of that name."""
 
     def __init__(self, client: Any, run: str, metric: Any, about: About) -> None:
         self._client, self._run, self._metric, self._about = client, run, metric, about

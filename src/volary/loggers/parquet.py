@@ -26,7 +26,6 @@ class ParquetLogger:
         return ParquetWriter(self._folder(about), import_module("pyarrow"), import_module("pyarrow.parquet"))
 
     def where(self, about: About) -> str:
-        """The folder."""
         return str(self._folder(about))
 
     def _folder(self, about: About) -> Path:

@@ -40,7 +40,6 @@ class Prometheus:
         return writer
 
     def where(self, about: About) -> str:
-        """The address."""
         return f"http://{HOST}:{self.port}/metrics"
 
 
@@ -85,7 +84,6 @@ class PrometheusWriter:
                 self._worker.labels(run, str(row.rank), phase).set(getattr(row, f"{phase}_s"))
 
     def measured(self, step: int, values: Mapping[str, float], at: float) -> None:
-        """The newest values."""
         for name, value in values.items():
             self._metric.labels(self._about.name, name).set(value)
 
@@ -93,7 +91,6 @@ class PrometheusWriter:
         """Every request is answered with what was given."""
 
     def close(self, state: str) -> None:
-        """Listen no more."""
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()

@@ -55,11 +55,9 @@ class TensorBoardWriter:
         self._add(step, at, named(values, self._about))
 
     def flush(self) -> None:
-        """To the file."""
         self._file.flush()
 
     def close(self, state: str) -> None:
-        """Close the file."""
         self._file.close()
 
     def _add(self, step: int, at: float, figures: Mapping[str, float]) -> None:

@@ -6,18 +6,18 @@ from volary.errors import SettingError
 
 
 def one_of(field: str, value: str, accepted: tuple[str, ...]) -> None:
-    """Refuse a word that is not among `accepted`."""
+    """Refuse a word that is not among `accepted`. Raises SettingError."""
     if value not in accepted:
         raise SettingError(f"{field} is {value!r}; accepted: {', '.join(accepted)}")
 
 
 def at_least(field: str, value: int, least: int) -> None:
-    """Refuse a whole number below `least`."""
+    """Refuse a whole number below `least`. Raises SettingError."""
     if value < least:
         raise SettingError(f"{field} is {value}; accepted: a whole number from {least}")
 
 
 def share(field: str, value: float) -> None:
-    """Refuse a share (a dropout rate, a smoothing) outside [0, 1)."""
+    """Refuse a share (a dropout rate, a smoothing) outside [0, 1). Raises SettingError."""
     if not 0 <= value < 1:
         raise SettingError(f"{field} is {value}; accepted: from 0, below 1")

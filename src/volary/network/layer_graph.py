@@ -145,11 +145,9 @@ class _Watch:
         self._began_s, self._began_at = 0.0, 0
 
     def before(self) -> None:
-        """A layer begins."""
         self._began_s, self._began_at = self._now(), self._calls.operations
 
     def after(self, name: str, given: Any, output: Any) -> None:
-        """It has ended."""
         spent_s = self._now() - self._began_s
         counted = self._calls.operations - self._began_at or _within(self._layers[name], given)
         self.spent_s[name] = self.spent_s.get(name, 0.0) + spent_s

@@ -17,7 +17,6 @@ class FileBoard:
         self._path = path
 
     def set(self, key: str, value: str) -> None:
-        """Write."""
         with self._locked(fcntl.LOCK_EX) as descriptor:
             _write(descriptor, _read(descriptor) | {key: value})
 

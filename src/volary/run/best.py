@@ -33,7 +33,7 @@ class Best:
         return better
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The plain values of it that a checkpoint keeps."""
         return asdict(self)
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -22,7 +22,6 @@ class EachAlone:
     """Each as it comes: asynchronous."""
 
     def closing(self, number: int, waiting: Iterable[Contribution]) -> Closing | None:
-        """See `LocalRule`."""
         return next((Closing(number, (one,), 1.0, number) for one in waiting), None)
 
 
@@ -33,7 +32,6 @@ class AllOf:
     workers: int
 
     def closing(self, number: int, waiting: Iterable[Contribution]) -> Closing | None:
-        """See `LocalRule`; of each worker its first."""
         first: dict[int, Contribution] = {}
         for one in sorted(waiting):
             first.setdefault(one.worker, one)

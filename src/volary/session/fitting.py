@@ -85,7 +85,10 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
 
 
 def exchange_for(consistency: Any) -> Any:
-    """The first exchange, with the settings that it takes unasked, that has what the consistency model needs."""
+    """The first exchange, with the settings that it takes unasked, that has what the consistency model needs.
+
+    Raises SettingError if there is none.
+    """
     for name in EXCHANGE.open().names():
         kind = EXCHANGE.open().load(name)
         if not (consistency.needs_server and "versions" in kind().lacks):

@@ -72,6 +72,5 @@ class Grid:
 
 
 def _name(values: Mapping[str, str]) -> str:
-    """`lr-0.01-codec-none`."""
     words = [f"{setting.removesuffix('.name').rpartition('.')[2]}-{value}" for setting, value in values.items()]
     return re.sub(r"[^A-Za-z0-9._]+", "-", "-".join(words)).strip("-._")

@@ -24,7 +24,6 @@ class LocalStore:
         self._kept: dict[Key, tuple[TensorKind, Tensor, SliceRule]] = {}
 
     def init(self, key: Key, tensor: Tensor) -> None:
-        """See `Store`."""
         kind = kind_of(key, tensor)
         if key in self._kept:
             require_same(key, self._kept[key][0], tensor)
@@ -35,12 +34,10 @@ class LocalStore:
         self._kept[key] = kind, values, SliceRule(self._updater, key, shape)
 
     def push(self, key: Key, tensor: Tensor) -> None:
-        """See `Store`."""
         _, values, rule = self._find(key, tensor)
         rule.change(tensor.detach().cpu().contiguous().clone().view(-1), values.view(-1))
 
     def pull(self, key: Key, out: Tensor | None = None) -> Tensor:
-        """See `Store`."""
         _, values, _ = self._find(key, out)
         if out is None:
             return values.clone()
@@ -48,7 +45,6 @@ class LocalStore:
         return out
 
     def close(self) -> None:
-        """See `Store`."""
         self._kept.clear()
 
     def __enter__(self) -> Self:

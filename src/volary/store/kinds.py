@@ -24,12 +24,12 @@ class TensorKind(Struct, frozen=True, array_like=True):
 
     @property
     def size(self) -> int:
-        """Values."""
+        """The number of values."""
         return prod(self.shape)
 
     @property
     def value_bytes(self) -> int:
-        """Of one value."""
+        """The size of one value in bytes."""
         return VALUE_BYTES[self.dtype]
 
     def __str__(self) -> str:

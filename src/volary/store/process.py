@@ -88,8 +88,6 @@ class _Keeper:
         return ""
 
     def drop(self, numbers: list[int]) -> None:
-        """Forget slices."""
-
         def step() -> list[Any]:
             for number in numbers:
                 self.host.shard.drop(number)
@@ -100,5 +98,4 @@ class _Keeper:
         self.host.decide(step)
 
     def close(self) -> None:
-        """End it."""
         self.host.close()

@@ -86,7 +86,6 @@ class Register:
         return len(self._ports) == self._settings.servers
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Replies:
-        """See `Service`."""
         match heard(hello, StoreWorkerHello | StoreServerHello):
             case StoreWorkerHello(worker):
                 return self._admit(peer, worker)
@@ -97,7 +96,6 @@ class Register:
         return ()
 
     def received(self, peer: int, message: Any, now: float) -> Replies:
-        """See `Service`."""
         if peer in self._workers:
             return self._from_worker(peer, heard(message, FromWorker))
         for number, server in self._servers.items():
@@ -106,7 +104,6 @@ class Register:
         return ()
 
     def closed(self, peer: int, now: float) -> Replies:
-        """See `Service`."""
         if peer in self._workers:
             return self._worker_left(peer, self._workers.pop(peer))
         for number, server in list(self._servers.items()):
@@ -115,7 +112,6 @@ class Register:
         return ()
 
     def tick(self, now: float) -> Replies:
-        """See `Service`."""
         return ()
 
     def _admit(self, peer: int, worker: int) -> Replies:

@@ -67,10 +67,10 @@ class SliceRule:
             self.change(pushed, stored)
 
     def state(self, number: int) -> None:
-        """None is kept."""
+        pass
 
     def restore(self, number: int, state: None) -> None:
-        """None was kept."""
+        pass
 
 
 def named(updater: str | Mapping[str, Any]) -> Updater:

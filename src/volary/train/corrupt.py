@@ -58,7 +58,7 @@ class Corrupt:
             self._say("test", lost, "; figures are of the others")
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The plain values of it that a checkpoint keeps."""
         return {"epoch": self._epoch, "lost": self._lost}
 
     def restore(self, state: Any) -> None:

@@ -63,7 +63,7 @@ class Growth:
         self._tell(self._size(was), losses)
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The plain values of it that a checkpoint keeps."""
         return {"rung": self._rung, "due_at": self._due_at}
 
     def restore(self, state: Any) -> None:

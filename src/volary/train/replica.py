@@ -36,12 +36,12 @@ class Replica(Protocol):
 
     @property
     def sent_bytes(self) -> int:
-        """Since the start."""
+        """Bytes that this worker has put on the wire since it started."""
         ...
 
     @property
     def received_bytes(self) -> int:
-        """Since the start."""
+        """Bytes that this worker has taken off the wire since it started."""
         ...
 
     @property

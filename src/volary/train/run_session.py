@@ -112,6 +112,8 @@ def joined(member: Membership, recorder: Recorder, device: torch.device, backend
     """Be in the run's group, of all its workers, for a while.
 
     The recorder's phase is `exchange` from here on, as what comes first waits for the other ranks.
+
+    Raises PeerLost.
     """
     place = member.place
     store = KeyedStore.at(member.host, member.port, member.directory.key(), member.server_life, LAST_RESORT_S)

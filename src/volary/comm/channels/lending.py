@@ -47,7 +47,6 @@ class _Lent:
     lent: bool = True
 
     def release(self) -> None:
-        """See `Message`."""
         release, self._release = self._release, None
         if release is not None:
             self.payload = None
@@ -55,7 +54,7 @@ class _Lent:
 
 
 class LendingChannel:
-    """See `volary.comm.transports._base.Channel`."""
+    """A `Channel` between processes of one machine: payloads are lent, headers travel."""
 
     def __init__(self, plug: BufferSocket, known: ProvenPeer) -> None:
         self.peer: dict[str, Any] = known.other.hello
@@ -69,16 +68,13 @@ class LendingChannel:
 
     @property
     def sent_bytes(self) -> int:
-        """See `Channel`."""
         return self._plug.sent_bytes
 
     @property
     def received_bytes(self) -> int:
-        """See `Channel`."""
         return self._plug.received_bytes
 
     def memory(self, size_bytes: int) -> Payload:
-        """See `Channel`."""
         return memory(size_bytes)
 
     def send(
@@ -89,7 +85,6 @@ class LendingChannel:
         *,
         more: bool = False,
     ) -> None:
-        """See `Channel`."""
         found = find(payload) if payload else None
         with self._sending:
             if payload is not None and found is not None:
@@ -100,7 +95,6 @@ class LendingChannel:
             sent()
 
     def receive(self, place: Place, timeout_s: float | None = None) -> Message:
-        """See `Channel`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             if deadline is not None:
@@ -114,7 +108,6 @@ class LendingChannel:
                 return message
 
     def close(self) -> None:
-        """See `Channel`."""
         self._plug.close()
         with self._sending:  # whoever is in there fails at once
             loans, self._loans = self._loans, {}

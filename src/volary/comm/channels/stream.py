@@ -47,7 +47,7 @@ class HeadStream:
                 self.plug.send(sealed)
 
     def head(self) -> bytes:
-        """The next head."""
+        """Receive the next head, HEADER_BYTES bytes, once its proof is right."""
         self.plug.receive_next(self._head)
         return self._incoming.open(self._head)
 

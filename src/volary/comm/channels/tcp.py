@@ -21,11 +21,11 @@ class Received:
     lent: bool = False
 
     def release(self) -> None:
-        """Nothing is lent."""
+        pass
 
 
 class TcpChannel:
-    """See `volary.comm.transports._base.Channel`."""
+    """A `Channel` over a connection: headers and payloads travel, sealed where that was agreed."""
 
     def __init__(self, plug: BufferSocket, known: ProvenPeer) -> None:
         self.peer: dict[str, Any] = known.other.hello
@@ -34,16 +34,13 @@ class TcpChannel:
 
     @property
     def sent_bytes(self) -> int:
-        """See `Channel`."""
         return self._plug.sent_bytes
 
     @property
     def received_bytes(self) -> int:
-        """See `Channel`."""
         return self._plug.received_bytes
 
     def memory(self, size_bytes: int) -> Payload:
-        """See `Channel`."""
         return memoryview(bytearray(size_bytes))
 
     def send(
@@ -54,13 +51,11 @@ class TcpChannel:
         *,
         more: bool = False,
     ) -> None:
-        """See `Channel`."""
         self._stream.send(header, payload, more=more)
         if sent is not None:
             sent()
 
     def receive(self, place: Place, timeout_s: float | None = None) -> Message:
-        """See `Channel`."""
         if timeout_s is not None:
             self._plug.wait(timeout_s)
         try:
@@ -71,5 +66,4 @@ class TcpChannel:
             raise
 
     def close(self) -> None:
-        """See `Channel`."""
         self._plug.close()

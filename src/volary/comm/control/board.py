@@ -134,7 +134,10 @@ class Board:
         return [(w.peer, Reply(w.ask.request, "timeout", sorted(self._missing(w)))) for w in late]
 
     def received(self, peer: int, message: Any, now: float) -> Replies:
-        """Do one Request. Replies to others follow where a key that they wait for appeared."""
+        """Do one Request. Replies to others follow where a key that they wait for appeared.
+
+        Raises BadMessage if it is none.
+        """
         try:
             ask = msgspec.convert(message, Request)
         except (msgspec.ValidationError, RecursionError) as problem:

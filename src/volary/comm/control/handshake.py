@@ -57,7 +57,7 @@ class Challenge(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClientProof(Struct, frozen=True, forbid_unknown_fields=True):
-    """The client's proof."""
+    """A frame with the client's proof that it has the run's key."""
 
     proof: bytes
 
@@ -192,7 +192,7 @@ class ClientSide:
         self._transcript = Transcript(b"", b"")
 
     def opening(self) -> bytes:
-        """The first frame."""
+        """The first frame that a client sends."""
         return self._opening
 
     def answer(self, body: bytes) -> bytes:

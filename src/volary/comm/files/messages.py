@@ -95,7 +95,7 @@ class TakenUp(Struct, frozen=True, tag=True):
 
 
 class FileFollows(Struct, frozen=True, tag=True):
-    """`size` bytes follow."""
+    """Announces that `size` bytes of a file follow."""
 
     size: Count
 

@@ -32,7 +32,6 @@ class ThreeLevel(RoutePlugin):
     preference = 2
 
     def refusal(self, topology: Topology) -> str:
-        """See `RoutePlugin`."""
         if topology.equal_subnetworks:
             return ""
         return f"it needs two or more sub-networks of as many nodes each; found: {topology}"

@@ -29,7 +29,6 @@ class TwoLevel(RoutePlugin):
     preference = 1
 
     def refusal(self, topology: Topology) -> str:
-        """See `RoutePlugin`."""
         if len(topology.nodes) > 1 and topology.shares_nodes:
             return ""
         return topology.unshared or f"it needs several nodes and several workers on one of them; found: {topology}"

@@ -37,7 +37,7 @@ class Message(Protocol):
 
     @property
     def header(self) -> bytes:
-        """HEADER_BYTES bytes."""
+        """The message's header, HEADER_BYTES bytes."""
         ...
 
     @property
@@ -65,12 +65,12 @@ class Channel(Protocol):
 
     @property
     def sent_bytes(self) -> int:
-        """So far."""
+        """Bytes that this side has put on a wire so far."""
         ...
 
     @property
     def received_bytes(self) -> int:
-        """So far."""
+        """Bytes that this side has taken off a wire so far."""
         ...
 
     def memory(self, size_bytes: int) -> Payload:

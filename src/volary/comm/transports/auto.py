@@ -14,13 +14,11 @@ class AutoTransport:
     """What `shared` does on one machine, and `tcp` elsewhere; see `_base.Transport`. Any of the three may connect."""
 
     def memory(self, size_bytes: int) -> Payload:
-        """See `Transport`."""
         from volary.comm.channels.segments import memory
 
         return memory(size_bytes)
 
     def listen(self, host: str, own: Credentials, accepted: Callable[[Channel], None]) -> Listener:
-        """See `Transport`."""
         from volary.comm.channels.connections import listen
 
         return listen(host, own, accepted, shares=True)
@@ -28,7 +26,6 @@ class AutoTransport:
     def connect(
         self, address: tuple[str, int], wanted: Credentials, hello: dict[str, Any], timeout_s: float
     ) -> Channel:
-        """See `Transport`."""
         from volary.comm.channels.connections import connect
 
         return connect(address, wanted, hello, timeout_s, shares=True)

@@ -15,13 +15,11 @@ class Shared:
     """Between processes of one machine alone; see `_base.Transport`. What does not lie in `memory` is sent as bytes."""
 
     def memory(self, size_bytes: int) -> Payload:
-        """See `Transport`."""
         from volary.comm.channels.segments import memory
 
         return memory(size_bytes)
 
     def listen(self, host: str, own: Credentials, accepted: Callable[[Channel], None]) -> Listener:
-        """See `Transport`."""
         from volary.comm.channels.connections import listen
 
         return listen(host, own, accepted, shares=True)

@@ -14,11 +14,9 @@ class Tcp:
     """Payloads are sent from where they lie and received straight into place; see `_base.Transport`."""
 
     def memory(self, size_bytes: int) -> Payload:
-        """See `Transport`."""
         return memoryview(bytearray(size_bytes))
 
     def listen(self, host: str, own: Credentials, accepted: Callable[[Channel], None]) -> Listener:
-        """See `Transport`."""
         from volary.comm.channels.connections import listen
 
         return listen(host, own, accepted, shares=False)
@@ -26,7 +24,6 @@ class Tcp:
     def connect(
         self, address: tuple[str, int], wanted: Credentials, hello: dict[str, Any], timeout_s: float
     ) -> Channel:
-        """See `Transport`."""
         from volary.comm.channels.connections import connect
 
         return connect(address, wanted, hello, timeout_s, shares=False)

@@ -41,11 +41,9 @@ class CachedRecords:
         return len(self.inner)
 
     def name(self, index: int) -> str:
-        """Of the record."""
         return self.inner.name(index)
 
     def fingerprint(self) -> str | None:
-        """Of the records."""
         return self.inner.fingerprint()
 
     def expect(self, indices: Sequence[int]) -> None:

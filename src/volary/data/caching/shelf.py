@@ -28,7 +28,7 @@ QUOTA_BYTES = 8  # how many bytes all that share it have taken
 
 
 def index_bytes(records: int) -> int:
-    """Of an index."""
+    """The size in bytes of an index of so many records."""
     return HEADER_BYTES + records * ENTRY.itemsize
 
 
@@ -46,7 +46,7 @@ class Quota:
 
     @property
     def used_bytes(self) -> int:
-        """By all."""
+        """Bytes that all workers of this machine use together."""
         return int(self._used[0])
 
     def take(self, size: int) -> bool:
@@ -69,7 +69,7 @@ class Quota:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def set(self, used_bytes: int) -> None:
-        """In `locked`."""
+        """Set what all use together; to be called while `locked` is held."""
         self._used[0] = used_bytes
 
 

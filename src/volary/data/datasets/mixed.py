@@ -45,7 +45,6 @@ class MixedSamples:
         """Parts may have their own."""
 
     def take(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
-        """As `fetch`."""
         return self.fetch(indices, epoch)
 
     def prefetch(self, indices: Tensor, epoch: int) -> bool:

@@ -48,6 +48,8 @@ class Stream:
         """Go to sample `start` of `epoch` and read up to `size`; of so many, keep `share`.
 
         Gives inputs, targets, how many were read (before taking the share), and whether the epoch ends with them.
+
+        Raises DataError if the stream ends before `start`.
         """
         if epoch != self._epoch or start < self._position:
             self._start(epoch)

@@ -90,5 +90,4 @@ class DatumDecoder:
         return self.image.fitted(np.ascontiguousarray(planes.transpose(1, 2, 0)))
 
     def other(self, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
-        """As of images."""
         return self.image.other(shape, first)

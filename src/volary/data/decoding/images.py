@@ -31,7 +31,7 @@ class ImageDecoder:
     kind: ClassVar[str] = "an image"
 
     def __call__(self, record: Bytes, out: Array | None = None) -> Array:
-        """Decode one image."""
+        """Decode one image, uint8 of (height, width, channels), into `out` if it is given."""
         if bytes(record[:2]) != b"\xff\xd8":
             return self._by_pillow(record)
         if out is not None and self.side is None:
@@ -51,7 +51,6 @@ class ImageDecoder:
         return self._resized(self._jpeg(record, self._memory(height * width * self.channels)), out)
 
     def other(self, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
-        """Sizes in pixels."""
         return (
             f"is {shape[1]}x{shape[0]} pixels, the first image {first[1]}x{first[0]}; "
             "accepted: one size, or the setting `size`"

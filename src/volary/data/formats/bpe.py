@@ -65,7 +65,7 @@ class Bpe:
         return found
 
     def decode(self, numbers: list[int]) -> str:
-        """The text again."""
+        """The text that these numbers stand for."""
         bytes_of = {letter: byte for byte, letter in self._letters.items()}
         letters = "".join(self._symbols[number] for number in numbers)
         return bytes(bytes_of[letter] for letter in letters).decode("utf-8", "replace")

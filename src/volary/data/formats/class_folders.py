@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def part_of(folder: Place, name: str) -> Place:
-    """Where a part is: the name as it stands, else with the ending of a tar."""
+    """Where a part is: the name as it stands, else with the ending of a tar. Raises DataError if there is neither."""
     folder = existing_folder(folder, "a folder with a training and a test part")
     for candidate in (folder / name, *(folder / f"{name}{suffix}" for suffix in SUFFIXES)):
         if candidate.exists():

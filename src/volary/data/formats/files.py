@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def existing_file(path: Place, accepted: str) -> Place:
-    """`path`, if it is a file that can be read and has something in it; `accepted` ends the sentence otherwise."""
+    """`path`, if it is a file that can be read and has something in it; `accepted` ends the sentence otherwise.
+
+    Raises DataError if it is not.
+    """
     try:
         if not path.exists():
             raise DataError(f"{path}: there is no such file; accepted: {accepted}")
@@ -32,7 +35,7 @@ def matching(folder: Place, pattern: str) -> list[Place]:
 
 
 def existing_folder(path: Place, accepted: str) -> Place:
-    """`path`, if it is a folder; `accepted` ends the sentence otherwise."""
+    """`path`, if it is a folder; `accepted` ends the sentence otherwise. Raises DataError if it is not."""
     try:
         if not path.exists():
             raise DataError(f"{path}: there is no such folder; accepted: {accepted}")

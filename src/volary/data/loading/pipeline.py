@@ -94,7 +94,6 @@ class Pipeline:
 
     @property
     def block(self) -> int:
-        """Of the records."""
         return self.records.block
 
     @property

@@ -25,18 +25,15 @@ class Prepared:
 
     @property
     def kind(self) -> str:
-        """Of the decoder."""
         return self.decoder.kind
 
     def __call__(self, record: Bytes, out: Array | None = None) -> Array:
-        """Decode, and transform."""
         image = self.decoder(record)
         for transform in self.transforms:
             image = transform(image, _NOTHING_RANDOM)
         return image
 
     def other(self, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
-        """Of the decoder."""
         return self.decoder.other(shape, first)
 
 

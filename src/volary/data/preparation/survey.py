@@ -38,7 +38,7 @@ class Survey:
 
     @property
     def mean(self) -> list[float]:
-        """Per channel."""
+        """The mean value of each channel."""
         return list(map(float, self.sums / max(1, self.values)))
 
     @property

@@ -30,7 +30,10 @@ class InClasses:
     labels: NDArray[np.int64]
 
     def numbered_as(self, training: InClasses, path: Place) -> NDArray[np.int64]:
-        """The labels, by the number that each class has in the training part, which is at `path`."""
+        """The labels, by the number that each class has in the training part, which is at `path`.
+
+        Raises DataError if it lacks a class.
+        """
         numbers = {folder: number for number, folder in enumerate(training.folders)}
         for label, folder in enumerate(self.folders):
             if folder not in numbers:

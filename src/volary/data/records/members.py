@@ -52,7 +52,6 @@ class TarMembers:
             self._staged.bring(small, lambda wanted: read_all([self._span(index) for index in wanted]))
 
     def read(self, index: int) -> bytes:
-        """The member's bytes."""
         size = int(self._sizes[index])
         refuse_large(size, FILE_LIMIT_BYTES, "bytes")
         archive, offset = self._archives[int(self._in[index])], int(self._offsets[index])

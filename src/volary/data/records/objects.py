@@ -28,7 +28,6 @@ class Objects:
         return len(self._names)
 
     def name(self, index: int) -> str:
-        """The file's URL."""
         return f"{self._root}/{self._names[index]}"
 
     def fingerprint(self) -> str:
@@ -42,7 +41,6 @@ class Objects:
         self._staged.bring(small, lambda wanted: read_all([self._span(index) for index in wanted]))
 
     def read(self, index: int) -> bytes:
-        """The whole file."""
         refuse_large(self._size(index), FILE_LIMIT_BYTES, "bytes")
         span = self._span(index)
         content = self._staged.take(index, lambda: span.path.read(span.start, span.end))

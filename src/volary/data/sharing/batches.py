@@ -19,7 +19,6 @@ class SharedBatches:
         self._whole = 0
 
     def epoch(self, number: int) -> Iterator[BatchShare]:
-        """See `SharedData`."""
         begin_epoch(number, *(one for one in (self.loader, getattr(self.loader, "dataset", None)) if one is not None))
         for batch, ends in with_last(self.loader, number):
             total = size_of(batch)

@@ -43,7 +43,6 @@ class SharedIndices:
         self._reader = DataLoader[Any](self._dataset, batch_sampler=drawing, collate_fn=self._collate, **kept(loader))
 
     def epoch(self, number: int) -> Iterator[BatchShare]:
-        """See `SharedData`."""
         self._number = number
         self._under_way.clear()
         for batch in self._reader:

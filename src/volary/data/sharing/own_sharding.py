@@ -27,7 +27,6 @@ class SharedAlready:
             )
 
     def epoch(self, number: int) -> Iterator[BatchShare]:
-        """See `SharedData`."""
         begin_epoch(number, self._sampler)
         left = len(self._sampler)
         for step, batch in enumerate(self.loader):

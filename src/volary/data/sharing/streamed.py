@@ -27,7 +27,6 @@ class SharedStream:
         )
 
     def epoch(self, number: int) -> Iterator[BatchShare]:
-        """See `SharedData`."""
         begin_epoch(number, self.loader.dataset)
         for (batch, mine, total), ends in with_last(self._reader, number):
             yield BatchShare(batch, mine, total, ends)

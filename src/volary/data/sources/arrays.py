@@ -40,7 +40,7 @@ class Arrays:
             raise SettingError(f"std is {self.std}; accepted: above 0")
 
     def check(self) -> None:
-        """Look whether the files exist and start as NumPy's do."""
+        """Look whether the files exist and start as NumPy's do. Raises DataError if they do not."""
         for split in ("train", "test"):
             for path in set(self._files(split)):
                 with path.open("rb") as file:

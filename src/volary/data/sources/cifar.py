@@ -43,7 +43,7 @@ class Cifar:
         self.count("train"), self.count("test")
 
     def count(self, split: Split) -> int:
-        """As the lengths of the files say."""
+        """As the lengths of the files say. Raises DataError if a length does not fit."""
         files, record = self._files(split)
         for file in files:
             if not file.stat().st_size or file.stat().st_size % record:
@@ -53,7 +53,7 @@ class Cifar:
         return sum(file.stat().st_size for file in files) // record
 
     def open(self, split: Split) -> InMemory:
-        """Read all files of the part."""
+        """Read all files of the part. Raises DataError for a label that no class has."""
         import numpy as np
         import torch
 

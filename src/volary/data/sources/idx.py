@@ -39,7 +39,7 @@ class Idx:
             raise SettingError(f"std is {self.std}; accepted: above 0")
 
     def check(self) -> None:
-        """Look at the four headers, the counts, and the lengths of the files."""
+        """Look at the four headers, the counts, and the lengths of the files. Raises DataError if they do not fit."""
         shapes = set()
         for split in _PREFIX:
             images, labels = self._files(split)

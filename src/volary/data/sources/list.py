@@ -48,7 +48,6 @@ class ListFile(ImageSettings):
             return sum(bool(line.strip()) for line in file)
 
     def open(self, split: Split) -> Pipeline:
-        """Read the lists."""
         import torch
 
         from volary.data.formats.labels import Labels

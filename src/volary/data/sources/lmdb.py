@@ -40,7 +40,7 @@ class Lmdb(ImageSettings):
             self._path(split)
 
     def count(self, split: Split) -> None:
-        """Unknown without LMDB."""
+        pass
 
     def open(self, split: Split) -> Pipeline:
         """Read the keys and labels. Raises DataError for a value that is no Datum."""

@@ -37,7 +37,6 @@ class Mix:
         """Unknown before all are opened."""
 
     def open(self, split: Split) -> MixedSamples:
-        """Open all sources."""
         from volary.data.datasets.mixed import together, weighted
 
         parts = [source.open(split) for source in self.sources]

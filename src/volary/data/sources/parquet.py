@@ -36,7 +36,7 @@ class ParquetTable(ImageSettings):
             raise SettingError(f"inputs is {self.inputs} and target {self.target!r}; accepted: names of columns")
 
     def check(self) -> None:
-        """Look whether the files exist and start as they should."""
+        """Look whether the files exist and start as they should. Raises DataError if they do not."""
         for split in ("train", "test"):
             for path in self._files(split):
                 with path.open("rb") as file:

@@ -134,7 +134,6 @@ class Sequences:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """(length,)."""
         return (self.length,)
 
     @property

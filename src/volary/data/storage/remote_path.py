@@ -35,7 +35,7 @@ class FileInfo(NamedTuple):
 
 
 class Stat(NamedTuple):
-    """As of `os.stat`."""
+    """The attributes of `os.stat` that a store has."""
 
     st_size: int
 
@@ -71,7 +71,6 @@ class RemotePath:
 
     @property
     def name(self) -> str:
-        """The last part."""
         return self.key.rpartition("/")[2]
 
     @property
@@ -126,7 +125,7 @@ class RemotePath:
         }
 
     def read_bytes(self) -> bytes:
-        """The whole file."""
+        """The whole file. Raises OSError if the store does not give it."""
         return self.read(None, None)
 
     def read(self, start: int | None, end: int | None) -> bytes:
@@ -169,11 +168,9 @@ class RemoteFile(io.RawIOBase):
         self._path, self._place, self._size = path, 0, path.stat().st_size
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
         return True
 
     def tell(self) -> int:

@@ -33,7 +33,7 @@ def as_pillow(image: Array) -> Image:
 
 
 def as_array(image: Image) -> Array:
-    """And back."""
+    """The image as an array of (height, width, channels), uint8."""
     import numpy as np
 
     return np.asarray(image).reshape(image.height, image.width, -1)

@@ -25,7 +25,6 @@ class CentreCrop:
             raise SettingError(f"size is {self.size}; accepted: 1 or more")
 
     def __call__(self, image: Array, random: Generator) -> Array:
-        """Cut it out."""
         height, width = image.shape[:2]
         if min(height, width) < self.size:
             raise DataError(f"is {width}x{height} pixels; accepted by centre_crop: at least {self.size}x{self.size}")

@@ -32,7 +32,6 @@ class ColourJitter:
             raise SettingError(f"hue is {self.hue}; accepted: 0 to 0.5")
 
     def __call__(self, image: Array, random: Generator) -> Array:
-        """Change it."""
         from PIL import ImageEnhance
 
         from volary.data.transforms._base import as_array, as_pillow

@@ -28,7 +28,6 @@ class RandomCrop:
             raise SettingError(f"padding is {self.padding}; accepted: 0 to 4096")
 
     def __call__(self, image: Array, random: Generator) -> Array:
-        """Cut it out."""
         import numpy as np
 
         height, width = image.shape[:2]

@@ -30,7 +30,10 @@ class JoinService:
         self._watch, self._why_closed, self._expect = watch, why_closed, expect
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Iterator[tuple[int, Any]]:
-        """Answer a request for places with their ranks, or with why there are none."""
+        """Answer a request for places with their ranks, or with why there are none.
+
+        Raises BadMessage if it is no such request.
+        """
         try:
             wish = msgspec.convert(hello, JoinRequest)
         except msgspec.ValidationError as error:
@@ -45,7 +48,7 @@ class JoinService:
         yield peer, CLOSE
 
     def received(self, peer: int, message: Any, now: float) -> Iterator[tuple[int, Any]]:
-        """All has been said with the hello."""
+        """All has been said with the hello. Raises BadMessage whatever comes."""
         raise BadMessage("the door takes no messages")
 
     def closed(self, peer: int, now: float) -> Iterator[tuple[int, Any]]:
@@ -53,5 +56,4 @@ class JoinService:
         yield from ()
 
     def tick(self, now: float) -> Iterator[tuple[int, Any]]:
-        """Nothing is due."""
         yield from ()

@@ -54,7 +54,6 @@ class RosterAndServers:
 
     @property
     def services(self) -> Mapping[str, Service]:
-        """The roster."""
         return {"roster": self._roster}
 
     def start(self, meeting: Meeting) -> None:
@@ -119,17 +118,14 @@ class RosterAndServers:
 
     @property
     def outcome(self) -> Literal["finished", "stopped"] | None:
-        """By the roster."""
         return self._roster.outcome
 
     @property
     def corrupt(self) -> str:
-        """By the roster."""
         return self._roster.corrupt
 
     @property
     def unsaved(self) -> str:
-        """By the roster."""
         return self._roster.unsaved
 
     def account(self) -> ServerFailure | None:
@@ -159,7 +155,6 @@ class RosterAndServers:
         return self._roster.steps
 
     def stop(self) -> None:
-        """End the processes."""
         if self._servers:
             self._servers.stop(0.0)
         self._journal.note(steps_now=self._roster.steps)

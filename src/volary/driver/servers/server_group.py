@@ -33,7 +33,7 @@ class ServerGroup(Protocol):
 
     @property
     def services(self) -> Mapping[str, Service]:
-        """By name."""
+        """What the driver's keyed server must carry for these servers, by name."""
         ...
 
     def start(self, meeting: Meeting) -> None:
@@ -103,7 +103,7 @@ class ServerGroup(Protocol):
         ...
 
     def stop(self) -> None:
-        """End them; returns when nothing is left."""
+        """End all server processes of the run."""
         ...
 
 
@@ -117,7 +117,7 @@ class NoServers:
     services: Mapping[str, Service] = {}
 
     def start(self, meeting: Meeting) -> None:
-        """Nobody to start."""
+        pass
 
     def expect(self, rank: int) -> None:
         """Never: nobody is let in."""
@@ -150,4 +150,4 @@ class NoServers:
         return told
 
     def stop(self) -> None:
-        """Nobody to end."""
+        pass

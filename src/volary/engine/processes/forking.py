@@ -82,7 +82,7 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """The process id of the fork server."""
         return self._process.pid
 
     def serves(self, surroundings: Surroundings) -> bool:

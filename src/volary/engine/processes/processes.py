@@ -98,12 +98,12 @@ class Processes:
         self._take_forked()
 
     def pids(self) -> dict[int, int]:
-        """Process by number."""
+        """The process ids by number of the process."""
         self._take_forked()
         return {number: process.pid for number, process in self._processes.items()}
 
     def children(self) -> list[int]:
-        """All of them."""
+        """The process ids of all processes that are this one's children."""
         return list(self.pids().values())
 
     def running(self) -> set[int]:

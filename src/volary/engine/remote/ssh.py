@@ -51,7 +51,7 @@ class SshConnection:
 
     @property
     def pid(self) -> int:
-        """Of ssh."""
+        """The process id of the ssh client."""
         return self._ssh.pid
 
     @property
@@ -70,7 +70,7 @@ class SshConnection:
             self._ssh.wait(max(0.0, at_most_s))
 
     def close(self) -> None:
-        """Leave nothing here."""
+        """End the ssh client, and leave no file of it on this machine."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._ssh.wait()

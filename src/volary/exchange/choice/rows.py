@@ -78,7 +78,7 @@ class RowCounter:
         return seen
 
     def remove(self) -> None:
-        """Count no more."""
+        """Remove the hooks that count; harmless when repeated."""
         for hook in self._hooks:
             hook.remove()
 

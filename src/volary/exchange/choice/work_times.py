@@ -117,7 +117,6 @@ def _byte_s() -> float:
 
 
 def _quickest_s(work: Callable[[], object]) -> float:
-    """Of a core."""
     work()
     times = []
     for _ in range(TRIES):

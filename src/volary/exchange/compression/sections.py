@@ -52,7 +52,7 @@ class OwnedSlice:
 
     @property
     def values(self) -> int:
-        """In all sections."""
+        """The number of values in all sections."""
         return sum(one.end - one.start for one in self.sections)
 
 

@@ -26,7 +26,7 @@ class Contributions(Protocol):
 
     @property
     def buckets(self) -> Buckets:
-        """Where they lie."""
+        """The buckets in whose memory contributions are."""
         ...
 
     def begin(self) -> None:
@@ -138,7 +138,7 @@ class PushedDifferences:
             self.since[slot.name].copy_(slot.parameter)
 
     def in_backward(self, *, last: bool) -> None:
-        """Gradients stay here."""
+        pass
 
     @torch.no_grad()
     def complete(self, share: float) -> Sequence[ParameterSlot]:

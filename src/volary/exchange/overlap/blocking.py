@@ -55,7 +55,6 @@ class BlockingKeeper:
         self._ready_s[chunk] = time.perf_counter()
 
     def vote(self) -> None:
-        """They are, too."""
         self._voted = True
 
     def release(self, at_least: int) -> None:
@@ -73,21 +72,19 @@ class BlockingKeeper:
         self._use.heard()
 
     def wait_for(self, done: Callable[[], bool]) -> None:
-        """All is there."""
         assert done(), "what was waited for did not come with the step"
 
     def tell(self, change: Callable[[], None]) -> None:
-        """Nobody else waits."""
         change()
 
     def pull(self, gate: ParameterGate) -> None:
-        """It is there."""
+        pass
 
     def settle(self) -> None:
-        """All is there."""
+        pass
 
     def drain(self) -> None:
-        """All is there."""
+        pass
 
     def reorder(self, order: Sequence[int]) -> None:
         """All go at once."""
@@ -101,4 +98,4 @@ class BlockingKeeper:
         self._errors.restore(states)
 
     def close(self) -> None:
-        """Nothing runs beside."""
+        pass

@@ -23,12 +23,12 @@ class Broadcasts:
 
     @property
     def sent_bytes(self) -> int:
-        """Since the start."""
+        """Bytes that broadcasts have put on the wire since the start."""
         return self._links.sent_bytes
 
     @property
     def received_bytes(self) -> int:
-        """Since the start."""
+        """Bytes that broadcasts have taken off the wire since the start."""
         return self._links.received_bytes
 
     def send(self, values: Tensor) -> None:

@@ -40,17 +40,14 @@ class DelayedKeeper:
 
     @property
     def sent_bytes(self) -> int:
-        """Since the start."""
         return self._keeper.sent_bytes
 
     @property
     def received_bytes(self) -> int:
-        """Since the start."""
         return self._keeper.received_bytes
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """Since the start."""
         return self._keeper.traffic
 
     def start(self, use: KeeperCallbacks) -> None:
@@ -109,7 +106,6 @@ class DelayedKeeper:
             self._sends = True
 
     def reorder(self, order: Sequence[int]) -> None:
-        """As it is."""
         self._keeper.reorder(order)
 
     def state(self, *, copied: bool = True) -> ResidualState:

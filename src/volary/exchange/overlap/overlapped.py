@@ -43,12 +43,10 @@ class OverlappedKeeper:
 
     @property
     def sent_bytes(self) -> int:
-        """Since the start."""
         return self._route.sent_bytes + self._broadcasts.sent_bytes
 
     @property
     def received_bytes(self) -> int:
-        """Since the start."""
         return self._route.received_bytes + self._broadcasts.received_bytes
 
     @property
@@ -62,7 +60,6 @@ class OverlappedKeeper:
         return self._route.memory
 
     def start(self, use: KeeperCallbacks) -> None:
-        """Start the threads."""
         self._use, self._started = use, True
         self._updates = UpdateThread(use.chunks, use.slots, use.apply, use.applied)
         self._chunks: list[list[Chunk]] = []  # by parcel
@@ -87,7 +84,6 @@ class OverlappedKeeper:
         self._comm.depart(self._use.chunks[chunk].parcel)
 
     def vote(self) -> None:
-        """Let them leave."""
         self._comm.depart(len(self._chunks))
 
     def release(self, at_least: int) -> None:

@@ -92,7 +92,7 @@ class UpdateThread:
         self.tell(broken)
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread; harmless when repeated."""
         if self._thread is not None:
             with self._changed:
                 self._closing = True

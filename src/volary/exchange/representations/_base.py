@@ -83,12 +83,12 @@ class Representation:
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """The representation's name, that of its file."""
         return type(self).__module__.rpartition(".")[2]
 
     @property
     def whole_rows(self) -> bool:
-        """See above."""
+        """Whether buckets are cut at whole rows of matrices only."""
         return self.by_layer
 
     @classmethod

@@ -25,12 +25,11 @@ class Frames(Representation):
 
     @classmethod
     def of(cls, codec: FrameCodec) -> Frames:
-        """Of this codec."""
+        """The representation by frames of this codec."""
         return cls(codec)
 
     @property
     def name(self) -> str:
-        """The codec's."""
         return self.frames.name
 
     @property
@@ -47,7 +46,6 @@ class Frames(Representation):
         return work.codecs[self.name] * layer.values
 
     def pushed_bytes(self, layer: Layer, servers: int) -> float:
-        """Of a frame."""
         return self.frames.frame_bytes(layer.rows, layer.columns)
 
     def at(self, samples: int) -> Frames:

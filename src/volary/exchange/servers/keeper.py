@@ -28,7 +28,7 @@ class Pushed(Protocol):
 
     @property
     def length(self) -> int:
-        """Bytes that travel."""
+        """The number of bytes that travel."""
         ...
 
     @property
@@ -92,12 +92,10 @@ class ServerKeeper:
 
     @property
     def sent_bytes(self) -> int:
-        """Since the start."""
         return self._link.traffic[0]
 
     @property
     def received_bytes(self) -> int:
-        """Since the start."""
         return self._link.traffic[1]
 
     @property
@@ -173,7 +171,6 @@ class ServerKeeper:
         self._encoding.restore(states)
 
     def close(self) -> None:
-        """End all connections."""
         self._link.close()
 
     def _behind(self, gate: ParameterGate) -> list[Pulled]:
@@ -219,7 +216,6 @@ class ServerKeeper:
         return self.shelves[header.slice].pushed.leave(header)
 
     def place(self, header: Header) -> Payload | None:
-        """Where values go."""
         pulled = self.shelves[header.slice].pulled
         if header.cut:
             return self._cut[header.slice]
@@ -231,7 +227,6 @@ class ServerKeeper:
         return room
 
     def landed(self, header: Header, payload: Payload) -> None:
-        """Values are here."""
         self._came()
         pulled = self.shelves[header.slice].pulled
         if header.cut:

@@ -56,7 +56,6 @@ class Pulled:
 
     @property
     def codec(self) -> str:
-        """Of differences."""
         return self._codec.name if self._codec is not None else "none"
 
     def room(self, header: Header) -> Payload:

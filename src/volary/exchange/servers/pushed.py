@@ -36,7 +36,6 @@ class PlainValues:
 
     @property
     def length(self) -> int:
-        """Bytes."""
         return len(self._payload)
 
     def used(self) -> int:
@@ -49,7 +48,6 @@ class PlainValues:
             self._there.copy_(self._values)
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
-        """What travels."""
         return header, self._payload
 
 
@@ -77,7 +75,6 @@ class EncodedValues:
 
     @property
     def length(self) -> int:
-        """Bytes."""
         return len(self._payload)
 
     @property
@@ -131,6 +128,6 @@ def bits(users: Tensor | None) -> int:
 
 
 def finite(values: Tensor) -> bool:
-    """Whether all are."""
+    """Whether all values are finite."""
     # the sum is not finite if one of them is not, and quicker: only where they are large it may deceive
     return math.isfinite(values.sum().item()) or bool(values.isfinite().all())

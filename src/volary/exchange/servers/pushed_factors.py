@@ -33,7 +33,7 @@ class FactorRows:
         return rows[:, start:end]
 
     def inputs(self) -> Tensor:
-        """(n, inputs)."""
+        """The inputs of the layer, (n, inputs)."""
         rows = self.made.room(0) if self.rows is None else self.rows
         return rows[:, self.made.errors :]
 
@@ -52,7 +52,6 @@ class WeightRows:
 
     @property
     def length(self) -> int:
-        """Bytes."""
         return len(self._payload)
 
     @property
@@ -75,7 +74,6 @@ class WeightRows:
             torch.mm(errors.t(), inputs, out=self._values.view(self._end - self._start, -1))
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
-        """What travels."""
         return header, self._payload
 
 
@@ -91,7 +89,6 @@ class BiasRows:
 
     @property
     def length(self) -> int:
-        """Bytes."""
         return len(self._payload)
 
     def used(self) -> int:
@@ -103,5 +100,4 @@ class BiasRows:
         torch.sum(self._rows.errors(self._start, self._end), 0, out=self._values)
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
-        """What travels."""
         return header, self._payload

@@ -69,7 +69,7 @@ class LabLinks:
         self._switch.batch("ip", [f"link set {self._topology.name(host)} {'up' if up else 'down'}"])
 
     def counters(self, host: int) -> Counters:
-        """What the host has sent and received."""
+        """What the host has sent and received. Raises LabError if the host has no device of the lab."""
         for line in Path(f"/proc/{self._hosts[host].pid}/net/dev").read_text().splitlines():
             device, _, numbers = line.partition(":")
             if device.strip() == HOST_DEVICE:

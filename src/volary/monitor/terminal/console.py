@@ -30,7 +30,7 @@ class TerminalView(Protocol):
         """Write what the user's program has printed, above what is drawn."""
 
     def end(self, digest: Digest) -> None:
-        """Draw the end."""
+        """Draw the last picture of a run that has ended."""
 
     def close(self) -> None:
         """Give the terminal back."""

@@ -44,11 +44,9 @@ class Live:
         self._live.start()
 
     def show(self, digest: Digest) -> None:
-        """Redraw."""
         self._live.update(drawing(digest, self._console), refresh=True)
 
     def say(self, lines: Sequence[str]) -> None:
-        """Above the picture."""
         from rich.text import Text
 
         for line in lines:

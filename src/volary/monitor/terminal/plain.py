@@ -71,7 +71,7 @@ class Plain:
         self._stream.flush()
 
     def close(self) -> None:
-        """Nothing is held."""
+        pass
 
     def _line(self, at: float, text: str) -> None:
         print(f"{hour(at)} {text}", file=self._stream, flush=True)
@@ -98,7 +98,7 @@ class Quiet:
             print(one_line(digest), file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Nothing is held."""
+        pass
 
 
 def title(digest: Digest) -> str:

@@ -67,7 +67,10 @@ class Classification:
         return averages
 
     def check(self, network: str, output: object, target_shape: tuple[int, ...] | None, classes: int | None) -> None:
-        """Refuse scores of another shape than the targets have, and fewer scores than there are classes."""
+        """Refuse scores of another shape than the targets have, and fewer scores than there are classes.
+
+        Raises SettingError.
+        """
         for answer in _answers(output, network):
             shape = tuple(answer.shape)
             fits = len(shape) in (2, 3)

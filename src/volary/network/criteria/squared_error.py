@@ -37,7 +37,7 @@ class SquaredError:
         return {"loss": total / count} if count else {}
 
     def check(self, network: str, output: object, target_shape: tuple[int, ...] | None, classes: int | None) -> None:
-        """Refuse an output of another shape than the target's."""
+        """Refuse an output of another shape than the target's. Raises SettingError."""
         if isinstance(output, tuple):
             raise SettingError(f"network {network!r} gives a tuple of {len(output)}; mse takes a tensor")
         shape = tuple(main_output(output, network, "mse").shape)

@@ -24,7 +24,7 @@ class Lstm(Network):
     tied: bool = False  # embedding and output use one matrix (Press & Wolf 2017, arXiv:1608.05859)
 
     def check(self) -> None:
-        """Refuse sizes below one, an unfit dropout, and tied matrices of different shapes."""
+        """Refuse sizes below one, an unfit dropout, and tied matrices of different shapes. Raises SettingError."""
         at_least("hidden", self.hidden, 1)
         at_least("layers", self.layers, 1)
         at_least("embedding", self._embedding(), 1)
@@ -33,7 +33,10 @@ class Lstm(Network):
             raise SettingError(f"embedding is {self.embedding}; tied needs it equal to hidden, {self.hidden}")
 
     def build(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Tokens (batch, time), int64, to scores (batch, time, classes)."""
+        """Tokens (batch, time), int64, to scores (batch, time, classes).
+
+        Raises SettingError if samples are no sequences.
+        """
         from volary.network.blocks.language_model import LanguageModel
 
         if len(input_shape) != 1:

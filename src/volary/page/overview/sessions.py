@@ -22,7 +22,7 @@ class SessionFiles:
         self.home = home.resolve()
 
     def names(self) -> list[str]:
-        """All of them."""
+        """The names of all session files of the folder."""
         return [path.relative_to(self.home).as_posix() for path in self._found()]
 
     def path(self, name: str) -> Path:

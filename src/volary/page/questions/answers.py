@@ -33,7 +33,7 @@ class Query:
         return self._words.get(name, "")[:LONGEST_WORD]
 
     def number(self, name: str) -> int | None:
-        """A number that is not negative; None if it was not said."""
+        """A number that is not negative; None if it was not said. Raises BadInput for anything else."""
         text = self._words.get(name, "")
         if not text:
             return None
@@ -42,7 +42,10 @@ class Query:
         return int(text)
 
     def view(self) -> tuple[int, int | None, int]:
-        """First step, last step (None: the newest), and how many columns there is room for."""
+        """First step, last step (None: the newest), and how many columns there is room for.
+
+        Raises BadInput for anything else.
+        """
         first, last = self.number("first") or 1, self.number("last")
         if last is not None and last < first:
             raise BadInput(f"first is {first} and last is {last}; accepted: first up to last")

@@ -92,7 +92,6 @@ def _tail(path: Path) -> tuple[str, int]:
 
 
 def _order(path: Path) -> list[tuple[str, int]]:
-    """worker-2 before worker-10."""
     return [(word, int(number or 0)) for word, number in _NUMBER.findall(path.stem)]
 
 

@@ -50,6 +50,6 @@ def rows(found: Iterable[Histogram]) -> list[tuple[object, ...]]:
 
 
 def read(found: Iterable[tuple[int, str, str, float, float, float, str]]) -> Iterator[Histogram]:
-    """Back again."""
+    """The histograms in these rows of the database."""
     for step, kind, name, low, high, magnitude, counts in found:
         yield Histogram(step, kind, name, low, high, magnitude, tuple(json.loads(counts)))

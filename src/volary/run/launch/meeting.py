@@ -23,7 +23,7 @@ class Meeting:
 
     @property
     def address(self) -> str:
-        """As host:port."""
+        """The address as host:port."""
         return f"{self.host}:{self.port}"
 
 

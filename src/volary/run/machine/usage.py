@@ -43,7 +43,6 @@ class UsageMeter:
         return found | (self._machine() if self._whole_machine else {})
 
     def _counters(self) -> dict[str, float]:
-        """What grows."""
         found: dict[str, float] = {}
         with suppress(self._psutil.Error):
             own = self._process.cpu_times()

@@ -179,7 +179,7 @@ class Link:
             self._do(self._client.connected(server))
 
     def lost(self, server: int) -> None:
-        """It is gone."""
+        """Note that a server is gone, and what is asked of the others then."""
         with self.changed:
             self._reading.pop(server, None)
             self._do(self._client.lost(server))
@@ -199,7 +199,7 @@ class Link:
         self._desk.carried(header, sent, received)
 
     def place(self, server: int, header: Header) -> Payload | None:
-        """Awaited values have theirs."""
+        """Awaited values have theirs. Raises BadFrame for a length that does not fit."""
         if header.kind is MessageKind.VALUES:
             with self.changed:
                 return self._desk.place(header) if self._client.awaits(server, header) else None

@@ -269,7 +269,7 @@ class ServerWelcome(_Said, frozen=True):
 
 
 class Close(_Said, frozen=True):
-    """Apply an update."""
+    """Tells servers to apply an update."""
 
     closing: Closing
 

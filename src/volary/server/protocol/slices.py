@@ -19,7 +19,7 @@ class Part:
 
     @property
     def size(self) -> int:
-        """Values."""
+        """The number of values."""
         return self.end - self.start
 
 
@@ -38,7 +38,7 @@ class Slice:
 
     @property
     def size(self) -> int:
-        """Values."""
+        """The number of values."""
         return sum(part.size for part in self.parts)
 
 

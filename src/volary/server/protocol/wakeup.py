@@ -20,5 +20,5 @@ class Wakeup:
             return
 
     def wait(self) -> None:
-        """Until it rings."""
+        """Block until another thread wakes this one."""
         self._silent.acquire()

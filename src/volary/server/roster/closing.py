@@ -57,7 +57,7 @@ class Closer(Protocol):
         ...
 
     def tick(self, now: float) -> Sequence[DueUpdate]:
-        """Time has passed."""
+        """The updates that are due because time has passed: `now` in seconds of a monotonic clock."""
         ...
 
 

@@ -17,7 +17,7 @@ from volary.server.roster.snapshots import Cut, Measuring, Saving, cut_evenly
 
 
 class CheckpointStore(Protocol):
-    """Where checkpoints go."""
+    """The place where a served run's checkpoints are drafted and made visible."""
 
     def begin(self, step: int) -> None:
         """Make an empty draft, which servers write their files to. Raises OSError."""
@@ -70,7 +70,7 @@ class Cuts:
         return bool(self._open)
 
     def tick(self, now: float) -> None:
-        """Time has passed."""
+        """Give up states that take too long; `now` in seconds of a monotonic clock."""
         if self._again is None:
             return
         if self._again_at is None:

@@ -22,7 +22,7 @@ class Outgoing:
         self._waiting: list[tuple[int, Any]] = []
 
     def to(self, peer: int, message: ToMember) -> None:
-        """To one connection."""
+        """Queue a message for one connection."""
         self._waiting.append((peer, message))
 
     @property

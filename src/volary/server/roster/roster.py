@@ -174,7 +174,6 @@ class Roster:
         return self._said(now)
 
     def tick(self, now: float) -> Replies:
-        """Time has passed."""
         self._seen_s += min(now - self._now, LOOK_S) if self._now is not None else 0.0
         self._now = now
         for server in self._replicas.silent(self._seen_s):
@@ -358,7 +357,6 @@ class Roster:
 
     @property
     def _updates(self) -> int:
-        """Made so far."""
         return self._course.work.number if self._course else 0
 
     @property

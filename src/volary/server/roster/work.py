@@ -164,7 +164,7 @@ class WorkScheduler:
         return self._close(self._closer.done(task.contribution, task.samples, now))
 
     def tick(self, now: float) -> Iterator[Closed]:
-        """Time has passed."""
+        """What is closed because time has passed: `now` in seconds of a monotonic clock."""
         return self._close(self._closer.tick(now))
 
     def _task(self, worker: int, clock: int) -> Task | None:

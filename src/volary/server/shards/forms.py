@@ -36,7 +36,7 @@ class SliceShape:
 
     @cached_property
     def size(self) -> int:
-        """Values."""
+        """The number of values."""
         return sum(self.lengths)
 
     @cached_property
@@ -61,7 +61,7 @@ class Forms:
 
     @property
     def most_bytes(self) -> int:
-        """Of any contribution."""
+        """The size in bytes of the largest contribution in any form."""
         frames = (length for _, length in self._frames)
         return max([*(shape.size_bytes for shape in self.shapes.values()), *frames], default=0)
 

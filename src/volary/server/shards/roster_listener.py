@@ -57,7 +57,7 @@ class Reports:
         self._said.put(message)
 
     def close(self) -> None:
-        """Say no more."""
+        """Send nothing more to the roster."""
         self._said.put(None)
         self._thread.join(JOIN_S)
 

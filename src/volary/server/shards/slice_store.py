@@ -111,7 +111,7 @@ class SliceStore:
 
     @property
     def numbers(self) -> list[int]:
-        """Of all slices."""
+        """The numbers of all slices that are kept."""
         return list(self._places)
 
     def hold(self, number: int, contribution: Contribution, held: PendingContribution) -> None:

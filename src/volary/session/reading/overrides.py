@@ -19,14 +19,14 @@ from volary.session.reading.yaml_file import parse
 
 @dataclass(frozen=True)
 class Override:
-    """One `a.b.c=value`, read."""
+    """One `a.b.c=value` of the command line, read."""
 
     names: tuple[str, ...]
     node: Node
 
     @property
     def path(self) -> str:
-        """The dotted name."""
+        """The dotted name of the setting."""
         return ".".join(self.names)
 
 

@@ -42,7 +42,7 @@ class Problems:
     found: list[Problem] = field(default_factory=list)
 
     def add(self, place: str, path: str, sentence: str) -> None:
-        """Note one problem."""
+        """Note one problem at a place of the file, with the setting's path and a sentence."""
         self.found.append(Problem(place, path, sentence))
 
     def raise_if_any(self) -> None:

@@ -24,7 +24,7 @@ class Reader:
         self.problems, self.whole = problems, whole
 
     def fault(self, place: str, path: str, sentence: str) -> Fault:
-        """Note a problem."""
+        """Note a problem, and return what stands for the value that it hides."""
         self.problems.add(place, path, sentence)
         return FAULT
 

@@ -158,7 +158,10 @@ def importable(folder: Path) -> None:
 
 
 def import_file(path: Path) -> ModuleType:
-    """Import a file as a module of its own, once; it may import what lies beside it."""
+    """Import a file as a module of its own, once; it may import what lies beside it.
+
+    Raises SettingError if it cannot be imported.
+    """
     name = "volary_user." + re.sub(r"\W", "_", str(path.with_suffix("")))
     if name in sys.modules:
         return sys.modules[name]

@@ -14,7 +14,7 @@ _UNITS |= {f"{letter}IB": 1024**power for power, letter in enumerate("KMGT", sta
 
 @dataclass(frozen=True)
 class Size:
-    """So many bytes."""
+    """A number of bytes, with the unit in which it was written."""
 
     accepted: ClassVar[str] = "a size ('4GB', '512MiB', '0')"
     count: int

@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def size_bytes(self) -> int:
-        """Of the tensor."""
+        """The size of the tensor in bytes."""
         return self.place.kind.size * self.place.kind.value_bytes
 
     def spans(self) -> Iterator[tuple[int, slice]]:
@@ -66,7 +66,7 @@ class StoreBuffers:
         self._awaited: dict[int, Payload] = {}
 
     def enter(self, place: Known) -> Entry:
-        """One more key."""
+        """Add a key, with memory for its slices."""
         self._spans.update((entry := Entry(place.key, place)).spans())
         self.entries[place.key] = entry
         return entry
@@ -93,18 +93,19 @@ class StoreBuffers:
             del self._awaited[number]
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
-        """See `BufferProvider`."""
         return header, self._rooms[header.clock].payload[self._spans[header.slice]]
 
     def place(self, header: Header) -> Payload | None:
-        """See `BufferProvider`; nothing of another length ever lies in a tensor of the user's."""
+        """See `BufferProvider`; nothing of another length ever lies in a tensor of the user's.
+
+        Raises BadFrame for values that do not fit.
+        """
         awaited = self._awaited.get(header.slice)
         if awaited is not None and len(awaited) != header.length:
             raise BadFrame(f"{header.length} bytes came for slice {header.slice} of {len(awaited)}")
         return awaited
 
     def landed(self, header: Header, payload: Payload) -> None:
-        """See `BufferProvider`."""
         awaited = self.place(header)
         if awaited is not None and awaited is not payload:
             torch.frombuffer(awaited, dtype=torch.uint8).copy_(torch.frombuffer(payload, dtype=torch.uint8))
@@ -113,4 +114,4 @@ class StoreBuffers:
         """Nobody asks what a store's values take."""
 
     def happened(self, event: HeldAll | Installed | RequestRefused) -> None:
-        """See `BufferProvider`; whoever waits asks the client."""
+        pass

@@ -89,14 +89,14 @@ class Control:
         return answer
 
     def say(self, message: Declare | Find | Filled | Goodbye) -> None:
-        """Raises ServerLost."""
+        """Send a message to the register. Raises ServerLost."""
         try:
             self._connection.send(message)
         except ConnectionLost:
             raise _gone() from None
 
     def close(self) -> None:
-        """Hear no more."""
+        """End the connection to the register; harmless when repeated."""
         self._ending = True
         self._connection.close()
         self._thread.join()

@@ -33,7 +33,7 @@ ALL_USED = 2**64 - 1
 
 
 def connected(address: str, key_file: Path, worker: int) -> RemoteStore:
-    """See `volary.store.connect`."""
+    """A served store at this address, for this worker; see `volary.store.connect`. Raises what that raises."""
     return RemoteStore(admitted(address, key_file, worker))
 
 
@@ -62,7 +62,6 @@ class RemoteStore:
         self._control = Control(admission.connection, self._link, self._told)
 
     def init(self, key: Key, tensor: Tensor) -> None:
-        """See `Store`."""
         kind = kind_of(key, tensor)
         with self._finding:
             if key in self._shelves.entries:
@@ -79,7 +78,6 @@ class RemoteStore:
                 self._control.say(Filled(key))
 
     def push(self, key: Key, tensor: Tensor) -> None:
-        """See `Store`."""
         self._link.check()
         entry = self._find(key)
         require_same(key, entry.place.kind, tensor)
@@ -94,7 +92,6 @@ class RemoteStore:
             entry.pushed += 1
 
     def pull(self, key: Key, out: Tensor | None = None) -> Tensor:
-        """See `Store`."""
         self._link.check()
         entry = self._find(key)
         if out is not None:
@@ -108,7 +105,6 @@ class RemoteStore:
         return out
 
     def close(self) -> None:
-        """See `Store`."""
         try:
             self._link.wait_for(lambda: all(map(self._held, self._shelves.entries.values())), lambda: "word of pushes")
             self._link.check()  # what has arrived may be gone again

@@ -103,7 +103,7 @@ class Pulse:
         return len(self._unanswered)
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Start the thread that sends heartbeats."""
         self._thread.start()
 
     def can_finish(self, *, saves: bool) -> None:

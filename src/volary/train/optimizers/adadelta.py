@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Adadelta:
-    """torch.optim.Adadelta."""
+    """The optimiser torch.optim.Adadelta, with its defaults."""
 
     elementwise: ClassVar[bool] = True
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Adagrad:
-    """torch.optim.Adagrad."""
+    """The optimiser torch.optim.Adagrad, with its defaults."""
 
     elementwise: ClassVar[bool] = True
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Adam:
-    """torch.optim.Adam."""
+    """The optimiser torch.optim.Adam, with its defaults."""
 
     elementwise: ClassVar[bool] = True
 

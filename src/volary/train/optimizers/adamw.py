@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AdamW:
-    """torch.optim.AdamW."""
+    """The optimiser torch.optim.AdamW, with its defaults."""
 
     elementwise: ClassVar[bool] = True
 

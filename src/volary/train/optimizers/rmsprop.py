@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RmsProp:
-    """torch.optim.RMSprop."""
+    """The optimiser torch.optim.RMSprop, with its defaults."""
 
     elementwise: ClassVar[bool] = True
 

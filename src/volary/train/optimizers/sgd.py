@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Sgd:
-    """torch.optim.SGD."""
+    """The optimiser torch.optim.SGD, with its defaults."""
 
     elementwise: ClassVar[bool] = True
 

@@ -97,7 +97,7 @@ class Keeping:
             feed.resume(self._saved.mine["feeds"][number], self._saved.mine["generators"])
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The epochs that are left."""
+        """The epochs that are left. Raises BadInput in a resumed run before `worker.restore`."""
         if self._saved is not None and not self._saved.restored:
             raise BadInput(f"{self._resumes()} before worker.epochs")
         place = self._place
@@ -113,7 +113,7 @@ class Keeping:
                 feed.begin_epoch()
 
     def restore(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Worker.restore`."""
+        """Load the newest checkpoint of the run into what is named; see `Worker.restore`. Raises what that raises."""
         self._names = sorted(named)
         if self._saved is None:
             return dict(named)
@@ -130,7 +130,7 @@ class Keeping:
         return found
 
     def save(self, named: Mapping[str, Any]) -> None:
-        """See `Worker.save`."""
+        """Write a checkpoint of what is named, on all workers; see `Worker.save`. Raises what that raises."""
         if self._saved is not None and not self._saved.restored:
             raise BadInput(f"{self._resumes()} before worker.save")
         if self._names != sorted(named):

@@ -61,7 +61,7 @@ class OwnPortions:
         return ReadPortion([OwnPart(batch, len(numbers))], 0, numbers)
 
     def close(self) -> None:
-        """Nothing is held."""
+        pass
 
 
 class ServedFeed:

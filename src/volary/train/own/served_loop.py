@@ -250,7 +250,6 @@ class _Training:
         self._computed = self._stepped = self._ended = False
 
     def begin(self, replica: ServedReplica, coordinator: ByRoster) -> None:
-        """Everything is there."""
         self._replica, self._coordinator, self._tasks = replica, coordinator, iter(coordinator)
 
     @property
@@ -316,7 +315,6 @@ class _Training:
         self.work.over(elastic=self._elastic)
 
     def close(self) -> None:
-        """Let go."""
         self._held.close()
 
     def _pass_on(self) -> None:
@@ -344,7 +342,6 @@ class _Hooks:
         self._parameters: list[Tensor] = []
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
-        """Listen to both."""
         self._parameters = list(_trained(model).values())
         model.register_forward_pre_hook(self._entering)
         model.register_forward_hook(self._computed)

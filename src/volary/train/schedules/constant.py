@@ -9,7 +9,7 @@ from volary.train.schedules._base import require_warmup, warmed
 
 @dataclass(frozen=True, kw_only=True)
 class Constant:
-    """Factor 1."""
+    """The schedule whose factor is always 1."""
 
     warmup: int = 0  # steps over which the learning rate first grows linearly
 

@@ -10,7 +10,7 @@ from volary.train.schedules._base import require_warmup, warmed
 
 @dataclass(frozen=True, kw_only=True)
 class Exponential:
-    """gamma ^ step."""
+    """The schedule whose factor at step t is gamma ^ t."""
 
     gamma: float  # what each step multiplies by, above 0; 0.999 halves the rate in 693 steps
     warmup: int = 0  # steps over which the learning rate first grows linearly

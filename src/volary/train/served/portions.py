@@ -29,12 +29,12 @@ class PortionPart(Protocol):
 
     @property
     def targets(self) -> Any:
-        """See above."""
+        """The targets of these samples."""
         ...
 
     @property
     def count(self) -> int:
-        """Samples in it."""
+        """The number of samples."""
         ...
 
 

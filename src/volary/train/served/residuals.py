@@ -24,7 +24,7 @@ Start = Callable[[Callable[[], None]], None]
 
 
 class HasState(Protocol):
-    """What encodes pushes."""
+    """The part of an encoder of pushes that a checkpoint keeps: its residuals."""
 
     def state(self) -> dict[str, Any]:
         """Copies of the residuals, while nothing is encoded."""
@@ -141,7 +141,6 @@ class Writers:
         self._all: list[threading.Thread] = []
 
     def start(self, work: Callable[[], None]) -> None:
-        """See `Start`."""
         self._all = [writer for writer in self._all if writer.is_alive()]
         self._all.append(threading.Thread(target=work, name="residuals"))
         self._all[-1].start()

@@ -183,7 +183,7 @@ class RosterClient:
         self._end(task)
 
     def close(self) -> None:
-        """Hear no more."""
+        """End the connection to the roster; harmless when repeated."""
         self._ended.set()
         self._connection.close()
         if self._thread.is_alive():

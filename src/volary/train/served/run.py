@@ -198,8 +198,6 @@ def _learning(session: Session, steps: int, update: Update) -> LearningSettings:
 
 
 def _encoding(session: Session, recorder: Recorder, layout: Layout) -> PushEncoding:
-    """What encodes pushes."""
-
     def warn(text: str) -> None:
         recorder.event("warning", text=text)
 

@@ -87,7 +87,6 @@ class LocalDrafts:
         self.checkpoints.keep(self._keep_last, keep_best=self._keep_best)
 
     def give_up(self, step: int) -> None:
-        """Remove the draft."""
         self.checkpoints.give_up(step)
 
     def settle(self) -> None:
@@ -99,11 +98,10 @@ class LocalDrafts:
         return (None if manifest is None else manifest.step), warnings
 
     def have(self, step: int, *, whole: bool) -> Manifest:
-        """It is there."""
         return self.checkpoints.manifest(step)
 
     def close(self) -> None:
-        """Nothing is open."""
+        pass
 
 
 class RemoteDrafts:
@@ -140,7 +138,7 @@ class RemoteDrafts:
         self._jobs.put(lambda client: client.commit(step, world_size, files, metric))
 
     def give_up(self, step: int) -> None:
-        """The driver does."""
+        pass
 
     def settle(self) -> None:
         """Wait until the driver has all, and has said so."""
@@ -149,7 +147,6 @@ class RemoteDrafts:
             raise OSError(self._failure)
 
     def take_up(self) -> tuple[int | None, list[str]]:
-        """By the driver."""
         try:
             with closing(self._member.files()) as client:
                 found = client.take_up()

@@ -64,7 +64,7 @@ class OptimizerState:
 
     @classmethod
     def from_plain(cls, plain: Iterable[Any]) -> OptimizerState:
-        """What `plain` gave."""
+        """The state of which `plain` made these plain values."""
         return cls(PartState(*each) for each in plain)
 
     def _between(self, name: str, start: int, end: int) -> Iterator[tuple[PartState, slice]]:

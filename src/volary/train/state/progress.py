@@ -22,7 +22,7 @@ class Progress:
         self._feed, self._best, self._tell = feed, best, tell
 
     def packed(self, step: int) -> bytes:
-        """After `step` updates."""
+        """The bytes of the progress file of a checkpoint after `step` updates."""
         feed = self._feed.state()
         epoch, position, samples = feed["epoch"], feed["position"], feed["samples"]
         begun = [(epoch, position, samples)] if position else []

@@ -18,7 +18,7 @@ def state_content(state: Any) -> Content:
 
 
 def packed(state: Any) -> bytes:
-    """The file's bytes."""
+    """The bytes of a file with this state."""
     return whole(state_content(state))
 
 

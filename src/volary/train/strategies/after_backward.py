@@ -63,7 +63,6 @@ class AfterBackward(Exchanging):
         return agreed
 
     def apply(self, scale: float = 1.0) -> None:
-        """Update all parameters."""
         assert self._update is not None
         self._update.apply(self._recorder.step, scale)
 
@@ -83,4 +82,4 @@ class AfterBackward(Exchanging):
 
 
 def _nothing(*_: Any) -> None:
-    """Nobody asks."""
+    pass

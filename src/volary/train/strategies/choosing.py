@@ -93,7 +93,7 @@ class Chooser:
         return self._chosen_anew(sent_bytes_per_s) or warmed
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching steps; harmless when repeated."""
         if self._rows is not None:
             self._rows.remove()
 

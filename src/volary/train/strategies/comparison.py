@@ -51,5 +51,5 @@ class Comparison:
         return int(rival_s < CLEARLY * first_s)
 
     def state(self) -> dict[str, Any]:
-        """All of it."""
+        """The plain values of it that a checkpoint keeps."""
         return {"ways": list(self.ways), "rows": list(self.rows), "step_s": list(self.step_s)}

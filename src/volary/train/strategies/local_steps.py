@@ -42,7 +42,6 @@ class LocalOptimizer:
         self._update, self._own = update, False
 
     def state(self) -> Any:
-        """This worker's."""
         return self._update.state()
 
     def restore(self, state: Any) -> None:

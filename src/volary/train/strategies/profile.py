@@ -39,7 +39,7 @@ class Profile:
         self._update_s[chunk.parcel] = self._update_s.get(chunk.parcel, 0.0) + ended_s - started_s
 
     def waited(self, gate: ParameterGate, started_s: float, ended_s: float) -> None:
-        """Forward waited."""
+        """Note that forward waited for a parameter: seconds of a monotonic clock."""
         self._waits.append((gate, started_s, ended_s))
 
     def order(self, began_s: float, ends_s: float) -> list[int]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SingleWorker(Voting):
-    """See `volary.train.replica.Voting`."""
+    """A `volary.train.replica.Voting` of one worker, which communicates with nobody."""
 
     sent_bytes = received_bytes = 0
     traffic: tuple[Traffic, ...] = ()
@@ -35,11 +35,9 @@ class SingleWorker(Voting):
         self._agreed = votes.read(votes.cast(vote, 0, 1))
 
     def agree(self) -> Agreed:
-        """What was voted."""
         return self._agreed
 
     def apply(self, scale: float = 1.0) -> None:
-        """Update all parameters."""
         assert self._update is not None
         self._update.apply(self._recorder.step, scale)
 
@@ -49,7 +47,7 @@ class SingleWorker(Voting):
         self._update.forget()
 
     def settle(self) -> None:
-        """All is done."""
+        pass
 
     def close(self) -> None:
-        """Nothing is held."""
+        pass

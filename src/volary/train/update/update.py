@@ -74,7 +74,6 @@ class Update:
         return ""
 
     def divide(self, slices: Sequence[Sequence[SlicePart]]) -> OptimizerRule:
-        """See `volary.train.update.by_slices.UpdateBySlices`."""
         self._rule, self._divided = OptimizerRule(dict(enumerate(slices)), self, self._state()), True
         return self._rule
 

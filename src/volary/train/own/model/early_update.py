@@ -50,7 +50,6 @@ class EarlyUpdate:
 
     @property
     def why_whole(self) -> str:
-        """See `UpdateBySlices`."""
         kind = type(self.optimizer)
         known = kind.__name__ in ELEMENTWISE and kind is getattr(torch.optim, kind.__name__, None)
         if not known and not getattr(kind, "elementwise", False):
@@ -66,7 +65,6 @@ class EarlyUpdate:
         return self._rule is not None
 
     def divide(self, slices: Sequence[Sequence[SlicePart]]) -> OptimizerRule:
-        """See `UpdateBySlices`."""
         self._rule = OptimizerRule(dict(enumerate(slices)), self, self._state())
         self._known = []
         self._drop()

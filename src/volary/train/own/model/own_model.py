@@ -99,17 +99,14 @@ class OwnModel:
 
     @property
     def sent_bytes(self) -> int:
-        """See `volary.train.replica.Replica`."""
         return self._strategy.sent_bytes
 
     @property
     def received_bytes(self) -> int:
-        """See `volary.train.replica.Replica`."""
         return self._strategy.received_bytes
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """See `volary.train.replica.Replica`."""
         return self._strategy.traffic
 
     def __contains__(self, parameter: Tensor) -> bool:

@@ -40,7 +40,7 @@ class OwnSteps:
         self._hooks = [register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)]
 
     def close(self) -> None:
-        """See no more."""
+        """Remove the hooks on the optimiser."""
         for hook in self._hooks:
             hook.remove()
 

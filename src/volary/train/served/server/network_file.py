@@ -113,7 +113,7 @@ def _hold(whole: nn.Module, one: _Tensor, values: Tensor) -> None:
 
 
 def load_values(module: nn.Module, folder: Path) -> None:
-    """Let a worker's network have the values in the file."""
+    """Let a worker's network have the values in the file. Raises BadInput if they do not fit the network."""
     found, _ = read_network(folder)
     theirs = weights_of(found)
     with torch.no_grad():

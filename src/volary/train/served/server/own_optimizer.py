@@ -62,7 +62,6 @@ class OwnOptimizer(msgspec.Struct, frozen=True):
 
     @property
     def clip_value(self) -> None:
-        """Nothing is clipped."""
         return
 
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:

@@ -37,7 +37,7 @@ class Clock:
 
     @classmethod
     def of(cls, session: Session, samples: Samples) -> Clock:
-        """A session's."""
+        """The clock of a session's schedule."""
         feed = Feed(samples, session.data.batch_size, shuffle=False)
         steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
         return cls(session.schedule, len(samples), session.data.batch_size, steps)
@@ -100,11 +100,10 @@ class MeanRule:
                 part.add_(changed, alpha=update.scale)
 
     def state(self, number: int) -> list[PartState]:
-        """Nothing."""
         return []
 
     def restore(self, number: int, state: OptimizerState) -> None:
-        """Nothing."""
+        pass
 
 
 class BufferRule:
@@ -125,8 +124,7 @@ class BufferRule:
                 part.copy_(carried)
 
     def state(self, number: int) -> list[PartState]:
-        """Nothing."""
         return []
 
     def restore(self, number: int, state: OptimizerState) -> None:
-        """Nothing."""
+        pass

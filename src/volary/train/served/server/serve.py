@@ -178,11 +178,9 @@ class _Door:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
         return self._listener.address
 
     def open(self, host: Host) -> None:
-        """Let them in."""
         self._host = host
         self._opened.set()
 
