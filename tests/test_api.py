@@ -87,6 +87,7 @@ def test_what_a_worker_could_not_import_is_refused_before_anything_starts(functi
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow  # tests/cli/test_launch.py has a program's arguments
 def test_arguments_reach_the_function_and_those_that_it_does_not_take_are_refused():
     settings = argparse.Namespace(width=3, name="a")
     start = torch.arange(2)
@@ -122,6 +123,7 @@ print(volary.launch(train, workers=2, args=(1,), show=False).values)
 '''
 
 
+@pytest.mark.slow  # two interpreters that import torch
 def test_a_function_of_a_notebook_travels_as_source():
     said = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, timeout=300)
     assert (said.stdout, said.stderr) == (f"[[0, 7, {math.pi}], [1, 7, {math.pi}]]\n", "")
@@ -139,6 +141,7 @@ def test_a_function_of_a_script_is_launched_and_workers_see_its_arguments():
     assert (said.stdout, said.stderr) == ("[[0, ['--width', '3']], [1, ['--width', '3']]]\n", "")
 
 
+@pytest.mark.slow  # an interpreter that imports torch
 def test_a_script_without_a_main_guard_is_told_so_in_one_sentence():
     said = script("volary.launch(train, workers=2, show=False)\n")
     last = said.stderr.strip().splitlines()

@@ -23,8 +23,22 @@ from volary.monitor.tables.top import Top, drawing
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
+NETWORK = """\
+import time
+
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self, classes):
+        super().__init__(nn.Flatten(), nn.Linear(784, classes))
+
+    def forward(self, x):
+        time.sleep(0.02)  # it trains while others speak, and leaves them the processor
+        return super().forward(x)
+"""
 SESSION = (
-    "network: lenet\n"
+    "network: net.py:Net\n"
     "data: {source: digits, batch_size: 16}\n"
     "train: {steps: 100000}\n"
     "evaluate: {every: never}\n"
@@ -56,6 +70,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def said(home: Path) -> Iterator[dict[str, Said]]:
     """What each terminal said of one run: that in which it trained, and those that watched, listed and stopped it."""
     (home / "session.yaml").write_text(SESSION)
+    (home / "net.py").write_text(NETWORK)
 
     def terminal(*words: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "volary", *words]

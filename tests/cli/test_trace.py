@@ -125,6 +125,7 @@ def test_steps_that_are_none_are_refused_with_what_is_accepted(steps, volary):
     assert said.err == f"--steps is {steps!r}; accepted: A:B, A:, :B or A, steps as whole numbers, both included\n"
 
 
+@pytest.mark.slow  # tests/driver/test_spans.py has the spans, the others here a trace
 def test_two_workers_leave_spans_that_make_a_trace(volary):
     session = Session(
         network="softmax",

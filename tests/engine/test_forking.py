@@ -171,6 +171,7 @@ def test_another_environment_is_found_by_what_is_started_next(launched, monkeypa
     assert len(forking._started) == 1, "the one before has ended"
 
 
+@pytest.mark.slow  # workers that import torch one by one
 def test_workers_start_also_if_the_fork_server_is_killed_while_it_imports(launched, alone):
     handle = launched("import os; print(os.environ['VOLARY_RANK'])", 2)
     assert handle.running() == {0, 1}

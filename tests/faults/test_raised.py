@@ -77,14 +77,14 @@ def of(split):
 """
 
 
+@pytest.mark.slow  # tests/train/test_corrupt.py has such samples
 @pytest.mark.parametrize(
     ("what", "first", "also"),
     [
-        pytest.param(
+        (
             "if index == 80: return torch.zeros(16), 12",
             "the target of sample 80 is 12; accepted: 0 to 3, since the network gives 4 outputs, one for each class",
             "  rank ",
-            marks=pytest.mark.slow,  # a run more
         ),
         (
             "if index == 80: 1 / 0",

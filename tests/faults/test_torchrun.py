@@ -127,6 +127,7 @@ raise SystemExit("this is the attacker's")
 NAMED = pytest.param(True, id="a run with a name", marks=pytest.mark.slow)  # the same but for how the run is found
 
 
+@pytest.mark.slow  # a launcher and its workers import torch
 @pytest.mark.parametrize("named", [NAMED, pytest.param(False, id="a run without a name")])
 def test_whoever_writes_to_the_launchers_store_decides_nothing(tmp_path_factory, named):
     """An attacker knows address and port of torchrun's store, and has a folder that the victim can read."""

@@ -16,6 +16,8 @@ from volary.network.zoo import ROOM
 
 DOCS = Path(__file__).parents[2] / "docs" / "networks.md"
 PHOTO, TOKENS = (3, 224, 224), (35,)
+# a depth more of what resnet50 is
+NETWORKS = [pytest.param(name, marks=pytest.mark.slow if name == "resnet152" else ()) for name in ROOM.names()]
 
 # name -> (parameters, input shape, classes, where the number is published)
 PUBLISHED: dict[str, tuple[int, tuple[int, ...], int, str]] = {
@@ -92,14 +94,14 @@ def test_every_network_has_a_row_with_its_parameters_in_the_docs(name: str) -> N
     assert f"{PUBLISHED[name][0]:,}" in row[0]
 
 
-@pytest.mark.parametrize("name", ROOM.names())
+@pytest.mark.parametrize("name", NETWORKS)
 def test_output_has_one_score_per_class_on_the_published_input(name: str) -> None:
     _, shape, classes, _ = PUBLISHED[name]
     output = made(name, shape, classes)(batch(name, shape))
     assert output.shape == ((2, *shape, classes) if name == "lstm" else (2, classes))
 
 
-@pytest.mark.parametrize("name", ROOM.names())
+@pytest.mark.parametrize("name", NETWORKS)
 def test_the_smallest_input_works_and_classes_are_free(name: str) -> None:
     assert name in SMALLEST, f"give {name} a row in SMALLEST"
     output = made(name, SMALLEST[name], 7)(batch(name, SMALLEST[name]))

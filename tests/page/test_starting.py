@@ -98,6 +98,7 @@ def test_a_page_that_is_served_beyond_its_machine_starts_nothing(home):
 
 
 # `own` before `page`: a tab that is open when its server ends asks for it again, and complains
+@pytest.mark.slow  # the form's test has what it asks for, tests/page/test_actions.py a browser
 def test_a_run_is_started_with_a_changed_setting_in_the_browser(own, page, home):
     page.goto(own.link + "#/")
     page.get_by_role("link", name="New run").click()

@@ -52,7 +52,7 @@ SESSIONS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(given_session=SESSIONS)
 def test_the_resolved_session_reads_back_to_an_equal_one(given_session, tmp_path_factory):
     session = Session(**given_session)

@@ -54,6 +54,7 @@ def push_and_pull_in_rounds(rank: int, world_size: int, address: str, key_file: 
             store.pull("large")
 
 
+@pytest.mark.slow  # servers of its own
 def test_a_synchronous_pull_is_each_workers_push_of_that_round_exactly_once_or_says_who_has_left(workers):
     with volary.store.serve(workers=3, servers=2, mode="sync") as served:
         workers(3, push_and_pull_in_rounds, served.address, served.key_file)
