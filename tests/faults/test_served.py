@@ -239,7 +239,9 @@ def test_worker_that_dies_takes_its_colocated_server_along_and_its_replica_goes_
 
 @pytest.mark.slow  # its sentence is one with that of an all-reduce, which is tested always
 def test_loss_that_is_not_a_number_ends_a_served_run_with_one_sentence_and_advice_that_can_help(launch):
-    ended = launch("train", session(consistency="ssp", exchange=TWO, fault="nan", at=5)).ended()
+    # without checkpoints: which there are depends on how far the other worker got before this one began
+    file = session(consistency="ssp", exchange=TWO, fault="nan", at=5)
+    ended = launch("train", file, "checkpoint.every=never").ended()
     assert ended.status == 6
     assert ended.err.splitlines() == [
         "the loss of rank 1 is NaN or infinite at step 5",
