@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
 
 OTHERS_WITHIN_S = 15.0  # once one worker failed, the others get this long to say what they saw
-COLLECTIVE_WITHIN_S = 120.0
+COLLECTIVE_WITHIN_S = 240.0
 STACK_WITHIN_S = 10.0
 # imported once, not in each worker. Of `tests` nothing can be: where this starts, Python does not know its place
 PRELOADED = [

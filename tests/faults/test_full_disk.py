@@ -60,9 +60,9 @@ def test_full_disk_ends_no_training_but_fails_the_run_at_its_end_and_resume_goes
 
 
 def test_file_that_may_not_grow_ends_no_training(launch):
-    # the journal and the weights are below the limit, the rest of the state is not
+    # the journal and the weights are below the limit, the rest of the state (800,000 bytes) is not
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, 700_000))
 
     run = launch("train", session(steps=60, ballast=200_000), preexec_fn=limit)
     ended = run.ended()
@@ -87,7 +87,7 @@ def test_file_that_may_not_grow_ends_no_training(launch):
 @pytest.mark.slow  # servers beside the workers: the same promise by another way
 def test_servers_that_may_not_write_end_no_training_and_the_run_fails_at_its_end(launch):
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, 700_000))
 
     served = "{name: server, servers: 2, transport: tcp}"  # it keeps no memory in files
     run = launch("train", session(steps=40, ballast=200_000, exchange=served), preexec_fn=limit)
