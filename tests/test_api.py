@@ -136,6 +136,7 @@ def script(guard: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "mine.py", "--width", "3"], capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow  # two interpreters import torch
 def test_a_function_of_a_script_is_launched_and_workers_see_its_arguments():
     said = script('if __name__ == "__main__":\n    print(volary.launch(train, workers=2, show=False).values)\n')
     assert (said.stdout, said.stderr) == ("[[0, ['--width', '3']], [1, ['--width', '3']]]\n", "")

@@ -29,7 +29,7 @@ def try_all(rank: int, world_size: int, layout: str) -> dict[str, list[str]]:
     ("layout", "routes"),
     [
         ("one node", {"torch", "shared", "ring", "tree", "linear"}),
-        ("one rank a node", {"torch", "ring", "tree", "linear"}),
+        pytest.param("one rank a node", {"torch", "ring", "tree", "linear"}, marks=pytest.mark.slow),
     ],
 )
 def test_every_way_gives_the_right_result(workers, layout, routes):

@@ -82,6 +82,7 @@ def go_on(rank: int, world_size: int, name: str, states: Sequence[Sequence[Resid
     return taken.accounted()
 
 
+@pytest.mark.slow  # three groups; one node is tested always
 @needs_futex
 def test_so_it_is_between_nodes_and_what_is_owed_is_paid_by_fewer_ranks_in_another_layout(workers):
     everybody = workers(4, with_each, ["none", "onebit", "powersgd", "topk"], Topology.of([0, 1], [2, 3]))

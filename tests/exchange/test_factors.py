@@ -83,7 +83,7 @@ def trained(rank: int, world_size: int) -> list[tuple[dict[str, Tensor], int, in
     return results
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_gradients_equal_one_device_s_in_64_bits_and_are_the_same_bits_on_all_ranks(workers, n):
     ranks = workers(n, trained)
     turn = 0

@@ -65,6 +65,7 @@ class Watched(Unwatched):
         self.calls.append("ended")
 
 
+@pytest.mark.slow  # two launchers and their drivers; tests/lab/test_links.py has hosts and what is between them
 def test_two_hosts_train_what_two_local_workers_do(opened, session):
     lab, watched = opened(hosts=2, rate="1gbit"), Watched()
     ending = train(lab, LabTraining(session), watched)

@@ -40,7 +40,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
         return train_all(0, 1)
 
 
-@pytest.mark.parametrize("world_size", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("world_size", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))])
 def test_n_workers_equal_one_over_20_steps(workers, alone, world_size):
     everyone = workers(world_size, train_all)
     shares = [[row.samples for row in step] for step in zip(*(found["sgd"].rows for found in everyone), strict=True)]
