@@ -77,6 +77,7 @@ REPLICA = SimpleNamespace(
     step=lambda oldest, samples: None,
     sent_bytes=0,
     received_bytes=0,
+    traffic=(),
     as_of=lambda cut: nullcontext(True),
 )
 
