@@ -12,7 +12,7 @@ from volary.session.spec import Session
 LOSSLESS = {"codec": "auto"}
 LOSSY = {"codec": {"name": "auto", "allow": ["onebit"]}}
 ANY = {"codec": {"name": "auto", "allow": ["onebit", "powersgd", "int8"]}}
-SETTLED = 20  # steps until auto has compared its two best choices, and the better one is in use
+SETTLED = 30  # steps until auto has compared its two best choices, and the better one is in use
 
 
 @dataclass(frozen=True, eq=False)

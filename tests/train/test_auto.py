@@ -91,7 +91,8 @@ def compared(rank: int, world_size: int, one: Session) -> list[dict[str, list[Tr
     with_figures(FAST)
     found = []
     for better in (0, 1):
-        Comparison.medians_s = lambda _, seconds=[1.0, 1.0 - 0.5 * better]: seconds  # type: ignore[method-assign]
+        rival_s = 0.5 if better else 1.5
+        Comparison.counted = lambda _, rival_s=rival_s: ([1.0], [rival_s])  # type: ignore[method-assign]
         found.append(stop_and_resume(rank, world_size, {f"better {better}": one}, after=EACH + 2))
     return found
 
@@ -116,7 +117,7 @@ def on_changing_links(rank: int, world_size: int, one: Session) -> Trained:
     """What was measured of the links is made up: they become slow in step 9."""
     with_figures(FAST)
     choosing.FOLLOW_STEPS = 3
-    choosing.rival = lambda *_: None
+    choosing.worth_comparing = lambda ranked, _: ranked[:1]
     ContributionBuffers.sent_bytes_per_s = lambda self: FAST if self._recorder.step < 9 else SLOW  # type: ignore[method-assign]
     return quickly(rank, world_size, one, "changing")
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PRICES = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)  # of a second of work, in seconds of wire
 CLEARLY = 0.97  # of a step without loss: with loss it must take less than that
 CLOSE = 1.25  # times the best one's expected seconds: a slower one is not worth its steps to be compared
+MOST = 3  # tables that are compared
 OTHER = 0.25  # of all values must travel otherwise, for a comparison to tell anything
 
 
@@ -64,17 +65,20 @@ class Table:
         return {name: one.way for one in self.decisions for name in one.names}
 
 
-def rival(ranked: Sequence[Table], layers: Sequence[Layer]) -> Table | None:
-    """The best of those that could be quicker than the best in truth; None if there is none."""
-    best, *others = ranked
+def worth_comparing(ranked: Sequence[Table], layers: Sequence[Layer]) -> list[Table]:
+    """The best of those that differ in much of the network: one of them could be the quickest in truth."""
     least = OTHER * sum(layer.values for layer in layers)
-    for other in others:
-        pairs = zip(layers, best.decisions, other.decisions, strict=True)
-        if other.seconds <= CLOSE * best.seconds and least <= sum(
-            layer.values for layer, one, another in pairs if one.way != another.way
-        ):
-            return other
-    return None
+    found: list[Table] = []
+    for table in ranked:
+        if len(found) < MOST and all(_otherwise(table, one, layers) >= least for one in found):
+            found.append(table)
+    return found
+
+
+def _otherwise(table: Table, other: Table, layers: Sequence[Layer]) -> int:
+    """How many values travel in one of the tables otherwise than in the other."""
+    pairs = zip(layers, table.decisions, other.decisions, strict=True)
+    return sum(layer.values for layer, one, another in pairs if one.way != another.way)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Seconds of a core that codecs, factors and bytes cost: measured on this machine, kept for later runs.
 
-They lie in the user's cache directory. What is not known yet is measured when a run first asks for it, in some
-milliseconds each.
+They lie in the user's cache directory. Each is measured when a run first asks for it, in some milliseconds, and again
+by the next runs, until there are several figures: the least counts, as load makes work longer and never shorter.
 """
 
 from __future__ import annotations
@@ -26,25 +26,27 @@ ROWS, COLUMNS = 4096, 1024  # beyond what caches hold, as gradients are
 FEWEST_ROWS, PRODUCTS = 256, 64
 MESSAGE_BYTES, MESSAGES = 1 << 18, 16
 TRIES = 3
+RUNS = 4  # that measure: a machine is hardly busy in all of them
 
 _log = logging.getLogger(__name__)
 
 
 def work_times(codecs: Mapping[str, FrameCodec]) -> WorkTimes:
-    """Of these codecs, by name. What is measured now also compiles what is compiled at first use."""
+    """Of these codecs, by name. What is measured for the first time is compiled by that, if it is compiled at all."""
     kept = _read()
-    known = dict(kept.get(_machine(), {}))
+    known = {name: list(figures) for name, figures in kept.get(_machine(), {}).items()}
     wanted: dict[str, Callable[[], float]] = {"product": _product_s, "byte": _byte_s}
     wanted |= {repr(codec): _codec_timer(codec) for codec in codecs.values()}
-    missing = [name for name in wanted if name not in known]
+    missing = [name for name in wanted if len(known.get(name, [])) < RUNS]
     for name in missing:
-        known[name] = wanted[name]()
+        known.setdefault(name, []).append(wanted[name]())
     if missing:
         try:
             keep(FILE, msgspec.json.format(msgspec.json.encode(kept | {_machine(): known})) + b"\n")
         except OSError as error:
             _log.info("what codecs cost could not be kept: %s", error)
-    return WorkTimes({name: known[repr(codec)] for name, codec in codecs.items()}, known["product"], known["byte"])
+    least = {name: min(known[name]) for name in wanted}
+    return WorkTimes({name: least[repr(codec)] for name, codec in codecs.items()}, least["product"], least["byte"])
 
 
 def _machine() -> str:
@@ -53,10 +55,10 @@ def _machine() -> str:
     return f"{socket.gethostname()}, {processor}, volary {volary.__version__}, torch {torch.__version__}"
 
 
-def _read() -> dict[str, dict[str, float]]:
+def _read() -> dict[str, dict[str, list[float]]]:
     path = path_of(FILE)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, float]])
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, list[float]]])
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.DecodeError) as error:

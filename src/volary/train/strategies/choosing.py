@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from volary.exchange.choice.choices import refuse_strangers
 from volary.exchange.choice.costs import LinkCosts
 from volary.exchange.choice.layers import layers
 from volary.exchange.choice.rows import RowCounter, StepEstimate
-from volary.exchange.choice.tables import StepFigures, Table, codecs_of, fitting, rival, tables
+from volary.exchange.choice.tables import StepFigures, Table, codecs_of, fitting, tables, worth_comparing
 from volary.exchange.choice.work_times import work_times
 from volary.exchange.representations import representation_of
 from volary.exchange.representations.exact import EXACT
@@ -107,22 +108,19 @@ class Chooser:
         return self._agree(lambda: self._decided(self._counted_rows()) if self._others(sent_bytes_per_s()) else None)
 
     def _compared(self, comparison: Comparison, step_s: float) -> bool:
-        carried = self._terms.carried
+        carried, before = self._terms.carried, comparison.now
         comparison.add(step_s)
-        if comparison.turns:
-            carried.ways = comparison.ways[1]
-            return True
-        if not comparison.over:
-            return False
-        topic = f"better {self._steps}"
-        if self._bulletin.rank == 0:
-            self._bulletin.post(topic, comparison.better())
-            self._terms.recorder.event("compared", step_s=comparison.medians_s(), stays=comparison.better())
-            if comparison.better():
-                self._tell(comparison.rows)
-        better: int = self._bulletin.read(topic, 0)
-        carried.ways, carried.comparison = comparison.ways[better], None
-        return better != 1
+        if comparison.asks:
+            topic = f"better {self._steps}"
+            if self._bulletin.rank == 0:
+                verdict = comparison.verdict()
+                self._bulletin.post(topic, verdict)
+                self._tell_verdict(comparison, *verdict)
+            comparison.take(*self._bulletin.read(topic, 0))
+        carried.ways = comparison.ways[comparison.now]
+        if comparison.over:
+            carried.comparison = None
+        return comparison.now != before
 
     @property
     def _nothing_travels(self) -> bool:
@@ -171,12 +169,14 @@ class Chooser:
             step.compute_s,
             len(cores_here()),
         )
-        ranked = tables(self._codec, seen)
-        other = rival(ranked, seen.layers)
-        if ranked[0].ways != self._terms.carried.ways:
-            self._tell(_rows(ranked[0]))
-        best, *_ = ranked
-        return {"ways": [best.ways, other.ways], "rows": _rows(other)} if other else {"ways": [best.ways], "rows": []}
+        worth = worth_comparing(tables(self._codec, seen), seen.layers)
+        if worth[0].ways != self._terms.carried.ways:
+            self._tell(_rows(worth[0]))
+        return {
+            "ways": [one.ways for one in worth],
+            "rows": [_rows(one) for one in worth],
+            "expected_s": [one.seconds for one in worth],
+        }
 
     def _counted_rows(self) -> StepEstimate:
         """Of the steps since it was last asked."""
@@ -191,6 +191,13 @@ class Chooser:
         if change is not None and self._links is not None:
             self._links = replace(self._links, bytes_per_s=change * self._links.bytes_per_s)
         return change is not None
+
+    def _tell_verdict(self, comparison: Comparison, best: int, rival: int) -> None:
+        if comparison.compared and (best, rival) != (comparison.best, comparison.rival):
+            medians_s = [statistics.median(each) for each in comparison.counted()]
+            self._terms.recorder.event("compared", step_s=medians_s, stays=int(best != comparison.best))
+            if best != comparison.best:
+                self._tell(comparison.rows[best])
 
     def _tell(self, rows: Sequence[Sequence[Any]]) -> None:
         known = self._links.bytes_per_s if self._links is not None else 0

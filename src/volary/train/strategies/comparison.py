@@ -1,30 +1,40 @@
-"""Two tables of ways in turn: what a step really takes with each, and which of them stays."""
+"""The best tables of ways in turn: what a step really takes with each, and which of them stays."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from volary.exchange.choice.tables import CLEARLY
+from volary.exchange.choice.tables import CLEARLY, CLOSE
 from volary.train.strategies.profile import WARM_STEPS
 
-SETTLING_STEPS = WARM_STEPS + 1  # of each: until the order in which its chunks travel is found
+SETTLING_STEPS = WARM_STEPS + 1  # after a change: until the order in which its chunks travel is found
 COUNTED_STEPS = 5
 EACH = SETTLING_STEPS + COUNTED_STEPS
+PAIR, QUAD = 2 * EACH, 3 * EACH + COUNTED_STEPS
+PLAINLY = 0.9  # of a step: who needs less, in each of its counted steps, need not show it again
 
 
 @dataclass
 class Comparison:
-    """A first table has its steps, then its rival. ways: by parameter, of both. step_s: of the steps so far.
+    """Of some tables the first is in use, and is then compared with the others one by one; the quicker one stays.
 
-    rows: of the rival's table, for people.
+    Both have a turn, first the one in use. Unless that is plain, the rival has another and then the one that was in
+    use: what makes a machine slower by and by, or for a while, makes both slower. A rival has its turn if it is
+    expected to be nearly as quick as any, or quicker than what is in use was seen to be.
+
+    ways: by parameter, of each table. rows: of each, for people. expected_s: of a step with each, ascending but for the
+    first. best, rival: their places; without a rival it is over. step_s: of the steps with these two so far.
     It is plain values and goes into checkpoints, so that a resumed run compares on.
     """
 
     ways: Sequence[dict[str, str]]
-    rows: Sequence[Sequence[Any]]
+    rows: Sequence[Sequence[Sequence[Any]]]
+    expected_s: Sequence[float]
+    best: int = 0
+    rival: int = 1
     step_s: list[float] = field(default_factory=list)
 
     def add(self, step_s: float) -> None:
@@ -32,24 +42,55 @@ class Comparison:
         self.step_s.append(step_s)
 
     @property
-    def turns(self) -> bool:
-        """Whether it is the rival's turn from now on."""
-        return len(self.step_s) == EACH
+    def now(self) -> int:
+        """The place of the table that is in use from now on."""
+        return self.rival if not self.over and EACH <= len(self.step_s) < PAIR + COUNTED_STEPS else self.best
 
     @property
     def over(self) -> bool:
-        """Whether both had their steps."""
-        return len(self.step_s) == 2 * EACH
+        """Whether `best` stays."""
+        return self.rival >= len(self.ways)
 
-    def medians_s(self) -> list[float]:
-        """Of both tables, once it is over."""
-        return [statistics.median(self.step_s[end - COUNTED_STEPS : end]) for end in (EACH, 2 * EACH)]
+    @property
+    def asks(self) -> bool:
+        """Whether a verdict is due."""
+        return len(self.step_s) in (EACH, PAIR, QUAD)
 
-    def better(self) -> int:
-        """The place in `ways` of what stays: the rival must be clearly quicker."""
-        first_s, rival_s = self.medians_s()
-        return int(rival_s < CLEARLY * first_s)
+    @property
+    def compared(self) -> bool:
+        """Whether both had a turn."""
+        return len(self.step_s) >= PAIR
+
+    def verdict(self) -> tuple[int, int]:
+        """The best and the rival from now on: other ones if these two have been compared."""
+        own, others = self.counted()
+        if not self.compared:
+            return self.best, self._if_worth(self.rival, statistics.median(own))
+        quicker, slower = sorted((own, others), key=statistics.median)
+        plain = max(quicker) < min(slower) and statistics.median(quicker) < PLAINLY * statistics.median(slower)
+        if len(self.step_s) == PAIR and not plain:
+            return self.best, self.rival
+        stays = self.rival if statistics.median(others) < CLEARLY * statistics.median(own) else self.best
+        return stays, self._if_worth(self.rival + 1, statistics.median(others if stays == self.rival else own))
+
+    def take(self, best: int, rival: int) -> None:
+        """Go on by a verdict."""
+        if (best, rival) != (self.best, self.rival):
+            last = self.rival if len(self.step_s) == PAIR else self.best
+            # the turn that it has just had is its first one beside the next rival
+            self.step_s = self.step_s[-EACH:] if best == last else []
+            self.best, self.rival = best, rival
+
+    def counted(self) -> tuple[list[float], list[float]]:
+        """Seconds of the steps that count, of the best and of the rival."""
+        own, others = self.step_s[SETTLING_STEPS:EACH], self.step_s[EACH + SETTLING_STEPS : PAIR + COUNTED_STEPS]
+        return own + self.step_s[QUAD - COUNTED_STEPS : QUAD], others
 
     def state(self) -> dict[str, Any]:
         """The plain values of it that a checkpoint keeps."""
-        return {"ways": list(self.ways), "rows": list(self.rows), "step_s": list(self.step_s)}
+        return asdict(self)
+
+    def _if_worth(self, rival: int, seen_s: float) -> int:
+        """The rival, if it could be quicker than what takes `seen_s`; else nobody is."""
+        worth = rival < len(self.ways) and self.expected_s[rival] <= max(CLOSE * min(self.expected_s), seen_s)
+        return rival if worth else len(self.ways)

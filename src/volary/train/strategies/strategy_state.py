@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class StrategyState:
     """Ways are the same on all ranks, and in state.pt of a checkpoint; residuals are each rank's own.
 
-    ways: by parameter, the name of the way that was chosen; empty before anything was. comparison: of the two best,
+    ways: by parameter, the name of the way that was chosen; empty before anything was. comparison: of the best,
     while it lasts.
     """
 
@@ -36,8 +36,8 @@ class StrategyState:
     def restore(self, state: Any) -> None:
         """Go on with these ways."""
         self.ways = dict(state["ways"])
-        compared = state.get("comparison")  # not in checkpoints of earlier versions
-        self.comparison = Comparison(**compared) if compared else None
+        compared = state.get("comparison")  # not, or otherwise, in checkpoints of earlier versions
+        self.comparison = Comparison(**compared) if compared and "rival" in compared else None
 
     def owed(self) -> dict[str, Any]:
         """The residuals of this rank's codecs, in their own memory until the next step."""

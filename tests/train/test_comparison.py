@@ -1,0 +1,82 @@
+"""The tables that are expected to be quickest are compared in truth: made-up steps, no processes, no clock."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from volary.train.strategies.comparison import EACH, PAIR, QUAD, Comparison
+
+
+def compared(expected_s: list[float], step_s) -> tuple[Comparison, list[int]]:
+    """Go on until it is over. step_s: of a table's place and a step's number. Returns which was in use, too."""
+    comparison = Comparison([{"w": str(n)} for n in range(len(expected_s))], [[]] * len(expected_s), expected_s)
+    used = []
+    while not comparison.over:
+        comparison = Comparison(**comparison.state())  # as a resumed run would find it
+        used.append(comparison.now)
+        comparison.add(step_s(comparison.now, len(used)))
+        if comparison.asks:
+            comparison.take(*comparison.verdict())
+        assert len(used) <= QUAD * len(expected_s), "it ends"
+    return comparison, used
+
+
+def on_a_noisy_machine(seed: int, truth_s: list[float], slows_by: float):
+    """Steps scatter by 5 %, one of ten is disturbed by up to twice its time, and the machine slows down by and by."""
+    draws = random.Random(seed)
+
+    def step_s(place: int, step: int) -> float:
+        disturbed = 1 + draws.random() if draws.random() < 0.1 else 1.0
+        return truth_s[place] * math.exp(draws.gauss(0, 0.05)) * disturbed * (1 + slows_by * step / QUAD)
+
+    return step_s
+
+
+@pytest.mark.parametrize("slows_by", [-0.3, 0.0, 0.3])
+@pytest.mark.parametrize(
+    ("expected_s", "truth_s"),
+    [
+        ([1.0, 1.1], [1.0, 1.1]),  # as expected
+        ([1.0, 1.1], [1.2, 1.0]),  # the rival is the quicker one
+        ([0.8, 0.9, 0.95], [1.4, 1.25, 1.0]),  # work was taken for far less than it is
+        ([0.6, 0.7, 1.0], [1.73, 1.7, 1.0]),
+    ],
+)
+def test_what_is_quickest_in_truth_stays_whatever_was_expected(expected_s, truth_s, slows_by):
+    seeds = range(200)
+    ends = [compared(expected_s, on_a_noisy_machine(seed, truth_s, slows_by))[0] for seed in seeds]
+    right = sum(truth_s[one.best] <= 1.03 * min(truth_s) for one in ends)
+    assert right >= 0.95 * len(seeds)
+    assert max(truth_s[one.best] for one in ends) <= max(1.25, truth_s[0]) * min(truth_s)
+
+
+def test_a_plain_difference_takes_a_turn_each_and_another_one_two():
+    def plain(place: int, _: int) -> float:
+        return 1.0 + place
+
+    def close(place: int, _: int) -> float:
+        return 1.0 + 0.05 * place
+
+    assert compared([1.0, 1.1], plain)[1] == [0] * EACH + [1] * EACH
+    used = compared([1.0, 1.1], close)[1]
+    assert (len(used), used.index(1), used.count(1)) == (QUAD, EACH, QUAD - 2 * EACH)
+
+
+def test_what_is_expected_to_be_much_slower_has_no_step_unless_steps_take_as_long_as_that():
+    as_expected, used = compared([1.0, 5.0], lambda place, _: [1.0, 5.0][place])
+    assert (as_expected.best, used) == (0, [0] * EACH)
+    slower, used = compared([1.0, 1.5], lambda place, _: [1.7, 1.5][place])
+    assert (slower.best, used.count(1) > 0) == (1, True)
+
+
+def test_who_stays_has_no_second_turn_before_the_next_rival():
+    def step_s(place: int, _: int) -> float:
+        return [3.0, 2.0, 1.0][place]
+
+    comparison, used = compared([1.0, 1.1, 1.2], step_s)
+    assert comparison.best == 2
+    assert used == [0] * EACH + [1] * EACH + [2] * EACH
+    assert PAIR == 2 * EACH
