@@ -76,6 +76,8 @@ ROUGHLY: dict[str, Any] = {"strategy": LOSSY, "warm_up": SETTLED}
 FC_1G = Case(**FC, rate="1gbit")
 FC_UNLIMITED = Case(**FC, rate=None)
 RESNET_1G_2 = Case(**RESNET, hosts=2, rate="1gbit")
+RESNET_1G_2_ONEBIT = Case(**RESNET, hosts=2, rate="1gbit", strategy={"codec": "onebit"})
+RESNET_1G_2_POWERSGD = Case(**RESNET, hosts=2, rate="1gbit", strategy={"codec": "powersgd"}, peers=("PowerSGD",))
 RESNET_1G = Case(**RESNET, hosts=4, rate="1gbit")
 RESNET_UNLIMITED = Case(**RESNET, hosts=4, rate=None)
 FC_100M_LOSSLESS = Case(**FC, **EXACTLY, rate="100mbit")

@@ -27,7 +27,8 @@ or of theirs / ours where `wanted` says how many times quicker ours is. Ours is 
 seconds of all ranks, and bytes that the busiest host sent by its link's counters: payload + 0.3 %, or something went
 around the link.
 
-Choices (`auto-best`): see _exchange_best.py. Time to an accuracy (`cifar-time-to-accuracy`): see _time_to_accuracy.py.
+CPU seconds (`cpu-...`): see _exchange_cpu.py. Choices (`auto-best`): see _exchange_best.py.
+Time to an accuracy (`cifar-time-to-accuracy`): see _time_to_accuracy.py.
 Collectives (all other rows): see _exchange_collectives.py.
 
 --quick: each row within two minutes, those at 100 Mbit/s within three, `cifar-time-to-accuracy` within eight.
@@ -37,13 +38,14 @@ from __future__ import annotations
 
 from _exchange_best import ROWS as BEST
 from _exchange_collectives import ROWS as COLLECTIVES
+from _exchange_cpu import ROWS as CPU
 from _exchange_steps import ROWS as STEPS
 from _report import Row, arguments, report
 from _time_to_accuracy import ROWS as TIMES
 from volary.errors import DataError
 from volary.lab import LabError
 
-ROWS = STEPS | BEST | TIMES | COLLECTIVES
+ROWS = STEPS | CPU | BEST | TIMES | COLLECTIVES
 
 
 def main() -> None:
