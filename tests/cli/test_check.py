@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -342,20 +343,28 @@ def test_more_workers_than_memory_holds_are_refused_before_torch_and_what_is_tig
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "copies"),
-    [("sgd", 2), ("{name: sgd, momentum: 0.9}", 3), ("adam", 4), ("{name: adam, amsgrad: true}", 5)],
+    ("optimizer", "copies", "codec"),
+    [
+        ("sgd", 2, "none"),
+        ("{name: sgd, momentum: 0.9}", 3, "none"),
+        ("adam", 4, "none"),
+        ("{name: adam, amsgrad: true}", 5, "none"),
+        ("adam", 5, "onebit"),
+    ],
 )
 def test_a_network_that_memory_does_not_hold_is_refused_by_what_training_would_take(
-    check, optimizer, copies, monkeypatch
+    check, optimizer, copies, codec, monkeypatch
 ):
-    # parameters, gradients, and what the optimiser keeps
-    needed = trial.IMPORTED_BYTES + 2 * (copies * 4 * 21 + trial.WORKER_BYTES)
-    words = ["strategy.workers=2", f"optimizer={optimizer}"]
+    # parameters, gradients, what the optimiser keeps, and what a codec's frames leave out
+    own = trial.WORKER_BYTES + trial.CODEC_BYTES * (codec != "none")
+    needed = trial.IMPORTED_BYTES + 2 * (copies * 4 * 21 + own)
+    words = ["strategy.workers=2", f"optimizer={optimizer}", f"strategy.codec={codec}"]
     monkeypatch.setattr(local, "available_bytes", lambda: None)
     monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) - 1)
     refused = check(*words)
     assert refused.status == 2
-    assert "2 workers take about 0.2 GiB of memory, and 0.2 GiB are available; accepted: fewer workers" in refused.err
+    assert "; accepted: fewer workers" in refused.err
+    assert re.search(r"2 workers take about 0\.[23] GiB of memory, and 0\.[23] GiB are available", refused.err)
     monkeypatch.setattr(trial, "available_bytes", lambda: int(needed / 1.25) + 1)
     assert check(*words).status == 0
 

@@ -16,9 +16,10 @@ from volary.errors import BadInput, CorruptSample, DataError, SettingError, Targ
 from volary.errors.raised import raised
 from volary.exchange.choice.choices import refuse_strangers
 from volary.exchange.choice.rows import StepEstimate, estimated
+from volary.exchange.choice.tables import codecs_of
 from volary.network._dry_run import unchanged
 from volary.network.layer_graph import layer_graph
-from volary.run.machine.memory import IMPORTED_BYTES, WORKER_BYTES, available_bytes, judge
+from volary.run.machine.memory import CODEC_BYTES, IMPORTED_BYTES, WORKER_BYTES, available_bytes, judge
 from volary.session.spec import MOST_STEPS
 from volary.session.values.reference import UserObject
 from volary.train.assemble import name_of, update_rule
@@ -146,6 +147,8 @@ def _memory(session: Session, module: nn.Module, device: torch.device, workers_h
     each, once = trained, 0  # gradients live once, in the buckets in which they travel
     if not started:
         each, once = each + WORKER_BYTES + held, IMPORTED_BYTES
+    if codecs := codecs_of(strategy.codec):
+        each += CODEC_BYTES + trained * any(codec.feedback for codec in codecs.values())  # what frames left out
     if strategy.servers:
         needed = once + workers_here * each + strategy.exchange.replicas * (held + kept)
     else:

@@ -13,6 +13,7 @@ from volary.errors import SettingError
 # 160 MiB for itself, and each worker that is forked from it 30 to 46 more
 IMPORTED_BYTES = 160 << 20
 WORKER_BYTES = 32 << 20
+CODEC_BYTES = 64 << 20  # Numba with the loops of a codec, in each worker: with one it holds 77 to 98 MiB for itself
 FITS = 0.75  # share of what is available from which on it is tight
 CLEARLY_NOT = 1.25  # from here on it does not fit, even if the estimate is wrong by a fifth
 _GIB = 1 << 30

@@ -20,6 +20,7 @@ from volary.consistency._base import Push
 from volary.data.datasets.stream import Stream
 from volary.errors import PeerLost, SettingError
 from volary.run.checkpoints import Checkpoints
+from volary.run.machine.open_files import allow_connections
 from volary.server.protocol.messages import End, Kept, ServerHello, ServerWelcome
 from volary.server.shards.forms import Forms, SliceShape, try_out
 from volary.server.shards.host import Host
@@ -78,6 +79,7 @@ def serve(
     session = None if own_loop else Session.read(directory.session)
     network = None if session is None else _of_session(session)
     strategy = Script.read(directory.session).strategy if session is None else session.strategy
+    allow_connections(4 * (strategy.workers + strategy.servers))  # others may join
     own = Credentials(directory.key(), life, number, strategy.security)
     with _Door(strategy, own, address) as door, _joined(own, meet, door) as connection:
         reports = Reports(connection)
