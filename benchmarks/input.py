@@ -2,9 +2,10 @@
 
 Photographs of 500 x 375 made to 224 x 224, and CIFAR-10's JPEG files of 0.9 kB (the data sets beside the checkout), in
 batches of 128 as bytes that a consumer only touches. An epoch counts from the constructor to the last batch, with the
-first batch and the start of workers; ours also lists the files, which is made beforehand for the peer. The limit is
-decoding the same files from memory, one process a core. DataLoader has the number of workers, of 0, 1, 2 and 4, with
-which an epoch was shortest. Cold: the page cache is dropped before each epoch, as root. Ours and the other take turns.
+first batch and the start of workers. The files are listed beforehand, for the peer and for us; ours reads the index of
+a pack. The limit is decoding the same files from memory, one process a core. DataLoader has the number of workers, of
+0, 1, 2 and 4, with which an epoch was shortest. Cold: the page cache is dropped before each epoch, as root. Ours and
+the other take turns.
 CIFAR-10's files are compared with loaders as a pack, which is what we advise for files so small. WebDataset, MosaicML
 Streaming, LitData and StatefulDataLoader are measured where they are installed, each with its own format and 2 workers;
 the best of them is the peer. Remote: a pack in a server that speaks S3 (moto), which runs in a process of its own here.
@@ -31,7 +32,9 @@ from _input_others import OTHERS, written
 from _input_peers import WORKERS, Files, Same, Textbook, best_workers, epoch_seconds
 from _input_remote import remote_rows
 from _report import Options, Paired, Row, arguments, paired, report
+from volary.data.decoding.images import ACCEPTED, SUFFIXES
 from volary.data.feed import Feed
+from volary.data.records.classes import InClasses, list_classes
 from volary.data.samples import Samples
 from volary.data.sources.images import Images
 from volary.data.sources.packed import PackedShards
@@ -89,6 +92,7 @@ class Data:
     def __init__(self, folder: Path, quick: bool) -> None:
         self._folder, self._counts = folder, {"photos": 384 if quick else 2000, "cifar": 6400 if quick else 50_000}
         self._made: dict[str, Path | None] = {}
+        self._listed: dict[str, InClasses] = {}
 
     def files(self, kind: str) -> Path | None:
         """The folder of image files; None if they cannot be had here."""
@@ -96,6 +100,14 @@ class Data:
             make = {"photos": photos, "cifar": cifar}[kind]
             self._made[kind] = make(self._folder / kind, self._counts[kind])
         return self._made[kind]
+
+    def listed(self, kind: str) -> InClasses:
+        """The files of the training part."""
+        if kind not in self._listed:
+            files = self.files(kind)
+            assert files is not None
+            self._listed[kind] = list_classes(files / "train", SUFFIXES, ACCEPTED)
+        return self._listed[kind]
 
     def pack(self, kind: str) -> Path:
         """The same in shards."""
@@ -146,9 +158,10 @@ def opened(data: Data, kind: str, way: str) -> Samples:
     """The training part, with nothing kept from epoch to epoch."""
     if way == "pack":
         return PackedShards(folder=data.pack(kind), size=SIDE[kind], cache_mb=0).open("train")
-    files = data.files(kind)
+    files, listed = data.files(kind), data.listed(kind)
     assert files is not None
-    return Images(folder=files, size=SIDE[kind], cache_mb=0).open("train")
+    images = Images(folder=files, size=SIDE[kind], cache_mb=0)
+    return images.decoded(listed.records, torch.from_numpy(listed.labels), len(listed.folders), "train")
 
 
 def ours(data: Data, kind: str, way: str, epochs: int = 1) -> float:

@@ -47,7 +47,7 @@ class IndexedReader:
         self.shuffled = 0 if not shuffle else block if lengths_of(samples) is None else batch_size
         self._batch_size = batch_size
         self._orders: dict[int, Order] = {}
-        self._announced: list[BatchRange] = []  # the next batches, as announced to storage
+        self._announced: set[BatchRange] = set()  # the next batches, as announced to storage
 
     def read(self, epoch: int, start: int, size: int, share: ShareOf) -> tuple[Tensor, Tensor, int, bool, int]:
         """A share of up to `size` samples: inputs, targets, samples of all, whether the epoch ends, how many lost."""
@@ -60,12 +60,12 @@ class IndexedReader:
         """Announce to storage as many of these batches, which are read next in this order, as it has room for."""
         if self._stored is None:
             return
-        announced: list[BatchRange] = []
+        announced: set[BatchRange] = set()
         for span in spans:
             known = span in self._announced
             if not known and not self._stored.prefetch(self._indices(span)[share(span.end - span.start)], span.epoch):
                 break
-            announced.append(span)
+            announced.add(span)
         self._announced = announced
 
     def numbers(self, epoch: int, places: range) -> Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from volary.data.loading import readers
+from volary.data.loading.disk_reads import disk_reads
 from volary.data.loading.readers import Readers
 from volary.data.records.files import Files
 
@@ -95,16 +96,16 @@ def test_files_that_are_expected_are_in_memory_when_they_are_read():
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     files = Files(Path(), names)
-    before = readers._disk_reads()
+    before = disk_reads()
     files.read(39)
-    if readers._disk_reads() == before:
+    if disk_reads() == before:
         pytest.skip("files of this folder are not on a disk that the kernel counts")
     files.expect(range(39))
-    brought = readers._disk_reads()
+    brought = disk_reads()
     assert brought > before + 1
     for index in range(39):
         files.read(index)
-    assert readers._disk_reads() == brought
+    assert disk_reads() == brought
 
 
 def test_a_file_that_is_gone_is_no_error_until_it_is_read():

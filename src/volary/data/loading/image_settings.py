@@ -61,11 +61,12 @@ class ImageSettings:
         """Samples of image files. decoder: another one than for files."""
         from volary.data.decoding.images import ImageDecoder
         from volary.data.loading.pipeline import Pipeline
-        from volary.data.loading.transforming import Prepared, Varied, divided
+        from volary.data.loading.transforming import Own, Prepared, Varied, divided
 
         decoder = decoder or ImageDecoder(self.channels, self.size)
         chosen = self.transforms if split == "train" else self.test_transforms
-        always, others = divided([_loaded(transform) for transform in chosen])
+        transforms = [_loaded(transform) for transform in chosen]
+        always, others = divided(transforms)
         return Pipeline(
             records,
             targets,
@@ -74,6 +75,7 @@ class ImageSettings:
             self.scale(),
             vary=Varied(others, self.seed) if others else None,
             cache_bytes=self.cache_mb * 2**20,
+            own_code=any(isinstance(transform, Own) for transform in transforms),
         )
 
 

@@ -1,12 +1,17 @@
-"""Samples in storage: read and decoded by threads, ahead of those who fetch them, into batches.
+"""Samples in storage: read and decoded ahead of those who fetch them, into batches, by threads or by processes.
 
-A batch is one array that threads fill piece by piece, so that all cores make the first batch, too. Whoever decoded
-what, a batch has its samples in the order that was asked for. `AHEAD` batches are made ahead, and up to `MEMORY_BYTES`
-of them if batches are sometimes ready in time and sometimes not; while the consumer is slower, nothing grows.
+A batch is one array that is filled piece by piece, so that all cores make the first batch, too. Whoever decoded
+what, a batch has its samples in the order that was asked for. Samples that take less than `TINY_S` are made by forked
+processes: threads would hand over the interpreter's lock for longer than they decode. `AHEAD` batches
+are made ahead, and more, up to `MEMORY_BYTES` of them, if batches are sometimes ready in time and sometimes not; while
+the consumer is slower, nothing grows.
 """
 
 from __future__ import annotations
 
+import math
+import sys
+import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -19,16 +24,24 @@ from torch import Tensor
 
 from volary.data.decoding.decoder import Array, Decoder
 from volary.data.loading.ahead import Made
+from volary.data.loading.forked import Forked
 from volary.data.loading.readers import Readers
+from volary.data.loading.slots import shared_array
 from volary.data.loading.threads import Threads
 from volary.data.loading.transforming import Varied
-from volary.data.records.records import Records
+from volary.data.records.records import Forkable, Records
 from volary.errors import CorruptSample, DataError
 
-AHEAD = 3  # batches, to begin with: the one that is fetched next, and two more
-MEMORY_BYTES = 128 * 2**20  # of the batches that are made ahead, beyond those
+AHEAD = 2  # batches, to begin with: the one that is fetched next, and another one
+MOST_AHEAD = 16
+MEMORY_BYTES = 48 * 2**20  # of more batches than at the beginning
 STUCK_S = 300.0  # without a single sample of a batch: storage does not answer
+TINY_S = 200e-6  # of a core, for a sample
+WORTH_S = 0.1  # of a core, for all samples: forking takes a tenth of it
+_LINUX = sys.platform == "linux"
+_SOON_S = 0.01  # until threads that have nothing more to do have ended
 _PIECES = 4  # of a batch, a thread
+_GROWTH = 8  # by which a batch may exceed the first one; processes make no larger ones
 
 
 @dataclass(frozen=True)
@@ -56,7 +69,7 @@ class Pipeline:
 
     targets (n, ...): of the samples. scale: what becomes of a batch of images in the end; None leaves it as it was
     decoded. vary: what becomes of a decoded sample in an epoch. cache_bytes: decoded samples are kept if all of them
-    fit into so much.
+    fit into so much. own_code: whether decode or vary call code of the user's, which is never called in a process.
     """
 
     def __init__(
@@ -69,21 +82,27 @@ class Pipeline:
         *,
         vary: Varied | None = None,
         cache_bytes: int = 0,
+        own_code: bool = False,
     ) -> None:
         self.classes = classes
         self.records, self.targets, self.decode, self.scale, self._vary = records, targets, decode, scale, vary
         self._readers = Readers(records)
         with self._readers.watching():
-            first = self._first()
+            number, first = self._first()
         made = vary(first, 0, 0) if vary else first
+        ours = _LINUX and isinstance(records, Forkable) and not (records.remote or own_code)
+        sample_s = self._seconds(number) if ours else math.inf
         self._shape, self._dtype, self._sample_bytes = made.shape, made.dtype, made.nbytes
         fits = first.nbytes * len(records) <= cache_bytes
         # memory that is never written is never taken: a cache costs what was decoded so far
-        self._cache = np.empty((len(records), *first.shape), first.dtype) if fits else None
-        self._cached = np.zeros(len(records), dtype=np.bool_)
+        self._cache = shared_array((len(records), *first.shape), first.dtype) if fits else None
+        self._cached = shared_array((len(records),), np.bool_)
         self._cores = torch.get_num_threads()
         self._threads = Threads(self._cores, "decode")
         self.pad = False  # whether images that are smaller than others of their batch are filled up
+        self._forked: Forked | None = None
+        self._undecided = sample_s < TINY_S and sample_s * len(records) > WORTH_S  # whether there will be processes
+        self._began = False  # to make batches
         self._newest: Made | None = None
         self._ahead: deque[Made] = deque()
         self._depth, self._was_ready = AHEAD, False
@@ -126,7 +145,8 @@ class Pipeline:
         if self._newest is not None:
             self._release(self._newest)
             self._newest = None
-        if len(self._ahead) >= self._depth or (self._vary is None and self._all_cached(numbers)):
+        self._hear(0.0)
+        if not self.room or (self._vary is None and self._all_cached(numbers)) or not self._may_begin(len(numbers)):
             return False
         self._ahead.append(self._begin(numbers, epoch))
         return True
@@ -145,10 +165,35 @@ class Pipeline:
         self._wait(made)
         for row in rows:
             if row in made.problems:
-                raise made.problems[row]
+                raise _anew(made.problems[row])
         if self.pad:
             return torch.from_numpy(self._filled_up([made.out[row] for row in rows])), targets
         return self._lent(made) if numbers == made.indices else torch.from_numpy(made.out[rows]), targets
+
+    def _may_begin(self, rows: int) -> bool:
+        """Whether it is decided who makes the next batch. The first one is made by threads, which are there at once."""
+        if self._undecided and self._began:
+            # what a thread holds when a process is forked, that one would hold for ever
+            if self._ahead or not (self._threads.end(_SOON_S) and self._readers.end(_SOON_S)):
+                return False
+            self._undecided = False
+            if isinstance(self.records, Forkable) and not self.pad:
+                most, descriptors = _GROWTH * rows, self.records.descriptors
+                self._forked = Forked(self._put, self._cores, most, self._shape, self._dtype, descriptors)
+        return True
+
+    def _hear(self, at_most_s: float) -> bool:
+        """Take in what processes have done since; whether there was something."""
+        if self._forked is None:
+            return False
+        progress = self._forked.collect(at_most_s)
+        for made, rows in progress.again:
+            self._threads.submit([partial(self._fill, made, rows)])
+        for kept in progress.kept:
+            self._cached[kept] = True
+        if progress.disk:
+            self._readers.begin()
+        return bool(progress.reports or progress.again)
 
     def _filled_up(self, samples: list[Array]) -> Array:
         """All of them, with zeros at the ends of those that are smaller."""
@@ -164,14 +209,25 @@ class Pipeline:
             return torch.from_numpy(made.out.copy())
         made.lent = True
         view = made.out.view()
-        weakref.finalize(view, _give_back, self._spare, made.out)
+        if self._forked is not None and made.slot >= 0:
+            weakref.finalize(view, self._forked.free.append, made.slot)
+        else:
+            weakref.finalize(view, _give_back, self._spare, made.out)
         return torch.from_numpy(view)
 
-    def _first(self) -> Array:
+    def _seconds(self, index: int) -> float:
+        """Of a core, to make a sample once more."""
+        start = time.thread_time()
+        sample = self._read(index, None)
+        if self._vary:
+            self._vary(sample, 0, index)
+        return time.thread_time() - start
+
+    def _first(self) -> tuple[int, Array]:
         """The first sample that can be read, whose shape all have. Raises CorruptSample if there is none."""
         for index in range(len(self.records)):
             try:
-                return self._read(index, None)
+                return index, self._read(index, None)
             except CorruptSample:
                 if index == len(self.records) - 1:
                     raise
@@ -201,52 +257,62 @@ class Pipeline:
     def _adapt(self, made: Made) -> None:
         """Make more ahead if batches are sometimes ready and sometimes not: then a longer queue evens that out."""
         ready = not made.left
-        if self._was_ready and not ready and self._depth * len(made.out) * self._sample_bytes < MEMORY_BYTES:
+        memory = (self._depth + 1) * len(made.out) * self._sample_bytes
+        if self._was_ready and not ready and self._depth < MOST_AHEAD and memory <= MEMORY_BYTES:
             self._depth += 1
         self._was_ready = ready
 
     def _begin(self, numbers: list[int], epoch: int) -> Made:
+        self._began = True
+        self._readers.expect(numbers if self._cache is None else [n for n in numbers if not self._cached[n]])
+        made = self._forked.begin(numbers, epoch) if self._forked else None
+        if made is not None:
+            return made
         made = Made(numbers, epoch, self._memory(len(numbers)), len(numbers))
         size = max(1, -(-len(numbers) // (_PIECES * self._cores)))
         starts = range(0, len(numbers), size)
-        self._readers.expect(numbers if self._cache is None else [n for n in numbers if not self._cached[n]])
         self._threads.submit(partial(self._fill, made, range(len(numbers))[start : start + size]) for start in starts)
         return made
 
-    def _fill(self, made: Made, rows: range) -> None:
+    def _fill(self, made: Made, rows: Sequence[int]) -> None:
         with self._readers.watching():
             for row in rows:
                 if not made.wanted:
-                    return
+                    break
+                index = made.indices[row]
                 try:
-                    self._put(made, row)
+                    if self._put(index, made.epoch, made.out, row):
+                        self._cached[index] = True
+                except CorruptSample as problem:  # without where it was raised, which would keep all of us
+                    made.problems[row] = problem.with_traceback(None)
                 except Exception as problem:  # is raised where the batch is fetched
                     made.problems[row] = problem
                 except BaseException as problem:  # a SystemExit in the user's code would end this thread, unseen
-                    name = self.records.name(made.indices[row])
+                    name = self.records.name(index)
                     made.problems[row] = DataError(
                         f"{name}: raised {type(problem).__name__} ({problem}) when it was made"
                     )
         made.finish(len(rows))
 
-    def _put(self, made: Made, row: int) -> None:
-        """Make the sample of this row."""
-        index = made.indices[row]
-        sample = self._decoded(index, None if self._vary or self.pad else made.out[row])
+    def _put(self, index: int, epoch: int, batch: Array, row: int) -> bool:
+        """Make the sample in a row of a batch. Whether it is in the cache now, and was not before."""
+        out = None if self.pad else batch[row]
+        known = self._cache is None or bool(self._cached[index])
+        sample = self._decoded(index, None if self._vary else out)
+        kept = not known and self._cache is not None and sample.shape == self._cache.shape[1:]
         if self._vary:
             try:
-                sample = self._vary(sample, made.epoch, index)
+                sample = self._vary(sample, epoch, index)
             except Exception as problem:  # the user's code may raise anything
                 problem.add_note(f"while {self.records.name(index)} was transformed")
                 raise
-        if self.pad:
-            made.out[row] = sample
-            return
-        out = made.out[row]
-        if sample.shape != out.shape:
+        if out is None:
+            batch[row] = sample
+        elif sample.shape != out.shape:
             raise DataError(f"{self.records.name(index)}: {self.decode.other(sample.shape, out.shape)}")
-        if sample is not out:
+        elif sample is not out:
             out[...] = sample
+        return kept
 
     def _decoded(self, index: int, out: Array | None) -> Array:
         """The sample, from the cache if it is there."""
@@ -256,8 +322,7 @@ class Pipeline:
             return kept
         sample = self._read(index, out)
         if self._cache is not None and sample.shape == self._cache.shape[1:]:
-            self._cache[index] = sample
-            self._cached[index] = True
+            self._cache[index] = sample  # that it is there, is said once all of it is
         return sample
 
     def _read(self, index: int, out: Array | None) -> Array:
@@ -269,15 +334,14 @@ class Pipeline:
         except Exception as problem:  # decoders of foreign bytes raise whatever they like
             corrupt = CorruptSample(f"{name(index)}: not {self.decode.kind} that can be decoded ({problem})")
             corrupt.index = index
-            raise corrupt from problem
+            raise corrupt from problem.with_traceback(None)
 
     def _wait(self, made: Made) -> None:
-        left = made.left
-        while not made.wait(STUCK_S):
-            if made.left == left:
+        while left := made.left:
+            moved = self._hear(STUCK_S) if made.elsewhere else made.wait(STUCK_S)
+            if not moved and made.left == left:
                 name = self.records.name(made.indices[0])
                 raise DataError(f"{name}: storage gave none of the samples of a batch for {STUCK_S:g} s")
-            left = made.left
 
     def _memory(self, rows: int) -> Array:
         """Memory of an earlier batch, if there is some: fresh memory costs a page fault every 4 kB."""
@@ -292,8 +356,20 @@ class Pipeline:
     def _release(self, made: Made) -> None:
         """Its memory may be used again, unless threads still write there."""
         made.wanted = False
-        if not made.left and not made.lent and not self.pad:
+        if self._forked is not None and made.slot >= 0:
+            if not made.lent:
+                self._forked.give_back(made)
+        elif not made.left and not made.lent and not self.pad:
             _give_back(self._spare, made.out)
+
+
+def _anew(problem: Exception) -> Exception:
+    """What to raise: of a corrupt sample another one, as what is kept here must not know where it was raised."""
+    if not isinstance(problem, CorruptSample):
+        return problem
+    found = CorruptSample(*problem.args)
+    found.index, found.__cause__ = problem.index, problem.__cause__
+    return found
 
 
 def _give_back(spare: list[Array], memory: Array) -> None:

@@ -7,11 +7,11 @@ they themselves brought nothing. With records of a store they always work.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from volary.data.loading.disk_reads import disk_reads
 from volary.data.loading.threads import Threads
 from volary.data.records.records import Records
 
@@ -22,12 +22,16 @@ QUIET = 64  # pieces of work in which nothing came from a disk, until they stop
 class Readers:
     """Tells `records` what is expected, while that helps."""
 
-    def __init__(self, records: Records, disk_reads: Callable[[], int] | None = None) -> None:
-        """disk_reads: counts what this thread has brought from a disk."""
+    def __init__(self, records: Records, count_disk_reads: Callable[[], int] = disk_reads) -> None:
+        """count_disk_reads: of the thread that calls it."""
         self.working = records.remote
-        self._records, self._disk_reads = records, disk_reads or _disk_reads
+        self._records, self._disk_reads = records, count_disk_reads
         self._threads = Threads(READERS, "read")
         self._quiet = 0
+
+    def end(self, at_most_s: float) -> bool:
+        """Forget what is expected, and wait for what is being read. Whether nobody reads any more."""
+        return self._threads.end(at_most_s)
 
     def expect(self, indices: Sequence[int]) -> None:
         """These will be read next."""
@@ -43,7 +47,11 @@ class Readers:
         before = self._disk_reads()
         yield
         if self._disk_reads() > before:
-            self.working, self._quiet = True, 0
+            self.begin()
+
+    def begin(self) -> None:
+        """Something had to be brought from a disk: work from now on."""
+        self.working, self._quiet = True, 0
 
     def _bring(self, indices: Sequence[int]) -> None:
         before = self._disk_reads()
@@ -51,11 +59,3 @@ class Readers:
         self._quiet = 0 if self._disk_reads() > before else self._quiet + 1
         if self._quiet >= QUIET and not self._records.remote:
             self.working = False
-
-
-def _disk_reads() -> int:
-    if sys.platform != "linux":  # only there does the kernel count by thread
-        return 0
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock

@@ -31,14 +31,15 @@ class Threads:
                 self._running.add(thread)
                 thread.start()
 
-    def end(self, at_most_s: float) -> None:
-        """Forget what has not begun, and wait for the rest, but not for ever."""
+    def end(self, at_most_s: float) -> bool:
+        """Forget what has not begun, and wait for the rest, but not for ever. Whether no thread is left."""
         with self._lock:
             self._waiting.clear()
             running = list(self._running)
         until = time.monotonic() + at_most_s
         for thread in running:
             thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in running)
 
     def _work(self) -> None:
         while True:

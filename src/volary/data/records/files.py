@@ -19,6 +19,7 @@ class Files:
     """Files by their names below `root`."""
 
     block, remote = _BLOCK, False
+    descriptors: Sequence[int] = ()
 
     def __init__(self, root: Path, names: Iterable[str]) -> None:
         self._root, self._names = str(root), Names(names)

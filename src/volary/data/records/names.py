@@ -15,9 +15,12 @@ class Names:
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
-        self.text = b"".join(encoded)
-        self.ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+        given = list(texts)
+        self.text = "".join(given).encode("utf-8", "surrogateescape")
+        lengths = [len(text) for text in given]
+        if sum(lengths) != len(self.text):  # not all of them are ASCII
+            lengths = [len(text.encode("utf-8", "surrogateescape")) for text in given]
+        self.ends = np.cumsum(lengths, dtype=np.int64)
 
     @classmethod
     def packed(cls, text: bytes, ends: NDArray[np.int64]) -> Names:

@@ -124,6 +124,11 @@ class Packed:
         index = self.index
         return hashed("packed", index.sizes, index.sums, index.labels, index.names.text, index.names.ends)
 
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """The shards."""
+        return self._files
+
     def expect(self, indices: Sequence[int]) -> None:
         """Have the blocks brought, each once."""
         numbers = list(dict.fromkeys(index // self.block for index in indices))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 Bytes = bytes | bytearray | memoryview
 FILE_LIMIT_BYTES = 256 * 2**20  # of one sample
@@ -40,6 +40,16 @@ class Records(Protocol):
 
     def read(self, index: int) -> Bytes:
         """The record's bytes. Raises OSError, or ValueError for more than FILE_LIMIT_BYTES."""
+        ...
+
+
+@runtime_checkable
+class Forkable(Records, Protocol):
+    """Records that a forked process can read, too, with these files open."""
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """Of open files."""
         ...
 
 

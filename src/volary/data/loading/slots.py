@@ -1,0 +1,44 @@
+"""Memory of batches that other processes fill: slots of one mapping without a name, which goes with its processes."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from volary.data.decoding.decoder import Array
+
+WAITING, DONE, KEPT, FAILED = range(4)  # what became of a row; kept: for later epochs, too
+
+
+class Slots:
+    """`count` batches of up to `rows` samples, and what is to be put there. Memory that is never used is never taken.
+
+    samples (count, rows, *shape). indices (count, rows): of the samples. states (count, rows) as above.
+    wanted (count,): whether anybody still wants the batch. free: numbers of slots that nobody uses.
+    """
+
+    def __init__(self, count: int, rows: int, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        self.rows, self.free = rows, list(range(count))
+        self.samples = shared_array((count, rows, *shape), dtype)
+        self.indices = shared_array((count, rows), np.int64)
+        self.states = shared_array((count, rows), np.uint8)
+        self.wanted = shared_array((count,), np.uint8)
+
+    def take(self, indices: list[int]) -> int | None:
+        """The number of a slot for these samples; None if all are in use, or there are too many samples."""
+        if not self.free or len(indices) > self.rows:
+            return None
+        slot = self.free.pop()  # the one that was used last: its memory is in the processors' caches
+        self.indices[slot, : len(indices)] = indices
+        self.states[slot] = WAITING
+        self.wanted[slot] = True
+        return slot
+
+
+def shared_array(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    """Zeros, which processes that are forked from now on share."""
+    values = np.dtype(dtype)
+    size = int(np.prod(shape)) * values.itemsize
+    return np.frombuffer(mmap.mmap(-1, max(1, size)), values, int(np.prod(shape))).reshape(shape)

@@ -1,0 +1,214 @@
+"""Forked processes make batches of tiny samples: the same as threads do, each sample once, and no death is a hang."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from volary.data.feed import Feed
+from volary.data.loading import pipeline
+from volary.data.loading.pipeline import Pipeline, Scale
+from volary.data.order import share_of
+from volary.data.skipping import Skipping
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads make all batches")
+
+
+class Numbered:
+    """Records that say which they are."""
+
+    block, remote = 4, False
+    descriptors: tuple[int, ...] = ()
+
+    def __init__(self, count: int, corrupt: frozenset[int] = frozenset()) -> None:
+        self.count, self.corrupt = count, corrupt
+
+    def __len__(self) -> int:
+        return self.count
+
+    def name(self, index: int) -> str:
+        return f"record {index}"
+
+    def fingerprint(self) -> None: ...
+
+    def expect(self, indices) -> None: ...
+
+    def read(self, index: int) -> bytes:
+        return b"" if index in self.corrupt else index.to_bytes(2)
+
+
+class Digits:
+    """Two bytes as an image of one row and two columns."""
+
+    kind = "a number"
+
+    def __call__(self, record: bytes, out: np.ndarray | None = None) -> np.ndarray:
+        if not record:
+            raise ValueError("it is empty")
+        return np.frombuffer(record, dtype=np.uint8).reshape(1, 2, 1)
+
+    def other(self, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
+        return f"is {shape}, the first {first}"
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch) -> None:
+    """However few samples there are, and however long they take."""
+    monkeypatch.setattr(pipeline, "WORTH_S", 0.0)
+    monkeypatch.setattr(pipeline, "TINY_S", 10.0)
+
+
+def opened(count: int, corrupt: frozenset[int] = frozenset(), **settings) -> Pipeline:
+    return Pipeline(Numbered(count, corrupt), torch.arange(count), None, Digits(), Scale(1.0, 0.0), **settings)
+
+
+def values(inputs: torch.Tensor) -> list[int]:
+    inputs = inputs.permute(0, 3, 1, 2).float()
+    return (inputs[:, 0, 0, 0] * 256 + inputs[:, 0, 0, 1]).long().tolist()
+
+
+def pids(samples: Pipeline) -> list[int]:
+    forked = samples._forked
+    assert forked is not None
+    assert forked._processes is not None
+    return forked._processes.pids
+
+
+@settings(max_examples=8)
+@given(st.integers(20, 300), st.integers(2, 50), st.integers(1, 2), st.integers(1, 3), st.booleans(), st.integers(0, 5))
+def test_a_feed_gives_the_same_batches_whatever_the_number_of_processes(samples, batch, world, count, cached, at):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        for rank in range(world):
+            data = opened(samples, cache_bytes=cached * 10**6)
+            feed = Feed(data, batch, rank=rank, world_size=world)
+            position = min(at * batch, samples - 1) // batch * batch
+            feed.restore(feed.state() | {"position": position, "step": position // batch})
+            feed.limit(2 * (feed.steps_per_epoch or 0))
+            batches = list(feed)
+            assert [values(b.inputs) for b in batches] == [b.targets.tolist() for b in batches]
+            for epoch in range(2):
+                expected = Feed(opened(samples), samples)
+                expected.epoch = epoch
+                order = next(expected).targets
+                mine = [index for b in batches if b.epoch == epoch for index in b.targets.tolist()]
+                steps = [order[start : start + batch] for start in range(0 if epoch else position, samples, batch)]
+                shares = [step[share_of(rank, world, len(step), whole=batch)].tolist() for step in steps]
+                assert mine == [index for share in shares for index in share]
+            assert not cached or bool(data._cached.any())
+            assert len(batches) < 3 or cached or len(pids(data)) == count
+            del feed, data, batches
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dead", [1, 2])
+def test_when_processes_die_threads_make_the_rest_and_no_sample_is_lost(dead, caplog, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    samples = opened(2000)
+    feed = Feed(samples, 20)
+    feed.limit(feed.steps_per_epoch or 0)
+    seen = [values(next(feed).inputs) for _ in range(10)]
+    mine = pids(samples)
+    for pid in mine[:dead]:
+        os.kill(pid, signal.SIGKILL)
+    seen += [values(batch.inputs) for batch in feed]
+    assert sorted(i for one in seen for i in one) == list(range(2000))
+    assert [record.message for record in caplog.records] == [
+        "a process that decoded samples has died: threads decode from now on"
+    ]
+    assert not any(pid in mine and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in psutil.pids())
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 10**6])
+def test_a_corrupt_sample_is_told_as_by_threads_and_the_others_are_there(cache_bytes):
+    told: list[tuple[int, str]] = []
+    samples = opened(400, frozenset({7, 300}), cache_bytes=cache_bytes)
+    feed = Feed(Skipping(samples, lambda index, why: told.append((index, why))), 40)
+    feed.limit(2 * (feed.steps_per_epoch or 0))
+    seen = [i for batch in feed for i in values(batch.inputs)]
+    assert sorted(seen) == sorted(2 * [i for i in range(400) if i not in (7, 300)])
+    assert dict(sorted(told)) == {
+        index: f"record {index}: not a number that can be decoded (it is empty)" for index in (7, 300)
+    }
+    assert len(told) == 2
+    assert pids(samples)
+
+
+def test_batches_that_somebody_keeps_are_not_written_again_however_many():
+    feed = Feed(opened(3000), 10)
+    kept = [next(feed) for _ in range(300)]
+    assert [values(batch.inputs) for batch in kept] == [batch.targets.tolist() for batch in kept]
+
+
+def test_a_batch_that_grew_beyond_what_processes_have_memory_for_is_made_by_threads():
+    feed = Feed(opened(20_000), 10)
+    for _ in range(5):
+        next(feed)
+    feed.size = 1000
+    grown = [next(feed) for _ in range(5)]
+    assert [len(batch.inputs) for batch in grown] == [1000] * 5
+    assert [values(batch.inputs) for batch in grown] == [batch.targets.tolist() for batch in grown]
+
+
+def test_code_of_ones_own_is_never_called_in_a_process():
+    samples = opened(2000, own_code=True)
+    feed = Feed(samples, 20)
+    for _ in range(5):
+        next(feed)
+    assert samples._forked is None
+
+
+def test_a_process_has_no_file_open_but_its_two_pipes_and_those_of_the_records():
+    samples = opened(2000)
+    file = os.open(Path(__file__), os.O_RDONLY)
+    try:
+        samples.records.descriptors = (file,)
+        feed = Feed(samples, 20)
+        for _ in range(5):
+            next(feed)
+        for pid in pids(samples):
+            found = [path.readlink() for path in Path(f"/proc/{pid}/fd").iterdir() if int(path.name) > 2]
+            assert sorted(str(path).partition(":")[0] for path in found) == sorted([__file__, "pipe", "pipe"])
+    finally:
+        os.close(file)
+
+
+def test_processes_end_with_the_one_that_forked_them_even_if_it_is_killed():
+    code = f"""
+import sys, time
+sys.path[:0] = {[str(Path(__file__).parent)]!r}
+from test_forked import Feed, opened, pids, pipeline
+pipeline.WORTH_S, pipeline.TINY_S = 0.0, 10.0
+samples = opened(2000)
+feed = Feed(samples, 20)
+for _ in range(5):
+    next(feed)
+print(*pids(samples), flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        forked = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
+        assert forked
+        process.kill()
+    until = time.monotonic() + 60
+    while any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in forked):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    for one in forked:  # adopted, as tests are run
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(one.pid, 0)
