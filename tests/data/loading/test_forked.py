@@ -17,11 +17,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from volary.data.caching.cached import reads, through_cache
 from volary.data.feed import Feed
 from volary.data.loading import pipeline
 from volary.data.loading.pipeline import Pipeline, Scale
 from volary.data.order import share_of
+from volary.data.records.records import hashed
 from volary.data.skipping import Skipping
+from volary.session.spec import Cache
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads make all batches")
 
@@ -42,6 +45,9 @@ class Numbered:
         return f"record {index}"
 
     def fingerprint(self) -> None: ...
+
+    def at_hand(self, indices) -> bool:
+        return True
 
     def expect(self, indices) -> None: ...
 
@@ -166,6 +172,38 @@ def test_a_batch_that_grew_beyond_what_processes_have_memory_for_is_made_by_thre
 
 def test_code_of_ones_own_is_never_called_in_a_process():
     samples = opened(2000, own_code=True)
+    feed = Feed(samples, 20)
+    for _ in range(5):
+        next(feed)
+    assert samples._forked is None
+
+
+class InStore(Numbered):
+    """As if they came from a store."""
+
+    remote = True
+
+    def fingerprint(self) -> str:
+        return hashed("numbers", str(self.count))
+
+    def at_hand(self, indices) -> bool:
+        return False
+
+
+def test_what_the_cache_has_is_made_by_processes_and_counted_as_read_from_there():
+    samples = Pipeline(InStore(2000), torch.arange(2000), None, Digits(), Scale(1.0, 0.0))
+    feed = Feed(through_cache(samples, Cache(memory="1MB"), "of this test"), 20)
+    feed.limit(3 * (feed.steps_per_epoch or 0))
+    for batch in feed:
+        assert values(batch.inputs) == batch.targets.tolist()
+    levels = reads(samples)
+    assert sum(levels.values()) == 6000
+    assert levels["memory"] > 3900  # of two epochs, less what was told of the second before the first was read
+    assert len(pids(samples)) == torch.get_num_threads()
+
+
+def test_samples_of_a_store_without_a_cache_are_made_by_threads():
+    samples = Pipeline(InStore(2000), torch.arange(2000), None, Digits(), Scale(1.0, 0.0))
     feed = Feed(samples, 20)
     for _ in range(5):
         next(feed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -31,6 +32,7 @@ class CachedRecords:
         self.inner, self._shelves = records, shelves
         self.reads: Counter[str] = Counter()
         self.remote = records.remote
+        self._first, self._process = next(iter(shelves)), os.getpid()
 
     @property
     def block(self) -> int:
@@ -46,6 +48,17 @@ class CachedRecords:
     def fingerprint(self) -> str | None:
         return self.inner.fingerprint()
 
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """Of the first level: a forked process reads no other, as it must not change what is there."""
+        return (self._shelves[self._first].descriptor,)
+
+    def at_hand(self, indices: Sequence[int]) -> bool:
+        """Whether the first level has all of them."""
+        found = self._shelves[self._first].has_all(indices)
+        self.reads[self._first] += len(indices) * found
+        return found
+
     def expect(self, indices: Sequence[int]) -> None:
         """Those that are in no level."""
         missing = [index for index in indices if not any(shelf.has(index) for shelf in self._shelves.values())]
@@ -59,6 +72,8 @@ class CachedRecords:
             content: Bytes | None = shelf.get(index)
             if content is not None:
                 break
+            if os.getpid() != self._process:
+                raise LookupError("the first level of the cache has lost the record")
             passed.append(level)
         else:
             level, content = "source", self.inner.read(index)

@@ -15,7 +15,7 @@ import os
 import threading
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -86,9 +86,18 @@ class Shelf:
         self._to_check = np.ones(records, dtype=np.bool_) if checked else None
         self.full = False
 
+    @property
+    def descriptor(self) -> int:
+        """Of the records' bytes."""
+        return self._data
+
     def has(self, record: int) -> bool:
         """Whether it is there."""
         return bool(self._places[record])
+
+    def has_all(self, records: Sequence[int]) -> bool:
+        """Whether all of them are there."""
+        return bool(self._places[records].all())
 
     def get(self, record: int) -> bytes | None:
         """The record; None if it is not there, or no longer what was put there."""

@@ -90,8 +90,7 @@ class Pipeline:
         with self._readers.watching():
             number, first = self._first()
         made = vary(first, 0, 0) if vary else first
-        ours = _LINUX and isinstance(records, Forkable) and not (records.remote or own_code)
-        sample_s = self._seconds(number) if ours else math.inf
+        sample_s = self._seconds(number) if _LINUX and isinstance(records, Forkable) and not own_code else math.inf
         self._shape, self._dtype, self._sample_bytes = made.shape, made.dtype, made.nbytes
         fits = first.nbytes * len(records) <= cache_bytes
         # memory that is never written is never taken: a cache costs what was decoded so far
@@ -177,8 +176,9 @@ class Pipeline:
             if self._ahead or not (self._threads.end(_SOON_S) and self._readers.end(_SOON_S)):
                 return False
             self._undecided = False
-            if isinstance(self.records, Forkable) and not self.pad:
+            if isinstance(self.records, Forkable) and self.records.at_hand([]) and not self.pad:
                 most, descriptors = _GROWTH * rows, self.records.descriptors
+                self._at_hand = self.records.at_hand
                 self._forked = Forked(self._put, self._cores, most, self._shape, self._dtype, descriptors)
         return True
 
@@ -265,9 +265,8 @@ class Pipeline:
     def _begin(self, numbers: list[int], epoch: int) -> Made:
         self._began = True
         self._readers.expect(numbers if self._cache is None else [n for n in numbers if not self._cached[n]])
-        made = self._forked.begin(numbers, epoch) if self._forked else None
-        if made is not None:
-            return made
+        if self._forked and self._at_hand(numbers) and (found := self._forked.begin(numbers, epoch)):
+            return found
         made = Made(numbers, epoch, self._memory(len(numbers)), len(numbers))
         size = max(1, -(-len(numbers) // (_PIECES * self._cores)))
         starts = range(0, len(numbers), size)

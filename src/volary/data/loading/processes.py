@@ -102,8 +102,8 @@ def _serve(tasks: int, reports: int, begin: Begin, descriptors: Iterable[int]) -
     try:
         gc.disable()  # it would end objects whose files and connections are the other process's
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for asked in (signal.SIGINT, signal.SIGTERM):  # launchers ask all processes at once; who forked us answers
+            signal.signal(asked, signal.SIG_IGN)
         _close_others({0, 1, 2, tasks, reports, *descriptors})
         work = begin()
         while content := os.read(tasks, _PIECE.size):  # nothing: the other process has ended

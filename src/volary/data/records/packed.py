@@ -129,6 +129,10 @@ class Packed:
         """The shards."""
         return self._files
 
+    def at_hand(self, indices: Sequence[int]) -> bool:
+        """Of local files all."""
+        return not self.remote
+
     def expect(self, indices: Sequence[int]) -> None:
         """Have the blocks brought, each once."""
         numbers = list(dict.fromkeys(index // self.block for index in indices))

@@ -45,11 +45,15 @@ class Records(Protocol):
 
 @runtime_checkable
 class Forkable(Records, Protocol):
-    """Records that a forked process can read, too, with these files open."""
+    """Records that a forked process can read, too. There, what is not at hand raises LookupError."""
 
     @property
     def descriptors(self) -> Sequence[int]:
-        """Of open files."""
+        """Of the open files that it needs."""
+        ...
+
+    def at_hand(self, indices: Sequence[int]) -> bool:
+        """Whether a forked process can read all of these. If so, they count as read."""
         ...
 
 
