@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 from volary.data.decoding.decoder import Array
 from volary.data.loading.ahead import Made
 from volary.data.loading.disk_reads import disk_reads
-from volary.data.loading.processes import PIECES, Piece, Processes
+from volary.data.loading.processes import PIECES, ForkedProcesses, RowRange
 from volary.data.loading.slots import DONE, FAILED, KEPT, WAITING, Slots
 
 MOST_SLOTS = 64
@@ -29,7 +29,7 @@ Put = Callable[[int, int, Array, int], bool]  # makes sample `index` of `epoch` 
 
 
 @dataclass(eq=False)
-class Progress:
+class DecodingProgress:
     """What was heard of processes. again: rows that threads must make. kept: samples that were kept, too."""
 
     reports: int = 0
@@ -49,7 +49,7 @@ class Forked:
     ) -> None:
         self._count = count
         self._slots = Slots(max(1, min(MOST_SLOTS, PIECES // count)), rows, shape, dtype)
-        self._processes: Processes | None = Processes(count, partial(_begun, put, self._slots), descriptors)
+        self._processes: ForkedProcesses | None = ForkedProcesses(count, partial(_begun, put, self._slots), descriptors)
         self._newest: dict[int, Made] = {}  # of each slot
         self._dropped: list[Made] = []
 
@@ -75,7 +75,9 @@ class Forked:
         made = Made(indices, epoch, self._slots.samples[slot, :count], count, slot=slot, elsewhere=count)
         self._newest[slot] = made
         size = max(_PIECE_ROWS, -(-count // self._count))
-        self._processes.submit([Piece(slot, epoch, start, min(start + size, count)) for start in range(0, count, size)])
+        self._processes.submit(
+            [RowRange(slot, epoch, start, min(start + size, count)) for start in range(0, count, size)]
+        )
         return made
 
     def give_back(self, made: Made) -> None:
@@ -88,9 +90,9 @@ class Forked:
         """Slots that nobody uses."""
         return self._slots.free
 
-    def collect(self, at_most_s: float) -> Progress:
+    def collect(self, at_most_s: float) -> DecodingProgress:
         """What has been done since the last call; waits until there is something."""
-        progress = Progress()
+        progress = DecodingProgress()
         if self._processes is None:
             return progress
         reports, alive = self._processes.reports(at_most_s)
@@ -102,7 +104,7 @@ class Forked:
             self._mourn(self._processes, progress)
         return progress
 
-    def _hear(self, progress: Progress, made: Made, start: int, stop: int) -> None:
+    def _hear(self, progress: DecodingProgress, made: Made, start: int, stop: int) -> None:
         states = self._slots.states[made.slot, start:stop]
         highest = states.max()
         again: list[int] = []
@@ -115,7 +117,7 @@ class Forked:
         made.elsewhere -= stop - start
         made.finish(stop - start - len(again))
 
-    def _mourn(self, processes: Processes, progress: Progress) -> None:
+    def _mourn(self, processes: ForkedProcesses, progress: DecodingProgress) -> None:
         """A process has died: none goes on, and threads make what is left."""
         self._processes = None
         processes.kill()
@@ -129,11 +131,11 @@ class Forked:
                 made.finish(done)
 
 
-def _begun(put: Put, slots: Slots) -> Callable[[Piece], int]:
+def _begun(put: Put, slots: Slots) -> Callable[[RowRange], int]:
     """In a process: what makes the rows of a piece, and says whether a disk was read for them."""
     torch.set_num_threads(1)  # its other threads were not forked
 
-    def work(piece: Piece) -> int:
+    def work(piece: RowRange) -> int:
         slot, epoch, start, stop = piece
         if not slots.wanted[slot]:
             return 0

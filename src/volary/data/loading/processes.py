@@ -24,7 +24,7 @@ ENDING_S = 1.0  # for a piece that is being done, until its process is killed
 _LOST = -1  # the slot of a piece that ends a process
 
 
-class Piece(NamedTuple):
+class RowRange(NamedTuple):
     """Rows `start` to before `stop` of a slot, of an epoch."""
 
     slot: int
@@ -36,15 +36,15 @@ class Piece(NamedTuple):
 class Report(NamedTuple):
     """A piece that is done, and the number that the work gave."""
 
-    piece: Piece
+    piece: RowRange
     found: int
 
 
-Begin = Callable[[], Callable[[Piece], int]]
+Begin = Callable[[], Callable[[RowRange], int]]
 _PIECE, _REPORT = struct.Struct("4q"), struct.Struct("5q")
 
 
-class Processes:
+class ForkedProcesses:
     """`count` processes. begin: called in each of them, gives what it does with a piece. descriptors: files it needs.
 
     Forking copies what this process has: no other thread may hold a lock that the work takes.
@@ -73,7 +73,7 @@ class Processes:
                 os.kill(pid, signal.SIGKILL)
             _has_ended(end, None)
 
-    def submit(self, pieces: Sequence[Piece]) -> None:
+    def submit(self, pieces: Sequence[RowRange]) -> None:
         """Have them done, in this order."""
         with suppress(BrokenPipeError):  # none of them lives: that is heard with the reports
             os.write(self._tasks, b"".join(_PIECE.pack(*piece) for piece in pieces))
@@ -86,7 +86,7 @@ class Processes:
         if self._reports in ready:
             content = os.read(self._reports, PIECES * _REPORT.size)
             alive = alive and bool(content)  # nothing to read: all of them have closed it
-        return [Report(Piece(*values[:4]), values[4]) for values in _REPORT.iter_unpack(content)], alive
+        return [Report(RowRange(*values[:4]), values[4]) for values in _REPORT.iter_unpack(content)], alive
 
 
 def _forked(tasks: int, reports: int, begin: Begin, descriptors: Iterable[int]) -> int:
@@ -107,7 +107,7 @@ def _serve(tasks: int, reports: int, begin: Begin, descriptors: Iterable[int]) -
         _close_others({0, 1, 2, tasks, reports, *descriptors})
         work = begin()
         while content := os.read(tasks, _PIECE.size):  # nothing: the other process has ended
-            piece = Piece(*_PIECE.unpack(content))
+            piece = RowRange(*_PIECE.unpack(content))
             if piece.slot == _LOST:
                 break
             os.write(reports, _REPORT.pack(*piece, work(piece)))
