@@ -10,7 +10,7 @@ from volary.cli._main import run as command
 from volary.driver.ending import Unwatched
 from volary.driver.resume import resume
 from volary.driver.start import start
-from volary.errors import SettingError
+from volary.errors import BadInput, SettingError
 from volary.run.checkpoints import Checkpoints
 from volary.session import Checkpoint, Session
 
@@ -43,6 +43,27 @@ def test_checkpoints_are_written_read_counted_and_removed_where_the_session_says
     assert list(ELSEWHERE.iterdir()) == list(Path("runs").iterdir()) == []
 
 
-def test_store_is_refused_with_what_to_do_instead():
-    with pytest.raises(SettingError, match="path is s3://bucket/x; accepted: a folder; for a store, one at which it"):
-        Checkpoint(path="s3://bucket/x")
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (
+            "https://host/x",
+            "path is https://host/x; accepted: a folder, or a URL that can .*; https is for reading",
+        ),
+        ("memory://x", "path is memory://x; accepted: .*; memory is each process's own"),
+        ("s3://me:secret@bucket/x", "path is a URL with a password; accepted: .*; the store's own configuration has"),
+    ],
+)
+def test_address_to_which_nothing_can_be_written_is_refused_in_a_sentence(path, words):
+    with pytest.raises(SettingError, match=words):
+        Checkpoint(path=path)
+
+
+def test_file_address_is_a_folder():
+    assert Checkpoint(path="file:///large/disk").path == Path("/large/disk")
+
+
+def test_store_whose_library_is_missing_is_named_before_anything_starts():
+    with pytest.raises(BadInput, match=r"checkpoint.path: gs://bucket/x: gcsfs is not installed"):
+        start(session(checkpoint={"path": "gs://bucket/x"}), Unwatched())
+    assert not Path("runs").exists()

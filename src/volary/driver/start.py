@@ -6,6 +6,7 @@ import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from volary.driver.watching.watch import Rules
 from volary.engine._base import Engine, Handle, Launch
 from volary.errors import BadInput, ProgramEnded, RunError, ServerLost, WorkerLost
 from volary.monitor.outline import outline
+from volary.run.checkpoint_files.store import writable
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory, discard
@@ -30,6 +32,7 @@ from volary.run.machine.open_files import allow_connections
 from volary.session.changing import SettingChange
 from volary.session.script import KEEP_LAST, Script
 from volary.session.spec import Session
+from volary.session.values.url import Url
 
 WORKER = [sys.executable, "-m", "volary.worker"]
 SESSION_JOB = "volary.train.run_session:run_session"
@@ -58,7 +61,8 @@ def start(task: Task, watcher: Watcher, files: Mapping[str, bytes] | None = None
     except (BadInput, ProgramEnded) as error:
         begun = isinstance(error, ProgramEnded) and error.begun
         if not begun and not Checkpoints(directory.checkpoints).steps():
-            discard(Disk(), directory.path)
+            with suppress(OSError):  # a store that fails meanwhile: what is wrong with the input matters more
+                discard(Disk(), directory.path)
         raise
 
 
@@ -92,6 +96,8 @@ def check(task: Task) -> list[str]:
 def check_input(task: Task) -> None:
     """What can be known of a task whoever starts its workers. Raises BadInput."""
     task.check()
+    if isinstance(task, Session) and isinstance(task.checkpoint.path, Url):
+        writable(str(task.checkpoint.path))
     if isinstance(task, Session) and hasattr(task.data.source, "count"):
         count = task.data.source.count("train")
         refuse_idle_workers(task.strategy.workers, task.data.batch_size, count)
@@ -100,7 +106,7 @@ def check_input(task: Task) -> None:
 def create(task: Task) -> RunDirectory:
     """The task's run directory, new."""
     path = task.checkpoint.path if isinstance(task, Session) else None
-    checkpoints = None if path is None else Path(str(path))
+    checkpoints = str(path) if isinstance(path, Url) else path
     name, text = task.run.name, task.to_yaml()
     return RunDirectory.create(Path(task.run.folder), name, stem(task), text, checkpoints=checkpoints)
 

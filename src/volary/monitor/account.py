@@ -193,8 +193,7 @@ def _kept(checkpoints: Checkpoints, step: int, verify: bool) -> CheckpointStatus
         manifest = checkpoints.verify(step) if verify else checkpoints.manifest(step)
     except RunError as error:
         return CheckpointStatus(step, None, f"damaged: {error}")
-    missing = [name for name in manifest.files if not (checkpoints.path(step) / name).is_file()]
-    if missing:
+    if missing := checkpoints.missing(manifest):
         return CheckpointStatus(step, manifest.metric, f"damaged: {', '.join(missing)} missing")
     return CheckpointStatus(step, manifest.metric, "whole" if verify else "there")
 

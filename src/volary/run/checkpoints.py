@@ -1,34 +1,32 @@
-"""The checkpoints of a run: which there are, which are whole, and how one becomes visible in a single step."""
+"""The checkpoints of a run: which there are, which are whole, and which one a run goes on from."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 import volary
 from volary.errors import RunError
+from volary.run.checkpoint_files.folder import MANIFEST, CheckpointFolder, digest, digest_of
+from volary.run.checkpoint_files.store import kept_in
 from volary.run.content import Content, StreamedFile
-from volary.run.disk import Disk, open_regular, refusal
+from volary.run.disk import Disk, open_regular
 
-MANIFEST = "checkpoint.json"
+if TYPE_CHECKING:
+    from volary.storage.remote_path import RemotePath
+
+__all__ = ["MANIFEST", "Checkpoints", "Manifest", "digest"]
+
 ROSTER = "roster.json"  # how far the run is, in the words of volary.server.roster.roster
 FORMAT = 2  # of what a checkpoint's files hold
 _WRITTEN_BY = {1: "a volary 0.1.0 from before 22 November 2026"}  # formats that a manifest does not say the version of
-_CHUNK_BYTES = 1 << 20
-_NAME = re.compile(r"step-(\d{8,})|\.step-(\d{8,})-old")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # a file of a checkpoint: never a path
-
-
-def digest(data: bytes) -> str:
-    """The checksum that a manifest holds of a file."""
-    return hashlib.sha256(data).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -52,53 +50,89 @@ class _Sealed:
     checksum: str
 
 
-class Checkpoints:
-    """The folder of a run's checkpoints. A folder without a manifest is no checkpoint, whatever it holds.
+class CheckpointFiles(Protocol):
+    """Where a run's checkpoints are kept: a folder, or a store. One counts from the moment that its manifest is there.
 
-    step-N is the checkpoint of step N; .step-N its draft; .step-N-old the one that it is about to replace, which
-    counts for as long as step-N is not there; .step-N-gone one that is being removed.
+    Whatever writes raises OSError, whatever reads RunError.
     """
+
+    in_store: bool  # whether every machine of the run reaches it by itself
+
+    def begin(self, step: int) -> None:
+        """Make an empty draft, and clear away what a killed save has left."""
+        ...
+
+    def write(self, step: int, name: str, content: Content) -> str:
+        """Write one file of the draft, which is safe when this returns its checksum."""
+        ...
+
+    def give_up(self, step: int) -> None:
+        """Remove the draft, as far as it lets itself be removed."""
+        ...
+
+    def commit(self, step: int, manifest: bytes) -> Path | RemotePath:
+        """Let the draft count, in the place of an older checkpoint of that step; where it is. No older one is lost."""
+        ...
+
+    def steps(self) -> list[int]:
+        """Steps of which there is a checkpoint, oldest first."""
+        ...
+
+    def without_manifest(self) -> list[int]:
+        """Steps of which there was one that has lost its manifest, newest first."""
+        ...
+
+    def place(self, step: int) -> str:
+        """What messages call the checkpoint of `step`."""
+        ...
+
+    def path(self, step: int) -> Path:
+        """The folder on this machine in which its files are read."""
+        ...
+
+    def manifest(self, step: int) -> bytes:
+        """Its manifest, as it was written."""
+        ...
+
+    def bring(self, step: int, name: str, checksum: str) -> None:
+        """Have one of its files in `path(step)`, if it is not."""
+        ...
+
+    def missing(self, step: int, names: Iterable[str]) -> list[str]:
+        """Those of its files that are not where they should be."""
+        ...
+
+    def set_aside(self, step: int) -> None:
+        """Give it another name, by which it is no checkpoint."""
+        ...
+
+    def remove(self, step: int) -> None:
+        """Remove it: what a killed removal leaves does not look like a checkpoint."""
+        ...
+
+
+class Checkpoints:
+    """The checkpoints of a run. folder: where they are, or the address of a store (`kept_in`)."""
 
     def __init__(self, folder: Path, disk: Disk | None = None) -> None:
         self.folder = folder
-        self.disk = disk or Disk()
+        self.files: CheckpointFiles = kept_in(folder) or CheckpointFolder(folder, disk or Disk())
 
-    def draft(self, step: int) -> Path:
-        """Where the ranks write the checkpoint of `step` before it counts."""
-        return self.folder / f".step-{step:08d}"
+    @property
+    def in_store(self) -> bool:
+        """Whether every machine of the run reaches them by itself."""
+        return self.files.in_store
 
-    def begin(self, step: int) -> Path:
+    def begin(self, step: int) -> None:
         """Make an empty draft, and clear away what a killed save has left. Raises OSError."""
-        for left in self.folder.glob(".step-*-old"):
-            final = self.folder / left.name[1:].removesuffix("-old")
-            if not final.exists():
-                self.disk.rename(left, final)
-        for left in self.folder.glob(".step-*"):
-            self.disk.remove(left)
-        draft = self.draft(step)
-        draft.mkdir(parents=True)
-        return draft
+        self.files.begin(step)
 
     def write(self, step: int, name: str, content: Content) -> str:
-        """Write one file of the draft, synced; returns its checksum. Raises OSError, with bytes needed and free."""
-        path, size_bytes = self.draft(step) / name, 0
-        try:
-            with self.disk.create(path) as file:
-                streamed = StreamedFile(file)
-                try:
-                    streamed.take(content)
-                finally:
-                    size_bytes = streamed.size_bytes
-            self.disk.sync(path)
-        except OSError as error:
-            # the half that was written is no part of what was free
-            with contextlib.suppress(OSError):
-                self.disk.remove(path)
-            raise OSError(refusal(error, path, size_bytes)) from error
-        return streamed.checksum
+        """Write one file of the draft; returns its checksum. Raises OSError, of a disk with bytes needed and free."""
+        return self.files.write(step, name, content)
 
     def receive(self, step: int, name: str, pieces: Iterable[bytes]) -> str:
-        """Write one file of the draft as it comes, synced; returns its checksum. Raises OSError."""
+        """Write one file of the draft as it comes; returns its checksum. Raises OSError."""
         if not _PLAIN.fullmatch(name):
             raise OSError(f"a checkpoint has no file {name!r}; accepted: letters, digits, '.', '_' and '-' alone")
 
@@ -110,62 +144,59 @@ class Checkpoints:
 
     def give_up(self, step: int) -> None:
         """Remove the draft of a save that failed; what resists is removed by the next `begin`."""
-        with contextlib.suppress(OSError):
-            self.disk.remove(self.draft(step))
+        self.files.give_up(step)
 
-    def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> Path:
-        """Make the draft a checkpoint: manifest last, then one rename. Raises OSError; then no older one is lost."""
-        draft, final = self.draft(step), self.folder / f"step-{step:08d}"
-        old = self.folder / f".step-{step:08d}-old"
+    def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> Path | RemotePath:
+        """Make the draft a checkpoint; where it is. Raises OSError; then no older one is lost. files: checksums."""
         manifest = Manifest(step, world_size, dict(files), metric, FORMAT, volary.__version__)
-        self.write(step, MANIFEST, _seal(manifest))
-        self.disk.sync(draft)
-        if final.exists():
-            # a resumed run came by this step again, and the one that is there may be damaged
-            self.disk.remove(old)
-            self.disk.rename(final, old)
-        self.disk.rename(draft, final)
-        self.disk.sync(self.folder)
-        self.disk.remove(old)
-        return final
+        return self.files.commit(step, _seal(manifest))
 
     def steps(self) -> list[int]:
-        """Steps of which there is a checkpoint, oldest first; not yet verified."""
-        names = [_NAME.fullmatch(path.parent.name) for path in self.folder.glob(f"*/{MANIFEST}")]
-        return sorted({int(name[1] or name[2]) for name in names if name})
+        """Steps of which there is a checkpoint, oldest first; not yet verified. Raises RunError if a store fails."""
+        return self.files.steps()
 
     def path(self, step: int) -> Path:
-        """The folder of the checkpoint of `step`."""
-        final, old = self.folder / f"step-{step:08d}", self.folder / f".step-{step:08d}-old"
-        return old if not final.exists() and old.exists() else final
+        """The folder on this machine in which files of the checkpoint of `step` are read, once they were brought."""
+        return self.files.path(step)
 
     def manifest(self, step: int) -> Manifest:
         """The manifest of the checkpoint of `step`. Raises RunError if it is missing or damaged."""
-        path = self.path(step) / MANIFEST
+        place = f"{self.files.place(step)}/{MANIFEST}"
         try:
-            with open_regular(path) as file:
-                found = _unseal(file.read())
+            found = _unseal(self.files.manifest(step))
         except (OSError, ValueError, msgspec.MsgspecError) as error:
-            raise RunError(f"{path}: not a readable manifest: {error}") from None
+            raise RunError(f"{place}: not a readable manifest: {error}") from None
         if found.step != step:
-            raise RunError(f"{path}: is of step {found.step}, not {step}; the folder was renamed or copied")
+            raise RunError(f"{place}: is of step {found.step}, not {step}; the folder was renamed or copied")
         for name in found.files:
             if not _PLAIN.fullmatch(name):
-                raise RunError(f"{path}: names the file {name!r}; accepted: letters, digits, '.', '_' and '-' alone")
+                raise RunError(f"{place}: names the file {name!r}; accepted: letters, digits, '.', '_' and '-' alone")
         return found
+
+    def bring(self, step: int, wanted: Callable[[str], bool] = lambda _: True) -> Manifest:
+        """Have those files of a checkpoint on this machine that are wanted, by name. Raises RunError."""
+        manifest = self.manifest(step)
+        for name in filter(wanted, manifest.files):
+            self.files.bring(step, name, manifest.files[name])
+        return manifest
 
     def verify(self, step: int) -> Manifest:
         """Check every file of the checkpoint of `step` by checksum. Raises RunError naming the first bad one."""
         manifest = self.manifest(step)
         for name, expected in manifest.files.items():
+            self.files.bring(step, name, expected)
             path = self.path(step) / name
             try:
-                found = _digest_of(path)
+                found = digest_of(path)
             except OSError as error:
                 raise RunError(f"{path}: cannot be read: {error.strerror}") from None
             if found != expected:
                 raise RunError(f"{path}: damaged, its checksum is {found[:12]} and should be {expected[:12]}")
         return manifest
+
+    def missing(self, manifest: Manifest) -> list[str]:
+        """Files of a checkpoint that are not where they should be. Raises RunError if a store fails."""
+        return self.files.missing(manifest.step, manifest.files)
 
     def newest_whole(self) -> tuple[Manifest | None, list[str]]:
         """The newest checkpoint that is whole, if any, and a sentence for each newer one that is not."""
@@ -184,8 +215,9 @@ class Checkpoints:
         does if that one is of another format.
         """
         manifest, warnings = self.newest_whole()
-        newer = [step for step in self._without_manifest() if manifest is None or step > manifest.step]
-        warnings += [f"{self.folder / f'step-{step:08d}' / MANIFEST}: missing" for step in newer]
+        lost = self.files.without_manifest()
+        newer = [step for step in lost if manifest is None or step > manifest.step]
+        warnings += [f"{self.files.place(step)}/{MANIFEST}: missing" for step in newer]
         if manifest is None and warnings:
             raise RunError(
                 f"{self.folder.parent}: none of its checkpoints is whole ({'; '.join(warnings)}); put a copy in their "
@@ -207,36 +239,22 @@ class Checkpoints:
 
     def set_aside_after(self, step: int) -> None:
         """Rename damaged checkpoints: by their number they would outlive the good ones that are still to come."""
-        for damaged in {*self.steps(), *self._without_manifest()}:
+        for damaged in {*self.steps(), *self.files.without_manifest()}:
             if damaged > step:
-                path = self.path(damaged)
-                aside = path.with_name(f"damaged-{path.name.lstrip('.')}")
                 with contextlib.suppress(OSError):
-                    self.disk.remove(aside)
-                    self.disk.rename(path, aside)
+                    self.files.set_aside(damaged)
 
     def prune(self, keep_last: int, keep: int | None) -> None:
         """Remove all but the newest `keep_last` checkpoints and that of step `keep`; one that resists stays."""
         for step in self.steps()[: -keep_last or None]:
             if step != keep:
                 with contextlib.suppress(OSError):
-                    self._prune(step)
+                    self.files.remove(step)
 
     def keep(self, keep_last: int, *, keep_best: bool) -> None:
         """Remove all but the newest `keep_last` checkpoints, and that with the best metric where that is wanted."""
-        self.prune(keep_last, self.newest_measured() if keep_best else None)
-
-    def _without_manifest(self) -> list[int]:
-        names = [_NAME.fullmatch(path.name) for path in self.folder.glob("step-*") if not (path / MANIFEST).exists()]
-        return sorted((int(name[1]) for name in names if name), reverse=True)
-
-    def _prune(self, step: int) -> None:
-        # renamed first: what a killed removal leaves must not look like a checkpoint
-        gone = self.folder / f".step-{step:08d}-gone"
-        self.disk.remove(gone)
-        self.disk.rename(self.path(step), gone)
-        self.disk.sync(self.folder)
-        self.disk.remove(gone)
+        with contextlib.suppress(RunError):  # a store that does not say what it has: the next save asks again
+            self.prune(keep_last, self.newest_measured() if keep_best else None)
 
 
 def _seal(manifest: Manifest) -> bytes:
@@ -249,14 +267,6 @@ def _unseal(data: bytes) -> Manifest:
     if digest(bytes(sealed.manifest)) != sealed.checksum:
         raise ValueError("damaged, its checksum differs")
     return msgspec.json.decode(sealed.manifest, type=Manifest)
-
-
-def _digest_of(path: Path) -> str:
-    found = hashlib.sha256()
-    with open_regular(path) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            found.update(chunk)
-    return found.hexdigest()
 
 
 def require_format(path: Path, manifest: Manifest) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from volary.errors import RunError, VolaryError
+from volary.errors import BadInput, RunError, VolaryError
 from volary.errors.raised import shown
+from volary.run.checkpoint_files.store import ADDRESS, CheckpointsInStore, kept_in
 from volary.run.database.journal import Journal
 from volary.run.disk import Disk
 from volary.run.lock import RunLock, is_held
@@ -107,13 +108,13 @@ class RunDirectory:
         stem: str,
         session_yaml: str,
         disk: Disk | None = None,
-        checkpoints: Path | None = None,
+        checkpoints: Path | str | None = None,
     ) -> RunDirectory:
         """Make a new run in `folder`: whole, or not at all. Raises RunError, and VolaryError if the machine forbids it.
 
         name: taken as it is, and refused (RunError) if it exists; None: `stem` with the first free number. checkpoints:
-        a folder in which the run's checkpoints have one of the run's name, to which a link leads; None: they are in the
-        run's directory.
+        a folder in which the run's checkpoints have one of the run's name, to which a link leads, or, as text, the URL
+        of one in a store (BadInput if nothing can be written there); None: they are in the run's directory.
         """
         disk = disk or Disk()
         if name is not None:
@@ -124,7 +125,7 @@ class RunDirectory:
             _clear(disk, folder)
             _fill(disk, draft, session_yaml)
             return cls(_publish(disk, draft, folder, name, stem, checkpoints))
-        except RunError:
+        except (RunError, BadInput):
             raise
         except (FileExistsError, NotADirectoryError) as error:
             raise RunError(f"no run can be made in {folder}: {error.strerror or error}") from error
@@ -151,7 +152,7 @@ def is_run(path: Path) -> bool:
 def _clear(disk: Disk, folder: Path) -> None:
     # what a process left that was killed while it made or removed a run, which takes seconds
     for draft in (*folder.glob(".new-*"), *folder.glob(".gone-*")):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             if time.time() - draft.stat().st_mtime > _LEFT_AFTER_S:
                 discard(disk, draft)
 
@@ -172,17 +173,18 @@ def _fill(disk: Disk, draft: Path, session_yaml: str) -> None:
     disk.sync(draft)
 
 
-def _publish(disk: Disk, draft: Path, folder: Path, name: str | None, stem: str, checkpoints: Path | None) -> Path:
+def _publish(
+    disk: Disk, draft: Path, folder: Path, name: str | None, stem: str, checkpoints: Path | str | None
+) -> Path:
     number = 1
     while True:
         path = folder / (name or f"{stem}-{number}")
-        there = checkpoints and checkpoints.absolute() / path.name
-        if not path.exists() and (there is None or _linked(disk, draft / "checkpoints", there)):
+        there = _below(checkpoints, path.name)
+        if not path.exists() and _taken(disk, draft / "checkpoints", path, there):
             try:
                 disk.rename(draft, path)
             except OSError:
-                if there is not None:
-                    there.rmdir()
+                _give_back(draft)
                 # lost a race for the name: a folder with content is never replaced
                 if not path.exists():
                     raise
@@ -195,6 +197,30 @@ def _publish(disk: Disk, draft: Path, folder: Path, name: str | None, stem: str,
         if name is not None:
             raise RunError(f"{there}, where checkpoint.path has the run's, exists already; choose another run.name")
         number += 1
+
+
+def _below(checkpoints: Path | str | None, name: str) -> Path | str | None:
+    if isinstance(checkpoints, str):
+        return f"{checkpoints.rstrip('/')}/{name}"
+    return checkpoints and checkpoints.absolute() / name
+
+
+def _taken(disk: Disk, own: Path, run: Path, there: Path | str | None) -> bool:
+    """Whether the place of the checkpoints of `run` was free; `own`, in its draft, names it then. None: it is `own`."""
+    if there is None:
+        return True
+    if isinstance(there, Path):
+        return _linked(disk, own, there)
+    disk.write(own / ADDRESS, there.encode())
+    return CheckpointsInStore(there, own).claim(run)
+
+
+def _give_back(draft: Path) -> None:
+    own = draft / "checkpoints"
+    if own.is_symlink():
+        own.resolve().rmdir()
+    elif (store := kept_in(own)) is not None:
+        store.clear()
 
 
 def _linked(disk: Disk, link: Path, there: Path) -> bool:
@@ -212,8 +238,12 @@ def _linked(disk: Disk, link: Path, there: Path) -> bool:
 
 
 def discard(disk: Disk, path: Path) -> None:
-    """Remove what was a run, and its checkpoints where a link leads to them: there only what is named as they are."""
+    """Remove what was a run, and its checkpoints where they are elsewhere: there only what is named as they are.
+
+    Raises OSError if a store fails; what is on this machine is gone then, too.
+    """
     link = path / "checkpoints"
+    store = None if path.is_symlink() else kept_in(link)
     if link.is_symlink() and not path.is_symlink():
         for pattern in _CHECKPOINTS:
             for one in link.glob(pattern):
@@ -221,3 +251,5 @@ def discard(disk: Disk, path: Path) -> None:
         with contextlib.suppress(OSError):  # somebody keeps something else there
             link.resolve().rmdir()
     disk.remove(path)
+    if store is not None:
+        store.clear()

@@ -19,7 +19,7 @@ def refuse_live(directory: RunDirectory) -> None:
 def remove(directory: RunDirectory, disk: Disk | None = None) -> None:
     """Remove the run, and its checkpoints wherever they are. Raises RunError if it is running or cannot be removed.
 
-    Then it is as it was.
+    Then it is as it was, or, if a store with its checkpoints fails, these are left.
     """
     disk = disk or Disk()
     refuse_live(directory)
@@ -31,7 +31,10 @@ def remove(directory: RunDirectory, disk: Disk | None = None) -> None:
             disk.rename(directory.path, gone)
         except OSError as error:
             raise RunError(f"{directory.path}: cannot be removed: {error.strerror}") from None
-    discard(disk, gone)
+    try:
+        discard(disk, gone)
+    except OSError as error:
+        raise RunError(f"{directory.path} is removed, but its checkpoints were not: {error}") from None
 
 
 def bytes_of(directory: RunDirectory) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from volary.errors import RunError
 from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.run.directory import RunDirectory
 
@@ -14,10 +15,12 @@ def is_resumable(directory: RunDirectory) -> bool:
         own = directory.session.read_text(encoding="utf-8").startswith(("function:", "program:"))
     except OSError:
         return True
+    if not own:
+        return True
     checkpoints = Checkpoints(directory.checkpoints)
     steps = checkpoints.steps()
     # what servers keep of such a loop says nothing of where the loop was
-    return not own or (bool(steps) and not (checkpoints.path(steps[-1]) / ROSTER).exists())
+    return bool(steps) and not (checkpoints.path(steps[-1]) / ROSTER).exists()
 
 
 def resuming(directory: RunDirectory) -> str:
@@ -27,7 +30,10 @@ def resuming(directory: RunDirectory) -> str:
     """
     if not is_resumable(directory):
         return ""
-    steps = Checkpoints(directory.checkpoints).steps()
+    try:
+        steps = Checkpoints(directory.checkpoints).steps()
+    except RunError as error:
+        return f"{error}; resume: volary resume {directory.argument}"
     start = f"resume from step {steps[-1]}" if steps else "begin again, as there is no checkpoint yet"
     return f"{start}: volary resume {directory.argument}"
 

@@ -22,6 +22,8 @@ WHOLE = "a whole number, 1 or more"
 MOST_STEPS = 10**12  # of a run: 30 years at a thousand a second
 LONGEST_WAIT_S = 86_400.0  # the data path itself waits for two days (comm/groups/group.py)
 NOTHING = Size(0)
+_READ_ONLY = ("http", "https", "data", "zip", "tar")
+_PASSWORDS = "the store's own configuration has them, such as AWS_SECRET_ACCESS_KEY"
 EVERY_EPOCH = Period(1, "epochs")
 EVERY_20_STEPS = Period(20, "steps")
 EVERY_100_STEPS = Period(100, "steps")
@@ -131,8 +133,20 @@ class Checkpoint:
     def __post_init__(self) -> None:
         settle(self)
         require(self.keep_last >= 1, "keep_last", self.keep_last, WHOLE)
-        folder = "a folder; for a store, one at which it is mounted"
-        require(not isinstance(self.path, Url), "path", self.path, folder)
+        if isinstance(self.path, Url):
+            object.__setattr__(self, "path", _to_write(self.path))
+
+
+def _to_write(url: Url) -> Location:
+    """A folder of this machine, or one of a store that takes files. Raises SettingError."""
+    scheme, _, rest = str(url).partition("://")
+    if scheme in ("file", "local"):
+        return Path(rest)
+    accepted = "a folder, or a URL that can be written to (s3://bucket/folder)"
+    require(scheme not in _READ_ONLY, "path", url, f"{accepted}; {scheme} is for reading")
+    require(scheme != "memory", "path", url, f"{accepted}; memory is each process's own")
+    require("@" not in rest.partition("/")[0], "path", "a URL with a password", f"{accepted}; {_PASSWORDS}")
+    return url
 
 
 class _Unsaid(str):

@@ -98,13 +98,13 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
 
 
 def drafts_of(member: Membership, group: Group, recorder: Recorder, keep_last: int, *, keep_best: bool) -> Drafts:
-    """Where the ranks of `group` write checkpoints: by the driver if any of them does not see the run's directory.
-
-    A collective call.
+    """Where the ranks of `group` write checkpoints: to a store, each its part; else by the driver if any of them does
+    not see the run's directory. A collective call.
     """
-    if any(gather_plain(member.remote is not None, group)):
+    checkpoints = Checkpoints(member.directory.checkpoints)
+    if any(gather_plain(member.remote is not None, group)) and not checkpoints.in_store:
         return RemoteDrafts(member)
-    return LocalDrafts(Checkpoints(member.directory.checkpoints), recorder, keep_last, keep_best=keep_best)
+    return LocalDrafts(checkpoints, recorder, keep_last, keep_best=keep_best)
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from volary.data.skipping import Skipping
 from volary.data.sources.images import Images
 from volary.data.sources.mix import Mix
 from volary.data.sources.packed import PackedShards
-from volary.data.storage.retrying import RETRIES
 from volary.errors import SettingError
 from volary.session.spec import Cache, Session
+from volary.storage.retrying import RETRIES
 from volary.train.recording.reads import Reads
 from volary.train.recording.recorder import Recorder
 

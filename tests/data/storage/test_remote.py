@@ -16,11 +16,11 @@ from volary.data.feed import Feed, one_pass
 from volary.data.skipping import Skipping
 from volary.data.sources.images import Images
 from volary.data.sources.packed import PackedShards
-from volary.data.storage import retrying
-from volary.data.storage.remote_path import RemotePath
-from volary.data.storage.retrying import Retries
 from volary.errors import DataError, SettingError
 from volary.session import Session
+from volary.storage import retrying
+from volary.storage.remote_path import RemotePath
+from volary.storage.retrying import Retries
 
 
 @pytest.fixture(scope="module")

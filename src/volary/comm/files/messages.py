@@ -12,7 +12,8 @@ PIECE_BYTES = 2**20  # of a file that travel at once; they follow the message th
 GIVEN = (
     "function.py",
     "arguments.pt",
-)  # in the run's directory, of a loop of one's own: its code, and what it is given
+    "checkpoints/address",
+)  # in the run's directory: code and arguments of a loop of one's own, and in which store the checkpoints are
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Role = Literal["worker", "server"]

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
@@ -36,6 +36,9 @@ from volary.errors import RunError
 from volary.run.checkpoints import MANIFEST, Checkpoints, digest
 from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, open_regular, replace_file
+
+if TYPE_CHECKING:
+    from volary.storage.remote_path import RemotePath
 
 QUIET_S = 86_400.0  # of a connection without files: its process, or the network, ends it before
 STALLED_S = 60.0  # a checkpoint of which nothing more comes for so long is given up
@@ -217,7 +220,7 @@ class IncomingCheckpoint:
             self._sums[name] = checksum
             self._changed.notify_all()
 
-    def commit(self, step: int, world_size: int, files: dict[str, str], metric: float | None) -> Path:
+    def commit(self, step: int, world_size: int, files: dict[str, str], metric: float | None) -> Path | RemotePath:
         """Wait until all files have come, and let them count; where it is then. Raises OSError: nothing is left."""
         self._begin(step)
         try:

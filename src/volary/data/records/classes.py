@@ -18,7 +18,7 @@ from volary.errors import DataError
 
 if TYPE_CHECKING:
     from volary.data.storage.place import Place
-    from volary.data.storage.remote_path import RemotePath
+    from volary.storage.remote_path import RemotePath
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ import numpy as np
 from volary.data.formats.archive import Archive, ArchiveMember
 from volary.data.records.names import Names
 from volary.data.records.records import FILE_LIMIT_BYTES, hashed, refuse_large
-from volary.data.storage.remote_path import ByteRange, read_all
 from volary.data.storage.staging import STAGED_BYTES, Staging
+from volary.storage.remote_path import ByteRange, read_all
 
 
 class TarMembers:

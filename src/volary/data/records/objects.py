@@ -8,8 +8,8 @@ import numpy as np
 
 from volary.data.records.names import Names
 from volary.data.records.records import FILE_LIMIT_BYTES, hashed, refuse_large
-from volary.data.storage.remote_path import ByteRange, FileInfo, RemotePath, read_all
 from volary.data.storage.staging import STAGED_BYTES, Staging
+from volary.storage.remote_path import ByteRange, FileInfo, RemotePath, read_all
 
 
 class Objects:

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from volary.data.order import WINDOW_BLOCKS
 from volary.data.records.names import Names
 from volary.data.records.records import FILE_LIMIT_BYTES, Bytes, hashed, refuse_large, will_need
-from volary.data.storage.remote_path import ByteRange, read_all
 from volary.data.storage.staging import Staging
 from volary.errors import DataError
+from volary.storage.remote_path import ByteRange, read_all
 
 if TYPE_CHECKING:
     from volary.data.storage.place import Place

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from volary.data.memory import InMemory
     from volary.data.samples import Split
     from volary.data.storage.place import Place
-    from volary.data.storage.remote_path import RemotePath
+    from volary.storage.remote_path import RemotePath
 
 _ACCEPTED = "arrays of numbers, as numpy.save or numpy.savez write them"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from volary.session.values.url import Url
 
 if TYPE_CHECKING:
-    from volary.data.storage.remote_path import RemotePath
+    from volary.storage.remote_path import RemotePath
 
     Place = Path | RemotePath
 
@@ -19,7 +19,7 @@ def located(setting: str | Path | Url) -> Place:
         return setting
     if isinstance(setting, str) and "://" not in setting:
         return Path(setting)
-    from volary.data.storage.remote_path import RemotePath
+    from volary.storage.remote_path import RemotePath
 
     return RemotePath.of(str(setting))
 

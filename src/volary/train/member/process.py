@@ -16,9 +16,19 @@ from typing import TYPE_CHECKING, Any
 from volary.comm.control.errors import ConnectionLost
 from volary.comm.control.wire import Connection
 from volary.comm.files.client import FileClient
-from volary.errors import BadInput, PeerLost, ProgramEnded, RanksDiffer, VolaryError, WorkerFailed
+from volary.errors import (
+    BadInput,
+    PeerLost,
+    ProgramEnded,
+    RanksDiffer,
+    RunError,
+    SettingError,
+    VolaryError,
+    WorkerFailed,
+)
 from volary.errors.raised import raised
 from volary.placement._parent import outlive_parent
+from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
 from volary.run.log import VERDICT_BELOW
 from volary.run.resuming import resuming
@@ -95,8 +105,12 @@ class Membership:
             outlive_parent()
 
     def require_checkpoints(self) -> None:
-        """Raise BadInput if this process sees the run, but not the folder of its checkpoints elsewhere."""
+        """Raise BadInput if this process sees the run, but not its checkpoints, in a folder elsewhere or in a store."""
         folder = self.directory.checkpoints
+        try:
+            Checkpoints(folder).steps()
+        except (RunError, SettingError) as error:
+            raise BadInput(f"host {socket.gethostname()}: {error}") from None
         if not folder.is_dir():
             there = folder.readlink() if folder.is_symlink() else folder
             raise BadInput(

@@ -97,6 +97,20 @@ class RemoteDirectory:
         return manifest
 
 
+def bring(
+    remote: RemoteDirectory | None, checkpoints: Checkpoints, step: int, wanted: Callable[[str], bool] = lambda _: True
+) -> Manifest:
+    """Have those files of a checkpoint here that are wanted, by name, wherever they are. Raises RunError."""
+    if remote is None or checkpoints.in_store:
+        return checkpoints.bring(step, wanted)
+    return remote.fetch(step, wanted)
+
+
+def writer(remote: RemoteDirectory | None, checkpoints: Checkpoints) -> Callable[[int, str, Content], str]:
+    """What writes a file of a draft, and gives its checksum."""
+    return checkpoints.write if remote is None or checkpoints.in_store else remote.write
+
+
 def _made(role: Role, number: int, name: str, key: bytes, session: str) -> RunDirectory:
     above = os.environ.get(SCRATCH)
     if above is None:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from volary.data.caching.cached import reads
-from volary.data.storage.retrying import RETRIES
+from volary.storage.retrying import RETRIES
 
 if TYPE_CHECKING:
     from volary.data.datasets.stream import Stream

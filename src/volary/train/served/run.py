@@ -25,6 +25,7 @@ from volary.train.assemble import build_model, device_of, readable, update_rule,
 from volary.train.corrupt import teller
 from volary.train.loop import Training, train
 from volary.train.member.compare import code_facts, compare_with_first, setting_facts, shape_facts, user_objects
+from volary.train.member.remote_directory import bring, writer
 from volary.train.served.admission import admitted, connecting
 from volary.train.served.by_roster import ByRoster, LearningSettings
 from volary.train.served.colocated import server_beside
@@ -208,15 +209,14 @@ def _resume(own: OwnState, session: Session, member: Membership, restore: int | 
     """Go on from the checkpoint of the step `restore`; None: the run begins."""
     checkpoints, rank, workers = Checkpoints(member.directory.checkpoints), member.place.rank, session.strategy.workers
     if restore is not None and rank < workers:  # whoever joins later has left out nothing yet
-        if member.remote is not None:
-            member.remote.fetch(restore, is_of_rank)
-        states = rank_states(checkpoints.path(restore), checkpoints.manifest(restore), rank, workers)
+        manifest = bring(member.remote, checkpoints, restore, is_of_rank)
+        states = rank_states(checkpoints.path(restore), manifest, rank, workers)
         own.restore(states)
 
 
 def _writer(member: Membership) -> Callable[[int, dict[str, Any]], dict[str, str]]:
     """Writes what is a worker's own to the draft of a step's checkpoint."""
-    name, write = rank_file(member.place.rank), (member.remote or Checkpoints(member.directory.checkpoints)).write
+    name, write = rank_file(member.place.rank), writer(member.remote, Checkpoints(member.directory.checkpoints))
     return lambda step, state: {name: write(step, name, state_content(state))}
 
 

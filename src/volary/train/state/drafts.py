@@ -63,7 +63,7 @@ class Drafts(Protocol):
 
 
 class LocalDrafts:
-    """In the run's directory, which all ranks see: a checkpoint counts when it is committed."""
+    """In the run's directory, which all ranks see, or in a store: a checkpoint counts when it is committed."""
 
     def __init__(self, checkpoints: Checkpoints, recorder: Recorder, keep_last: int, *, keep_best: bool) -> None:
         self.checkpoints = checkpoints
@@ -98,7 +98,11 @@ class LocalDrafts:
         return (None if manifest is None else manifest.step), warnings
 
     def have(self, step: int, *, whole: bool) -> Manifest:
-        return self.checkpoints.manifest(step)
+        # a store brings what is of ranks, and, where that is not enough, all
+        rank = rank_file(self._recorder.rank)
+        if not whole and rank in (manifest := self.checkpoints.bring(step, is_of_rank)).files:
+            return manifest
+        return self.checkpoints.bring(step)
 
     def close(self) -> None:
         pass

@@ -32,6 +32,7 @@ from volary.session.script import Script, is_own_loop
 from volary.session.spec import Session
 from volary.train.agreement.agreed_plan import describe
 from volary.train.assemble import Model, build_model
+from volary.train.member.remote_directory import bring, writer
 from volary.train.optimizers._uncompiled import spare_the_compiler
 from volary.train.served.layout import Layout, cut_network, lay_out
 from volary.train.served.server.network_file import HERE, read_network
@@ -99,16 +100,16 @@ def serve(
             shards = {number, (number - 1) % servers} if strategy.exchange.replicas > 1 else {number}
             slices = [one for one in layout.slices if one.shard in shards]
             checkpoints = Checkpoints(directory.checkpoints)
-            if remote and welcome.restore is not None:
-                remote.fetch(welcome.restore, lambda name: not is_of_rank(name))
+            if welcome.restore is not None:
+                bring(remote, checkpoints, welcome.restore, lambda name: not is_of_rank(name))
             vault = stored(network, slices, checkpoints, welcome, door.transport.memory)
             shard = Shard({one: vault.forms.shapes[one].size_bytes for one in vault.numbers}, welcome.applied)
             host = Host(shard, vault, pulls=network.pulls, kept=lambda cut: reports.say(Kept(cut)))
-            writer = ShardWriter(number, layout, network.module, (remote or checkpoints).write)
+            shard_writer = ShardWriter(number, layout, network.module, writer(remote, checkpoints))
             door.open(host)
             try:
                 RosterOrders(
-                    hearing, reports, host, lambda *what: writer.write(vault, *what), network.rates.add
+                    hearing, reports, host, lambda *what: shard_writer.write(vault, *what), network.rates.add
                 ).follow()
             finally:
                 host.close()

@@ -1,18 +1,19 @@
-"""A file or folder in a store, with those methods of `pathlib.Path` that sources ask for. Every call is retried."""
+"""A file or folder in a store, with those methods of `pathlib.Path` that are asked for. Every call is retried."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal, NamedTuple, TypeVar, overload
 
 import fsspec  # type: ignore[import-untyped]
 
-from volary.data.storage.retrying import RETRIES
 from volary.errors import DataError, SettingError
+from volary.storage.retrying import RETRIES
 
 T = TypeVar("T")
 BUFFER_BYTES = 64 * 2**10  # that an open file reads at once, unless it is told
@@ -49,11 +50,14 @@ class RemotePath:
     url: str
 
     @classmethod
-    def of(cls, url: str) -> RemotePath:
-        """The file or folder with this URL. Raises SettingError if nothing here can read such URLs."""
+    def of(cls, url: str, *, changes: bool = False) -> RemotePath:
+        """The file or folder with this URL. Raises SettingError if nothing here can read such URLs.
+
+        changes: others write there meanwhile, so that no listing is kept.
+        """
         scheme = url.partition("://")[0]
         try:
-            store, key = fsspec.url_to_fs(url)
+            store, key = fsspec.url_to_fs(url, **({"use_listings_cache": False} if changes else {}))
         except ImportError as problem:
             package = PACKAGES.get(scheme, scheme)
             raise SettingError(
@@ -134,6 +138,27 @@ class RemotePath:
             return b""
         return _within(self._ask(lambda: self.store.cat_file(self.key, start=start, end=end)), start, end)
 
+    def write_bytes(self, data: bytes) -> None:
+        """Make it a file with this content. Raises OSError, also if the store then has another size of it."""
+        self._write(lambda: self.store.pipe_file(self.key, data), len(data))
+
+    def upload(self, path: Path) -> None:
+        """Make it a copy of a file on this machine. Raises as `write_bytes`."""
+        self._write(lambda: self.store.put_file(str(path), self.key), path.stat().st_size)
+
+    def download(self, path: Path) -> None:
+        """Copy the file to `path` on this machine. Raises OSError."""
+        self._ask(lambda: self.store.get_file(self.key, str(path)))
+
+    def copy(self, other: RemotePath) -> None:
+        """Have the file there, too; it does not come here on the way. Raises OSError."""
+        self._ask(lambda: self.store.cp_file(self.key, other.key))
+
+    def remove(self) -> None:
+        """Remove the file, or all that is below the folder; what is not there is fine. Raises OSError."""
+        with suppress(FileNotFoundError):
+            self._ask(lambda: self.store.rm(self.key, recursive=True))
+
     @overload
     def open(self, mode: Literal["rb"], buffering: int = ...) -> IO[bytes]: ...
     @overload
@@ -156,6 +181,14 @@ class RemotePath:
         """The file, for reading. buffering: bytes that are read at once."""
         raw = io.BufferedReader(RemoteFile(self), buffering if buffering > 1 else BUFFER_BYTES)
         return raw if "b" in mode else io.TextIOWrapper(raw, encoding, errors, newline)
+
+    def _write(self, work: Callable[[], object], size_bytes: int) -> None:
+        def attempt() -> None:
+            work()
+            if (found := self.store.size(self.key)) != size_bytes:
+                raise OSError(f"the store has {found} of {size_bytes} bytes")
+
+        self._ask(attempt)
 
     def _ask(self, attempt: Callable[[], T]) -> T:
         return RETRIES.call(str(self), attempt)

@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 PAUSES_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # before each further try: a store that restarts is back within them
 _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError, ImportError)
-_LOG = logging.getLogger("volary.data")
+_LOG = logging.getLogger("volary.storage")
 
 
 class Retries:

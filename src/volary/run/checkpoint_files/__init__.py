@@ -1,0 +1,1 @@
+"""Where checkpoints are kept: in a folder, or in a store."""
