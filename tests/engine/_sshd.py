@@ -9,12 +9,12 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 SERVER = """\
 Port {port}
-ListenAddress 127.0.0.1
+ListenAddress {listen}
 HostKey {folder}/host_key
 AuthorizedKeysFile {folder}/user_key.pub
 PidFile none
@@ -25,8 +25,8 @@ PermitRootLogin prohibit-password
 MaxStartups 100
 """
 CLIENT = """\
-Host alpha beta
-  HostName 127.0.0.1
+Host {name}
+  HostName {address}
   Port {port}
   User {user}
   IdentityFile {folder}/user_key
@@ -46,20 +46,28 @@ def _program(name: str) -> str | None:
     return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin")
 
 
+def configured(folder: Path, port: int, listen: str, hosts: Mapping[str, str]) -> list[str]:
+    """The command that starts one. hosts: address by name, or names, as the client's configuration has them."""
+    for key in ("host_key", "user_key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
+    kind, host_key = (folder / "host_key.pub").read_text().split()[:2]
+    known = [f"[{address}]:{port} {kind} {host_key}\n" for address in hosts.values()]
+    (folder / "known_hosts").write_text("".join(known))
+    (folder / "sshd_config").write_text(SERVER.format(folder=folder, port=port, listen=listen))
+    places = {"folder": folder, "port": port, "user": getpass.getuser()}
+    client = [CLIENT.format(name=name, address=address, **places) for name, address in hosts.items()]
+    (folder / "ssh_config").write_text("".join(client))
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian's sshd wants it
+    return [str(_program("sshd")), "-D", "-e", "-f", str(folder / "sshd_config")]
+
+
 @contextlib.contextmanager
 def sshd(folder: Path, *wrapper: str) -> Iterator[Path]:
     """One for a while; the client's configuration, where it is alpha and beta. wrapper: a command that starts it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    for key in ("host_key", "user_key"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
-    kind, host_key = (folder / "host_key.pub").read_text().split()[:2]
-    (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {kind} {host_key}\n")
-    (folder / "sshd_config").write_text(SERVER.format(folder=folder, port=port))
-    (folder / "ssh_config").write_text(CLIENT.format(folder=folder, port=port, user=getpass.getuser()))
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian's sshd wants it
-    command = [*wrapper, str(_program("sshd")), "-D", "-e", "-f", str(folder / "sshd_config")]
+    command = [*wrapper, *configured(folder, port, "127.0.0.1", {"alpha beta": "127.0.0.1"})]
     with (folder / "sshd.log").open("wb") as log, subprocess.Popen(command, stderr=log) as server:
         try:
             until = time.monotonic() + UP_WITHIN_S

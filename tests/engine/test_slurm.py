@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from engine._slurmd import started
 from faults._running import VOLARY, events, last_step, life_of, running, session, state
 from placement._recorded import RECORDED
 from volary.engine.launchers.queue import BatchJob
@@ -154,3 +159,29 @@ def test_job_that_is_requeued_goes_on_with_its_run():
         assert again.ended().status == 0, again.text()
     assert (state(directory), last_step(directory)) == ("finished", 60)
     assert [event.life for event in events(directory, "resumed")] == [1]
+
+
+@pytest.mark.slow  # a cluster of its own, which loses a node
+def test_node_that_is_lost_is_named_by_its_worker_and_the_run_is_resumed_on_what_is_left(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("slurm")
+    with contextlib.ExitStack() as down:
+        cluster = started(folder, down)
+        if cluster.why_not:
+            pytest.skip(cluster.why_not)
+        monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+        with running(*VOLARY, "train", session(steps=400, pace_s=0.03), "engine=slurm", "engine.nodes=2") as run:
+            run.wait_for_step(25)
+            victim = run.pid(1)
+            step = psutil.Process(victim).parent()
+            assert step is not None
+            for daemon in (psutil.Process(int((folder / "slurmd.n2.pid").read_text())), step):
+                daemon.kill()
+            ended = run.ended(at_most_s=10, gone_within_s=10)
+        assert ended.status == 4
+        words = rf"rank 1 \(host {re.escape(socket.gethostname())}, process {victim}\) died; last step \d+, in "
+        assert re.search(words, ended.err), ended.err
+        lost = ["scontrol", "update", "nodename=n2", "state=down", "reason=lost"]
+        subprocess.run(lost, check=True, timeout=30)
+        with running(*VOLARY, "resume", "it", "engine.nodes=1") as again:
+            assert again.ended().status == 0, again.text()
+        assert (state(run.directory), last_step(run.directory)) == ("finished", 400)

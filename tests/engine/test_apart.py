@@ -1,0 +1,73 @@
+"""Machines that a network alone joins, each with its own sshd: addresses of either kind, and a link that is cut."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine import _sshd
+from faults._running import BUSY, SOURCE, VOLARY, last_step, session, state
+from lab.conftest import why_not
+from volary.lab import Lab
+from volary.run.directory import RunDirectory
+
+pytestmark = pytest.mark.slow  # three network namespaces, two sshd, two lives
+PORT, STEPS = 2222, 400
+MACHINES = ("here", "alpha", "beta")
+
+
+def until(condition: Callable[[], object], words: Callable[[], str], at_most_s: float = 30) -> None:
+    end = time.monotonic() + BUSY * at_most_s
+    while not condition():
+        assert time.monotonic() < end, words()
+        time.sleep(0.1)
+
+
+def addresses_of(lab: Lab, kind: str) -> list[str]:
+    """Of each machine; with IPv6 there are no others."""
+    if kind == "IPv4":
+        return [lab.topology.address(host) for host in range(3)]
+    for host in range(3):
+        lab.output(host, ["sh", "-c", "echo 0 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6"])
+        lab.output(host, ["ip", "-4", "address", "flush", "dev", "eth0"])
+        lab.output(host, ["ip", "-6", "address", "add", f"fd00::{host + 1}/64", "dev", "eth0", "nodad"])
+    return [f"fd00::{host + 1}" for host in range(3)]
+
+
+@pytest.mark.parametrize("kind", ["IPv4", "IPv6"])
+def test_machine_that_is_cut_off_is_named_ends_what_it_runs_and_the_run_is_resumed_on_what_is_left(kind):
+    if reason := why_not() or _sshd.why_not() or ("sshd needs root" if os.geteuid() else ""):
+        pytest.skip(reason)
+    said = Path("said")
+    with Lab(hosts=3) as lab, said.open("wb") as out:
+        addresses = addresses_of(lab, kind)
+        listen = "0.0.0.0" if kind == "IPv4" else "::"
+        server = _sshd.configured(Path.cwd(), PORT, listen, dict(zip(MACHINES[1:], addresses[1:], strict=True)))
+        for host in (1, 2):
+            lab.start(host, server, output=out)
+        ssh = [str(shutil.which("ssh")), "-F", "ssh_config", "-o", "ConnectionAttempts=20"]
+        for name in MACHINES[1:]:
+            lab.output(0, [*ssh, name, "true"], timeout_s=BUSY * 30)
+        settings = ["engine=hosts", "engine.hosts=[alpha,beta]", "engine.ssh=ssh -F ssh_config"]
+        file, variables = session(steps=STEPS, pace_s=0.03, suspect_after_s=1, give_up_after_s=3), {}
+        variables["PYTHONPATH"] = str(SOURCE)
+        run = lab.start(0, [*VOLARY, "train", file, *settings], variables, out)
+        directory = RunDirectory(Path("runs") / "it")
+        until(lambda: last_step(directory) >= 25 or run.status is not None, said.read_text, 60)
+        assert run.status is None, said.read_text()
+        lab.cut(2)
+        assert run.wait(BUSY * 30) == 4, said.read_text()
+        named = r"^rank 1 \(host h2, process \d+\) has been silent for .*; last step \d+"
+        assert re.search(named, said.read_text(), re.MULTILINE), said.read_text()
+        busy = "ps -e -o args | grep -c '[v]olary.worker' || true"
+        for host in (1, 2):
+            until(lambda at=host: lab.output(at, ["sh", "-c", busy]).strip() == "0", said.read_text)
+        again = lab.start(0, [*VOLARY, "resume", "it", "engine.hosts=[alpha:2]"], variables, out)
+        assert again.wait(BUSY * 60) == 0, said.read_text()
+        assert (state(directory), last_step(directory)) == ("finished", STEPS)
