@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -128,3 +129,17 @@ def test_a_cluster_of_our_own_asks_for_a_token_and_nothing_is_left_of_it(ray):
         run.process.terminate()
         run.ended(gone_within_s=10)
     assert not scratch(launcher).exists()
+
+
+@pytest.mark.slow  # starts a cluster, and another
+def test_run_whose_raylet_is_lost_says_so_leaves_nothing_and_is_resumed(ray):
+    with running(*VOLARY, "train", session(steps=400, pace_s=0.03), "engine=ray") as run:
+        run.wait_for_step(25)
+        (raylet,) = [one for one in run.started if one.name() == "raylet"]
+        raylet.kill()
+        ended = run.ended(at_most_s=10, gone_within_s=10)
+    assert ended.status == 4, run.text()
+    assert re.match(r"(rank \d|ray) \(host .*, process \d+\) .*; last step \d+", ended.err), ended.err
+    with running(*VOLARY, "resume", "it") as again:
+        assert again.ended().status == 0, again.text()
+    assert (state(run.directory), last_step(run.directory)) == ("finished", 400)
