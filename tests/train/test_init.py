@@ -79,6 +79,18 @@ def test_a_process_of_two_launchers_is_told_so(monkeypatch):
         volary.init()
 
 
+def test_settings_in_the_environment_that_cannot_be_read_are_told(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"):
+        monkeypatch.setenv(name, "1" if name == "WORLD_SIZE" else "0")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("VOLARY_SETTINGS", "run.name='it")
+    with pytest.raises(
+        BadInput, match=r"VOLARY_SETTINGS is \"run.name='it\": No closing quotation; accepted: NAME=VALUE"
+    ):
+        volary.init()
+
+
 def test_a_process_that_a_worker_started_is_no_worker(monkeypatch):
     for name, value in (("RUN", "/x"), ("MEET", "h:1"), ("LIFE", "0"), ("SERVER_LIFE", "x"), ("JOB", "a:b")):
         monkeypatch.setenv(f"VOLARY_{name}", value)
@@ -151,6 +163,7 @@ def test_what_a_program_is_called_as_survives_its_run_directory(tmp_path):
 def test_torchrun_starts_a_program_whose_ranks_train_as_one_process_does():
     Path("mine.py").write_text(PROGRAM)
     variables = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    variables["VOLARY_SETTINGS"] = "run.name='by torchrun' early_update=true"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "mine.py", "--epochs", "3"]
     together = subprocess.run(launcher, env=variables, capture_output=True, text=True, timeout=300)
     assert together.returncode == 0, together.stderr
@@ -166,4 +179,4 @@ def test_torchrun_starts_a_program_whose_ranks_train_as_one_process_does():
         assert float(line.partition(": ")[2]) == pytest.approx(float(value), abs=1e-9)
     (run,) = RunDirectory.all_in(Path("runs"))
     result = volary.Result.of(run.path)
-    assert (run.name, result.state, result.steps) == ("mine-1", "finished", 12)
+    assert (run.name, result.state, result.steps) == ("by torchrun", "finished", 12)

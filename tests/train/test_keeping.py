@@ -18,9 +18,11 @@ from _workers import alone, joined
 from faults._running import VOLARY, running
 from volary import Result
 from volary.cli._main import run
-from volary.errors import BadInput
+from volary.errors import BadInput, SettingError
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
+from volary.session.changing import FIXED_OF_LOOP, changes, refuse
+from volary.session.reading.problems import SessionError
 from volary.session.script import Script
 from volary.train.own.own_loop import Worker
 from volary.train.recording.recorder import Recorder
@@ -122,18 +124,42 @@ def test_a_resumed_loop_ends_as_an_uninterrupted_one_bit_for_bit(tmp_path, kind,
     torch.testing.assert_close(resumed["drawn"], whole["drawn"], rtol=0, atol=0)
 
 
+LOCAL = {"consistency": {"name": "local", "period": 2}}
+
+
 def in_two_lives(rank: int, world_size: int) -> Any:
-    loader, strategy = LOADERS["shuffled"], {"codec": "onebit"}
-    (whole, _), *_ = life(joined(0), Path("../whole"), loader, strategy, 3), None
-    life(joined(1), Path("../cut"), loader, strategy, 3, die=7)
-    resumed, _ = life(joined(2), Path("../cut"), loader, strategy, 3)
-    return whole, resumed
+    found, loader = [], LOADERS["shuffled"]
+    for number, (strategy, every) in enumerate([({"codec": "onebit"}, 3), (LOCAL, 4)]):
+        whole, _ = life(joined(3 * number), Path(f"../whole-{number}"), loader, strategy, every)
+        life(joined(3 * number + 1), Path(f"../cut-{number}"), loader, strategy, every, die=7)
+        resumed, _ = life(joined(3 * number + 2), Path(f"../cut-{number}"), loader, strategy, every)
+        found.append((whole, resumed))
+    try:
+        life(joined(6), Path("../within"), loader, LOCAL, 3)
+    except SettingError as error:
+        return found, str(error)
 
 
-def test_two_ranks_go_on_with_what_their_codecs_owed_bit_for_bit(workers):
-    for whole, resumed in workers(2, in_two_lives):
-        assert resumed["seen"] == whole["seen"][6:]
-        torch.testing.assert_close([*resumed["last"].values()], [*whole["last"].values()], rtol=0, atol=0)
+def test_two_ranks_resume_with_what_is_each_ones_own_bit_for_bit(workers):
+    for rank, (found, refused) in enumerate(workers(2, in_two_lives)):
+        for (whole, resumed), saved_at in zip(found, (6, 4), strict=True):
+            assert resumed["seen"] == whole["seen"][saved_at:]
+            for name, value in whole["last"].items():
+                if saved_at == 6 or rank == 0 or not name.startswith("average."):  # of plain modules rank 0's are kept
+                    torch.testing.assert_close(resumed["last"][name], value, rtol=0, atol=0)
+        assert refused.startswith("worker.save was called 1 steps after replicas were equal last; accepted under local")
+
+
+def test_a_resumed_loop_may_have_other_settings_but_not_another_order_of_samples():
+    before = Script(program="mine.py", strategy={"workers": 2})
+    after = Script(program="mine.py", strategy={"workers": 4, "bucket_mb": 5}, early_update=True, seed=2)
+    found = changes(before, after)
+    assert [change.setting for change in found] == ["strategy.workers", "strategy.bucket_mb", "seed", "early_update"]
+    with pytest.raises(
+        SessionError, match=r"seed: cannot change when a run is resumed: it decides the order"
+    ) as raised:
+        refuse(found, has_checkpoint=True, fixed=FIXED_OF_LOOP)
+    assert "bucket_mb" not in str(raised.value)
 
 
 def begun(folder: Path | None) -> Worker:
@@ -234,7 +260,7 @@ def test_a_killed_program_is_resumed_by_the_command(monkeypatch):
         assert "resume from step " in ended.err
         assert ended.err.endswith(": volary resume it\n")
     Path("wait").unlink()
-    with running(*VOLARY, "resume", "it") as run:
+    with running(*VOLARY, "resume", "it", "strategy.bucket_mb=5") as run:
         assert run.ended().status == 0, run.text()
     monkeypatch.setenv("LAST", "whole.pt")
     with running(*launch[:-2], "run.name=whole", "mine.py", name="whole") as run:

@@ -13,9 +13,11 @@ from torch import nn
 from _workers import alone
 from train._own_loops import network
 from train._own_served import BATCH, EPOCHS, SAMPLES, adam, bounded, own_served, scheduled
+from volary.errors import SettingError
 from volary.server.update_rule import SliceUpdate
 from volary.session.script import Script
 from volary.train.own.own_loop import Worker
+from volary.train.own.served_loop import ServedLoop
 from volary.train.recording.recorder import Recorder
 from volary.train.served.server.own_optimizer import KINDS, OwnOptimizer
 from volary.train.state.seeds import seed_all
@@ -66,6 +68,20 @@ def test_every_model_over_servers_trains_an_own_loop_on_all_samples(workers, mod
 def test_under_ssp_an_own_loop_runs_ahead_of_a_slower_one_up_to_the_staleness_and_no_further(workers):
     first, _, _ = workers(3, own_served, bounded, {"workers": 2, "consistency": {"name": "ssp", "staleness": 2}})
     assert 2 <= max(first.value) <= 2 + 1, "one more where the other has not begun its batch"
+
+
+def test_a_model_that_changes_after_servers_have_it_is_refused_at_that_step():
+    model, script = network(), Script(function="a.py:loop", strategy={"exchange": "server", "workers": 1})
+    member: Any = SimpleNamespace(place=SimpleNamespace(rank=0))
+    loop = ServedLoop(script, member, Recorder(0), SimpleNamespace(asked_to_end=False), torch.device("cpu"), {})
+    loop.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1), 1)
+    loop.refuse_changed()
+    model.float()
+    with pytest.raises(SettingError, match=r"0.weight is torch.float32 on cpu now, and servers have the model as"):
+        loop.refuse_changed()
+    model[2] = nn.Linear(8, 3)
+    with pytest.raises(SettingError, match=r"the model has other layers, and servers have the model as worker\."):
+        loop.refuse_changed()
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

@@ -7,7 +7,7 @@ from contextlib import closing
 
 from volary.driver.ending import Ending, Watcher
 from volary.driver.queued import follow, leave_queue, queue_of, submit
-from volary.driver.start import check, drive, task_of
+from volary.driver.start import Task, check, drive, task_of
 from volary.errors import BadInput, RunError
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.broken import set_broken_aside
@@ -17,7 +17,7 @@ from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, replace_file
 from volary.run.lock import RunLock
 from volary.run.resuming import is_resumable
-from volary.session.changing import SettingChange, changes, planned_steps, refuse
+from volary.session.changing import FIXED_OF_LOOP, SettingChange, changes, planned_steps, refuse
 from volary.session.script import Script
 from volary.session.spec import Session
 
@@ -49,28 +49,28 @@ def resume(directory: RunDirectory, watcher: Watcher, overrides: Sequence[str] =
         if anew:
             _set_damaged_aside(directory)
         queue = queue_of(session.engine)
-        if queue is None and not found:
-            return drive(directory, lock, session, watcher, warnings)
         if queue is None:
-            return _drive_changed(directory, lock, session, watcher, warnings, found)
+            return _drive(directory, lock, session, watcher, warnings, found)
     submit(directory, queue, session.strategy.workers, overrides)
     return follow(directory, watcher)
 
 
-def _drive_changed(
+def _drive(
     directory: RunDirectory,
     lock: RunLock,
-    session: Session,
+    task: Task,
     watcher: Watcher,
     warnings: Sequence[str],
     found: list[SettingChange],
 ) -> Ending:
+    if not found:
+        return drive(directory, lock, task, watcher, warnings)
     text = directory.session.read_bytes()
     with RunReader(directory) as reader:
         info = reader.info()
-    _write(directory, session.to_yaml().encode())
+    _write(directory, task.to_yaml().encode())
     try:
-        return drive(directory, lock, session, watcher, warnings, found)
+        return drive(directory, lock, task, watcher, warnings, found)
     except BadInput:
         _write(directory, text)
         with closing(Journal(directory.database)) as journal:
@@ -81,10 +81,10 @@ def _drive_changed(
 
 
 def _resume_own_loop(
-    directory: RunDirectory, watcher: Watcher, script: Script, overrides: Sequence[str], *, anew: bool
+    directory: RunDirectory, watcher: Watcher, before: Script, overrides: Sequence[str], *, anew: bool
 ) -> Ending:
-    if overrides:
-        raise RunError(f"{overrides[0]}: the settings of a training loop of your own stay as they were; accepted: none")
+    script = Script.read(directory.session, overrides) if overrides else before
+    found = changes(before, script)
     with directory.lock() as lock:
         set_broken_aside(directory)
         with RunReader(directory) as reader:
@@ -96,12 +96,13 @@ def _resume_own_loop(
                 f"{directory.path} is a run of a training loop of your own, which has saved nothing; accepted: a loop "
                 "that calls worker.save(...), with exchange=allreduce"
             )
+        refuse(found, has_checkpoint=True, fixed=FIXED_OF_LOOP)
         warnings = check(script)
         if anew:
             _set_damaged_aside(directory)
         queue = queue_of(script.engine)
         if queue is None:
-            return drive(directory, lock, script, watcher, warnings)
+            return _drive(directory, lock, script, watcher, warnings, found)
     submit(directory, queue, script.strategy.workers, overrides)
     return follow(directory, watcher)
 

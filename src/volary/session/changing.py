@@ -9,6 +9,8 @@ from typing import Any
 
 from volary.session.misplaced import COMMAND_LINE
 from volary.session.reading.problems import Problems
+from volary.session.resolved import flat
+from volary.session.script import Script
 from volary.session.spec import Session
 from volary.session.values.reference import UserObject
 
@@ -27,6 +29,9 @@ FIXED = {
     "loss.metric": _BEST,
 }
 """By name of a setting, or of the plug-in that it chooses, what the checkpoint has to do with it."""
+_PROGRAM = "the checkpoint holds what another program has saved"
+FIXED_OF_LOOP = {"function": _PROGRAM, "program": _PROGRAM, "seed": _ORDER}
+"""The same of a training loop of one's own."""
 FOLDER = {
     "run.name": "a run stays where it is; move or rename its folder instead",
     "run.folder": "a run stays where it is; move or rename its folder instead",
@@ -44,7 +49,7 @@ class SettingChange:
     now: Any
 
 
-def changes(before: Session, after: Session) -> list[SettingChange]:
+def changes(before: Session | Script, after: Session | Script) -> list[SettingChange]:
     """The settings that differ, a plug-in under the name of the setting that chooses it."""
     old, new = _by_name(before), _by_name(after)
     return [
@@ -54,14 +59,14 @@ def changes(before: Session, after: Session) -> list[SettingChange]:
     ]
 
 
-def refuse(found: list[SettingChange], *, has_checkpoint: bool) -> None:
+def refuse(found: list[SettingChange], *, has_checkpoint: bool, fixed: Mapping[str, str] = FIXED) -> None:
     """Raise SessionError for all that cannot change. Before the first checkpoint that is only where the run is."""
     problems = Problems()
     for change in found:
         if change.setting in FOLDER:
             problems.add(COMMAND_LINE, change.setting, FOLDER[change.setting])
-        elif has_checkpoint and (why := FIXED.get(change.setting)):
-            kept = f"accepted: {_shown(change.was)}, as before, or a new run with `volary train`"
+        elif has_checkpoint and (why := fixed.get(change.setting)):
+            kept = f"accepted: {_shown(change.was)}, as before, or a new run"
             problems.add(COMMAND_LINE, change.setting, f"cannot change when a run is resumed: {why}; {kept}")
     problems.raise_if_any()
 
@@ -93,8 +98,8 @@ def planned_steps(session: Session, steps_per_epoch: int) -> int:
     return session.train.steps or max(1, round((session.train.epochs or 0) * steps_per_epoch))
 
 
-def _by_name(session: Session) -> Mapping[str, Any]:
-    settings = session.settings()
+def _by_name(session: Session | Script) -> Mapping[str, Any]:
+    settings = flat(session)
     plugins = {name for name in settings if name.endswith(".name") and name not in FOLDER}
     return {name.removesuffix(".name") if name in plugins else name: value for name, value in settings.items()}
 

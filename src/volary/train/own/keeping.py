@@ -123,14 +123,18 @@ class Keeping:
                 f"worker.restore was given {_listed(self._names)}, and the checkpoint of step {saved.manifest.step} "
                 f"holds {_listed(sorted(saved.named))}; accepted: the same names"
             )
-        found = {name: _taken_up(name, value, saved.named[name]) for name, value in named.items()}
+        states = {**saved.named, **saved.mine.get("own", {})}  # not in checkpoints of earlier versions
+        found = {name: _taken_up(name, value, states[name]) for name, value in named.items()}
         if saved.mine["generators"] is not None:
             restore_generators(saved.mine["generators"])
         saved.restored = True
         return found
 
-    def save(self, named: Mapping[str, Any]) -> None:
-        """Write a checkpoint of what is named, on all workers; see `Worker.save`. Raises what that raises."""
+    def save(self, named: Mapping[str, Any], *, own_optimizers: bool) -> None:
+        """Write a checkpoint of what is named, on all workers; see `Worker.save`. Raises what that raises.
+
+        own_optimizers: each worker's remembers something else, and is kept with it.
+        """
         if self._saved is not None and not self._saved.restored:
             raise BadInput(f"{self._resumes()} before worker.save")
         if self._names != sorted(named):
@@ -150,9 +154,10 @@ class Keeping:
                 print("worker.save keeps nothing, as no run was asked for: volary launch makes one", file=sys.stderr)
             self._gathered += 1
             return
-        self._write(self._drafts, states)
+        own = [name for name, value in named.items() if isinstance(value, Optimizer)] if own_optimizers else []
+        self._write(self._drafts, states, {name: states[name] for name in own})
 
-    def _write(self, drafts: Drafts, states: Mapping[str, Any]) -> None:
+    def _write(self, drafts: Drafts, states: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         recorder, step = self._recorder, self._recorder.step
         recorder.saves += 1
         # steps that a checkpoint is beyond are never done again: they must be written down before it counts
@@ -160,7 +165,7 @@ class Keeping:
         phase = recorder.phase
         recorder.enter("checkpoint")
         committing = Committing(drafts, recorder, self._group.rank, self._gather)
-        failure = committing.write(step, lambda: self._files(states))
+        failure = committing.write(step, lambda: self._files(states, own))
         recorder.enter(phase)
         if failure and self._group.rank == 0:
             recorder.event("checkpoint_failed", reason=f"{failure}; training goes on, older checkpoints stay")
@@ -170,7 +175,7 @@ class Keeping:
         self._gathered += 1
         return self._group.bulletin.share(f"save-{self._gathered}", value)
 
-    def _files(self, states: Mapping[str, Any]) -> Iterator[tuple[str, Content]]:
+    def _files(self, states: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[tuple[str, Content]]:
         place = self._place
         mine = {
             "generators": generators_state(),
@@ -179,6 +184,7 @@ class Keeping:
             "seen": self._share.seen,
             "feeds": [feed.state(within=place.within) for feed in place.feeds],
             RESIDUALS: [one.owed() for one in self._strategies],
+            "own": own,
         }
         yield rank_file(self._group.rank), state_content(mine)
         if self._group.rank == 0:

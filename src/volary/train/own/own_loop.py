@@ -246,13 +246,16 @@ class Worker:
         Called among the batches of an epoch, the run resumes at the next batch, else with the next epoch.
 
         state: what has state_dict(), tensors, numbers, text, and lists, tuples and dicts of these, under the names of
-        `worker.restore`; of those, what rank 0 has is kept. Beside it, each rank keeps its random generators, and
-        where its feeds are. A full disk is a warning of the run, and older checkpoints stay. Raises BadInput for what
-        cannot be kept.
+        `worker.restore`; of those, what rank 0 has is kept. Beside it, each rank keeps its random generators, where
+        its feeds are, and with `consistency: local` what its optimisers remember. A full disk is a warning of the run,
+        and older checkpoints stay. Raises BadInput for what cannot be kept, and SettingError within a period of
+        `local`.
         """
         self._refuse_servers("save")
+        for model in self._models:
+            model.refuse_within_period()
         self._settle()
-        self._keeping.save(state)
+        self._keeping.save(state, own_optimizers=any(model.updates_locally for model in self._models))
 
     def _refuse_servers(self, called: str) -> None:
         if isinstance(self._group, ServedLoop):

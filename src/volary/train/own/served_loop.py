@@ -28,6 +28,7 @@ from volary.train.agreement.agreed_plan import describe
 from volary.train.coordinator import LearnTask, MicroBatch, Outcome
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.member.compare import compare_with_first, shape_facts
+from volary.train.own.model.contents import Contents
 from volary.train.own.served_feed import OwnPortions, ServedFeed
 from volary.train.served.admission import admitted, connecting
 from volary.train.served.by_roster import ByRoster, LearningSettings
@@ -98,10 +99,19 @@ class ServedLoop:
                 f"worker.distribute: passes is {passes}; accepted with exchange=server: 1 (push_every of async adds up)"
             )
         self._settings = OwnOptimizer.of(optimizer, _trained(model))
+        self._contents = Contents(model)
         self._model, self._optimizer = model, optimizer
         if self.size > 1:
             seed_all(self._script.seed + 1 + self.rank)
         _Hooks(self, self._recorder).attach(model, optimizer)
+
+    def refuse_changed(self) -> None:
+        """Raise SettingError if the model is another than servers have."""
+        if changed := self._contents.changed():
+            raise SettingError(
+                f"{changed}, and servers have the model as worker.distribute was given it; accepted with "
+                "exchange=server: such changes before that"
+            )
 
     def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> ServedFeed:
         """The batches that the roster hands out of `data`. Raises BadInput, DataError, SettingError."""
@@ -371,6 +381,7 @@ class _Hooks:
     def _before(self, _optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         if len(arguments) > 1 or named:  # torch gives the optimiser itself as the first
             raise SettingError("optimizer.step(closure) cannot be distributed; call backward(), then step()")
+        self._loop.refuse_changed()
         self._recorder.enter("optimizer")
         if not self._loop.training.local:
             for parameter in self._parameters:

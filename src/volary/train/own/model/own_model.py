@@ -135,6 +135,19 @@ class OwnModel:
                 "batch is taken, or worker.distribute(model) after them"
             )
 
+    @property
+    def updates_locally(self) -> bool:
+        """Whether the user's optimiser updates this worker's parameters with its own gradients."""
+        return self._consistency.at(self._period.steps, self._step_s).updates
+
+    def refuse_within_period(self) -> None:
+        """Raise SettingError if workers have parameters of their own just now, which no checkpoint holds."""
+        if self._period.steps:
+            raise SettingError(
+                f"worker.save was called {self._period.steps} steps after replicas were equal last; accepted under "
+                "local steps: after a step that ends a period, as the last of an epoch does"
+            )
+
     def again(self, early: Optimizer | None = None) -> None:
         """Distribute the model as it is now. A collective call. early: the optimiser to update early, if another."""
         self._early_optimizer = early or self._early_optimizer
@@ -145,7 +158,7 @@ class OwnModel:
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         """Scale the gradients so that their norm is at most `max_norm`; the norm before. Raises SettingError."""
-        if self._passed and not self._locally:
+        if self._passed and not self.updates_locally:
             self._agree()
         if not self._in_slices:
             return torch.nn.utils.clip_grad_norm_(parameters, max_norm, kind)
@@ -169,7 +182,7 @@ class OwnModel:
         self._take_absent_away()
         if self._in_backward:
             raise SettingError("optimizer.step() was called within backward(), where gradients have not been agreed on")
-        if self._locally:
+        if self.updates_locally:
             if not self._period.steps:
                 self._strategy.begin(LearnTask(iter(()), 0, 0, 0))
             if self._run.share.total and not self._run.share.samples:  # what went through the loop is another worker's
@@ -191,7 +204,7 @@ class OwnModel:
             self._pending = False
             self._strategy.apply(self._scale)  # from now on parameters change as their sums arrive
             self._scale = 1.0
-        if leads and self._locally:
+        if leads and self.updates_locally:
             self._end_period()
 
     def take_loss(self) -> float:
@@ -311,16 +324,11 @@ class OwnModel:
     def _passed_backward(self) -> None:
         self._passed += 1
         self._in_backward = False
-        if self._passed == self._passes and not self._locally:
+        if self._passed == self._passes and not self.updates_locally:
             self._agree()
             for parameter, absent in self._absent if self._pending else ():
                 parameter.grad = absent
         self._run.recorder.enter("forward")
-
-    @property
-    def _locally(self) -> bool:
-        """Whether the user's optimiser updates this worker's parameters with its own gradients."""
-        return self._consistency.at(self._period.steps, self._step_s).updates
 
     def _agree(self) -> None:
         codec = self._run.settings.codec

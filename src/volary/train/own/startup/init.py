@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from volary.train.member.process import Presence
     from volary.train.own.own_loop import Worker
 
+SETTINGS = "VOLARY_SETTINGS"  # in the environment of a program that a launcher starts
 _offer: Callable[[], Worker] | None = None  # of a process that a run has started for its program
 _worker: Worker | None = None
 
@@ -84,6 +86,15 @@ def program() -> tuple[str, list[str]]:
     return name, sys.argv[1:]
 
 
+def _settings_of_environment() -> list[str]:
+    """What VOLARY_SETTINGS has, as `volary launch` takes it before the program. Raises BadInput."""
+    text = os.environ.get(SETTINGS, "")
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise BadInput(f"{SETTINGS} is {text!r}: {error}; accepted: NAME=VALUE, and more after a space") from None
+
+
 def _alone() -> Worker:
     from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch exports it untyped
 
@@ -108,16 +119,17 @@ def _launched(place: Place) -> Worker:
     from volary.train.member.process import Presence
     from volary.train.own.startup.joining import worker_of
 
+    settings = _settings_of_environment()
     die_with_parent()
     _take_share_of_cores(place)
     run = ExitStack()
-    member, script = run.enter_context(meet_for_program(place, *program()))
+    member, script = run.enter_context(meet_for_program(place, *program(), settings))
     if place.writes_log:
         print_into(member.directory.log(place.rank))
     present = Presence(member)
     working = ExitStack()
     _Departure(working, present, run)
-    facts = code_facts({}) | file_facts(script.program)
+    facts = code_facts({}) | file_facts(script.program) | {SETTINGS: " ".join(settings)}
     joining = worker_of(member, script, present.recorder, present.pulse, facts, "running the program")
     return working.enter_context(joining)
 
