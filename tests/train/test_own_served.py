@@ -27,14 +27,19 @@ from volary.train.update.rule import SlicePart
 ROUNDING = 1e-12
 
 
+def learnt(rows: Any) -> float:
+    """The sum of all samples' losses."""
+    return sum(row.loss * row.samples for row in rows)
+
+
 def by_one(loop: Any) -> dict[str, Any]:
     """The same loop with all on one worker."""
     script = Script(function="a.py:loop")
     seed_all(1)
-    worker = Worker(script, alone(), Recorder(0), SimpleNamespace(asked_to_end=False), torch.device("cpu"), 0)
+    recorder = Recorder(0)
+    worker = Worker(script, alone(), recorder, SimpleNamespace(asked_to_end=False), torch.device("cpu"), 0)
     try:
-        found: dict[str, Any] = loop(worker)
-        return found
+        return {**loop(worker), "learnt": learnt(recorder.rows)}
     finally:
         worker.close()
 
@@ -49,6 +54,8 @@ def test_over_servers_bsp_equals_one_worker_to_rounding_after_every_epoch(worker
         for name, values in expected["state"].items():
             torch.testing.assert_close(found.value["state"][name], values, rtol=0, atol=ROUNDING)
             torch.testing.assert_close(first.weights[name], values, rtol=0, atol=ROUNDING)
+    # each worker's rows have the loss that backward was called on, over its own samples
+    assert learnt([*first.rows, *second.rows]) == pytest.approx(expected["learnt"], rel=1e-6)
     both = zip(first.value["seen"], second.value["seen"], strict=True)
     assert [sum(seen) for seen in both] == [SAMPLES] * EPOCHS
     assert first.outcome == "finished"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +30,7 @@ from volary.train.coordinator import LearnTask, MicroBatch, Outcome
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.member.compare import compare_with_first, shape_facts
 from volary.train.own.model.contents import Contents
+from volary.train.own.model.losses import loss_of_backward
 from volary.train.own.served_feed import OwnPortions, ServedFeed
 from volary.train.served.admission import admitted, connecting
 from volary.train.served.by_roster import ByRoster, LearningSettings
@@ -294,13 +296,13 @@ class _Training:
             self._recorder.enter("forward")
             yield part.inputs
 
-    def in_backward(self) -> bool:
-        """The loss is known, and backward begins. False: of this batch it has begun before."""
+    def in_backward(self, loss: float | None) -> bool:
+        """Backward begins, on `loss` if that is known. False: of this batch it has begun before."""
         if self._now is None:
             raise BadInput(f"backward without a batch; {NEEDED}")
         first, self._computed = not self._computed, True
         if first:
-            self._coordinator.computed(self._now, 0.0)
+            self._coordinator.computed(self._now, loss if loss is not None and isfinite(loss) else None)
         return first
 
     def step(self) -> None:
@@ -309,7 +311,7 @@ class _Training:
             raise BadInput(f"optimizer.step() twice, or without a batch; {NEEDED}")
         self._stepped = True
         if not self._computed:
-            self.in_backward()
+            self.in_backward(None)
         if self._now.last:
             self._coordinator.complete(self._task)
         else:
@@ -375,7 +377,8 @@ class _Hooks:
 
     def _in_backward(self, _: Tensor) -> None:
         """Backward comes to the model: nothing of it has a gradient yet."""
-        if self._loop.training.in_backward():
+        loss = loss_of_backward()
+        if self._loop.training.in_backward(None if loss is None else loss.item()):
             self._recorder.enter("backward")
 
     def _before(self, _optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ class LearningSettings:
     """How a worker learns from the portions that the roster gives it.
 
     batch_size: samples of a global batch. seed: of each contribution's random numbers; None: the loop is the user's,
-    who draws their own, and whose loss nobody knows. skips: a loss that is no number is left out, and does not end the
+    who draws their own. skips: a loss that is no number is left out, and does not end the
     run. lr: the learning rate, given the samples that the run has learnt from; change_rate: called with a
     new one. rates: sends it to the servers.
     """
@@ -77,7 +77,7 @@ class ByRoster:
         self._portions: list[Portion] = []  # of the contribution at hand
         self._unread: list[Portion] = []  # of these
         self._learn = LearnTask(iter(()), 0, 0, 0)
-        self._loss, self._lost, self._wanted = 0.0, 0, True
+        self._loss, self._lost, self._wanted, self._loss_known = 0.0, 0, True, True
 
     @property
     def outcome(self) -> Outcome:
@@ -103,10 +103,14 @@ class ByRoster:
             self._recorder.enter("idle")  # until the roster's next word
         self._reader.close()
 
-    def computed(self, part: MicroBatch, loss: float) -> bool:
-        """Tell the roster when the contribution's loss is known. False: others go on without it, or it is no number."""
+    def computed(self, part: MicroBatch, loss: float | None) -> bool:
+        """Tell the roster when the contribution's loss is known. False: others go on without it, or it is no number.
+
+        None: nobody knows it, in a user's own loop.
+        """
         self._expect(self._unread)  # now the roster has had the time of a forward pass to say what comes next
-        self._loss += loss * (part.count / self._settings.batch_size)
+        self._loss_known = self._loss_known and loss is not None
+        self._loss += (loss or 0.0) * (part.count / self._settings.batch_size)
         finite, clock = isfinite(self._loss), self._learn.clock
         if part.last or not finite:
             rates = self._settings.rates()
@@ -131,7 +135,7 @@ class ByRoster:
         self._recorder.end_step(
             epoch=last.epoch + last.end / self._reader.samples,
             samples=self._count() - self._lost,
-            loss=nan if self._settings.seed is None else self._mean(),
+            loss=self._mean() if self._loss_known else nan,
             lr=self._settings.lr(task.samples),
             sent_bytes=self._replica.sent_bytes,
             received_bytes=self._replica.received_bytes,
@@ -147,7 +151,7 @@ class ByRoster:
         self._recorder.begin_step()
         if self._settings.seed is not None:
             seed_contribution(self._settings.seed, self._recorder.rank, task.clock)
-        self._loss, self._lost, self._wanted = 0.0, 0, True
+        self._loss, self._lost, self._wanted, self._loss_known = 0.0, 0, True, True
         self._learn = LearnTask(self._parts(), task.clock, task.samples, task.oldest)
         yield self._learn
 
