@@ -245,6 +245,23 @@ def test_no_file_holds(what, pattern):
     assert not found, "\n".join(found)
 
 
+def documented(file):
+    """(name, docstring) of every class and function of `file` that has one."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            said := ast.get_docstring(node)
+        ):
+            yield f"{file.relative_to(PACKAGE)}:{node.lineno}: {node.name}", said
+
+
+def test_a_docstring_is_a_sentence_and_no_mere_reference():
+    """A method that a protocol explains needs none; one that is there says more than its name does."""
+    found = [one for file in sorted(PACKAGE.rglob("*.py")) for one in documented(file)]
+    assert len(found) > 1000
+    empty = [name for name, said in found if len(said.split()) <= 3 or re.fullmatch(r"See `[\w.]+`\.", said)]
+    assert not empty, "\n".join(empty)
+
+
 def test_a_class_name_has_one_meaning():
     homes = {}
     for file in sorted(PACKAGE.rglob("*.py")):

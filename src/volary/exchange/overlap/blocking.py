@@ -90,11 +90,9 @@ class BlockingKeeper:
         """All go at once."""
 
     def state(self, *, copied: bool = True) -> ResidualState:
-        """Of this worker."""
         return self._errors.state(copied=copied)
 
     def restore(self, states: Sequence[ResidualState]) -> None:
-        """Of this worker, and others."""
         self._errors.restore(states)
 
     def close(self) -> None:

@@ -118,11 +118,9 @@ class OverlappedKeeper:
         self._comm.order = [*votes, *parcels] if self._use.votes_first else [*parcels, *votes]
 
     def state(self, *, copied: bool = True) -> ResidualState:
-        """Of this worker."""
         return self._errors.state(copied=copied)
 
     def restore(self, states: Sequence[ResidualState]) -> None:
-        """Of this worker, and others."""
         self._errors.restore(states)
 
     def close(self) -> None:

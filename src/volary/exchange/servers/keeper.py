@@ -163,11 +163,9 @@ class ServerKeeper:
         self._install(behind)
 
     def state(self, *, copied: bool = True) -> ResidualState:
-        """Of this worker."""
         return self._encoding.state(copied=copied)
 
     def restore(self, states: Sequence[ResidualState]) -> None:
-        """Of this worker, and others."""
         self._encoding.restore(states)
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ class AbsentGradient(torch.Tensor):
 
     @staticmethod
     def __new__(cls, parameter: Tensor) -> AbsentGradient:
-        """Of this parameter."""
+        """A gradient of this parameter, of its shape, type and device."""
         made: AbsentGradient = torch.Tensor._make_wrapper_subclass(
             cls, parameter.shape, dtype=parameter.dtype, device=parameter.device, strides=parameter.stride()
         )
