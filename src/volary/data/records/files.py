@@ -41,7 +41,6 @@ class Files:
         return hashed("files", self._root, self._names.text, self._names.ends, found)
 
     def at_hand(self, indices: Sequence[int]) -> bool:
-        """All of them."""
         return True
 
     def expect(self, indices: Sequence[int]) -> None:

@@ -126,7 +126,6 @@ class Packed:
 
     @property
     def descriptors(self) -> Sequence[int]:
-        """The shards."""
         return self._files
 
     def at_hand(self, indices: Sequence[int]) -> bool:

@@ -101,11 +101,9 @@ class CheckpointFolder:
         return sorted((int(name[1]) for name in names if name), reverse=True)
 
     def place(self, step: int) -> str:
-        """The folder."""
         return str(self.path(step))
 
     def path(self, step: int) -> Path:
-        """Its own folder."""
         final, old = self._folder / f"step-{step:08d}", self._folder / f".step-{step:08d}-old"
         return old if not final.exists() and old.exists() else final
 
@@ -115,21 +113,20 @@ class CheckpointFolder:
             return file.read()
 
     def bring(self, step: int, name: str, checksum: str) -> None:
-        """It is here."""
+        """Nothing: it lies in this folder already."""
 
     def missing(self, step: int, names: Iterable[str]) -> list[str]:
         """Those that are no files."""
         return [name for name in names if not (self.path(step) / name).is_file()]
 
     def set_aside(self, step: int) -> None:
-        """As damaged-step-N."""
         path = self.path(step)
         aside = path.with_name(f"damaged-{path.name.lstrip('.')}")
         self._disk.remove(aside)
         self._disk.rename(path, aside)
 
     def remove(self, step: int) -> None:
-        """Renamed first."""
+        """Rename it first: what is half removed has no checkpoint's name."""
         gone = self._folder / f".step-{step:08d}-gone"
         self._disk.remove(gone)
         self._disk.rename(self.path(step), gone)

@@ -112,7 +112,6 @@ class CheckpointsInStore:
         return []
 
     def place(self, step: int) -> str:
-        """The URL."""
         return str(self._root / f"step-{step:08d}")
 
     def path(self, step: int) -> Path:
@@ -120,7 +119,6 @@ class CheckpointsInStore:
         return self._folder / f"step-{step:08d}"
 
     def manifest(self, step: int) -> bytes:
-        """From the store."""
         there = self._read(lambda: self._counting(step))
         if there is None:
             raise RunError(f"{self.place(step)}: is no checkpoint")
@@ -153,7 +151,6 @@ class CheckpointsInStore:
         return [name for name in names if name not in there]
 
     def set_aside(self, step: int) -> None:
-        """As damaged-step-N."""
         there = self._counting(step)
         if there is not None:
             aside = self._root / f"damaged-step-{step:08d}"
@@ -164,7 +161,7 @@ class CheckpointsInStore:
         shutil.rmtree(self.path(step), ignore_errors=True)
 
     def remove(self, step: int) -> None:
-        """Manifest first."""
+        """Remove the manifest first: what is half removed is no checkpoint."""
         for name in _names(step):
             self._remove(self._root / name)
         shutil.rmtree(self.path(step), ignore_errors=True)

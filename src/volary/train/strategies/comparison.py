@@ -48,7 +48,7 @@ class Comparison:
 
     @property
     def over(self) -> bool:
-        """Whether `best` stays."""
+        """Whether there is no rival left, so that `best` stays."""
         return self.rival >= len(self.ways)
 
     @property
