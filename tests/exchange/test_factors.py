@@ -15,6 +15,7 @@ from volary.comm.routes import ROOM as ROUTES
 from volary.comm.topology.topology import Topology
 from volary.errors import SettingError
 from volary.exchange._base import KeeperCallbacks
+from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.gradients.bucket import Chunk
 from volary.exchange.gradients.factor_sums import FactorSums
 from volary.exchange.gradients.plan import BucketPlan, in_memory_order
@@ -139,7 +140,7 @@ def beside_compute(rank: int, world_size: int) -> tuple[list[Tensor], bool]:
     votes = ROUTES.load("torch")().build(joined(), [shape(1)], topology)
     heads = len(factored.buckets.all)
     exchange = OverlappedKeeper(
-        MixedRoutes([(factored.route, range(heads)), (votes, [heads])]), None, "", overlaps=True
+        MixedRoutes([(factored.route, range(heads)), (votes, [heads])]), None, ErrorFeedback([]), "", overlaps=True
     )  # type: ignore[arg-type]
     factored.buckets.form_one_by_one()
 

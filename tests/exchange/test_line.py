@@ -16,6 +16,7 @@ from volary.comm.topology.links import Links
 from volary.comm.topology.topology import Topology
 from volary.errors import PeerLost
 from volary.exchange._base import KeeperCallbacks
+from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.gradients.bucket import Chunk
 from volary.exchange.gradients.buckets import Gradients
 from volary.exchange.gradients.plan import plan
@@ -27,7 +28,8 @@ VOTES = 3  # the number of the parcel after three chunks
 
 
 def overlapped(route: OwnRoute) -> OverlappedKeeper:
-    return OverlappedKeeper(route, Broadcasts(Links(alone()), Topology.of([0]), None), "alone", overlaps=True)
+    broadcasts = Broadcasts(Links(alone()), Topology.of([0]), None)
+    return OverlappedKeeper(route, broadcasts, ErrorFeedback([]), "alone", overlaps=True)
 
 
 class Turns:

@@ -53,8 +53,8 @@ def test_what_the_format_has_no_name_for_is_refused():
 
 def test_a_disk_that_fills_up_amid_a_file_of_torch_s_is_an_error_that_says_how_much_was_needed(tmp_path):
     checkpoints = Checkpoints(tmp_path)
-    draft = checkpoints.begin(1)
-    (draft / "state.pt").symlink_to("/dev/full")
+    checkpoints.begin(1)
+    (tmp_path / ".step-00000001" / "state.pt").symlink_to("/dev/full")
     content = state_content({"values": torch.ones(MIB)})
     with pytest.raises(OSError, match=r"state\.pt: No space left on device \(needs ([\d,]+) bytes; ") as caught:
         checkpoints.write(1, "state.pt", content)
