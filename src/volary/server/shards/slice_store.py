@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from volary.server.shards.memory import BufferPool, Offer, PooledBuffer, Take
 from volary.server.update_rule import SliceUpdate
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from volary.comm.transports._base import Payload
@@ -203,7 +202,8 @@ class SliceStore:
 
     def _parts(self, number: int, values: Tensor) -> Sequence[Tensor]:
         """The values of a slice, (size,), by its parts; views."""
-        return torch.split(values, list(self.forms.shapes[number].lengths))
+        lengths = self.forms.shapes[number].lengths
+        return [values] if len(lengths) == 1 else values.split_with_sizes(lengths)
 
     def _sums(self, number: int, held: Sequence[PendingContribution], scratch: Tensor) -> list[Tensor | None]:
         """The sum of what is held, by parts; None: nobody used it."""
