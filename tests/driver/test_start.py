@@ -62,6 +62,7 @@ def test_a_missing_data_folder_is_refused_and_no_run_is_made():
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow  # a run more
 def test_a_loss_and_an_optimiser_of_the_user_s_own_train_and_their_run_is_not_overwritten():
     Path("mine.py").write_text(OWN)
     own = session(loss="mine.py:loss", optimizer={"name": "mine.py:rule", "lr": 0.5})

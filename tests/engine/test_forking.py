@@ -105,6 +105,7 @@ def test_a_forked_worker_finds_what_a_started_one_finds_and_has_torch_before(lau
     assert forked["cores"] == cores_here()
 
 
+@pytest.mark.slow  # workers more
 def test_numbers_at_random_are_others_in_each(launched):
     code = "import random, numpy, torch; print(random.random(), numpy.random.rand(), torch.rand(1).item())"
     for _ in range(2):

@@ -106,6 +106,7 @@ def test_call_that_holds_the_interpreter_is_a_slow_worker_and_not_a_silent_one(l
     assert [event.rank for event in events(run.directory, "suspect")] == [1]
 
 
+@pytest.mark.slow  # tests/driver/test_stragglers.py has the cause and the line
 def test_slow_worker_is_named_with_its_cause_as_an_event_and_in_the_plain_output(launch):
     run = launch("train", session(slow_s=0.1))
     run.wait_for_step(1)

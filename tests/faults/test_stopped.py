@@ -72,6 +72,7 @@ def test_ctrl_c_twice_ends_at_once(launch):
     assert ended.out.count("volary resume it") == 1
 
 
+@pytest.mark.slow  # as an interrupt, whose run is resumed above
 def test_worker_that_is_told_to_terminate_ends_the_whole_run_with_a_checkpoint(launch):
     run = launch("train", session(fault="terminate", at=7))
     assert run.ended().status == 130, run.text()

@@ -207,6 +207,7 @@ def test_zooming_reads_again_and_all_charts_follow(page, server):
     assert "newest 0.02667 at step 75," in told(card(page, "loss"))
 
 
+@pytest.mark.slow  # a tab more
 def test_a_metric_is_found_smoothed_and_drawn_on_a_log_scale(page, server):
     opened(page, server.link, "#/run/slow-1")
     metrics = card(page, "metrics")
@@ -241,8 +242,8 @@ def test_runs_are_chosen_and_compared_over_steps_samples_time_and_bytes(page, se
     assert "validation accuracy\t0.9733\t0.8" in rows
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1300])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("width", [390, pytest.param(1300, marks=pytest.mark.slow)])
 def test_nothing_is_wider_than_the_screen(page, server, width, scheme):
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 900})
@@ -252,6 +253,7 @@ def test_nothing_is_wider_than_the_screen(page, server, width, scheme):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.slow  # a tab more
 def test_the_page_says_that_its_server_is_gone(browser, tmp_path):
     from page._asking import served
     from page._made import slow_run

@@ -45,6 +45,7 @@ def test_a_report_opens_from_disk_and_shows_the_runs_numbers(page):
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
 
 
+@pytest.mark.slow  # a tab more; tests/page/test_in_the_browser.py compares runs
 def test_a_report_of_several_runs_begins_with_them_side_by_side(page):
     for made in (whole_run("a"), slow_run()):
         assert made.path.is_dir()

@@ -11,7 +11,14 @@ SWEEP = Path(__file__).with_name("_sweep.py")
 
 
 @pytest.mark.parametrize(
-    ("operation", "at_least"), [("create", 10), ("save", 9), ("save-again", 11), ("prune", 12), ("verdict", 4)]
+    ("operation", "at_least"),
+    [
+        pytest.param("create", 10, marks=pytest.mark.slow),
+        ("save", 9),
+        ("save-again", 11),
+        ("prune", 12),
+        ("verdict", 4),
+    ],
 )
 def test_whatever_call_goes_wrong_what_is_there_is_the_old_or_the_new_one_whole(operation, at_least, tmp_path):
     swept = subprocess.run(

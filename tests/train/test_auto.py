@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import mean
 from typing import Any
 
+import pytest
 import torch
 
 from train._training import Trained
@@ -44,6 +45,7 @@ def on_slow_links(rank: int, world_size: int, sessions: dict[str, Session]) -> t
     return stop_and_resume(rank, world_size, sessions), quickly(rank, world_size, in_memory, "shared")
 
 
+@pytest.mark.slow  # the one below resumes amid a comparison
 def test_a_slow_link_has_no_step_as_it_is_and_a_run_resumes_bit_for_bit(workers):
     both = {"auto": wide(codec=LOSSY), "onebit": wide(codec="onebit")}
     everyone, in_memory = zip(*workers(2, on_slow_links, both), strict=True)
@@ -122,6 +124,7 @@ def on_changing_links(rank: int, world_size: int, one: Session) -> Trained:
     return quickly(rank, world_size, one, "changing")
 
 
+@pytest.mark.slow  # tests/exchange/test_choices.py has the choice
 def test_ways_are_chosen_anew_when_links_change_on_all_ranks_together(workers):
     first, second = workers(2, on_changing_links, wide(steps=20, codec=LOSSY))
     for name, values in first.parameters.items():

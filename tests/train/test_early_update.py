@@ -145,6 +145,7 @@ def loop_of(loop: Any) -> Any:
     return lambda worker: loop(worker, early=True)
 
 
+@pytest.mark.slow  # the one below compares with a session bit for bit
 def test_with_early_updates_two_workers_come_to_what_one_comes_to(workers):
     alone = {loop.__name__: call(loop_of(loop), 0, 1, 0)[0] for loop in EQUAL}
     first, second = workers(2, each)

@@ -108,6 +108,7 @@ def shares(rank: int, steps: int) -> list[range]:
     return [range(rank, 4 if step % 5 == 4 else 10, 2) for step in range(steps)]
 
 
+@pytest.mark.slow  # a run that is refused more
 def test_networks_that_differ_by_rank_are_refused_with_a_table_before_the_first_step():
     with pytest.raises(RanksDiffer) as refused:
         start(session("OfMyRank", strategy={"workers": 2}, run={"name": "it"}), Unwatched())

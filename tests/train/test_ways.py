@@ -48,7 +48,7 @@ def with_small_layers(rank: int, world_size: int, sessions: dict[str, Session]) 
     return stop_and_resume(rank, world_size, sessions)
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_factors_equal_one_device_and_a_run_resumes_with_the_ways_that_were_chosen(workers, world_size, tmp_path):
     one = wide(bits=64, codec="factors")
     everyone = workers(world_size, with_small_layers, {"factors": one})
@@ -135,6 +135,7 @@ def total(everyone: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.stack([owed[name] for owed in everyone]).sum(0) for name in everyone[0]}
 
 
+@pytest.mark.slow  # tests/exchange/test_every_keeper.py hands residuals on
 def test_what_ranks_that_are_gone_owed_is_owed_by_those_that_are_left(workers, monkeypatch):
     three = workers(3, owe, wide(codec="onebit"), 6)
     (workers.folder / "2").mkdir()
@@ -170,6 +171,7 @@ def swap(rank: int, world_size: int, codecs: list[str]) -> tuple[list[dict[str, 
     return owed, looked_at(it)
 
 
+@pytest.mark.slow  # all pairs; the warm-up changes codecs, too
 def test_any_two_codecs_can_be_swapped_between_steps_and_nothing_that_is_owed_is_lost(workers):
     codecs = ["onebit", "topk", "none", "powersgd", "threshold"]
     (owed, first), (_, second) = workers(2, swap, codecs)

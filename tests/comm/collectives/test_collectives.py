@@ -120,6 +120,7 @@ def many_pieces(rank: int, world_size: int) -> None:
         assert rank != 1 or torch.equal(values, world_size * expected), layout
 
 
+@pytest.mark.slow  # large; the others have fewer pieces
 def test_more_pieces_than_are_asked_for_ahead_arrive_in_their_places(workers):
     workers(4, many_pieces)
 
