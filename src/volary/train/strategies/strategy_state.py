@@ -25,7 +25,7 @@ class StrategyState:
         self._residuals: Keeper | ErrorFeedback = ErrorFeedback([])  # whoever has them: a worker alone has no keeper
 
     def follow(self, keeper: Keeper) -> None:
-        """From now on what is owed is the keeper's, which goes on from that of the one before."""
+        """Let the keeper hold the residuals from now on; it goes on from those of the one before."""
         keeper.restore([self._residuals.state()])
         self._residuals = keeper
 
