@@ -122,7 +122,7 @@ def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor], atol: fl
 
 @dataclass
 class Seen:
-    """Of a codec, on a rank. state: what it owed after the last step. counted: bytes sent and received in a step.
+    """Of a codec, on a rank. state: its residuals after the last step. counted: bytes sent and received in a step.
 
     plain_bytes: what the values of that step would have taken, both ways.
     """

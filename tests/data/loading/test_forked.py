@@ -10,13 +10,13 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data.loading._digits import Digits
 from volary.data.caching.cached import reads, through_cache
 from volary.data.feed import Feed
 from volary.data.loading import pipeline
@@ -53,20 +53,6 @@ class Numbered:
 
     def read(self, index: int) -> bytes:
         return b"" if index in self.corrupt else index.to_bytes(2)
-
-
-class Digits:
-    """Two bytes as an image of one row and two columns."""
-
-    kind = "a number"
-
-    def __call__(self, record: bytes, out: np.ndarray | None = None) -> np.ndarray:
-        if not record:
-            raise ValueError("it is empty")
-        return np.frombuffer(record, dtype=np.uint8).reshape(1, 2, 1)
-
-    def other(self, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
-        return f"is {shape}, the first {first}"
 
 
 @pytest.fixture(autouse=True)
@@ -228,7 +214,7 @@ def test_a_process_has_no_file_open_but_its_two_pipes_and_those_of_the_records()
 def test_processes_end_with_the_one_that_forked_them_even_if_it_is_killed():
     code = f"""
 import sys, time
-sys.path[:0] = {[str(Path(__file__).parent)]!r}
+sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]!r}
 from test_forked import Feed, opened, pids, pipeline
 pipeline.WORTH_S, pipeline.TINY_S = 0.0, 10.0
 samples = opened(2000)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from itertools import zip_longest
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data.loading._digits import Digits
 from volary.data.datasets.mixed import together
 from volary.data.feed import Feed, one_pass
 from volary.data.loading import pipeline
@@ -45,20 +45,6 @@ class Numbered:
         assert self.gate.wait(60)
         self.read_so_far.append(index)
         return b"" if index in self.corrupt else index.to_bytes(2)
-
-
-class Digits:
-    """Two bytes as an image of one row and two columns."""
-
-    kind = "a number"
-
-    def __call__(self, record: bytes, out: np.ndarray | None = None) -> np.ndarray:
-        if not record:
-            raise ValueError("it is empty")
-        return np.frombuffer(record, dtype=np.uint8).reshape(1, 2, 1)
-
-    def other(self, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
-        return f"is {shape}, the first {first}"
 
 
 def opened(records: Numbered, **settings) -> Pipeline:
