@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,20 @@ try:
     Journal(path.with_name("new.sqlite"))
 except VolaryError as error:
     print(error, error.exit_code)
+"""
+ENDED_ON_A_FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from volary.run.database.journal import Journal
+
+path = Path(sys.argv[1])
+journal = Journal(path)
+journal.start_life(0)
+journal.note(state="running")
+written = path.with_name(path.name + "-wal").stat().st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, (written, resource.RLIM_INFINITY))
+journal.end(state="failed", message="the disk is full" + 5000 * "!", steps_done=11)
+assert journal.dropped == 3, journal.fault
 """
 
 
@@ -177,6 +192,22 @@ def test_a_full_disk_is_counted_and_said_and_writing_goes_on_when_there_is_room(
     assert len(refused) == 2
     assert all(": cannot be written: " in line for line in refused)
     assert written(run) == [(1, 0), (12, 0)]
+
+
+def test_a_full_disk_does_not_lose_how_the_run_ended_until_its_next_life(run):
+    said = subprocess.run(
+        [sys.executable, "-c", ENDED_ON_A_FULL_DISK, str(run.database)], capture_output=True, text=True, timeout=300
+    )
+    assert said.returncode == 0, said.stderr
+    with RunReader(run) as reader:
+        assert reader.state() == "failed"
+        assert reader.info()["steps_done"] == "11"
+        assert reader.info()["message"].startswith("the disk is full")
+    with closing(Journal(run.database)) as journal:
+        journal.start_life(0)
+        journal.note(state="running")
+    with RunReader(run) as reader:
+        assert reader.state() == "lost"
 
 
 def test_a_database_that_is_none_is_refused_in_a_sentence(tmp_path):

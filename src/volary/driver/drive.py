@@ -295,4 +295,4 @@ def _finish(hub: HeartbeatService, keepers: ServerGroup) -> Replies:
 
 def _close(journal: Journal, state: str, message: str, step: int | None = None) -> None:
     journal.event(state, message=message, step=step)
-    journal.note(state=state, message=message, ended_at=time.time(), **({} if step is None else {"steps_done": step}))
+    journal.end(state=state, message=message, ended_at=time.time(), **({} if step is None else {"steps_done": step}))

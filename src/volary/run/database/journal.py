@@ -16,6 +16,7 @@ from typing import Any
 from volary.errors import RunError, VolaryError
 from volary.run.database import counts, histograms, network, pyramid, spans, traffic, usage
 from volary.run.database.counts import CountRow
+from volary.run.database.ending import keep_ending, take_room
 from volary.run.database.histograms import Histogram
 from volary.run.database.network import LayerGraph
 from volary.run.database.spans import Span
@@ -86,10 +87,13 @@ class Journal:
         """Begin a new life of the run that goes on from `step`; what an earlier life wrote beyond it is taken back."""
         with self._lock:
             try:
+                take_room(self._path)
                 self.life = _start_life(self._database, step)
             except sqlite3.DatabaseError as error:
                 _roll_back(self._database)
                 raise _unwritable(self._path, error) from None
+            except OSError as error:
+                raise VolaryError(f"{self._path}: cannot be written: {error.strerror}") from None
         return self.life
 
     def continue_life(self) -> None:
@@ -101,6 +105,14 @@ class Journal:
         """Set facts about the run (state, steps planned, ...), each replacing its older value."""
         rows = [(key, str(value)) for key, value in facts.items()]
         self._write("INSERT OR REPLACE INTO info VALUES (?, ?)", rows)
+
+    def end(self, **facts: Any) -> None:
+        """Set the facts with which this life ends, a full disk notwithstanding."""
+        before = self.dropped
+        self.note(**facts)
+        if self.dropped > before:
+            with contextlib.suppress(OSError):  # nothing is left to be tried
+                keep_ending(self._path, {key: str(value) for key, value in facts.items()})
 
     def event(self, kind: str, rank: int | None = None, step: int | None = None, /, **data: Any) -> None:
         """Record that something happened."""

@@ -14,6 +14,7 @@ from volary.errors import RunError
 from volary.run.database import counts, curves, histograms, network, pyramid, spans, totals, traffic, usage
 from volary.run.database.counts import CountRow
 from volary.run.database.curves import Point
+from volary.run.database.ending import kept_ending
 from volary.run.database.histograms import Histogram
 from volary.run.database.journal import StepRow
 from volary.run.database.network import LayerGraph
@@ -102,7 +103,8 @@ class RunReader:
 
     def info(self) -> dict[str, str]:
         """Facts about the run: state, steps planned, steps done, when it started and ended, ..."""
-        return dict(self._rows("SELECT key, value FROM info"))
+        facts = dict(self._rows("SELECT key, value FROM info"))
+        return facts | kept_ending(self.directory.database) if facts.get("state") == "running" else facts
 
     def state(self) -> str:
         """new, running, finished, stopped, failed, or lost (says running, but nobody writes it)."""
