@@ -23,9 +23,10 @@ export function Card({ name, title, aside, wide, children }) {
   </section>`;
 }
 
-export function Waiting({ answer, empty }) {
+// chart: a chart will stand here, and what is below it does not move when it comes
+export function Waiting({ answer, empty, chart }) {
   if (answer.error) return html`<p class="error" role="alert">${answer.error}</p>`;
-  return html`<p class="quiet">${answer.data ? empty : "reading …"}</p>`;
+  return html`<p class=${chart ? "quiet chart" : "quiet"}>${answer.data ? empty : "reading …"}</p>`;
 }
 
 export function Table({ caption, head, rows, right = [] }) {

@@ -1,5 +1,5 @@
 // A chart over steps: uPlot on canvas, with a sentence and a table of the same numbers for who does not see it.
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { line, palette, useTheme } from "./colours.js";
@@ -19,7 +19,7 @@ export function Chart({ label, x, series, range, onRange, xLabel = "step", log, 
   const now = useRef({});
   now.current = { series, onRange, range, format };
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const node = box.current;
     const made = new uPlot(options(), data(), node);
     plot.current = made;
@@ -27,7 +27,7 @@ export function Chart({ label, x, series, range, onRange, xLabel = "step", log, 
     watch.observe(node);
     return () => { watch.disconnect(); made.destroy(); plot.current = null; };
   }, [shape]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     plot.current.setData(data(), false);
     const inside = range ?? [x[0] ?? 0, x.at(-1) ?? 1];
     plot.current.batch(() => {

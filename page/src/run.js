@@ -99,10 +99,12 @@ function Loss({ id, tick, facts, answer, range, onRange, first, last }) {
   const name = facts.own_loop ? "" : "loss";
   const [log, setLog] = useState(false);
   return html`<${Card} name="loss" title="Loss" aside=${html`<label class="aside"><input type="checkbox" checked=${log} onChange=${(event) => setLog(event.target.checked)} /> log</label>`}>${(seen) => {
-    const validation = useAnswer("metric", { run: id, name: "loss", first, last, columns: 600 }, tick, seen && facts.metric_names.includes("loss"));
+    const validated = facts.metric_names.includes("loss");
+    const validation = useAnswer("metric", { run: id, name: "loss", first, last, columns: 600 }, tick, seen && validated);
     const data = answer.data;
     const [x, series] = useMemo(() => both(data, validation.data, name), [data, validation.data]);
-    if (!x.length) return html`<${Waiting} answer=${answer} empty="No step yet." />`;
+    const half = validated && !validation.data && !validation.error; // not made twice: it would move, and end what is dragged in it
+    if (!x.length || half) return html`<${Waiting} answer=${half ? validation : answer} empty="No step yet." chart />`;
     return html`<${Chart} label="Loss" x=${x} series=${series} range=${range} onRange=${onRange} log=${log} />`;
   }}<//>`;
 }
@@ -126,7 +128,7 @@ function Throughput({ answer, range, onRange }) {
   return html`<${Card} name="throughput" title="Throughput">${() => {
     const data = answer.data;
     const series = useMemo(() => data && [{ label: "samples/s", colour: SERIES[2], values: data.samples_per_s }], [data]);
-    if (!data?.points) return html`<${Waiting} answer=${answer} empty="No step yet." />`;
+    if (!data?.points) return html`<${Waiting} answer=${answer} empty="No step yet." chart />`;
     return html`<${Chart} label="Samples per second of all workers" x=${data.x} series=${series} range=${range} onRange=${onRange} from0 />`;
   }}<//>`;
 }
@@ -135,7 +137,7 @@ function Rate({ answer, range, onRange }) {
   return html`<${Card} name="rate" title="Learning rate">${() => {
     const data = answer.data;
     const series = useMemo(() => data && [{ label: "learning rate", colour: SERIES[3], values: data.lr }], [data]);
-    if (!data?.points) return html`<${Waiting} answer=${answer} empty="No step yet." />`;
+    if (!data?.points) return html`<${Waiting} answer=${answer} empty="No step yet." chart />`;
     return html`<${Chart} label="Learning rate" x=${data.x} series=${series} range=${range} onRange=${onRange} from0 />`;
   }}<//>`;
 }
@@ -144,7 +146,7 @@ function Phases({ answer, range, onRange, facts }) {
   return html`<${Card} name="phases" title="Where a step's time goes">${() => {
     const data = answer.data;
     const series = useMemo(() => data && phases(data), [data]);
-    if (!data?.points) return html`<${Waiting} answer=${answer} empty="No step yet." />`;
+    if (!data?.points) return html`<${Waiting} answer=${answer} empty="No step yet." chart />`;
     const shares = facts.window?.shares;
     return html`${shares && html`<p class="shares">newest steps: ${PHASES.map(([name, word, colour]) => html`<span><i class="dot" style=${{ background: colour }}></i>${word} <b>${percent(shares[name])}</b></span>`)}</p>`}
       <${Chart} label="Time of a step by phase, mean of all workers" x=${data.x} series=${series} range=${range} onRange=${onRange} format=${brief} from0 />`;

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+AT_MOST_MS = 120_000  # of anything that is waited for: machines are busy
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def _playwrights_own() -> str | None:
 def page(browser: Browser) -> Iterator[Page]:
     """A tab of its own; a test fails if the page raised or complained in it."""
     context = browser.new_context(viewport={"width": 1300, "height": 900})
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(AT_MOST_MS)
     opened = context.new_page()
     complaints: list[str] = []
     opened.on("pageerror", lambda error: complaints.append(str(error)))

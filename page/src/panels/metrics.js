@@ -41,7 +41,7 @@ export function Metrics({ id, tick, facts, range, onRange, first, last }) {
         <label>Smooth <input type="range" min="0" max="0.99" step="0.01" value=${weight} onInput=${(event) => weigh(Number(event.target.value))} /></label>
         <label><input type="checkbox" checked=${log} onChange=${(event) => setLog(event.target.checked)} /> log</label>
       </div>
-      ${answer.data?.points && answer.data.name === name ? html`<${Chart} label=${name} x=${answer.data.x} series=${series} range=${range} onRange=${onRange} log=${log} />` : html`<${Waiting} answer=${answer} empty="No value in these steps." />`}`;
+      ${answer.data?.points && answer.data.name === name ? html`<${Chart} label=${name} x=${answer.data.x} series=${series} range=${range} onRange=${onRange} log=${log} />` : html`<${Waiting} answer=${answer} empty="No value in these steps." chart />`}`;
   }}<//>`;
 }
 
