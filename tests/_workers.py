@@ -241,7 +241,7 @@ def _work(job: Job) -> bytes:
     from volary.comm.control.store import KeyedStore
     from volary.comm.groups.group import join, leave
     from volary.train.member.bulletin import BoardBulletin
-    from volary.train.optimizers._uncompiled import spare_the_compiler
+    from volary.train.update.uncompiled import spare_the_compiler
 
     torch.set_num_threads(1)
     spare_the_compiler()

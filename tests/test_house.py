@@ -170,15 +170,23 @@ def rooms_of_plugins():
     return [".".join(folder.relative_to(PACKAGE.parent).parts) for folder in with_plugins]
 
 
+def folders_of_plugins():
+    return {PACKAGE.parent.joinpath(*package.split(".")) for package in rooms_of_plugins()}
+
+
 def test_no_room_has_more_files_at_one_level_than_one_is_found_among():
-    """Plug-ins and verbs are not counted: of their rooms, files that begin with an underscore are."""
-    listed = {PACKAGE.parent.joinpath(*package.split(".")) for package in rooms_of_plugins()} | {PACKAGE / "cli"}
-    files = {
-        door.parent: [file.name for file in door.parent.glob("_*.py" if door.parent in listed else "*.py")]
-        for door in PACKAGE.rglob("__init__.py")
-    }
-    counts = {str(room.relative_to(PACKAGE)): len(names) - 1 for room, names in files.items()}
+    """Plug-ins and verbs are not counted: there may be as many as there are."""
+    listed = folders_of_plugins() | {PACKAGE / "cli"}
+    rooms = [door.parent for door in PACKAGE.rglob("__init__.py") if door.parent not in listed]
+    counts = {str(room.relative_to(PACKAGE)): len(list(room.glob("*.py"))) - 1 for room in rooms}
     assert {room: count for room, count in counts.items() if count > AT_ONE_LEVEL} == {}
+
+
+def test_no_file_begins_with_an_underscore_but_the_protocol_beside_plugins():
+    """Who reads a room is to see what there is: plug-ins and their protocol, or a library's files by their names."""
+    allowed = {folder / "_base.py" for folder in folders_of_plugins()}
+    found = [file for file in PACKAGE.rglob("_*.py") if not file.name.startswith("__") and file not in allowed]
+    assert [str(file.relative_to(PACKAGE)) for file in found] == []
 
 
 @pytest.mark.parametrize("package", rooms_of_plugins())

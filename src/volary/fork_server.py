@@ -25,7 +25,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
-from volary.placement._parent import die_with_parent
+from volary.run.launch.parent import die_with_parent
 
 IDLE_S = 60.0  # without an order for so long it ends: it holds as much memory as a worker
 MODULES = (

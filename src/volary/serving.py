@@ -10,9 +10,9 @@ import traceback
 from volary.errors import BadInput, VolaryError, WorkerFailed
 from volary.placement import find
 from volary.placement._base import whole
-from volary.placement._parent import die_with_parent
 from volary.run.directory import RunDirectory
 from volary.run.launch.assignment import Assignment
+from volary.run.launch.parent import die_with_parent
 from volary.run.log import print_into
 from volary.run.machine.addresses import own_address
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from volary.errors import BadInput, VolaryError
 from volary.placement import Place, find
-from volary.placement._parent import die_with_parent
 from volary.run.directory import RunDirectory
 from volary.run.launch.assignment import Assignment
+from volary.run.launch.parent import die_with_parent
 from volary.run.log import print_into
 from volary.run.machine.addresses import own_address
 from volary.run.machine.cores import cores_here, share_of

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from volary.cli._main import run
+from volary.cli.command.main import run
 
 SOURCE = Path(__file__).parents[2] / "src"
 

@@ -397,7 +397,7 @@ def test_a_check_leaves_generators_and_settings_of_the_process_as_they_are(check
 def test_a_mistake_in_the_session_is_told_without_torch(fresh):
     Path("s.yaml").write_text(FITTING.replace("Good", "Missing.x").replace("data.py", "none.py"))
     code = (
-        "import sys\nfrom volary.cli._main import run\n"
+        "import sys\nfrom volary.cli.command.main import run\n"
         "status = run(['check', 's.yaml'])\nprint(status, 'torch' in sys.modules)\n"
     )
     assert fresh("-c", code).out == "2 False\n"

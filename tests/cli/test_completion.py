@@ -5,7 +5,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from monitor._made_runs import checkpoint, new_run
-from volary.cli._main import cli
+from volary.cli.command.main import cli
 from volary.session import Choice
 
 CODEC = Choice("volary.codec")

@@ -114,7 +114,9 @@ sys.meta_path.insert(0, Finder())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("module", ["click", "volary.cli._verbs", "volary.cli.runs", "volary.monitor.tables.listing"])
+@pytest.mark.parametrize(
+    "module", ["click", "volary.cli.command.verbs", "volary.cli.runs", "volary.monitor.tables.listing"]
+)
 def test_ctrl_c_while_modules_are_imported_says_nothing(fresh, module, number):
     Path("sitecustomize.py").write_text(INTERRUPTING)
     said = fresh(

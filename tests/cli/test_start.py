@@ -60,7 +60,8 @@ def test_nothing_heavy_is_imported_by_completion(words, fresh):
 
 def test_help_imports_no_verb(fresh):
     said = fresh("-c", LOOK, "--help")
-    assert set(said.err.splitlines()[-1].split("|")[1].split()) == {"volary.cli._main", "volary.cli._verbs"}
+    imported = set(said.err.splitlines()[-1].split("|")[1].split())
+    assert imported == {"volary.cli.command", "volary.cli.command.main", "volary.cli.command.verbs"}
 
 
 def test_the_module_is_the_command(fresh):

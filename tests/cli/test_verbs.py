@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 import volary as volary_itself
 from monitor._made_runs import checkpoint, evaluated, journal, new_run, started, whole_run
-from volary.cli._verbs import names, summary
+from volary.cli.command.verbs import names, summary
 from volary.session import Session
 
 GUIDE = Path(__file__).parents[2] / "docs" / "command-line.md"

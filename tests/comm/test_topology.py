@@ -11,8 +11,8 @@ from _workers import joined
 from comm.routes._ranks import shape
 from volary.comm.memory import futex
 from volary.comm.routes._base import BufferShape
-from volary.comm.routes._choose import choose
 from volary.comm.topology.links import Links
+from volary.comm.topology.route_choice import choose
 from volary.comm.topology.topology import Topology, described, find
 from volary.comm.topology.tournament import measured, rounds, subnetworks, tournament
 from volary.errors import SettingError

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from docs._pages import FOREIGN, LANGUAGES, MARKS, NOT_RUN, PAGES, Block, blocks
-from volary.cli._main import cli
+from volary.cli.command.main import cli
 from volary.cli.launch import parted
 from volary.session import Session, starter
 from volary.session.script import Script

@@ -11,7 +11,7 @@ from PIL import Image
 
 from docs._pages import CHECKOUT, Block, blocks
 from docs.conftest import Shell
-from volary.cli._main import run
+from volary.cli.command.main import run
 
 PAGE = CHECKOUT / "docs" / "recipes.md"
 CLASSES = ("airplane", "automobile")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from volary.cli._main import run as command
+from volary.cli.command.main import run as command
 from volary.driver.ending import Unwatched
 from volary.driver.resume import resume
 from volary.driver.start import start

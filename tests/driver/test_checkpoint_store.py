@@ -10,7 +10,7 @@ import fsspec
 import pytest
 
 from data._stores import s3_server
-from volary.cli._main import run as command
+from volary.cli.command.main import run as command
 from volary.driver.ending import Unwatched
 from volary.driver.resume import resume
 from volary.driver.start import create, start

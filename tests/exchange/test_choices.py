@@ -13,7 +13,7 @@ from torch import nn
 
 from volary.codec import ROOM as CODECS
 from volary.codec._base import Codec, Layer
-from volary.codec._patterns import Patterns
+from volary.codec.by_layer.patterns import Patterns
 from volary.errors import SettingError
 from volary.exchange.choice.choices import pushed, refuse_strangers
 from volary.exchange.choice.costs import LinkCosts, WorkTimes, step_s

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faults._running import events, session, state
-from volary.cli._main import run as command
+from volary.cli.command.main import run as command
 from volary.run.database.reader import RunReader
 
 

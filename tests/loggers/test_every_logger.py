@@ -21,8 +21,8 @@ import pytest
 from monitor._made_runs import evaluated, finished, journal, new_run, row, rows, started, whole_run
 from volary.errors import BadInput, SettingError
 from volary.loggers import ROOM
-from volary.loggers._copy import copy_run
-from volary.loggers._read import read
+from volary.loggers.copying.copy import copy_run
+from volary.loggers.copying.read import read
 from volary.run.directory import RunDirectory
 from volary.session.reading.problems import SessionError
 
@@ -195,7 +195,7 @@ def said_by(python: str, code: str) -> str:
 def copied(directory: RunDirectory, to: str) -> str:
     """Code that copies a run."""
     return (
-        "from volary.loggers._copy import copy_run; from volary.loggers._read import read\n"
+        "from volary.loggers.copying.copy import copy_run; from volary.loggers.copying.read import read\n"
         "from volary.run.directory import RunDirectory\n"
         f"copy_run(RunDirectory({str(directory.path)!r}), read([{to!r}]))\n"
     )
@@ -253,7 +253,7 @@ print(json.dumps(kept | dict(losses=losses)))
 
 @pytest.mark.parametrize("name", ROOM.names())
 def test_a_logger_whose_package_is_missing_says_how_to_get_it(name, monkeypatch):
-    monkeypatch.setattr("volary.loggers._read.find_spec", lambda _: None)
+    monkeypatch.setattr("volary.loggers.copying.read.find_spec", lambda _: None)
     word = f"{{name: {name}, uri: x}}" if name == "mlflow" else name
     if ROOM.load(name).package is None:
         assert read([word])

@@ -9,7 +9,7 @@ import pytest
 
 from monitor._made_runs import new_run, whole_run
 from page._made import SLOW, failed_run, slow_run
-from volary.cli._main import run as volary
+from volary.cli.command.main import run as volary
 from volary.page.report.html import report_page
 from volary.page.report.markdown import report_markdown
 from volary.run.directory import RunDirectory

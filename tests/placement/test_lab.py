@@ -6,7 +6,7 @@ import pytest
 from volary.errors import BadInput
 from volary.placement import find
 from volary.placement._base import Place
-from volary.placement._file_board import FileBoard
+from volary.run.launch.file_board import FileBoard
 
 VARIABLES = {
     "RANK": "3",

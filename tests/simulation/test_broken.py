@@ -10,9 +10,9 @@ import pytest
 
 from simulation._models import MODELS, keeps_what_all_promise
 from simulation._run import Run
-from volary.consistency._bounded import BoundedCloser
-from volary.consistency._with_all import SynchronousCloser
 from volary.consistency.bsp import Bsp
+from volary.consistency.closing.bounded import BoundedCloser
+from volary.consistency.closing.with_all import SynchronousCloser
 from volary.consistency.ssp import Ssp
 from volary.server.client.client import Client
 from volary.server.protocol.header import MessageKind

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from _workers import alone, joined
 from faults._running import VOLARY, running
 from volary import Result
-from volary.cli._main import run
+from volary.cli.command.main import run
 from volary.errors import BadInput, SettingError
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory

@@ -11,7 +11,7 @@ TESTS = Path(__file__).resolve().parents[1]
 UPDATED = """
 import sys, torch
 from volary.train.optimizers import ROOM
-from volary.train.optimizers._uncompiled import spare_the_compiler
+from volary.train.update.uncompiled import spare_the_compiler
 
 def updated(name, wrap=lambda step: step):
     spare_the_compiler()

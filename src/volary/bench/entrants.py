@@ -16,9 +16,9 @@ from volary.comm.collectives.reduce import ALGORITHMS as REDUCING
 from volary.comm.collectives.reduce_scatter import ALGORITHMS as SCATTERING
 from volary.comm.routes import ROOM
 from volary.comm.routes._base import BufferShape
-from volary.comm.routes._choose import choose
 from volary.comm.sums.segments import SharedSum
 from volary.comm.topology.links import Links
+from volary.comm.topology.route_choice import choose
 from volary.errors import SettingError
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from volary.comm.control.store import KeyedStore
 from volary.comm.groups.group import Group, join, leave
 from volary.errors import PeerLost
 from volary.placement import Place
-from volary.placement._file_board import FileBoard
+from volary.run.launch.file_board import FileBoard
 from volary.run.owner import require_private
 from volary.train.member.bulletin import BoardBulletin
 

@@ -15,7 +15,7 @@ def main() -> None:
 
         # SIGTERM ends any command in order, as Ctrl-C does
         signal.signal(signal.SIGTERM, _interrupted)
-        from volary.cli._main import run
+        from volary.cli.command.main import run
 
         status = run(sys.argv[1:])
         # all is said: another Ctrl-C must not end in a traceback on the way out

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
+from volary.cli.command import arguments
 from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@_arguments.run
-@_arguments.trust
-@_arguments.quiet
-@_arguments.as_json
-@_arguments.log
+@arguments.run
+@arguments.trust
+@arguments.quiet
+@arguments.as_json
+@arguments.log
 def attach(run: RunDirectory, trust: bool, quiet: bool, as_json: bool, log: tuple[str, ...]) -> int:
     """Follow RUN again, in the queue of its cluster or wherever it trains, as the terminal does that began it.
 
@@ -26,9 +26,9 @@ def attach(run: RunDirectory, trust: bool, quiet: bool, as_json: bool, log: tupl
     """
     refuse_foreign(run.path, run.session, trust=trust)
 
-    from volary.cli._ending import conclude, console
+    from volary.cli.command.ending import conclude, console
     from volary.driver.queued import follow
-    from volary.loggers._beside import logged_beside
+    from volary.loggers.copying.beside import logged_beside
 
     with logged_beside(console(quiet, as_json), log) as watcher:
         return conclude(follow(run, watcher), as_json)

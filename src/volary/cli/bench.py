@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import remark, say, say_json, say_table
+from volary.cli.command import arguments
+from volary.cli.command.output import remark, say, say_json, say_table
 from volary.errors import BadInput
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def bench() -> None:
 )
 @click.option("--sizes", default=SIZES, show_default=True, help="Of the tensors; kb is 1024 bytes.")
 @click.option("--time", "time_s", default=120.0, show_default=True, metavar="SECONDS", help="How long at most, about.")
-@_arguments.as_json
+@arguments.as_json
 def collectives(workers: int | None, sizes: str, time_s: float, as_json: bool) -> int:
     """Time the collectives, ours beside torch's, and keep from which size on which way is the fastest.
 

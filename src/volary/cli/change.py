@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import say
+from volary.cli.command import arguments
+from volary.cli.command.output import say
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
 
 
 @click.command()
-@_arguments.run
-@_arguments.overrides
+@arguments.run
+@arguments.overrides
 def change(run: RunDirectory, overrides: tuple[str, ...]) -> None:
     """Train RUN with another learning rate from its next step on: `optimizer.lr=0.01`.
 

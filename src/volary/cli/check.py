@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import remark, say, say_json
+from volary.cli.command import arguments
+from volary.cli.command.output import remark, say, say_json
 from volary.run.owner import refuse_foreign
 
 
 @click.command()
-@_arguments.session
-@_arguments.overrides
-@_arguments.trust
-@_arguments.as_json
+@arguments.session
+@arguments.overrides
+@arguments.trust
+@arguments.as_json
 def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool) -> None:
     """Check the session file SESSION as `volary train` would, without starting it.
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import say_json, say_table
-from volary.cli._plot import say_plot
+from volary.cli.command import arguments
+from volary.cli.command.output import say_json, say_table
+from volary.cli.command.plot import say_plot
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
 
 
 @click.command()
-@click.argument("runs", type=_arguments.RunName(), nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", type=arguments.RunName(), nargs=-1, required=True, metavar="RUN...")
 @click.option("--plot", metavar="METRIC", help="Draw the curve of a metric of each, in one picture.")
-@_arguments.as_json
+@arguments.as_json
 def compare(runs: tuple[RunDirectory, ...], plot: str | None, as_json: bool) -> None:
     """Show two or more runs side by side: the settings that differ, and what each came to and took."""
     from volary.monitor.tables.comparison import compared, differing, table

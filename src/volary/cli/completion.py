@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from volary.cli._output import say
+from volary.cli.command.output import say
 
 _INSTALL = {
     "bash": 'eval "$(volary completion bash)"  in ~/.bashrc',

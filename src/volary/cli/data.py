@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import say, say_json, say_pairs
+from volary.cli.command import arguments
+from volary.cli.command.output import say, say_json, say_pairs
 from volary.errors import BadInput
 from volary.run.owner import refuse_foreign
 
@@ -33,11 +33,11 @@ def data() -> None:
 
 
 @data.command(short_help="Small files into shards.")
-@_arguments.session
+@arguments.session
 @click.argument("folder", type=click.Path(path_type=Path))
-@_arguments.overrides
+@arguments.overrides
 @click.option("--shard-mb", default=64.0, show_default=True, help="MiB of a shard.")
-@_arguments.trust
+@arguments.trust
 @_debug
 def pack(session: Path, folder: Path, overrides: tuple[str, ...], shard_mb: float, trust: bool) -> None:
     """Write the images that SESSION reads into shards in FOLDER, which the source `packed` reads.
@@ -64,10 +64,10 @@ def pack(session: Path, folder: Path, overrides: tuple[str, ...], shard_mb: floa
 
 
 @data.command(short_help="Decode all, and name what is damaged.")
-@_arguments.session
-@_arguments.overrides
+@arguments.session
+@arguments.overrides
 @click.option("--list", "listed", type=click.Path(path_type=Path), help="Write the names of damaged samples there.")
-@_arguments.trust
+@arguments.trust
 @_debug
 def check(session: Path, overrides: tuple[str, ...], listed: Path | None, trust: bool) -> int:
     """Decode every sample that SESSION reads, and name those that cannot be; of packed ones compare checksums.
@@ -91,10 +91,10 @@ def check(session: Path, overrides: tuple[str, ...], listed: Path | None, trust:
 
 
 @data.command(short_help="Counts, sizes, mean and deviation, classes.")
-@_arguments.session
-@_arguments.overrides
-@_arguments.as_json
-@_arguments.trust
+@arguments.session
+@arguments.overrides
+@arguments.as_json
+@arguments.trust
 @_debug
 def stats(session: Path, overrides: tuple[str, ...], as_json: bool, trust: bool) -> None:
     """Sum up the samples that SESSION reads: counts, sizes, mean and standard deviation, classes.

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import say, say_json, say_pairs, say_table
+from volary.cli.command import arguments
+from volary.cli.command.output import say, say_json, say_pairs, say_table
 
 if TYPE_CHECKING:
-    from volary.cli._machine import Machine
+    from volary.cli.diagnosis.machine import Machine
     from volary.comm.groups.listeners import ListeningSocket
     from volary.run.directory import RunDirectory
 
 
 @click.command()
-@click.argument("run", type=_arguments.RunName(), required=False)
-@_arguments.as_json
+@click.argument("run", type=arguments.RunName(), required=False)
+@arguments.as_json
 def doctor(run: RunDirectory | None, as_json: bool) -> None:
     """Show what this machine has and what works on it; with RUN, the sockets that a live run listens on."""
     if run is not None:
         _sockets(run, as_json)
         return
-    from volary.cli._diagnosis import available, findings
-    from volary.cli._machine import look
+    from volary.cli.diagnosis.checks import available, findings
+    from volary.cli.diagnosis.machine import look
 
     machine = look()
     found, plugins = findings(machine), available()

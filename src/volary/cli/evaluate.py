@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import remark, say_json, say_pairs
+from volary.cli.command import arguments
+from volary.cli.command.output import remark, say_json, say_pairs
 from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@_arguments.run
-@_arguments.trust
-@_arguments.checkpoint
-@_arguments.as_json
+@arguments.run
+@arguments.trust
+@arguments.checkpoint
+@arguments.as_json
 def evaluate(run: RunDirectory, trust: bool, which: str | None, as_json: bool) -> None:
     """Measure a checkpoint of RUN on the data that training did not see. The run is not changed."""
     refuse_foreign(run.path, run.session, trust=trust)
@@ -27,7 +27,7 @@ def evaluate(run: RunDirectory, trust: bool, which: str | None, as_json: bool) -
 
     session_of(run)  # only a session says what to measure, and on which data
 
-    from volary.cli._checkpoint import choose
+    from volary.cli.command.checkpoint import choose
     from volary.monitor.wording import number, place
 
     step = choose(run, which).step

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import say, say_json
+from volary.cli.command import arguments
+from volary.cli.command.output import say, say_json
 from volary.errors import BadInput
 from volary.run.owner import refuse_foreign
 
@@ -20,16 +20,16 @@ _KNOWN = ("classes", "input_shape")
 
 
 @click.command()
-@_arguments.run
-@_arguments.trust
-@_arguments.checkpoint
+@arguments.run
+@arguments.trust
+@arguments.checkpoint
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to; default: RUN-step-N.safetensors here.")
-@_arguments.as_json
+@arguments.as_json
 def export(run: RunDirectory, trust: bool, which: str | None, output: Path | None, as_json: bool) -> None:
     """Copy the weights of a verified checkpoint of RUN to a file of their own. Nothing is overwritten."""
     refuse_foreign(run.path, run.session, trust=trust)
 
-    from volary.cli._checkpoint import choose
+    from volary.cli.command.checkpoint import choose
     from volary.monitor.outline import outline
     from volary.monitor.wording import size
     from volary.run.checkpoints import Checkpoints, read

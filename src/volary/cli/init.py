@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from volary.cli._output import say
+from volary.cli.command.output import say
 from volary.errors import BadInput
 
 

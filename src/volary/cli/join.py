@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import say
+from volary.cli.command import arguments
+from volary.cli.command.output import say
 from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@_arguments.run
-@_arguments.overrides
-@_arguments.trust
+@arguments.run
+@arguments.overrides
+@arguments.trust
 @click.option("--workers", "-n", type=click.IntRange(1), default=1, show_default=True, help="How many.")
-@_arguments.quiet
+@arguments.quiet
 def join(run: RunDirectory, overrides: tuple[str, ...], trust: bool, workers: int, quiet: bool) -> None:
     """Train in RUN, which somebody else has started, with more workers: on this machine, or as `engine=NAME` says.
 

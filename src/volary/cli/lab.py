@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from volary.cli._output import remark, say_table
+from volary.cli.command.output import remark, say_table
 from volary.errors import BadInput
 
 if TYPE_CHECKING:
@@ -98,9 +98,9 @@ def _train(
     lab: Lab, verb: str, words: Sequence[str], procs: int, at: Sequence[str], timeout_s: float | None, pin: bool
 ) -> int:
     """What `volary train` or `volary resume` with these words does, on all hosts of the lab."""
-    from volary.cli._ending import conclude, console
+    from volary.cli.command.ending import conclude, console
     from volary.lab.training import LabTraining, train
-    from volary.loggers._beside import logged_beside
+    from volary.loggers.copying.beside import logged_beside
 
     command = import_module(f"volary.cli.{verb}")
     found: dict[str, Any] = getattr(command, verb).make_context(f"volary {verb}", list(words)).params

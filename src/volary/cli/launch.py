@@ -7,28 +7,28 @@ from collections.abc import Sequence
 
 import click
 
-from volary.cli import _arguments
+from volary.cli.command import arguments
 
 _SETTING = re.compile(r"[A-Za-z_][\w.]*=")
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME=VALUE]... PROGRAM [ARGUMENTS]...")
-@_arguments.quiet
-@_arguments.log
+@arguments.quiet
+@arguments.log
 def launch(words: tuple[str, ...], quiet: bool, log: tuple[str, ...]) -> int:
     """Run PROGRAM, which calls `volary.init()`, with settings such as `strategy.workers=4` before it.
 
     What follows PROGRAM is the program's own; in its place, `-m package.module` runs a module.
     """
-    overrides, program, arguments = parted(words)
+    overrides, program, given = parted(words)
 
-    from volary.cli._ending import conclude, console
+    from volary.cli.command.ending import conclude, console
     from volary.driver.start import start
-    from volary.loggers._beside import logged_beside
+    from volary.loggers.copying.beside import logged_beside
     from volary.session.script import Script
 
-    script = Script.of_program(program, arguments, overrides)
+    script = Script.of_program(program, given, overrides)
     with logged_beside(console(quiet, as_json=False), log) as watcher:
         return conclude(start(script, watcher), as_json=False)
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import remark, say
+from volary.cli.command import arguments
+from volary.cli.command.output import remark, say
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
 
 
 @click.command()
-@_arguments.run
+@arguments.run
 @click.option("--to", "to", multiple=True, required=True, metavar="LOGGER", help="Where to; may be repeated.")
 @click.option("--follow", is_flag=True, help="Until the run is over, if it is under way.")
 def log(run: RunDirectory, to: tuple[str, ...], follow: bool) -> None:
@@ -22,8 +22,8 @@ def log(run: RunDirectory, to: tuple[str, ...], follow: bool) -> None:
 
     Guide: docs/loggers.md.
     """
-    from volary.loggers._copy import copy_run
-    from volary.loggers._read import read
+    from volary.loggers.copying.copy import copy_run
+    from volary.loggers.copying.read import read
 
     loggers = read(to)
     try:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import say
+from volary.cli.command import arguments
+from volary.cli.command.output import say
 from volary.errors import BadInput
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ FILES = ("report.html", "report.md")
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=_arguments.RunName(), metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, type=arguments.RunName(), metavar="RUN...")
 @click.option("--out", type=click.Path(path_type=Path), help="FILE.html or FILE.md; default: both, in the run.")
 def report(runs: tuple[RunDirectory, ...], out: Path | None) -> None:
     """Write RUN, or several RUNs side by side, as a page that needs no server, and as Markdown.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
+from volary.cli.command import arguments
 from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@_arguments.run
-@_arguments.overrides
-@_arguments.trust
+@arguments.run
+@arguments.overrides
+@arguments.trust
 @click.option("--anew", is_flag=True, help="Where no checkpoint is whole: begin at step 0, and keep them aside.")
-@_arguments.quiet
-@_arguments.as_json
-@_arguments.log
+@arguments.quiet
+@arguments.as_json
+@arguments.log
 def resume(
     run: RunDirectory,
     overrides: tuple[str, ...],
@@ -36,9 +36,9 @@ def resume(
     """
     refuse_foreign(run.path, run.session, trust=trust)
 
-    from volary.cli._ending import conclude, console
+    from volary.cli.command.ending import conclude, console
     from volary.driver.resume import resume as resume_run
-    from volary.loggers._beside import logged_beside
+    from volary.loggers.copying.beside import logged_beside
 
     with logged_beside(console(quiet, as_json), log) as watcher:
         return conclude(resume_run(run, watcher, overrides, anew=anew), as_json)

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import say
+from volary.cli.command import arguments
+from volary.cli.command.output import say
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
 
 
 @click.command()
-@click.argument("runs", type=_arguments.RunName(), nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", type=arguments.RunName(), nargs=-1, required=True, metavar="RUN...")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def rm(runs: tuple[RunDirectory, ...], yes: bool) -> None:
     """Remove runs with their checkpoints, logs and everything else. One that is running is refused."""

@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import say, say_json, say_table
+from volary.cli.command import arguments
+from volary.cli.command.output import say, say_json, say_table
 
 if TYPE_CHECKING:
     from volary.monitor.tables.listing import Listed
 
 
 @click.command()
-@_arguments.folder
+@arguments.folder
 @click.option("--sort", metavar="COLUMN", help="Order by it: of `best` the best first; default: when they began.")
 @click.option(
     "--columns", default="", metavar="A,B,...", help="More columns: settings, metrics, time, size and others."
 )
-@_arguments.as_json
+@arguments.as_json
 def runs(folder: Path, sort: str | None, columns: str, as_json: bool) -> None:
     """List the runs in a folder, the newest last."""
     from volary.monitor.tables.listing import listing, ordered
     from volary.run.sweep import Sweep
 
     more = [column.strip() for column in columns.split(",") if column.strip()]
-    found = listing(_arguments.checked(folder), [*more, *([sort] if sort else [])])
+    found = listing(arguments.checked(folder), [*more, *([sort] if sort else [])])
     if sort:
         found = ordered(found, sort)
     sweeps = Sweep.all_in(folder)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import say
+from volary.cli.command import arguments
+from volary.cli.command.output import say
 from volary.errors import NotSaved
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@_arguments.run
+@arguments.run
 def save(run: RunDirectory) -> None:
     """Let RUN write a checkpoint after the step that it is doing, and go on. Waits for that."""
     from volary.monitor.watching import wait_for

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import say, say_json, say_pairs, say_table
-from volary.cli._plot import say_plot
+from volary.cli.command import arguments
+from volary.cli.command.output import say, say_json, say_pairs, say_table
+from volary.cli.command.plot import say_plot
 
 if TYPE_CHECKING:
     from volary.monitor.account import Account
@@ -24,10 +24,10 @@ _STATES = {"lost": "lost: it was running, and its driver is gone", "new": "new: 
 
 
 @click.command()
-@_arguments.run
+@arguments.run
 @click.option("--verify", is_flag=True, help="Compare the checkpoints with their checksums: reads them whole.")
 @click.option("--plot", metavar="METRIC", help="Draw the curve of a metric (loss, accuracy, lr, samples_per_s, ...).")
-@_arguments.as_json
+@arguments.as_json
 def show(run: RunDirectory, verify: bool, plot: str | None, as_json: bool) -> None:
     """Show RUN, while it runs or after."""
     from volary.monitor.account import account

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import remark, say, say_pairs
+from volary.cli.command import arguments
+from volary.cli.command.output import remark, say, say_pairs
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
 
 
 @click.command()
-@_arguments.run
+@arguments.run
 @click.option("--now", is_flag=True, help="Do not wait for the step: what was done since the last checkpoint is lost.")
 def stop(run: RunDirectory, now: bool) -> int:
     """Let RUN finish its step, write a checkpoint and end, as Ctrl-C does where it was started. Waits for that."""

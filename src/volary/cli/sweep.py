@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import remark, say, say_json, say_table
+from volary.cli.command import arguments
+from volary.cli.command.output import remark, say, say_json, say_table
 from volary.errors import BadInput, Stopped
 from volary.run.owner import refuse_foreign
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("session", type=click.Path(path_type=Path), metavar="SESSION|SWEEP")
-@_arguments.overrides
+@arguments.overrides
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Runs of each combination.")
 @click.option(
     "--at-once", default="1", show_default=True, metavar="N|auto", help="Runs at a time; auto: as many as fit."
 )
 @click.option("--name", help="The name of the sweep's folder; default: one that is free.")
-@_arguments.trust
-@_arguments.as_json
+@arguments.trust
+@arguments.as_json
 def sweep(
     session: Path, overrides: tuple[str, ...], seeds: int, at_once: str, name: str | None, trust: bool, as_json: bool
 ) -> int:
@@ -53,7 +53,7 @@ def _sweep(session: Path, overrides: tuple[str, ...], seeds: int, name: str | No
     from volary.driver.sweep import plan
     from volary.run.sweep import FILE, Sweep
 
-    folder = next((one for one in (session, Path(_arguments.RUNS_FOLDER) / session) if (one / FILE).exists()), None)
+    folder = next((one for one in (session, Path(arguments.RUNS_FOLDER) / session) if (one / FILE).exists()), None)
     if folder is None:
         refuse_foreign(session, trust=trust)
         return plan(session, overrides, seeds, name)

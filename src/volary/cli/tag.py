@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import say_json, say_pairs
+from volary.cli.command import arguments
+from volary.cli.command.output import say_json, say_pairs
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
 
 
 @click.command()
-@_arguments.run
+@arguments.run
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
 @click.option("--remove", multiple=True, metavar="TAG", help="Take this tag away; may be repeated.")
 @click.option("--note", metavar="TEXT", help="What to remember about the run; replaces the note that it has.")
-@_arguments.as_json
+@arguments.as_json
 def tag(run: RunDirectory, tags: tuple[str, ...], remove: tuple[str, ...], note: str | None, as_json: bool) -> None:
     """Add tags to RUN, also while it runs, and print those that it has."""
     from volary.monitor.wording import clean

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import say, say_json, say_table
+from volary.cli.command import arguments
+from volary.cli.command.output import say, say_json, say_table
 
 
 @click.command()
-@_arguments.folder
-@_arguments.as_json
+@arguments.folder
+@arguments.as_json
 def top(folder: Path, as_json: bool) -> None:
     """Show every run in a folder that is training now, once a second; Ctrl-C ends the looking.
 
@@ -22,7 +22,7 @@ def top(folder: Path, as_json: bool) -> None:
     """
     from volary.monitor.tables.top import HEADER, LOOK_S, Top, as_dict, drawing
 
-    looking = Top(_arguments.checked(folder))
+    looking = Top(arguments.checked(folder))
     try:
         if as_json:
             say_json([as_dict(digest) for digest in looking.look()])

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import say, say_json, say_table
+from volary.cli.command import arguments
+from volary.cli.command.output import say, say_json, say_table
 from volary.errors import BadInput
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ _LAST_STEP = 2**63 - 1
 
 
 @click.command()
-@_arguments.run
+@arguments.run
 @click.option("--out", type=click.Path(path_type=Path), help=f"Where to; default: {FILE} in the run, written anew.")
 @click.option("--steps", metavar="A:B", default=":", help="Only steps A to B, both included; one may be left out.")
 @click.option("--rank", type=click.IntRange(min=0), metavar="N", help="Only this worker.")
-@_arguments.as_json
+@arguments.as_json
 def trace(run: RunDirectory, out: Path | None, steps: str, rank: int | None, as_json: bool) -> None:
     """Write the recorded steps of RUN as a timeline for ui.perfetto.dev, and print how long each bucket took.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
+from volary.cli.command import arguments
 from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@_arguments.session
-@_arguments.overrides
-@_arguments.trust
-@_arguments.quiet
-@_arguments.as_json
-@_arguments.log
+@arguments.session
+@arguments.overrides
+@arguments.trust
+@arguments.quiet
+@arguments.as_json
+@arguments.log
 @click.option("--ui", "with_page", is_flag=True, help="Serve the page of the run's folder meanwhile.")
 @click.option("--dry-run", is_flag=True, help="Print what the engine would run, and start nothing.")
 def train(
@@ -47,13 +47,13 @@ def train(
         _show_commands(found)
         return 0
 
-    from volary.cli._ending import conclude, console
+    from volary.cli.command.ending import conclude, console
     from volary.driver.start import start
-    from volary.loggers._beside import logged_beside
+    from volary.loggers.copying.beside import logged_beside
 
     with ExitStack() as beside:
         if with_page:
-            from volary.cli._output import remark
+            from volary.cli.command.output import remark
             from volary.page.server.beside import served_beside
 
             remark(f"page      {beside.enter_context(served_beside(Path(found.run.folder)))}#/newest")
@@ -63,7 +63,7 @@ def train(
 
 def _show_commands(session: Session) -> None:
     """The command lines on stdout, what each of them is for beside them."""
-    from volary.cli._output import remark, say
+    from volary.cli.command.output import remark, say
     from volary.driver.planned import planned
 
     for what, command in planned(session):

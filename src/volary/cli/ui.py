@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import remark, say
+from volary.cli.command import arguments
+from volary.cli.command.output import remark, say
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path), default=_arguments.RUNS_FOLDER, metavar="[DIR]")
+@click.argument("folder", type=click.Path(path_type=Path), default=arguments.RUNS_FOLDER, metavar="[DIR]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port; default: any that is free.")
 @click.option("--open", "opened", is_flag=True, help="Open the link in this machine's browser.")

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli import _arguments
-from volary.cli._output import remark
+from volary.cli.command import arguments
+from volary.cli.command.output import remark
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
 
 
 @click.command()
-@_arguments.run
-@_arguments.quiet
+@arguments.run
+@arguments.quiet
 def watch(run: RunDirectory, quiet: bool) -> int:
     """Show RUN to its end, as `volary train` does where it was started. Ctrl-C ends the looking, not the run."""
     from volary.monitor.terminal.console import Console

@@ -2,4 +2,6 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "CODEC", protocol="volary.codec._base:Codec", by_pattern="volary.codec._patterns:Patterns")
+ROOM = Room(
+    __name__, "CODEC", protocol="volary.codec._base:Codec", by_pattern="volary.codec.by_layer.patterns:Patterns"
+)

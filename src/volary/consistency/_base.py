@@ -87,6 +87,8 @@ class Consistency:
         first: the clock that the run begins with. samples: how many were learnt from before. Raises SettingError if a
         setting does not fit the number of workers.
         """
-        from volary.consistency._with_all import SynchronousCloser  # reading a session needs no more than the settings
+        from volary.consistency.closing.with_all import (
+            SynchronousCloser,  # reading a session needs no more than the settings
+        )
 
         return SynchronousCloser(first, early=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.consistency._alone import ImmediateCloser
 from volary.consistency._base import Action, Consistency, Push
+from volary.consistency.closing.alone import ImmediateCloser
 from volary.errors import SettingError
 
 if TYPE_CHECKING:

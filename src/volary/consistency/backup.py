@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from volary.consistency._alone import ImmediateCloser
 from volary.consistency._base import Consistency
-from volary.consistency._first import FirstInCloser
+from volary.consistency.closing.alone import ImmediateCloser
+from volary.consistency.closing.first import FirstInCloser
 from volary.errors import SettingError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.consistency._base import Consistency
-from volary.consistency._bounded import BoundedCloser
-from volary.consistency._with_all import SynchronousCloser
+from volary.consistency.closing.bounded import BoundedCloser
+from volary.consistency.closing.with_all import SynchronousCloser
 from volary.errors import SettingError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from volary.comm.routes import ROOM as ROUTES
-from volary.comm.routes._choose import SHARED, plugins
+from volary.comm.topology.route_choice import SHARED, plugins
 from volary.errors import SettingError
 from volary.plugins import unknown
 

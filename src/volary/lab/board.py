@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from volary.placement._file_board import FileBoard
+from volary.run.launch.file_board import FileBoard
 
 
 @dataclass(frozen=True)

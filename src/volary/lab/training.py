@@ -22,9 +22,9 @@ from volary.lab.cluster import Lab
 from volary.lab.errors import TIME_IS_OVER, LabError, TimeIsOver
 from volary.lab.ranks import RanksEnded
 from volary.lab.timeline import LinkChange, Timeline
-from volary.placement._file_board import FileBoard
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
+from volary.run.launch.file_board import FileBoard
 from volary.run.owner import refuse_foreign
 from volary.run.verdict import read_verdict
 from volary.session.spec import Session

@@ -4,10 +4,10 @@ zoo/ and losses/ hold the published ones, one file per name; blocks/ and criteri
 Nothing here imports torch before something is built; `volary.network.flow` does, and is imported by workers only.
 """
 
-from volary.network._base import Network
-from volary.network._build import build
-from volary.network._build_loss import build_loss
-from volary.network._criterion import Criterion
-from volary.network._loss import Loss
+from volary.network.criterion import Criterion
+from volary.network.factory import build
+from volary.network.loss_factory import build_loss
+from volary.network.losses._base import Loss
+from volary.network.zoo._base import Network
 
 __all__ = ["Criterion", "Loss", "Network", "build", "build_loss"]

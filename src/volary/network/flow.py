@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from volary.network._criterion import Criterion
-from volary.network._dry_run import try_once
-from volary.network._evaluating import evaluating
+from volary.network.criterion import Criterion
+from volary.network.dry_run import try_once
+from volary.network.evaluating import evaluating
 
 
 class Flow:

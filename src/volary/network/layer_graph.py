@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from volary.network._dry_run import unchanged
+from volary.network.dry_run import unchanged
 
 INPUT = "input"  # what feeds the first layers
 _PRODUCTS = frozenset({"matmul", "__matmul__", "__rmatmul__", "mm", "bmm"})

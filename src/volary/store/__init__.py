@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from volary.comm.control.sealing import Security
-    from volary.store._base import Store
+    from volary.store.protocol import Store
     from volary.store.served import ServedStore
 
 __all__ = ["connect", "local", "serve"]

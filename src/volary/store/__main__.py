@@ -27,7 +27,7 @@ class ServerStart(msgspec.Struct, frozen=True):
 
 def main(order: str) -> int:
     """Be a server until the register has gone; returns the exit code."""
-    from volary.placement._parent import die_with_parent
+    from volary.run.launch.parent import die_with_parent
 
     try:
         die_with_parent()

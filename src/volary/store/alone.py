@@ -12,12 +12,12 @@ from volary.store.updater import SliceRule, Updater
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.store._base import Key
     from volary.store.kinds import TensorKind
+    from volary.store.protocol import Key
 
 
 class LocalStore:
-    """A `volary.store._base.Store`. Each push is an update, as in a served store of one worker."""
+    """A `volary.store.protocol.Store`. Each push is an update, as in a served store of one worker."""
 
     def __init__(self, updater: Updater, whole: bool) -> None:
         self._updater, self._whole = updater, whole or updater.whole

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
-from volary.store._base import Key
+from volary.store.protocol import Key
 
 MOST_DIMENSIONS = 64
 MOST_NUMBER = 2**63 - 1

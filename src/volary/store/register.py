@@ -10,7 +10,6 @@ from typing import Any, assert_never
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import CLOSE, Replies
 from volary.server.protocol.slices import Part, cut
-from volary.store._base import Key
 from volary.store.kinds import TensorKind, unknown, why_not_again, why_not_kept
 from volary.store.messages import (
     Added,
@@ -34,6 +33,7 @@ from volary.store.messages import (
     StoreWorkerHello,
     heard,
 )
+from volary.store.protocol import Key
 from volary.store.settings import Settings
 
 CUT_BYTES = 2**18  # a tensor with fewer is kept by one server: more messages would cost more than they save

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.transports._base import Payload
-    from volary.store._base import Key
+    from volary.store.protocol import Key
 
 
 def check_key(key: Key) -> None:

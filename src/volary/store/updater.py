@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from volary.server.update_rule import SliceUpdate
-    from volary.store._base import Key
+    from volary.store.protocol import Key
 
 Change: TypeAlias = Callable[["Tensor", "Tensor"], None]  # of what was pushed and what is stored, in place
 

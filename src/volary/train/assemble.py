@@ -29,17 +29,17 @@ from volary.train.corrupt import Corrupt, teller
 from volary.train.lockstep import Lockstep
 from volary.train.loop import Training
 from volary.train.member.asked import Asked
-from volary.train.optimizers._uncompiled import spare_the_compiler
 from volary.train.recording.histograms import Histograms
 from volary.train.recording.reads import Reads
-from volary.train.schedules._paced import Paced
 from volary.train.state.checkpoint import RankState, Saver, Stateful
 from volary.train.state.progress import Progress
 from volary.train.state.rank_state import OPTIMIZER, RESIDUALS
 from volary.train.strategies.local_steps import LocalOptimizer
 from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.strategy_state import StrategyState
+from volary.train.update.paced import Paced
 from volary.train.update.precision import Precision
+from volary.train.update.uncompiled import spare_the_compiler
 from volary.train.update.update import Update
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from volary.data.batching.batch import Batch
     from volary.data.samples import Samples, Split
     from volary.exchange.choice.rows import StepEstimate
-    from volary.network._criterion import Criterion
+    from volary.network.criterion import Criterion
     from volary.placement import Place
     from volary.session.spec import Session
     from volary.train.recording.recorder import Recorder

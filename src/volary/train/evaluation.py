@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.data.batching.batch import Batch
-    from volary.network._criterion import Criterion
+    from volary.network.criterion import Criterion
     from volary.network.flow import Flow
     from volary.train.recording.recorder import Recorder
 

@@ -17,7 +17,7 @@ from volary.errors.raised import raised
 from volary.exchange.choice.choices import refuse_strangers
 from volary.exchange.choice.rows import StepEstimate, estimated
 from volary.exchange.choice.tables import codecs_of
-from volary.network._dry_run import unchanged
+from volary.network.dry_run import unchanged
 from volary.network.layer_graph import layer_graph
 from volary.run.machine.memory import CODEC_BYTES, IMPORTED_BYTES, WORKER_BYTES, available_bytes, judge
 from volary.session.spec import MOST_STEPS

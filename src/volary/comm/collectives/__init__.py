@@ -10,10 +10,10 @@ done, and raises PeerLost if a peer went away. What passes between two nodes of 
 Each file lists its ways in `ALGORITHMS`; without a wish the size decides. Guide: docs/collectives.md
 """
 
-from volary.comm.collectives._shares import share
 from volary.comm.collectives.all_gather import all_gather
 from volary.comm.collectives.broadcast import broadcast
 from volary.comm.collectives.reduce import reduce
 from volary.comm.collectives.reduce_scatter import reduce_scatter
+from volary.comm.collectives.shares import share
 
 __all__ = ["all_gather", "broadcast", "reduce", "reduce_scatter", "share"]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.collectives import _checks
-from volary.comm.collectives._rails import Rails, between_nodes, direct
-from volary.comm.collectives._shares import pieces, share
+from volary.comm.collectives import checks
+from volary.comm.collectives.rails import Rails, between_nodes, direct
+from volary.comm.collectives.shares import pieces, share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,9 +26,9 @@ def all_gather(links: Links, values: Tensor, topology: Topology, algorithm: str 
     values: of any dtype, contiguous, on the cpu; of the same size everywhere. Each node gets what it lacks, and no byte
     more. A collective. algorithm: one of `ALGORITHMS`; None: by size. Raises SettingError, and PeerLost.
     """
-    data = _checks.flat(values)
+    data = checks.flat(values)
     name = algorithm or ("ring" if data.nbytes >= RING_FROM_BYTES else "direct")
-    _checks.way(name, ALGORITHMS)(links, data, topology)
+    checks.way(name, ALGORITHMS)(links, data, topology)
 
 
 def _direct(links: Links, data: Tensor, topology: Topology) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.collectives import _checks, _trees
-from volary.comm.collectives._shares import pieces
+from volary.comm.collectives import checks, trees
+from volary.comm.collectives.shares import pieces
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,10 +26,10 @@ def broadcast(links: Links, values: Tensor, root: int, topology: Topology, algor
     values: of any dtype and shape, contiguous, on the cpu; of the same size everywhere. algorithm: one of `ALGORITHMS`;
     None: by size. Raises SettingError, and PeerLost.
     """
-    _checks.root_of(root, links.size)
-    data = _checks.flat(values).view(torch.uint8)
+    checks.root_of(root, links.size)
+    data = checks.flat(values).view(torch.uint8)
     name = algorithm or ("chain" if data.numel() >= CHAIN_FROM_BYTES else "tree")
-    _checks.way(name, ALGORITHMS)(links, data, root, topology)
+    checks.way(name, ALGORITHMS)(links, data, root, topology)
 
 
 def piece_bytes(size_bytes: int) -> int:
@@ -39,15 +39,15 @@ def piece_bytes(size_bytes: int) -> int:
 
 def _tree(links: Links, data: Tensor, root: int, topology: Topology) -> None:
     """Whole, down a binomial tree: the fewest hops, but the root's link carries several copies."""
-    _down(links, data, _trees.tree(links.rank, root, topology), data.numel())
+    _down(links, data, trees.tree(links.rank, root, topology), data.numel())
 
 
 def _chain(links: Links, data: Tensor, root: int, topology: Topology) -> None:
     """In pieces, down a line: every link carries the values once, and all at the same time."""
-    _down(links, data, _trees.line(links.rank, root, topology), piece_bytes(data.numel()))
+    _down(links, data, trees.line(links.rank, root, topology), piece_bytes(data.numel()))
 
 
-def _down(links: Links, data: Tensor, place: _trees.TreePlace, size_bytes: int) -> None:
+def _down(links: Links, data: Tensor, place: trees.TreePlace, size_bytes: int) -> None:
     cut = pieces(data, size_bytes)
     arriving = [links.receive(piece, place.parent) for piece in cut] if place.parent is not None else []
     leaving = []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from volary.comm.collectives import _checks, _trees
-from volary.comm.collectives._arrivals import Arrivals
-from volary.comm.collectives._shares import pieces
+from volary.comm.collectives import checks, trees
+from volary.comm.collectives.arrivals import Arrivals
 from volary.comm.collectives.broadcast import CHAIN_FROM_BYTES, piece_bytes
+from volary.comm.collectives.shares import pieces
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,23 +23,23 @@ def reduce(links: Links, values: Tensor, root: int, topology: Topology, algorith
     in them, so the other ranks' hold something else afterwards; the order depends on the ranks alone. algorithm: one of
     `ALGORITHMS`; None: by size. Raises SettingError, and PeerLost.
     """
-    _checks.root_of(root, links.size)
-    data = _checks.summable(values)
+    checks.root_of(root, links.size)
+    data = checks.summable(values)
     name = algorithm or ("chain" if data.nbytes >= CHAIN_FROM_BYTES else "tree")
-    _checks.way(name, ALGORITHMS)(links, data, root, topology)
+    checks.way(name, ALGORITHMS)(links, data, root, topology)
 
 
 def _tree(links: Links, data: Tensor, root: int, topology: Topology) -> None:
     """Whole, up a binomial tree: the fewest hops, but the root's link carries several."""
-    _up(links, data, _trees.tree(links.rank, root, topology), data.nbytes)
+    _up(links, data, trees.tree(links.rank, root, topology), data.nbytes)
 
 
 def _chain(links: Links, data: Tensor, root: int, topology: Topology) -> None:
     """In pieces, up a line: every link carries the values once, and all at the same time."""
-    _up(links, data, _trees.line(links.rank, root, topology), piece_bytes(data.nbytes))
+    _up(links, data, trees.line(links.rank, root, topology), piece_bytes(data.nbytes))
 
 
-def _up(links: Links, data: Tensor, place: _trees.TreePlace, size_bytes: int) -> None:
+def _up(links: Links, data: Tensor, place: trees.TreePlace, size_bytes: int) -> None:
     cut = pieces(data, size_bytes)
     numels = [piece.numel() for piece in cut]
     arrivals = [Arrivals(links, child, numels, data.dtype) for child in reversed(place.children)]  # the nearest first

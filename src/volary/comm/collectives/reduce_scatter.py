@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from volary.comm.collectives import _checks
-from volary.comm.collectives._arrivals import Arrivals
-from volary.comm.collectives._rails import Rails, between_nodes, direct
-from volary.comm.collectives._shares import pieces, share
+from volary.comm.collectives import checks
 from volary.comm.collectives.all_gather import PIECE_BYTES, RING_FROM_BYTES
+from volary.comm.collectives.arrivals import Arrivals
+from volary.comm.collectives.rails import Rails, between_nodes, direct
+from volary.comm.collectives.shares import pieces, share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,9 +25,9 @@ def reduce_scatter(links: Links, values: Tensor, topology: Topology, algorithm: 
     rest holds something else afterwards; the order depends on the ranks alone. Each node gets what it lacks, and no
     byte more. A collective. algorithm: one of `ALGORITHMS`; None: by size. Raises SettingError, and PeerLost.
     """
-    data = _checks.summable(values)
+    data = checks.summable(values)
     name = algorithm or ("ring" if data.nbytes >= RING_FROM_BYTES else "direct")
-    _checks.way(name, ALGORITHMS)(links, data, topology)
+    checks.way(name, ALGORITHMS)(links, data, topology)
 
 
 def _direct(links: Links, data: Tensor, topology: Topology) -> None:

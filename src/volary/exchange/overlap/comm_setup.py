@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from volary.comm.groups.timeouts import LAST_RESORT_S
 from volary.comm.routes import ROOM as ROUTES
-from volary.comm.routes._choose import SHARED, choose, fallback
 from volary.comm.sums.segments import SharedSum
 from volary.comm.topology.links import Links
+from volary.comm.topology.route_choice import SHARED, choose, fallback
 from volary.comm.topology.switch_points import SwitchPoints, load
 from volary.comm.topology.topology import find
 from volary.comm.topology.tournament import message_s, tournament

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from torch import nn
 
-from volary.network._images import image_shape
 from volary.network.blocks.convolution import conv_bn_relu
 from volary.network.blocks.fill import he_normal, uniform_by_fan_in
 from volary.network.blocks.residual import Residual
+from volary.network.images import image_shape
 
 Block = Callable[[int, int, int], tuple[Residual, int]]
 WIDTHS = (64, 128, 256, 512)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from volary.network._images import image_shape
 from volary.network.blocks.convolution import conv_relu
 from volary.network.blocks.fill import he_normal
+from volary.network.images import image_shape
 
 WIDTHS = (64, 128, 256, 512, 512)
 

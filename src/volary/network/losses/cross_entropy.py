@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from volary.errors import SettingError
-from volary.network._checks import one_of, share
-from volary.network._criterion import Criterion
-from volary.network._loss import Loss
+from volary.network.checks import one_of, share
+from volary.network.criterion import Criterion
+from volary.network.losses._base import Loss
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from volary.network._criterion import Criterion
-from volary.network._loss import Loss
+from volary.network.criterion import Criterion
+from volary.network.losses._base import Loss
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,4 +2,4 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "NETWORK", protocol="volary.network._base:Network")
+ROOM = Room(__name__, "NETWORK", protocol="volary.network.zoo._base:Network")

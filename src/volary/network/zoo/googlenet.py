@@ -6,9 +6,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.network._base import Network
-from volary.network._checks import share
-from volary.network._images import image_shape
+from volary.network.checks import share
+from volary.network.images import image_shape
+from volary.network.zoo._base import Network
 
 if TYPE_CHECKING:
     from torch import nn

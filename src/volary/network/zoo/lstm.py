@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.errors import SettingError
-from volary.network._base import Network
-from volary.network._checks import at_least, share
+from volary.network.checks import at_least, share
+from volary.network.zoo._base import Network
 
 if TYPE_CHECKING:
     from torch import nn

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from volary.network._base import Network
-from volary.network._checks import one_of
+from volary.network.checks import one_of
+from volary.network.zoo._base import Network
 
 if TYPE_CHECKING:
     from torch import nn

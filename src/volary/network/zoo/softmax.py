@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.network._base import Network
+from volary.network.zoo._base import Network
 
 if TYPE_CHECKING:
     from torch import nn

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.network._base import Network
-from volary.network._checks import at_least
+from volary.network.checks import at_least
+from volary.network.zoo._base import Network
 
 if TYPE_CHECKING:
     from torch import nn

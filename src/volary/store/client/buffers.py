@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from volary.server.client.client import HeldAll, Installed, RequestRefused
     from volary.server.protocol.header import Header
     from volary.server.shards.memory import Take
-    from volary.store._base import Key
     from volary.store.messages import Known
+    from volary.store.protocol import Key
 
 
 @dataclass

@@ -13,7 +13,6 @@ from volary.comm.control.errors import BadFrame, BadMessage, ConnectionLost
 from volary.comm.control.wire import Connection
 from volary.errors import ServerLost, SettingError
 from volary.server.client.link import Link
-from volary.store._base import Key
 from volary.store.messages import (
     Declare,
     Filled,
@@ -28,6 +27,7 @@ from volary.store.messages import (
     ToWorker,
     heard,
 )
+from volary.store.protocol import Key
 
 CONNECT_TIMEOUT_S = 10.0
 LISTEN_S = 3600.0  # then it is listened again

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.transports._base import Channel
-    from volary.store._base import Key
+    from volary.store.protocol import Key
 
 UNDER_WAY = 4  # pushes of a key that may be read still; one more waits for one of them
 AHEAD = 8  # pushes of a key that are not known to be applied: so many may wait at the servers
@@ -38,7 +38,7 @@ def connected(address: str, key_file: Path, worker: int) -> RemoteStore:
 
 
 class RemoteStore:
-    """A `volary.store._base.Store`. Several threads may use it; those with the same key take turns."""
+    """A `volary.store.protocol.Store`. Several threads may use it; those with the same key take turns."""
 
     def __init__(self, admission: Admission) -> None:
         welcome = admission.welcome

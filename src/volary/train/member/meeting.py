@@ -24,8 +24,8 @@ import msgspec
 
 from volary.errors import BadInput, PeerLost, RunError, VolaryError
 from volary.placement import Place
-from volary.placement._file_board import FileBoard
 from volary.run.directory import RunDirectory
+from volary.run.launch.file_board import FileBoard
 from volary.run.launch.launched import launched_by
 from volary.run.launch.meeting import Meeting, announced
 from volary.run.machine.addresses import address_towards

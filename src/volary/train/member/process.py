@@ -27,9 +27,9 @@ from volary.errors import (
     WorkerFailed,
 )
 from volary.errors.raised import raised
-from volary.placement._parent import outlive_parent
 from volary.run.checkpoints import Checkpoints
 from volary.run.directory import RunDirectory
+from volary.run.launch.parent import outlive_parent
 from volary.run.log import VERDICT_BELOW
 from volary.run.resuming import resuming
 from volary.run.verdict import Outcome, Verdict

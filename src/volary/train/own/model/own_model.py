@@ -16,7 +16,7 @@ from volary.consistency.bsp import Bsp
 from volary.errors import SettingError
 from volary.exchange.choice.rows import estimated
 from volary.exchange.gradients.plain_layers import only_looks
-from volary.network._dry_run import unchanged
+from volary.network.dry_run import unchanged
 from volary.train.agreement.first_state import DeferredTensors, messages
 from volary.train.agreement.votes import Vote
 from volary.train.coordinator import LearnTask

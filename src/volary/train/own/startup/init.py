@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from volary.errors import BadInput, VolaryError
 from volary.placement import look
-from volary.placement._parent import die_with_parent
 from volary.run.launch.assignment import Assignment
+from volary.run.launch.parent import die_with_parent
 from volary.run.log import print_into
 from volary.run.machine.cores import cores_here, share_of
 from volary.session.script import MODULE, Script

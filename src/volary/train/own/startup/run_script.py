@@ -12,13 +12,13 @@ from volary.run.log import by_line
 from volary.session.script import Script
 from volary.train.coordinator import Outcome
 from volary.train.member.compare import code_facts
-from volary.train.optimizers._uncompiled import spare_the_compiler
 from volary.train.own.plain_values import ACCEPTED, keepable
 from volary.train.own.startup.given import unpacked_arguments
 from volary.train.own.startup.init import ended_as
 from volary.train.own.startup.joining import worker_of
 from volary.train.state.seeds import seed_all
 from volary.train.state.state_file import packed
+from volary.train.update.uncompiled import spare_the_compiler
 
 _ACCEPTED = f"{ACCEPTED} (of a module, return its state_dict())"
 

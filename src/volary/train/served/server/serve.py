@@ -33,7 +33,6 @@ from volary.session.spec import Session
 from volary.train.agreement.agreed_plan import describe
 from volary.train.assemble import Model, build_model
 from volary.train.member.remote_directory import bring, writer
-from volary.train.optimizers._uncompiled import spare_the_compiler
 from volary.train.served.layout import Layout, cut_network, lay_out
 from volary.train.served.server.network_file import HERE, read_network
 from volary.train.served.server.rule import BufferRule, Clock, MeanRule, RateChanges, SessionUpdating
@@ -43,6 +42,7 @@ from volary.train.state.rank_state import is_of_rank
 from volary.train.state.seeds import seed_all
 from volary.train.state.weights import SavedWeights, weights_of
 from volary.train.update.optimizer_rule import OptimizerRule
+from volary.train.update.uncompiled import spare_the_compiler
 
 if TYPE_CHECKING:
     from torch import nn

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from volary.loggers._read import read
+from volary.loggers.copying.read import read
 from volary.run.directory import RunDirectory
 
 END_WITHIN_S = 60.0  # after the run: how long the rest may take to be copied before nobody waits for it any more

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from volary.cli._output import say, say_json
+from volary.cli.command.output import say, say_json
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from volary.consistency._clocks import Clocks
+from volary.consistency.closing.clocks import Clocks
 from volary.server.protocol.messages import Contribution
 from volary.server.roster.closing import DueUpdate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from volary.network._criterion import Criterion
+from volary.network.criterion import Criterion
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from volary.cli._output import say_json
+from volary.cli.command.output import say_json
 from volary.errors import Stopped
 from volary.monitor.terminal.console import Console
 from volary.run.database.reader import RunReader

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from volary.errors import SettingError
-from volary.network._arguments import accept
-from volary.network._criterion import Criterion
-from volary.network._loss import Loss
+from volary.network.arguments import accept
+from volary.network.criterion import Criterion
+from volary.network.losses._base import Loss
 
 
 def build_loss(

@@ -49,7 +49,7 @@ class OverrideType(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The dotted names of the settings that every session has; after '=', the values that can be listed."""
-        from volary.cli._settings import settings, values
+        from volary.cli.command.settings import settings, values
 
         name, equals, value = incomplete.rpartition("=")
         if equals:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from volary.cli._machine import Machine, TorchBuild
-from volary.cli._settings import choices
+from volary.cli.command.settings import choices
+from volary.cli.diagnosis.machine import Machine, TorchBuild
 from volary.comm.groups import ears
 from volary.engine import ROOM as ENGINES
 from volary.lab.errors import LabError

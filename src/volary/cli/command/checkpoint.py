@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from volary.cli._output import remark
+from volary.cli.command.output import remark
 from volary.errors import RunError
 from volary.run.checkpoints import Checkpoints, Manifest
 from volary.run.database.reader import RunReader

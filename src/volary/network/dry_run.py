@@ -14,7 +14,7 @@ from volary.errors.raised import raised
 from volary.network.criteria.fit import described
 
 if TYPE_CHECKING:
-    from volary.network._criterion import Criterion
+    from volary.network.criterion import Criterion
 
 
 def try_once(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from volary.errors import SettingError
-from volary.network._arguments import accept
-from volary.network._base import Network
+from volary.network.arguments import accept
+from volary.network.zoo._base import Network
 
 if TYPE_CHECKING:
     from torch import nn

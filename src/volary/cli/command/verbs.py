@@ -1,4 +1,4 @@
-"""The verbs are the files of this folder: found by listing it, read for their line of help, imported when they run."""
+"""The verbs are the files of the room `cli`: listed, read for their line of help, imported when they run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent.parent
 
 
 def names() -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
-from volary.consistency._clocks import Clocks
+from volary.consistency.closing.clocks import Clocks
 from volary.server.protocol.messages import Contribution
 from volary.server.roster.closing import DueUpdate
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 import volary
-from volary.cli._verbs import Verbs
+from volary.cli.command.verbs import Verbs
 from volary.errors import VolaryError, WorkerFailed
 from volary.errors.raised import raised
 

@@ -1,0 +1,1 @@
+"""What verbs share: the command itself, its arguments, what it prints."""

@@ -1,0 +1,1 @@
+"""Which contributions make an update: rules that consistency models share."""

@@ -1,0 +1,1 @@
+"""Copies a run to loggers: after it, or beside it while it trains."""
