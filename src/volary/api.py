@@ -22,7 +22,7 @@ from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session.own_source import source_of
 from volary.session.script import SOURCE, Script
-from volary.session.spec import RunSettings, Session, Strategy
+from volary.session.spec import OwnCheckpoint, RunSettings, Session, Strategy
 from volary.session.values.reference import UserObject
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def launch(
     seed: int = 1,
     device: str = "auto",
     engine: str | Mapping[str, Any] = "local",
+    checkpoint: Mapping[str, Any] | None = None,
     show: bool = True,
 ) -> Result:
     """Call `function(worker, *args, **kwargs)` in `workers` (1) processes that train as one; see `volary.Worker`.
@@ -107,7 +108,8 @@ def launch(
     function: at the top level of a file or module, or of a notebook; or named as "package.module:name" or
     "path/file.py:name"; or a functools.partial of one. args, kwargs: tensors, numbers, text, and lists, tuples and
     dicts of these; argparse's namespaces. strategy: settings as in a session file. name, folder: of the run. engine:
-    its name, or its settings with it. show: progress, as `volary train` does. Call it under
+    its name, or its settings with it. checkpoint: where those of `worker.save` are, and how many of them: `path`,
+    `keep_last`. show: progress, as `volary train` does. Call it under
     `if __name__ == "__main__":`, since workers import the file too; they see the same `sys.argv`. Raises as `train`.
     """
     if "VOLARY_RUN" in os.environ:
@@ -136,6 +138,7 @@ def launch(
         seed=seed,
         device=device,  # type: ignore[arg-type]  # judged where it is declared
         engine=engine,
+        checkpoint=OwnCheckpoint(**(checkpoint or {})),
         run=RunSettings(name=name, folder=folder),
     )
     return _result(start(script, _watcher(show), files))

@@ -9,10 +9,12 @@ import pytest
 from volary.cli.command.main import run as command
 from volary.driver.ending import Unwatched
 from volary.driver.resume import resume
-from volary.driver.start import start
+from volary.driver.start import create, start
 from volary.errors import BadInput, SettingError
 from volary.run.checkpoints import Checkpoints
 from volary.session import Checkpoint, Session
+from volary.session.reading.problems import SessionError
+from volary.session.script import Script
 
 ELSEWHERE = Path("large/disk")
 
@@ -57,6 +59,20 @@ def test_checkpoints_are_written_read_counted_and_removed_where_the_session_says
 def test_address_to_which_nothing_can_be_written_is_refused_in_a_sentence(path, words):
     with pytest.raises(SettingError, match=words):
         Checkpoint(path=path)
+
+
+def test_a_loop_of_ones_own_has_its_checkpoints_where_it_says_and_nothing_that_it_would_not_heed():
+    script = Script.of_program("mine.py", [], ["checkpoint.path=large/disk", "checkpoint.keep_last=5", "run.name=it"])
+    directory = create(script)
+    assert directory.checkpoints.resolve() == (ELSEWHERE / "it").absolute()
+    assert Script.read(directory.session).checkpoint == script.checkpoint
+    for setting, words in [
+        ("checkpoint.keep_last=0", "checkpoint.keep_last: is 0; accepted: "),
+        ("checkpoint.path=memory://x", "path: is memory://x; accepted: .*; memory is each process's own"),
+        ("checkpoint.every=2 steps", "checkpoint.every: unknown"),
+    ]:
+        with pytest.raises(SessionError, match=words):
+            Script.of_program("mine.py", [], [setting])
 
 
 def test_file_address_is_a_folder():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from _workers import alone, joined
+from data._stores import s3_server
 from faults._running import VOLARY, running
 from volary import Result
 from volary.cli.command.main import run
@@ -246,10 +247,20 @@ if worker.rank == 0:
 """
 
 
+@pytest.fixture
+def store() -> Iterator[str]:
+    """A store's URL."""
+    with s3_server():
+        yield "s3://bucket/kept"
+
+
 @pytest.mark.slow  # the same without processes is above; this is the way of `volary launch` and `volary resume`
-def test_a_killed_program_is_resumed_by_the_command(monkeypatch):
+@pytest.mark.parametrize("elsewhere", [None, "large/disk", "store"])
+def test_a_killed_program_is_resumed_by_the_command_from_wherever_it_saves(monkeypatch, request, elsewhere):
     Path("mine.py").write_text(PROGRAM)
-    launch = (*VOLARY, "launch", "strategy.workers=2", "run.name=it", "mine.py")
+    where = request.getfixturevalue("store") if elsewhere == "store" else elsewhere
+    kept = [] if where is None else [f"checkpoint.path={where}", "checkpoint.keep_last=2"]
+    launch = (*VOLARY, "launch", "strategy.workers=2", *kept, "run.name=it", "mine.py")
     Path("wait").touch()
     monkeypatch.setenv("LAST", "resumed.pt")
     with running(*launch) as run:
@@ -265,6 +276,9 @@ def test_a_killed_program_is_resumed_by_the_command(monkeypatch):
     monkeypatch.setenv("LAST", "whole.pt")
     with running(*launch[:-2], "run.name=whole", "mine.py", name="whole") as run:
         assert run.ended().status == 0, run.text()
+    directory = RunDirectory("runs/it")
+    assert Checkpoints(directory.checkpoints).steps() == ([29, 34, 39] if where is None else [34, 39])[-3:]
+    assert any(Path("runs/it/checkpoints").glob("step-*")) == (elsewhere != "store")
     whole, resumed = torch.load("whole.pt"), torch.load("resumed.pt")
     torch.testing.assert_close([*resumed.values()], [*whole.values()], rtol=0, atol=0)
     with running(*VOLARY, "resume", "whole", name="whole") as run:

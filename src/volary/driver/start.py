@@ -30,7 +30,7 @@ from volary.run.lock import RunLock
 from volary.run.machine.addresses import address_of
 from volary.run.machine.open_files import allow_connections
 from volary.session.changing import SettingChange
-from volary.session.script import KEEP_LAST, Script
+from volary.session.script import Script
 from volary.session.spec import Session
 from volary.session.values.url import Url
 
@@ -96,7 +96,7 @@ def check(task: Task) -> list[str]:
 def check_input(task: Task) -> None:
     """What can be known of a task whoever starts its workers. Raises BadInput."""
     task.check()
-    if isinstance(task, Session) and isinstance(task.checkpoint.path, Url):
+    if isinstance(task.checkpoint.path, Url):
         writable(str(task.checkpoint.path))
     if isinstance(task, Session) and hasattr(task.data.source, "count"):
         count = task.data.source.count("train")
@@ -105,7 +105,7 @@ def check_input(task: Task) -> None:
 
 def create(task: Task) -> RunDirectory:
     """The task's run directory, new."""
-    path = task.checkpoint.path if isinstance(task, Session) else None
+    path = task.checkpoint.path
     checkpoints = str(path) if isinstance(path, Url) else path
     name, text = task.run.name, task.to_yaml()
     return RunDirectory.create(Path(task.run.folder), name, stem(task), text, checkpoints=checkpoints)
@@ -192,10 +192,7 @@ def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watche
         return NoServers()
 
     def counts(checkpoints: Checkpoints) -> None:
-        if isinstance(task, Session):
-            checkpoints.keep(task.checkpoint.keep_last, keep_best=task.checkpoint.keep_best)
-        else:
-            checkpoints.keep(KEEP_LAST, keep_best=False)
+        checkpoints.keep(task.checkpoint.keep_last, keep_best=task.checkpoint.keep_best)
 
     security: Security = "always" if task.strategy.security == "always" else "encrypted"
     return Drive(directory, lock, task.strategy.workers, rules_of(task), watcher, host, kept_by, security, counts)

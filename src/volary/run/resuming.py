@@ -10,7 +10,10 @@ from volary.run.directory import RunDirectory
 
 
 def is_resumable(directory: RunDirectory) -> bool:
-    """Whether the run's state is kept: a training loop of the user's own has something of it once it called save."""
+    """Whether the run's state is kept: a training loop of the user's own has something of it once it called save.
+
+    True if that is not known, as the store of its checkpoints does not answer: to resume it says so.
+    """
     try:
         own = directory.session.read_text(encoding="utf-8").startswith(("function:", "program:"))
     except OSError:
@@ -18,9 +21,12 @@ def is_resumable(directory: RunDirectory) -> bool:
     if not own:
         return True
     checkpoints = Checkpoints(directory.checkpoints)
-    steps = checkpoints.steps()
-    # what servers keep of such a loop says nothing of where the loop was
-    return bool(steps) and not (checkpoints.path(steps[-1]) / ROSTER).exists()
+    try:
+        steps = checkpoints.steps()
+        # what servers keep of such a loop says nothing of where the loop was
+        return bool(steps) and ROSTER not in checkpoints.manifest(steps[-1]).files
+    except RunError:
+        return True
 
 
 def resuming(directory: RunDirectory) -> str:

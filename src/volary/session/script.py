@@ -16,11 +16,10 @@ from volary.session.reading.choice import Choice
 from volary.session.reading.read import read, read_from
 from volary.session.reading.settle import settle
 from volary.session.resolved import to_yaml
-from volary.session.spec import EVERY_100_STEPS, RunSettings, Strategy
+from volary.session.spec import EVERY_100_STEPS, OwnCheckpoint, RunSettings, Strategy
 from volary.session.values.period import Period
 from volary.session.values.reference import UserObject
 
-KEEP_LAST = 3  # newest checkpoints of such a run
 SOURCE = "function.py"  # in the run's directory: a function that was defined in a notebook
 MODULE = "-m "  # a program that is a module is written so, as on Python's command line
 
@@ -42,6 +41,7 @@ class Script:
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda if every worker can have a device, else cpu
     early_update: bool = False  # nothing between backward() and the next forward looks at gradients or parameters
     compare_replicas: Period = EVERY_100_STEPS  # how often replicas that must be equal are compared
+    checkpoint: OwnCheckpoint = field(default_factory=OwnCheckpoint)
     engine: Annotated[Any, Choice("volary.engine")] = "local"  # who starts the workers
     run: RunSettings = field(default_factory=RunSettings)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from volary.errors import SettingError
 from volary.session import fitting
@@ -133,12 +133,27 @@ class Checkpoint:
     def __post_init__(self) -> None:
         settle(self)
         require(self.keep_last >= 1, "keep_last", self.keep_last, WHOLE)
-        if isinstance(self.path, Url):
-            object.__setattr__(self, "path", _to_write(self.path))
+        object.__setattr__(self, "path", _to_write(self.path))
 
 
-def _to_write(url: Url) -> Location:
+@dataclass(frozen=True, kw_only=True)
+class OwnCheckpoint:
+    """Which checkpoints of a training loop of one's own are kept; the loop itself says when it saves."""
+
+    keep_best: ClassVar[bool] = False  # nobody says which one is the best
+    keep_last: int = 3  # newest checkpoints to keep
+    path: Location | None = None  # as for a session
+
+    def __post_init__(self) -> None:
+        settle(self)
+        require(self.keep_last >= 1, "keep_last", self.keep_last, WHOLE)
+        object.__setattr__(self, "path", _to_write(self.path))
+
+
+def _to_write(url: Location | None) -> Location | None:
     """A folder of this machine, or one of a store that takes files. Raises SettingError."""
+    if not isinstance(url, Url):
+        return url
     scheme, _, rest = str(url).partition("://")
     if scheme in ("file", "local"):
         return Path(rest)

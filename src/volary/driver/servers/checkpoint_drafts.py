@@ -10,7 +10,7 @@ import msgspec
 
 from volary.run.checkpoints import ROSTER, Checkpoints, read
 from volary.run.database.journal import Journal
-from volary.session.spec import Checkpoint as Settings
+from volary.session.spec import Checkpoint, OwnCheckpoint
 
 
 class CheckpointDrafts:
@@ -19,7 +19,7 @@ class CheckpointDrafts:
     newest: what there is to say of the last one that was committed.
     """
 
-    def __init__(self, checkpoints: Checkpoints, settings: Settings, servers: int) -> None:
+    def __init__(self, checkpoints: Checkpoints, settings: Checkpoint | OwnCheckpoint, servers: int) -> None:
         self.newest: dict[str, Any] = {}
         self._checkpoints, self._settings, self._servers = checkpoints, settings, servers
         self._began_at = 0.0

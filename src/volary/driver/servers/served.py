@@ -24,7 +24,7 @@ from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, announce
 from volary.server.roster.roster import Roster, RosterSettings
 from volary.session.script import Script
-from volary.session.spec import MOST_STEPS, Checkpoint, Session, Strategy
+from volary.session.spec import MOST_STEPS, Session, Strategy
 
 SERVER = [sys.executable, "-m", "volary.serving"]
 NOTE_EVERY_S = 0.25
@@ -40,7 +40,7 @@ class RosterAndServers:
         self._directory, self._strategy, self._journal, self._engine = directory, strategy, journal, engine
         self._count = strategy.servers
         session = None if isinstance(task, Script) else task
-        self._keeping = CheckpointDrafts(checkpoints, session.checkpoint if session else Checkpoint(), self._count)
+        self._keeping = CheckpointDrafts(checkpoints, task.checkpoint, self._count)
         found = restored(checkpoints, journal) if session else None  # a loop of one's own begins anew
         terms = terms_of(session) if session else terms_of_own_loop(strategy)
         self._roster = Roster(terms, strategy.consistency, self._keeping, self._said, found)

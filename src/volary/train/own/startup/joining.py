@@ -10,7 +10,6 @@ from volary.comm.groups.gloo import cut
 from volary.comm.groups.group import Group
 from volary.errors import NotSaved, Stopped
 from volary.exchange.server import COLOCATED
-from volary.session.script import KEEP_LAST
 from volary.train.assemble import device_of
 from volary.train.member.compare import compare
 from volary.train.own.own_loop import Worker
@@ -50,7 +49,7 @@ def worker_of(
             recorder.note(device=device)
         recorder.starting(doing)
         # what servers write is theirs
-        drafts = drafts_of(member, group, recorder, KEEP_LAST, keep_best=False) if isinstance(group, Group) else None
+        drafts = _drafts(member, group, recorder, script) if isinstance(group, Group) else None
         worker = Worker(script, group, recorder, pulse, device, place.local_rank, drafts)
         pulse.can_finish(saves=False)  # the loop may keep what it has when it is asked to end
         with closing(worker), closing(drafts) if drafts else nullcontext():
@@ -58,6 +57,11 @@ def worker_of(
             worker.finish()
             if drafts:
                 _settle(drafts)
+
+
+def _drafts(member: Membership, group: Group, recorder: Recorder, script: Script) -> Drafts:
+    kept = script.checkpoint
+    return drafts_of(member, group, recorder, kept.keep_last, keep_best=kept.keep_best)
 
 
 def _settle(drafts: Drafts) -> None:
