@@ -1,7 +1,7 @@
 """torch's elastic agent, as `engine: torchrun` starts it: `python -m volary.agent WORKERS COMMAND...`, on one machine.
 
 Its workers meet at the run's server, so it needs no store for them: its own is in its memory. Nothing listens. It never
-restarts them: that is the driver's to decide, for every engine alike.
+restarts them: that is the driver's to decide, for every engine alike. On each of several machines there is one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from torch.distributed.elastic.agent.server.api import WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
+
+from volary.run.launch.parent import die_with_parent
 
 LOOK_S = 0.1
 
@@ -51,6 +53,9 @@ class SoloRendezvous(RendezvousHandler):
 def main() -> int:
     """Start the workers and return when all have ended: 0, or 1 if one failed, and the others were ended for it."""
     workers, entrypoint, *arguments = sys.argv[1:]
+    if "VOLARY_DRIVER" in os.environ:  # volary.remote's; a driver's own agent outlives it, as its workers do
+        die_with_parent()
+        del os.environ["VOLARY_DRIVER"]  # theirs is this one
     spec = WorkerSpec(
         role="worker",
         local_world_size=int(workers),

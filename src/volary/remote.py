@@ -65,11 +65,11 @@ def _carry_out(order: RemoteLaunch, words: _Words) -> None:
         carrier.scratch = Path(scratch)
         more = {SCRATCH: scratch, "VOLARY_DRIVER": str(os.getpid())}
         try:
-            for number, place in order.places().items():
+            for number, (command, place) in order.commands().items():
                 # until it has a log of its own, what it prints is read where the connection began
-                processes.start(number, NewProcess(order.command, order.variables | place | more, Path("/dev/stderr")))
+                processes.start(number, NewProcess(command, order.variables | place | more, Path("/dev/stderr")))
             _say(RemoteStarted(processes.pids()))
-            _see_to(processes, words, carrier)
+            _see_to(processes, words, carrier, order)
         finally:
             processes.stop(0.0)
 
@@ -126,7 +126,7 @@ class _Carrier:
         return FileClient.open(meeting.host, meeting.port, key, meeting.server_life, self._role, number, timeout_s)
 
 
-def _see_to(processes: Processes, words: _Words, carrier: _Carrier) -> None:
+def _see_to(processes: Processes, words: _Words, carrier: _Carrier, order: RemoteLaunch) -> None:
     """Until all have ended: as they do by themselves, or are told to."""
     kill_at: float | None = None
     while processes.running():
@@ -141,8 +141,10 @@ def _see_to(processes: Processes, words: _Words, carrier: _Carrier) -> None:
         if kill_at is not None and time.monotonic() > kill_at:
             processes.stop(0.0)
         for gone in processes.events():
-            carrier.carry(gone.rank)
-            _say(RemoteExited(gone.rank, gone.code, gone.signal, gone.out_of_memory))
+            for number in order.numbers if order.launcher else [gone.rank]:
+                carrier.carry(number)
+            if not order.launcher:  # what becomes of a launcher's processes is seen by their connections
+                _say(RemoteExited(gone.rank, gone.code, gone.signal, gone.out_of_memory))
 
 
 def _say(what: Any) -> None:

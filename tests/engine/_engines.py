@@ -53,6 +53,9 @@ class Tried:
 
 TRIED = [
     Tried("torchrun", ("engine=torchrun",), "torchrun", ends_together=True),
+    Tried(
+        "torchrun-hosts", ("engine=torchrun", "engine.nodes=[alpha:2]"), "ssh alpha", ends_together=True, needs="ssh"
+    ),
     *(Tried(name, ("engine=mpi", f"engine.mpirun={mpirun(name)}"), "mpirun") for name in ("openmpi", "mpich")),
     Tried("slurm", ("engine=slurm",), "srun", guarded=True, needs="allocation"),
     Tried("slurm-job", ("engine=slurm",), "srun", guarded=True, queued=True, needs="slurm"),

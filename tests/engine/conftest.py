@@ -68,6 +68,21 @@ def hosts(_ssh_server: Path | None) -> None:
     shutil.copy(_ssh_server, "ssh_config")
 
 
+def plain_ssh() -> str:
+    """A PATH in which `ssh` is one with the configuration in this folder."""
+    program = Path("bin", "ssh").absolute()
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {Path("ssh_config").absolute()} "$@"\n')
+    program.chmod(0o755)
+    return f"{program.parent}:{os.environ['PATH']}"
+
+
+@pytest.fixture
+def ssh(hosts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same without a word about its configuration."""
+    monkeypatch.setenv("PATH", plain_ssh())
+
+
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray can be imported, by this process and by those that it starts."""

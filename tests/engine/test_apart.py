@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from engine import _sshd
+from engine._engines import mpirun
+from engine.conftest import plain_ssh
 from faults._running import BUSY, SOURCE, VOLARY, last_step, session, state
 from lab.conftest import why_not
 from volary.lab import Lab
@@ -40,24 +42,40 @@ def addresses_of(lab: Lab, kind: str) -> list[str]:
     return [f"fd00::{host + 1}" for host in range(3)]
 
 
-@pytest.mark.parametrize("kind", ["IPv4", "IPv6"])
-def test_machine_that_is_cut_off_is_named_ends_what_it_runs_and_the_run_is_resumed_on_what_is_left(kind):
+def asked(engine: str) -> tuple[list[str], str]:
+    """The settings that choose it, and the one that names machines."""
+    if engine in MPI:
+        return ["engine=mpi", f"engine.mpirun={mpirun(engine)}"], "engine.hosts"
+    return [f"engine={engine}"], {"hosts": "engine.hosts", "torchrun": "engine.nodes"}[engine]
+
+
+MPI = ("openmpi", "mpich")
+SSH = [(engine, kind) for engine in ("hosts", "torchrun") for kind in ("IPv4", "IPv6")]
+
+
+@pytest.mark.parametrize(("engine", "kind"), [*SSH, *((name, "IPv4") for name in MPI)])
+def test_machine_that_is_cut_off_is_named_ends_what_it_runs_and_the_run_is_resumed_on_what_is_left(engine, kind):
     if reason := why_not() or _sshd.why_not() or ("sshd needs root" if os.geteuid() else ""):
         pytest.skip(reason)
+    if engine in MPI and not Path(mpirun(engine)).exists():
+        pytest.skip(f"{engine} is not installed: make engines")
     said = Path("said")
     with Lab(hosts=3) as lab, said.open("wb") as out:
         addresses = addresses_of(lab, kind)
         listen = "0.0.0.0" if kind == "IPv4" else "::"
-        server = _sshd.configured(Path.cwd(), PORT, listen, dict(zip(MACHINES[1:], addresses[1:], strict=True)))
+        names = [f"{name} {address}" for name, address in zip(MACHINES[1:], addresses[1:], strict=True)]
+        server = _sshd.configured(Path.cwd(), PORT, listen, dict(zip(names, addresses[1:], strict=True)))
         for host in (1, 2):
             lab.start(host, server, output=out)
         ssh = [str(shutil.which("ssh")), "-F", "ssh_config", "-o", "ConnectionAttempts=20"]
         for name in MACHINES[1:]:
             lab.output(0, [*ssh, name, "true"], timeout_s=BUSY * 30)
-        settings = ["engine=hosts", "engine.hosts=[alpha,beta]", "engine.ssh=ssh -F ssh_config"]
+        settings, machines = asked(engine)
+        alpha, beta = addresses[1:] if "engine=mpi" in settings else MACHINES[1:]
         file, variables = session(steps=STEPS, pace_s=0.03, suspect_after_s=1, give_up_after_s=3), {}
         variables["PYTHONPATH"] = str(SOURCE)
-        run = lab.start(0, [*VOLARY, "train", file, *settings], variables, out)
+        variables["PATH"] = plain_ssh()
+        run = lab.start(0, [*VOLARY, "train", file, *settings, f"{machines}=[{alpha},{beta}]"], variables, out)
         directory = RunDirectory(Path("runs") / "it")
         until(lambda: last_step(directory) >= 25 or run.status is not None, said.read_text, 60)
         assert run.status is None, said.read_text()
@@ -68,6 +86,6 @@ def test_machine_that_is_cut_off_is_named_ends_what_it_runs_and_the_run_is_resum
         busy = "ps -e -o args | grep -c '[v]olary.worker' || true"
         for host in (1, 2):
             until(lambda at=host: lab.output(at, ["sh", "-c", busy]).strip() == "0", said.read_text)
-        again = lab.start(0, [*VOLARY, "resume", "it", "engine.hosts=[alpha:2]"], variables, out)
+        again = lab.start(0, [*VOLARY, "resume", "it", f"{machines}=[{alpha}:2]"], variables, out)
         assert again.wait(BUSY * 60) == 0, said.read_text()
         assert (state(directory), last_step(directory)) == ("finished", STEPS)

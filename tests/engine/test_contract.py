@@ -172,11 +172,22 @@ def test_run_that_is_interrupted_saves_leaves_nothing_and_resumes_on_another_eng
     ended = run.ended(gone_within_s=ENDED_WITHIN_S)
     assert (ended.status, state(run.directory)) == (130, "stopped"), run.text()
     assert 25 <= last_step(run.directory) < STEPS
-    text = run.directory.session.read_text()
-    assert f"name: {engine.settings[0].removeprefix('engine=')}" in text
-    run.directory.session.write_text(re.sub(r"^engine:\n(  .*\n)+", "engine: local\n", text, flags=re.MULTILINE))
-    with running(*VOLARY, "resume", "it") as again:
+    with running(*VOLARY, "resume", "it", "engine=local") as again:
         assert again.ended().status == 0, again.text()
+    assert outcome(run.directory) == local
+
+
+@pytest.mark.slow
+def test_run_that_began_on_another_engine_is_resumed_on_this_one_bit_for_bit(engine, local):
+    other = ["engine=local"] if engine.name == "torchrun" else ["engine=torchrun"]
+    with running(*VOLARY, "train", session(steps=STEPS, pace_s=0.03), *other) as run:
+        run.wait_for_step(25)
+        run.process.send_signal(signal.SIGINT)
+        assert run.ended(gone_within_s=ENDED_WITHIN_S).status == 130, run.text()
+    assert 25 <= last_step(run.directory) < STEPS
+    with running(*VOLARY, "resume", "it", *engine.settings) as again:
+        assert again.ended(at_most_s=90).status == 0, again.text()
+    assert f"name: {engine.settings[0].removeprefix('engine=')}" in run.directory.session.read_text()
     assert outcome(run.directory) == local
 
 

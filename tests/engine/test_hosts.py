@@ -57,7 +57,7 @@ def test_command_asks_no_question_takes_no_option_from_a_name_and_holds_nothing_
 
 def test_too_few_slots_and_what_cannot_be_brought_are_refused_without_asking_a_machine():
     few = HostsEngine(hosts=("alpha", "beta:2"), ssh=sys.executable)
-    assert few.check(4) == "strategy.workers is 4, and engine.hosts offers 3 slots: add hosts, or slots (name:4)"
+    assert few.check(4) == "strategy.workers is 4, and the machines have 3 slots: add machines, or slots (name:4)"
     absent = HostsEngine(hosts=("alpha",), ssh=sys.executable, bring=("lib",))
     assert absent.check(1) == "engine.bring has lib, and there is no such file or folder here"
 
@@ -100,6 +100,6 @@ def test_python_without_volary_and_a_folder_that_is_not_there_are_refused_by_the
         return found
 
     assert refused(python="/no/python").endswith(
-        "install Volary there, or name the Python that has it: engine.python=PATH"
+        "install Volary there, or name the Python that has it: engine=hosts engine.python=PATH"
     )
     assert refused(folder="/no/such").startswith("alpha has no folder /no/such, where the session's code would be")

@@ -17,13 +17,12 @@ import pytest
 
 from engine._engines import mpirun
 from engine._slurmd import started
-from engine.test_ray import RAY_START, free_port
+from engine.test_ray import RAY_START, START_S, free_port, has_cpus
 from faults._running import VOLARY, Run, descendants, events, last_step, lives, running, session, state
 from volary.run.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.slow  # real launchers, and file systems of their own
 STEPS = 60
-START_S = 60
 
 
 def why_not() -> str:
@@ -112,9 +111,9 @@ def ray_cluster(ray: None, hidden: list[str], short: str, monkeypatch: pytest.Mo
     node = [f"--address={address}", "--num-cpus=2"]
     start = [sys.executable, "-c", RAY_START, "start", *quiet]
     with running(*start, *head, name="head") as first:
-        first.wait_until(lambda: "--block" in first.text(), START_S)
+        first.wait_until(lambda: has_cpus(address, 0), START_S)
         with running(*hidden, *start, *node, name="node") as second:
-            second.wait_until(lambda: "--block" in second.text(), START_S)
+            second.wait_until(lambda: has_cpus(address, 2), START_S)
             yield address
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -11,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from faults._running import VOLARY, last_step, learnt, running, session, state
-from volary.actors import scratch
+from faults._running import BUSY, VOLARY, last_step, learnt, running, session, state
+from volary.actors import ActorSettings, scratch
 from volary.comm.groups.listeners import listeners
-from volary.engine.ray import RayEngine
+from volary.engine.ray import ACTORS, RayEngine
 from volary.errors import SettingError
 from volary.run.directory import RunDirectory
 
@@ -23,6 +24,7 @@ def elastic_session() -> str:
     return session(workers=1, pace_s=0.05, consistency="async", exchange="{name: server, servers: 1}")
 
 
+START_S = 60
 RAY_START = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
 OWN = """
 import sys
@@ -34,6 +36,13 @@ if __name__ == "__main__":
     rank = ray.remote(num_cpus=1)(train)
     ray.get([rank.remote("session.yaml", number, 2, ["train.steps=15"]) for number in range(2)])
 """
+
+
+def has_cpus(address: str, count: int) -> bool:
+    """Whether a cluster that was just started has its nodes: it answers, and says that it is up, before."""
+    command = [*ACTORS, ActorSettings(count=0, address=address).words()]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=BUSY * START_S, check=False).stdout
+    return bool(said) and json.loads(said.splitlines()[-1]).get("CPU", 0) >= count
 
 
 def free_port() -> int:
@@ -69,7 +78,7 @@ def test_a_run_takes_its_places_in_a_cluster_that_runs_and_leaves_it_alone(ray, 
     head = ["--head", "--port", address.partition(":")[2], "--node-ip-address=127.0.0.1", "--num-cpus=2", "--block"]
     quiet = ["--include-dashboard=false", f"--temp-dir={short}", "--disable-usage-stats"]
     with running(sys.executable, "-c", RAY_START, "start", *head, *quiet, name="head") as cluster:
-        cluster.wait_until(lambda: "--block" in cluster.text())
+        cluster.wait_until(lambda: has_cpus(address, 2), START_S)
         file, settings = session(steps=20), ["engine=ray", f"engine.address={address}"]
         many = ["strategy.workers=3", "data.batch_size=30"]
         refused = subprocess.run(

@@ -146,3 +146,8 @@ def test_rank_beyond_the_world_is_refused():
 def test_meeting_point_without_a_port_is_refused():
     with pytest.raises(BadInput, match="workers meet at 'here'; accepted: host:port"):
         find(LOCAL | {"VOLARY_MEET": "here"})
+
+
+def test_processes_of_one_of_several_launchers_are_numbered_after_the_others():
+    place = find(TORCHRUN | {"VOLARY_FIRST": "2", "VOLARY_WORLD_SIZE": "6"})
+    assert (place.rank, place.local_rank, place.world_size) == (3, 1, 6)

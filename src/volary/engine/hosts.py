@@ -55,12 +55,7 @@ class HostsEngine:
 
     def __post_init__(self) -> None:
         require_restarts(self.max_restarts)
-        for host in self.hosts:
-            if not _HOST.fullmatch(host):
-                raise SettingError(
-                    f"hosts has {host!r}; accepted: machines as ssh has them, each with its slots if there are "
-                    "several: alpha, user@beta:2, [fd00::2]:4"
-                )
+        require_machines("hosts", self.hosts)
         require_below(self.bring)
 
     def check(self, workers: int) -> str | None:
@@ -71,7 +66,9 @@ class HostsEngine:
             return "engine.hosts names no machine yet, as in engine.hosts=[alpha,beta:2]"
         slots = sum(slots for _, slots in self._hosts)
         if slots < workers:
-            return f"strategy.workers is {workers}, and engine.hosts offers {slots} slots: add hosts, or slots (name:4)"
+            return (
+                f"strategy.workers is {workers}, and the machines have {slots} slots: add machines, or slots (name:4)"
+            )
         if (reason := missing(self.bring)) is not None:
             return reason
         refused = [found for found in self._found() if isinstance(found, str)]
@@ -83,8 +80,7 @@ class HostsEngine:
         for (name, slots), found in zip(self._hosts, self._found(), strict=True):
             if isinstance(found, MachineFound) and slots > found.cores:
                 warnings.append(
-                    f"engine.hosts gives {name} {slots} slots, and {found.cores} cores are usable there: "
-                    "workers take turns on them"
+                    f"{name} has {slots} slots, and {found.cores} cores are usable there: workers take turns on them"
                 )
         return warnings
 
@@ -101,13 +97,16 @@ class HostsEngine:
     def prepare(self, workers: int) -> None:
         """Nothing: the machines begin when they are reached."""
 
-    def launch(self, launch: Launch) -> Handle:
-        """Start them, by an ssh for each machine that has any of them. What these print is in logs of their own."""
+    def launch(self, launch: Launch, *, launcher: Sequence[str] = ()) -> Handle:
+        """Start them, by an ssh for each machine that has any of them. What these print is in logs of their own.
+
+        launcher: a command that starts the workers of one machine, to be followed by how many, and by theirs.
+        """
         brought = self._brought(launch.directory.path.parent) if self.bring else None
         connections: list[SshConnection] = []
         try:
-            for node, (name, numbers) in enumerate(self._shares(launch)):
-                order = self._order(launch, node, numbers, brought)
+            for node, (name, numbers) in enumerate(self._shares(launch, in_a_row=bool(launcher))):
+                order = self._order(launch, node, numbers, brought, launcher)
                 log = launch.directory.logs / f"ssh-{name}-{launch.role}s.log"
                 connections.append(SshConnection(f"ssh {name}", self._command(name), order, log, brought))
         except BaseException:
@@ -125,19 +124,25 @@ class HostsEngine:
     def _ssh(self) -> list[str]:
         return shlex.split(self.ssh) or ["ssh"]
 
-    def _shares(self, launch: Launch) -> list[tuple[str, list[int]]]:
-        """For each machine that gets any: the numbers of its processes. Workers fill slots, servers go around."""
+    def _shares(self, launch: Launch, *, in_a_row: bool = False) -> list[tuple[str, list[int]]]:
+        """For each machine that gets any: the numbers of its processes. Workers fill slots, servers go around.
+
+        in_a_row: the first goes to the first machine, so that those of each follow each other.
+        """
         slots = [name for name, slots in self._hosts for _ in range(slots if launch.role == "worker" else 1)]
         numbers: dict[str, list[int]] = {}
         for number in launch.numbers:
-            numbers.setdefault(slots[number % len(slots)], []).append(number)
+            at = number - launch.first if in_a_row else number
+            numbers.setdefault(slots[at % len(slots)], []).append(number)
         return [(name, numbers[name]) for name in dict.fromkeys(slots) if name in numbers]
 
-    def _order(self, launch: Launch, node: int, numbers: list[int], brought: IO[bytes] | None) -> RemoteLaunch:
-        program, *arguments = launch.command
+    def _order(
+        self, launch: Launch, node: int, numbers: list[int], brought: IO[bytes] | None, launcher: Sequence[str]
+    ) -> RemoteLaunch:
         return RemoteLaunch(
             role=launch.role,
-            command=[self._python if program == sys.executable else program, *arguments],
+            launcher=self._there(launcher),
+            command=self._there(launch.command),
             variables=launch.variables_elsewhere() | {"VOLARY_PIN": str(int(self.pin))},
             numbers=numbers,
             world_size=launch.first + launch.count,
@@ -159,6 +164,10 @@ class HostsEngine:
                 tar.add(path, filter=wanted)
         archive.seek(0, os.SEEK_END)
         return archive
+
+    def _there(self, command: Sequence[str]) -> list[str]:
+        """The command with the Python of the machines."""
+        return [self._python if word == sys.executable else word for word in command]
 
     @property
     def _python(self) -> str:
@@ -196,8 +205,8 @@ class HostsEngine:
             return f"{name} has Volary without torch: install it there with its dependencies"
         if not found.folder and not self.bring:
             return (
-                f"{name} has no folder {self._folder}, where the session's code would be: engine.folder names another "
-                "one, engine.bring copies it there"
+                f"{name} has no folder {self._folder}, where the session's code would be: with engine hosts "
+                "engine.folder names another one, engine.bring copies it there"
             )
         return found
 
@@ -205,7 +214,17 @@ class HostsEngine:
         last = (said.stderr.strip() or f"status {said.returncode}").splitlines()[-1]
         if said.returncode == 255:  # ssh's own
             return f"{last} (`{shlex.join([*self._ssh, name, 'true'])}` must work without a question)"
-        return f"{last}; install Volary there, or name the Python that has it: engine.python=PATH"
+        return f"{last}; install Volary there, or name the Python that has it: engine=hosts engine.python=PATH"
+
+
+def require_machines(setting: str, machines: Sequence[str]) -> None:
+    """Raise SettingError for what is no machine."""
+    for machine in machines:
+        if not _HOST.fullmatch(machine):
+            raise SettingError(
+                f"{setting} has {machine!r}; accepted: machines as ssh has them, each with its slots if there are "
+                "several: alpha, user@beta:2, [fd00::2]:4"
+            )
 
 
 def _said(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

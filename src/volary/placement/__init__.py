@@ -37,6 +37,8 @@ def look(environment: os._Environ[str] | dict[str, str] = os.environ) -> Place |
     place = places[0]
     if "VOLARY_FIRST" not in environment:
         return place
-    # launchers count from 0, also those that join a run
+    # launchers count from 0, also those that join a run, and one of several knows of its own processes alone
     first = whole(environment, "VOLARY_FIRST", "volary")
-    return replace(place, rank=place.rank + first, world_size=place.world_size + first)
+    size = "VOLARY_WORLD_SIZE"
+    everybody = whole(environment, size, "volary") if size in environment else place.world_size + first
+    return replace(place, rank=place.rank + first, world_size=everybody)

@@ -14,6 +14,7 @@ class RemoteLaunch(Struct, frozen=True, kw_only=True):
 
     numbers: theirs; of workers their ranks. world_size: how many there are, on all machines. node: this machine's
     number. folder: where they run. brought_bytes: so many bytes of a tar archive follow, to be unpacked there.
+    launcher: if there is one, the command of the process that starts all of them.
     """
 
     role: Role
@@ -24,9 +25,18 @@ class RemoteLaunch(Struct, frozen=True, kw_only=True):
     node: int
     folder: str
     brought_bytes: int = 0
+    launcher: list[str] = []
 
-    def places(self) -> dict[int, dict[str, str]]:
-        """What each process finds of its place in its environment (volary.placement.hosts), by its number."""
+    def commands(self) -> dict[int, tuple[list[str], dict[str, str]]]:
+        """What is started here, by number: the command, and what it finds in its environment of its place."""
+        if self.launcher:  # it counts its processes from 0, and knows of this machine alone
+            first, count = self.numbers[0], len(self.numbers)
+            place = {"VOLARY_FIRST": str(first), "VOLARY_WORLD_SIZE": str(self.world_size)}
+            return {first: ([*self.launcher, str(count), *self.command], place)}
+        return {number: (self.command, place) for number, place in self._places().items()}
+
+    def _places(self) -> dict[int, dict[str, str]]:
+        """As volary.placement.hosts reads them."""
         return {
             number: {
                 "VOLARY_HOSTS_RANK": str(number),
