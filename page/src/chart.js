@@ -8,6 +8,7 @@ import { number } from "./words.js";
 
 const HEIGHT = 200;
 const ROWS = 12;
+const BINARY = Array.from({ length: 60 }, (_, power) => 2 ** power); // between the marks of sizes
 
 // x: numbers. series: [{label, values, colour, low, high, dots, fill, said}]: low and high draw a band.
 // said: what the legend and the table tell of a value, if it is not what is drawn. range: [first, last] or null.
@@ -64,7 +65,7 @@ export function Chart({ label, x, series, range, onRange, xLabel = "step", log, 
     return {
       width: box.current.clientWidth || 300, height, series: drawn, bands,
       scales: { x: { time: false }, y: { distr: log ? 3 : 1, range: log || !from0 ? undefined : (_, low, high) => [0, high > 0 ? high * 1.05 : 1] } },
-      axes: [{ ...axis, values: (_, splits) => splits.map((value) => short(value)) }, { ...axis, size: (_, drawn) => 18 + 7 * Math.max(5, ...(drawn ?? []).map((text) => text.length)), values: (_, splits) => splits.map((value) => (value === null ? "" : now.current.format(value))) }],
+      axes: [{ ...axis, values: (_, splits) => splits.map((value) => short(value)) }, { ...axis, incrs: format(1024).startsWith("1.0 KiB") ? BINARY : undefined, size: (_, drawn) => 18 + 7 * Math.max(5, ...(drawn ?? []).map((text) => text.length)), values: (_, splits) => splits.map((value) => (value === null ? "" : now.current.format(value))) }],
       cursor: { sync: { key: sync }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
       legend: { live: true },
       hooks: {
@@ -85,7 +86,7 @@ export function Chart({ label, x, series, range, onRange, xLabel = "step", log, 
 
   const told = series.filter((one) => !one.aside).map((one) => sentence(one, x, xLabel, format)).filter(Boolean).join(" ");
   return html`<figure>
-    <div class="plot" ref=${box} role="img" aria-label=${`${label}. ${told || "Nothing yet."}`}></div>
+    <div class="plot" style=${{ minHeight: `${height}px` }} ref=${box} role="img" aria-label=${`${label}. ${told || "Nothing yet."}`}></div>
     <details><summary>as a table</summary>${numbers(x, series, xLabel, format)}</details>
   </figure>`;
 }

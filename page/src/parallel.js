@@ -4,21 +4,23 @@ import { line, SERIES, useTheme } from "./colours.js";
 import { html } from "./html.js";
 
 const MOST = 8; // axes: settings first, then results
+const AXIS = 125; // pixels that the name of one needs
 
 export function Parallel({ data }) {
   useTheme();
   const [over, point] = useState(null);
   const results = data.rows.slice(data.differing).filter(([label]) => label === "training loss" || label.startsWith("validation "));
-  const axes = [...data.rows.slice(0, data.differing).slice(0, MOST - Math.min(3, results.length)), ...results.slice(0, 3)].map(axis);
+  const settings = data.rows.slice(0, data.differing).filter(([, ...cells]) => new Set(cells.filter((cell) => cell !== "-")).size > 1); // not what comes with another setting alone
+  const axes = [...settings.slice(0, MOST - Math.min(3, results.length)), ...results.slice(0, 3)].map(axis);
   const x = (at) => (axes.length > 1 ? (100 * at) / (axes.length - 1) : 50);
   const points = (run) => axes.flatMap(({ places }, at) => (places[run] === null ? [] : [`${x(at)},${100 - 100 * places[run]}`])).join(" ");
-  return html`<div class="parallel"><svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label=${`Lines of ${data.runs.length} runs through ${axes.map((one) => one.label).join(", ")}; the table below has the values`}>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="each run as a line"><div class="parallel" style=${{ minWidth: `${AXIS * axes.length}px` }}><svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label=${`Lines of ${data.runs.length} runs through ${axes.map((one) => one.label).join(", ")}; the table below has the values`}>
       ${axes.map((_, at) => html`<line class="axis" x1=${x(at)} x2=${x(at)} y1="0" y2="100" vector-effect="non-scaling-stroke" />`)}
       ${data.runs.map((id, run) => html`<polyline key=${id} points=${points(run)} fill="none" stroke=${line(SERIES[run % SERIES.length])} stroke-width=${over === run ? 4 : 2} opacity=${over === null || over === run ? 0.9 : 0.2} vector-effect="non-scaling-stroke"
         onPointerEnter=${() => point(run)} onPointerLeave=${() => point(null)}><title>${id}</title></polyline>`)}
     </svg>
-    ${axes.map(({ label, marks }, at) => html`<div class="name" style=${{ left: `${x(at)}%` }} data-side=${side(at, axes.length)}>${label}</div>
-      ${marks.map(([text, place]) => html`<div class="mark" style=${{ left: `${x(at)}%`, top: `${100 - 100 * place}%` }} data-side=${side(at, axes.length)}>${text}</div>`)}`)}</div>
+    ${axes.map(({ label, marks }, at) => html`<div class="name" style=${{ left: `${x(at)}%` }} data-side=${side(at, axes.length)}>${label.split(".").map((part, which) => html`${which > 0 && html`.<wbr />`}${part}`)}</div>
+      ${marks.map(([text, place]) => html`<div class="mark" style=${{ left: `${x(at)}%`, top: `${100 - 100 * place}%` }} data-side=${side(at, axes.length)}>${text}</div>`)}`)}</div></div>
     <p class="shares">${data.runs.map((id, run) => html`<span onPointerEnter=${() => point(run)} onPointerLeave=${() => point(null)}><i class="dot" style=${{ background: line(SERIES[run % SERIES.length]) }}></i>${id}</span>`)}</p>`;
 }
 

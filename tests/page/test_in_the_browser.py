@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,7 @@ def test_one_runs_first_view_says_how_it_goes_and_what_is_wrong(page, server):
     phases = told(card(page, "phases"))
     assert "forward: newest 80 ms" in phases
     assert "communication: newest 62 ms" in phases
-    assert "2 workers. The most has rank 0: 56 % on average." in told(card(page, "ranks"))
+    assert "2 workers; rank 0 waits most: 56 % of a step on average." in told(card(page, "ranks"))
     page.get_by_text("steps 1 to 100; showing 100 of 200 points").wait_for()
 
 
@@ -234,6 +235,8 @@ def test_runs_are_chosen_and_compared_over_steps_samples_time_and_bytes(page, se
     lines.get_by_role("img", name=f"Lines of 2 runs through {axes}; the table below has the values").wait_for()
     assert lines.locator("polyline").first.get_attribute("points").startswith("0,0 "), "of the greater learning rate"
     assert lines.locator(".mark").all_inner_texts()[:2] == ["0.02", "0.05"]
+    names = lines.locator(".name").evaluate_all("all => all.map((one) => one.getBoundingClientRect().toJSON())")
+    assert all(one["right"] <= other["left"] for one, other in pairwise(names)), "they do not overlap"
     rows = card(page, "compared").get_by_role("table").inner_text()
     assert "validation accuracy\t0.9733\t0.8" in rows
 
@@ -243,10 +246,13 @@ def test_runs_are_chosen_and_compared_over_steps_samples_time_and_bytes(page, se
 def test_nothing_is_wider_than_the_screen(page, server, width, scheme):
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 900})
-    for where in ("#/", "#/run/slow-1", "#/run/failed-1"):
+    for where in ("#/", "#/run/failed-1", "#/run/slow-1"):
         opened(page, server.link, where)
         page.locator("table").first.wait_for(state="attached")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+    heads = card(page, "workers").get_by_role("columnheader")
+    heads.first.wait_for()
+    assert max(heads.evaluate_all("all => all.map((one) => one.clientHeight)")) < 60, "words are not cut into letters"
 
 
 @pytest.mark.slow  # a tab more
@@ -318,7 +324,7 @@ def assert_it_shows(page: Page, directory: RunDirectory) -> None:
     assert (metrics["loss"][-1][1], 40) == newest(loss, "validation")
     assert "samples/s: newest" in told(card(page, "throughput"))
     assert "backward: newest" in told(card(page, "phases"))
-    assert told(card(page, "ranks")).startswith("2 workers.")
+    assert told(card(page, "ranks")).startswith("2 workers")
     assert (metrics["accuracy"][-1][1], 40) == newest(told(card(page, "metrics")), "accuracy")
     assert "learning rate: newest 0.01" in told(card(page, "rate"))
     workers = card(page, "workers").get_by_role("row")

@@ -27,6 +27,15 @@ def test_what_would_travel_as_it_is(exchange, workers, expected):
     assert exact_bytes({}, {}) is None
 
 
+@pytest.mark.parametrize(
+    ("transport", "hosts", "expected"),
+    [("auto", '{"0": "ant", "1": "ant"}', None), ("tcp", "{}", 4000), ("auto", '{"0": "ant", "1": "bee"}', 4000)],
+)
+def test_what_is_lent_to_a_server_of_the_same_machine_does_not_count_as_saved(transport, hosts, expected):
+    settings = {"engine": "local", "strategy.exchange": "server", "strategy.exchange.transport": transport}
+    assert exact_bytes({"parameters": "1000", "workers": "2", "hosts": hosts}, settings) == expected
+
+
 def test_who_is_slow_is_slow_until_it_is_said_otherwise_or_somebody_else_is():
     directory = new_run()
     with journal(directory) as run:

@@ -25,7 +25,7 @@ export function Histograms({ id, tick }) {
         ${Object.entries(WORDS).map(([kind, words]) => html`<div key=${kind}><h3>${words}</h3>${data.kinds[kind]?.length
           ? html`<${Heat} found=${data.kinds[kind]} steps=${data.x} words=${words} />` : html`<p class="quiet">${kind === "gradient" ? "This layer's gradient is written where it travels from: it is not seen." : "None."}</p>`}</div>`)}
         <div><h3>what a step changes of a parameter</h3>
-          <${Chart} label="Magnitude of the update over that of the parameter" x=${data.x} series=${series} log height=${HEIGHT} sync="histograms" />
+          <${Chart} label="Magnitude of the update over that of the parameter" x=${data.x} series=${series} log height=${200} sync="histograms" />
         </div></div>
       <p class="quiet">Rule of thumb: a step should change about ${data.rule} of a parameter; ten times more is too fast, ten times less hardly learns.</p>
       ${data.told.length > 0 && html`<ul class="told">${data.told.slice(0, 6).map((one) => html`<li>${one}</li>`)}${data.told.length > 6 && html`<li class="quiet">and ${data.told.length - 6} more</li>`}</ul>`}`;
@@ -61,16 +61,17 @@ function Heat({ found, steps, words }) {
 
 // Each step a column, values upwards; the more of a column's values lie somewhere, the stronger the colour.
 function paint(canvas, found, steps, low, high) {
-  const LEFT = 58;
   const ratio = window.devicePixelRatio || 1;
   const width = canvas.clientWidth;
   [canvas.width, canvas.height] = [width * ratio, HEIGHT * ratio];
   const pen = canvas.getContext("2d");
   const { ink, dark } = palette();
   pen.scale(ratio, ratio);
+  pen.font = "12px system-ui, sans-serif";
+  const left = 8 + Math.max(40, ...[low, high].map((value) => pen.measureText(number(value)).width));
   const bottom = HEIGHT - 18;
   const up = (value) => bottom - ((value - low) / (high - low || 1)) * (bottom - 4);
-  const cell = (width - LEFT) / steps.length;
+  const cell = (width - left) / steps.length;
   const at = new Map(steps.map((step, index) => [step, index]));
   for (const one of found) {
     const most = Math.max(...one.counts);
@@ -79,16 +80,15 @@ function paint(canvas, found, steps, low, high) {
       if (!count) continue;
       const [from, to] = [up(one.low + bin * part), up(one.low + (bin + 1) * part)].map(Math.round); // no seams between bins
       pen.fillStyle = dark ? `rgba(92,170,235,${0.12 + 0.88 * Math.sqrt(count / most)})` : `rgba(0,90,160,${0.08 + 0.92 * Math.sqrt(count / most)})`;
-      pen.fillRect(LEFT + at.get(one.step) * cell, to, Math.max(1, cell - 0.5), Math.max(1, from - to));
+      pen.fillRect(left + at.get(one.step) * cell, to, Math.max(1, cell - 0.5), Math.max(1, from - to));
     }
   }
   pen.fillStyle = ink;
-  pen.font = "12px system-ui, sans-serif";
   pen.textAlign = "right";
-  for (const value of [low, high]) pen.fillText(number(value), LEFT - 6, Math.max(12, Math.min(bottom, up(value) + 4)));
-  if (low < 0 && high > 0 && Math.abs(up(0) - up(low)) > 20 && Math.abs(up(0) - up(high)) > 20) pen.fillText("0", LEFT - 6, up(0) + 4);
+  for (const value of [low, high]) pen.fillText(number(value), left - 6, Math.max(12, Math.min(bottom, up(value) + 4)));
+  if (low < 0 && high > 0 && Math.abs(up(0) - up(low)) > 20 && Math.abs(up(0) - up(high)) > 20) pen.fillText("0", left - 6, up(0) + 4);
   pen.textAlign = "left";
-  pen.fillText(number(steps[0]), LEFT, HEIGHT - 4);
+  pen.fillText(number(steps[0]), left, HEIGHT - 4);
   pen.textAlign = "right";
   pen.fillText(`step ${number(steps.at(-1))}`, width, HEIGHT - 4);
 }

@@ -4,22 +4,22 @@ import { useAnswer } from "../ask.js";
 import { Card, Waiting } from "../card.js";
 import { heat, palette, useTheme } from "../colours.js";
 import { html } from "../html.js";
-import { brief, number } from "../words.js";
+import { brief, number, percent, plural } from "../words.js";
 
 const LABEL = 64;
 const ROW = 18;
 const KINDS = {
-  waited: ["share of a step in which compute waited for communication", "waits"],
-  own: ["time of a worker's own, above the least of all workers", "own time"],
+  waited: ["share of a step in which compute waited for communication", "waits", (rank, share) => `rank ${rank} waits most: ${share} of a step on average`],
+  own: ["time of a worker's own, above the least of all workers", "own time", (rank, share) => `rank ${rank} needs most time of its own: ${share} above the least on average`],
 };
 
-export function Ranks({ id, tick, first, last, facts }) {
+export function Ranks({ id, tick, first, last }) {
   const [kind, set] = useState("waited");
   const aside = html`<span class="aside">${Object.entries(KINDS).map(([name, [, word]]) => html`<label><input type="radio" name="heat" checked=${kind === name} onChange=${() => set(name)} /> ${word}</label>`)}</span>`;
   return html`<${Card} name="ranks" title="Workers over time" aside=${aside}>${(seen) => {
     const answer = useAnswer("ranks", { run: id, first, last, columns: 160 }, tick, seen);
     if (!answer.data?.points) return html`<${Waiting} answer=${answer} empty="No step yet." />`;
-    return html`<p class="quiet">${KINDS[kind][0]}; the stronger the colour, the more</p><${Strip} data=${answer.data} kind=${kind} slow=${facts.window} />`;
+    return html`<p class="quiet">${KINDS[kind][0]}; the stronger the colour, the more</p><${Strip} data=${answer.data} kind=${kind} />`;
   }}<//>`;
 }
 
@@ -47,7 +47,7 @@ function Strip({ data, kind }) {
   }, [rows, theme]);
   const means = rows.map((row) => { const there = row.filter((value) => value !== null); return there.reduce((sum, value) => sum + value, 0) / (there.length || 1); });
   const most = means.indexOf(Math.max(...means));
-  const told = `${data.ranks.length} workers. The most has rank ${data.ranks[most].rank}: ${Math.round(100 * means[most])} % on average.`;
+  const told = `${plural(data.ranks.length, "worker")}${data.ranks.length > 1 && means[most] > 0 ? `; ${KINDS[kind][2](data.ranks[most].rank, percent(means[most]))}` : ""}.`;
   const move = (event) => {
     const box = ref.current.getBoundingClientRect();
     const row = Math.floor((event.clientY - box.top) / ROW);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,6 +17,21 @@ def choices(events: Iterable[Event]) -> list[dict[str, Any]]:
     return [{"step": event.step, **event.data} for event in events if event.kind == "ways"][-CHOICES:]
 
 
+IN_MEMORY = "shared memory, since workers and servers are on one machine: only messages about it travel"
+
+
+def in_memory(info: Mapping[str, str], settings: Mapping[str, str]) -> bool:
+    """Whether workers lend to servers of their own machine what would travel otherwise."""
+    try:
+        hosts = set(json.loads(info.get("hosts", "{}")).values())
+    except (ValueError, AttributeError, TypeError):
+        return False
+    local = settings.get("engine") == "local" and len(hosts) <= 1
+    return (
+        local and settings.get("strategy.exchange") == "server" and settings.get("strategy.exchange.transport") != "tcp"
+    )
+
+
 def exact_bytes(info: Mapping[str, str], settings: Mapping[str, str]) -> float | None:
     """What a worker would send in a step as 32-bit values: to servers, or by an all-reduce that wastes nothing.
 
@@ -26,7 +42,7 @@ def exact_bytes(info: Mapping[str, str], settings: Mapping[str, str]) -> float |
     except (KeyError, ValueError):
         return None
     if settings.get("strategy.exchange") == "server":
-        return float(VALUE_BYTES * parameters)
+        return None if in_memory(info, settings) else float(VALUE_BYTES * parameters)
     return 2 * VALUE_BYTES * parameters * (workers - 1) / workers if workers > 1 else None
 
 

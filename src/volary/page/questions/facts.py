@@ -12,7 +12,7 @@ from volary.monitor.digest import known_number
 from volary.monitor.outline import settings_in
 from volary.monitor.terminal.plain import happened
 from volary.monitor.wording import clean, starting_in
-from volary.page.questions.communication import choices, exact_bytes, stragglers
+from volary.page.questions.communication import IN_MEMORY, choices, exact_bytes, in_memory, stragglers
 from volary.page.questions.problems import wrong
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
@@ -45,7 +45,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         "loss": digest.recorded_loss if digest.session.own_loop else window and window.loss,
         "window": asdict(window) if window else None,
         "higher_is_better": info.get("higher_is_better", "True") == "True",
-        "route": digest.route,
+        "route": digest.route or (IN_MEMORY if in_memory(info, settings) else ""),
         "update": info.get("update", ""),
         "hosts": _hosts(info),
         "metric_names": names,
