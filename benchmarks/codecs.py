@@ -3,8 +3,9 @@
     python benchmarks/codecs.py [--quick] [--only NAME] [--json FILE]
 
 One thread, fp32, 25 million normally distributed values: more than a cache holds. They are encoded as the exchange
-does it, in parcels of 8 MiB and sections of 65536 values (powersgd: a parcel's rows at once), to memory that is there.
-The peer is torch's `copy_` of the same values to memory that is there; it takes turns with ours. `NAME-encode` is what
+does it, in parcels of 8 MiB and sections of 65536 values (onebit and int8: 262144; powersgd: a parcel's rows at once),
+to memory that is there. The peer is torch's `copy_` of the same values to memory that is there; it takes turns with
+ours. `NAME-encode` is what
 a worker does with a bucket: codecs that keep errors (onebit, threshold, powersgd) also add what is owed, and work out
 what is owed next. `topk-encode` is selecting and packing alone; `topk-feedback` is all of it. `NAME-decode` decodes
 frames and adds them to values. `torch-topk` is what a user would take instead: `torch.topk` of the magnitudes, 1 %,

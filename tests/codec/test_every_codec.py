@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from codec._values import Bits, apart, decoded, encoded, memory_of, runs, values_of, without_numba
+from codec._values import Bits, apart, decoded, encoded, memory_of, runs, shapes, values_of, without_numba
 from volary.codec import ROOM
 from volary.codec._base import FrameCodec, Layer, Option
 
@@ -159,14 +159,29 @@ def test_nothing_is_lost_what_was_decoded_and_what_is_left_is_what_came(name, da
     shape = data.draw(runs(codec)).shape
     left, came, sent = torch.zeros(shape), torch.zeros(shape, dtype=torch.float64), torch.zeros(shape)
     memory = torch.zeros(codec.memory_values(*shape))
+    frame = torch.empty(codec.frame_bytes(*shape), dtype=torch.uint8)
     for step in range(4):
         gradient = values_of("normal", shape, seed=step)
-        left += gradient
-        frame = encoded(codec, left, memory)
-        codec.add(frame, left, -1)
+        assert codec.encode_with_feedback(gradient, left, frame, memory)
         codec.add(frame, sent)
         came += gradient
     torch.testing.assert_close((sent + left).double(), came, rtol=1e-4, atol=1e-4)
+
+
+@each
+@KERNELS_MAY_COMPILE
+@given(data=some.data())
+def test_a_frame_with_feedback_is_that_of_the_sum_and_what_it_leaves_out_stays(name, data):
+    codec = CODECS[name]
+    shape = data.draw(shapes(codec))
+    values, before = values_of("normal", shape, seed=1), values_of("normal", shape, seed=2)
+    frame = torch.empty(codec.frame_bytes(*shape), dtype=torch.uint8)
+    for residual in (before.clone(), apart(before)):
+        assert codec.encode_with_feedback(values, residual, frame, memory_of(codec, values))
+        sent = decoded(codec, frame, shape)
+        expected = decoded(codec, encoded(codec, before + values), shape)
+        torch.testing.assert_close(sent, expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(residual, before + values - sent, rtol=1e-4, atol=1e-4)
 
 
 @each

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from volary.codec._base import FrameCodec
 from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.compression.sections import cut
 from volary.exchange.gradients.plan import BucketPlan, plan
@@ -16,19 +17,14 @@ from volary.exchange.representations.exact import EXACT
 from volary.exchange.representations.frames import Frames
 
 
-@dataclass(frozen=True)
-class Whole:
+@dataclass(frozen=True, kw_only=True)
+class Whole(FrameCodec):
     """Whole numbers travel, up to 127; it remembers how many frames it wrote."""
 
-    lossless: ClassVar[bool] = False
-    by_rows: ClassVar[bool] = False
     block: ClassVar[int] = 8
 
     feedback: bool = True
     momentum: float = 0.0
-
-    def at(self, samples: int) -> Whole:
-        return self
 
     def frame_bytes(self, rows: int, columns: int) -> int:
         return rows * columns

@@ -122,13 +122,15 @@ class FrameCodec(Codec, ABC):
 
     lossless: what is decoded is what was encoded. by_rows: it encodes matrices, whole rows of one parameter; otherwise
     any run of values, as one row. block: values that are encoded on their own, where it is not by rows: the frame of
-    many values is the frames of its blocks, one after the other, and the last block may be smaller.
+    many values is the frames of its blocks, one after the other, and the last block may be smaller. section_values: how
+    many are encoded at once then; several passes over so many stay in the cache.
     """
 
     representation: ClassVar[str] = "frames"
     lossless: ClassVar[bool] = False
     by_rows: ClassVar[bool] = False
     block: ClassVar[int] = 1
+    section_values: ClassVar[int] = 2**16
 
     @property
     def momentum(self) -> float:
@@ -156,6 +158,18 @@ class FrameCodec(Codec, ABC):
         memory: (memory_values,), of float32; zeros at first, and changed. Returns whether all values were finite; if
         not, neither frame nor memory mean anything.
         """
+
+    def encode_with_feedback(self, values: Tensor, residual: Tensor, frame: Tensor, memory: Tensor) -> bool:
+        """Write the frame of `values` + `residual`, (rows, columns) each, and to `residual` what it leaves out.
+
+        Returns whether their sum was finite; if not, neither residual nor frame nor memory mean anything.
+        """
+        # three passes: a codec that needs one says so itself
+        residual += values
+        if not self.encode(residual, frame, memory):
+            return False
+        self.add(frame, residual, -1)
+        return True
 
     @abstractmethod
     def decode(self, frame: Tensor, out: Tensor) -> None:

@@ -18,6 +18,7 @@ class Int8(FrameCodec):
     """Each value travels as a number of steps; the largest of its block, in magnitude, is 127 of them."""
 
     block: ClassVar[int] = BLOCK
+    section_values: ClassVar[int] = 2**18  # blocks are encoded in one pass each
 
     feedback: bool = False  # what rounding took is added to the next values; it is right on average without, too
 

@@ -21,6 +21,7 @@ class OneBit(FrameCodec):
     """The sign of each value travels, and of each block the means of its positive and of its negative values."""
 
     block: ClassVar[int] = BLOCK
+    section_values: ClassVar[int] = 2**18  # blocks are encoded in one pass each
 
     warm_up_samples: int = 0  # so many samples of the run's beginning see values travel as they are
     feedback: bool = True  # what signs and means do not tell is added to the next values; off, training is worse
@@ -43,6 +44,15 @@ class OneBit(FrameCodec):
         from volary.codec.kernels import signs
 
         return signs.encode(self, values, frame)
+
+    def encode_with_feedback(self, values: Tensor, residual: Tensor, frame: Tensor, memory: Tensor) -> bool:
+        """Block by block, each read and written once."""
+        from volary.codec.kernels import signs
+        from volary.codec.kernels.compiled import compiled
+
+        if not (compiled(values) and residual.is_contiguous()):
+            return super().encode_with_feedback(values, residual, frame, memory)
+        return signs.encode_with_feedback(self, values, residual, frame)
 
     def decode(self, frame: Tensor, out: Tensor) -> None:
         """Write the mean that each value's sign chooses."""

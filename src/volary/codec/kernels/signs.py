@@ -28,6 +28,11 @@ def encode(codec: FrameCodec, values: Tensor, frame: Tensor) -> bool:
     return all(_encode_rows(rows, frames) for rows, frames in blocks_of(codec, values.view(-1), frame))
 
 
+def encode_with_feedback(codec: FrameCodec, values: Tensor, residual: Tensor, frame: Tensor) -> bool:
+    """The same of `values` + `residual`, (1, n) each, and to `residual` what the frame leaves out; on the CPU."""
+    return bool(_encode_with_feedback(read(values), read(residual), read(frame, np.uint8), codec.block))
+
+
 def decode(codec: FrameCodec, frame: Tensor, out: Tensor) -> None:
     """Write the values of a frame to `out` (1, n)."""
     if compiled(out):
@@ -45,17 +50,43 @@ def add(codec: FrameCodec, frame: Tensor, out: Tensor, sign: int) -> None:
         rows.add_(_decode_rows(frames, rows.shape[1]), alpha=sign)
 
 
-@summing_kernel
+@kernel
 def _encode(values: NDArray[Any], frame: NDArray[Any], block: int) -> bool:
     finite, at = True, 0
     for start in range(0, values.size, block):
         part = values[start : start + block]
         words = frame[at + 8 : at + 8 + (part.size + 31) // 32 * 4].view(np.uint32)
-        finite &= _means(part, frame[at : at + 8].view(np.float32))
-        if part.size < 32 * words.size:
-            part = np.append(part, np.zeros(32 * words.size - part.size, np.float32))
-        _pack(part, words)
+        finite &= _encode_block(part, frame[at : at + 8].view(np.float32), words)
         at += 8 + 4 * words.size
+    return finite
+
+
+@kernel
+def _encode_with_feedback(values: NDArray[Any], residual: NDArray[Any], frame: NDArray[Any], block: int) -> bool:
+    finite, at = True, 0
+    for start in range(0, values.size, block):
+        part = residual[start : start + block]
+        _add_values(values[start : start + block], part)
+        means = frame[at : at + 8].view(np.float32)
+        words = frame[at + 8 : at + 8 + (part.size + 31) // 32 * 4].view(np.uint32)
+        finite &= _encode_block(part, means, words)
+        _add_means(words, -means[0], -means[1], part)
+        at += 8 + 4 * words.size
+    return finite
+
+
+@kernel
+def _add_values(values: NDArray[Any], out: NDArray[Any]) -> None:
+    for i in range(out.size):
+        out[i] += values[i]
+
+
+@kernel
+def _encode_block(part: NDArray[Any], means: NDArray[Any], words: NDArray[Any]) -> bool:
+    finite = _means(part, means)
+    if part.size < 32 * words.size:
+        part = np.append(part, np.zeros(32 * words.size - part.size, np.float32))
+    _pack(part, words)
     return finite
 
 

@@ -81,9 +81,7 @@ def _codec_s(codec: FrameCodec) -> float:
 
     def once() -> None:
         if codec.feedback:
-            residual.add_(values)
-            codec.encode(residual, frame, memory)
-            codec.add(frame, residual, -1)
+            codec.encode_with_feedback(values, residual, frame, memory)
         else:
             codec.encode(values, frame, memory)
         codec.add(frame, out)

@@ -193,7 +193,9 @@ def _try_out(codec: FrameCodec, device: torch.device) -> None:
     """Compile what is compiled at its first use: now, when nobody waits for a frame."""
     values = torch.ones(2, 32, device=device) if codec.by_rows else torch.ones(1, 64, device=device)
     frame = torch.empty(codec.frame_bytes(*values.shape), dtype=torch.uint8, device=device)
-    codec.encode(values, frame, torch.zeros(codec.memory_values(*values.shape), device=device))
+    memory = torch.zeros(codec.memory_values(*values.shape), device=device)
+    codec.encode(values, frame, memory)
+    codec.encode_with_feedback(values, torch.zeros_like(values), frame, memory)
     codec.decode(frame, values)
     codec.add(frame, values, -1)
 

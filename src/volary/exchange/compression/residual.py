@@ -57,12 +57,11 @@ class BucketResidual:
         books, values = self._opened(section), values.view(section.rows, section.columns)
         if books.residual is None:
             return books.codec.encode(values, frame, books.memory)
-        _add_to(books.residual, books, values)
+        if books.velocity is None:
+            return books.codec.encode_with_feedback(values, books.residual, frame, books.memory)
+        _add_to(books.residual, books.velocity, books.codec.momentum, values)
         if not books.codec.encode(books.residual, frame, books.memory):
             return False
-        if books.velocity is None:
-            books.codec.add(frame, books.residual, -1)
-            return True
         books.codec.decode(frame, values)
         books.residual -= values
         _stop(books.velocity, values)
@@ -74,19 +73,21 @@ class BucketResidual:
         See `contribute`.
         """
         books, values = self._opened(section), values.view(section.rows, section.columns)
-        total = values
-        if books.residual is not None:
-            total = books.residual
-            _add_to(total, books, values)
+        if books.residual is None or books.velocity is None:
+            for other in others:
+                books.codec.add(other, values)
+            if not self.contribute(section, values, frame):
+                return False
+            books.codec.decode(frame, values)
+            return True
+        _add_to(books.residual, books.velocity, books.codec.momentum, values)
         for other in others:
-            books.codec.add(other, total)
-        if not books.codec.encode(total, frame, books.memory):
+            books.codec.add(other, books.residual)
+        if not books.codec.encode(books.residual, frame, books.memory):
             return False
         books.codec.decode(frame, values)
-        if books.residual is not None:
-            books.residual -= values
-        if books.velocity is not None:
-            _stop(books.velocity, values)
+        books.residual -= values
+        _stop(books.velocity, values)
         return True
 
     def decode(self, section: BucketSection, frame: Tensor, out: Tensor) -> None:
@@ -130,12 +131,9 @@ class BucketResidual:
         return own[label]
 
 
-def _add_to(residual: Tensor, books: _Books, values: Tensor) -> None:
-    if books.velocity is None:
-        residual += values
-    else:
-        torch.add(values, books.velocity, alpha=books.codec.momentum, out=books.velocity)
-        residual += books.velocity
+def _add_to(residual: Tensor, velocity: Tensor, momentum: float, values: Tensor) -> None:
+    torch.add(values, velocity, alpha=momentum, out=velocity)
+    residual += velocity
 
 
 def _stop(velocity: Tensor, sent: Tensor) -> None:

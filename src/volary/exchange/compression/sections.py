@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from volary.codec._base import FrameCodec
     from volary.exchange.gradients.plan import BucketPlan
 
-SECTION_VALUES = 2**16  # that are encoded at once where the codec does not say: they stay in the cache meanwhile
 ALIGN_BYTES = 16  # of a frame: codecs read frames as words
 AS_IT_IS = FullPrecision()
 
@@ -93,7 +92,7 @@ def cut(plan: BucketPlan, codec: FrameCodec, start: int, end: int, parts: int) -
     slices = []
     for number, (low, high) in enumerate(pairwise(bounds)):
         head = [(start, 1, body - start)] if number == 0 and body > start else []
-        rows = _clipped(matrices, low, high) if codec.by_rows else _runs(codec.block, low, high)
+        rows = _clipped(matrices, low, high) if codec.by_rows else _runs(codec, low, high)
         slices.append(_slice(codec, head, list(rows)))
     return slices
 
@@ -113,8 +112,8 @@ def _between_blocks(block: int, start: int, end: int, parts: int) -> list[int]:
     return [min(end, start + blocks * part // parts * block) for part in range(parts + 1)]
 
 
-def _runs(block: int, start: int, end: int) -> Iterator[Matrix]:
-    step = max(1, SECTION_VALUES // block) * block
+def _runs(codec: FrameCodec, start: int, end: int) -> Iterator[Matrix]:
+    step = max(1, codec.section_values // codec.block) * codec.block
     for at in range(start, end, step):
         yield at, 1, min(step, end - at)
 
