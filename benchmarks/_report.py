@@ -8,7 +8,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
+
+Figure = TypeVar("Figure")
 
 
 @dataclass(frozen=True)
@@ -62,18 +64,27 @@ def arguments(doc: str | None, names: Sequence[str] | None = None) -> Options:
 
 
 def paired(ours: Callable[[], float], theirs: Callable[[], float], pairs: int) -> Paired:
-    """Call both in alternation, `pairs` times after one pair that does not count; each returns its figure.
+    """Call both in alternation, `pairs` times after one pair that does not count; each returns its figure."""
+    return compared(alternated(ours, theirs, pairs + 1)[1:])
+
+
+def alternated(ours: Callable[[], Figure], theirs: Callable[[], Figure], pairs: int) -> list[tuple[Figure, Figure]]:
+    """Call both in alternation, `pairs` times.
 
     Who is first changes with every pair, so that a machine that slows down over time favours neither.
     """
-    found: list[tuple[float, float]] = []
-    for number in range(pairs + 1):
+    found: list[tuple[Figure, Figure]] = []
+    for number in range(pairs):
         if number % 2:
             second, first = theirs(), ours()
         else:
             first, second = ours(), theirs()
         found.append((first, second))
-    counted = found[1:]
+    return found
+
+
+def compared(counted: Sequence[tuple[float, float]]) -> Paired:
+    """What pairs of figures, ours and theirs, come to."""
     ratios = [one / other for one, other in counted]
     quarters = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else [ratios[0]] * 3
     return Paired(

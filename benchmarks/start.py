@@ -7,7 +7,7 @@ workers, from the command to the prompt, against torchrun with a plain script of
 same. `start-16`: 16 workers of a softmax on digits, from the command to the end of the first step; against the same
 run with workers that are started one by one, and each import torch (OMP_PROC_BIND is set: such processes are not
 forked). `start-...-cpu`: CPU seconds of all processes of the same commands, which a busy machine changes little. A full
-run makes 7 pairs of each row, --quick two.
+run makes 7 pairs of each after one that does not count, --quick two in all; both rows of a case are of the same pairs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from _report import Options, Row, arguments, paired, report
+from _report import Options, Row, alternated, arguments, compared, report
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
@@ -88,10 +89,17 @@ def main() -> None:
 
 def _row(name: str, case_name: str, figure: Callable[[Took], float], options: Options) -> Row:
     case = CASES[case_name]
-    found = paired(lambda: figure(case.ours()), lambda: figure(case.theirs()), 2 if options.quick else 7)
+    found = compared([(figure(ours), figure(theirs)) for ours, theirs in _pairs(case_name, quick=options.quick)])
     print(f"{name}: {found.ratio:.3f} ± {found.spread:.3f}")
     unit = "CPU s" if name.endswith("-cpu") else "s"
     return Row(name, found.ours, unit, case.peer, found.theirs, found.ratio, case.wanted, "lower")
+
+
+@cache
+def _pairs(case_name: str, *, quick: bool) -> list[tuple[Took, Took]]:
+    """What the commands of a case took, in turn."""
+    case = CASES[case_name]
+    return alternated(case.ours, case.theirs, 2) if quick else alternated(case.ours, case.theirs, 8)[1:]
 
 
 def _volary(network: str, source: str, workers: int, *, to_first_step: bool = False, **variables: str) -> Took:
