@@ -95,6 +95,25 @@ def compared(counted: Sequence[tuple[float, float]]) -> Paired:
     )
 
 
+def of_starts(name: str, starts: Sequence[tuple[Paired, str]], unit: str, wanted: str) -> Row:
+    """The row of what was paired in several starts of all processes: medians over them. Prints each start's ratio.
+
+    starts: with the name of the peer in each.
+    """
+    ratio = statistics.median(found.ratio for found, _ in starts)
+    print(f"{name}: {ratio:.3f}; by start:", ", ".join(f"{one.ratio:.3f} ± {one.spread:.3f}" for one, _ in starts))
+    return Row(
+        name=name,
+        value=statistics.median(found.ours for found, _ in starts),
+        unit=unit,
+        peer=" or ".join(sorted({peer for _, peer in starts})),
+        peer_value=statistics.median(found.theirs for found, _ in starts),
+        ratio=ratio,
+        wanted=wanted,
+        better="lower",
+    )
+
+
 def report(rows: Sequence[Row], json_path: Path | None) -> None:
     """Print the rows as a table, and write them to `json_path` as a JSON list if there is one."""
     titles = [field.name for field in fields(Row)]

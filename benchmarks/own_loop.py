@@ -23,14 +23,13 @@ median over three starts (--quick: one).
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from _report import Paired, Row, arguments, report
+from _report import Paired, Row, arguments, of_starts, report
 
 PROGRAM = Path(__file__).with_name("_own_turns.py")
 LAB = ("lab", "--hosts", "2", "--rate", "1gbit", "--pin", "--", sys.executable)
@@ -93,18 +92,7 @@ class _NoLabError(Exception):
 
 def _row(name: str, case: Case, effort: Effort) -> Row:
     starts = [_start(case, effort) for _ in range(effort.starts)]
-    ratio = statistics.median(found.ratio for found, _ in starts)
-    print(f"{name}: {ratio:.3f}; by start:", ", ".join(f"{one.ratio:.3f} ± {one.spread:.3f}" for one, _ in starts))
-    return Row(
-        name=name,
-        value=statistics.median(found.ours for found, _ in starts),
-        unit="s per batch" if case.against == "loader" else "s per step",
-        peer=starts[0][1],
-        peer_value=statistics.median(found.theirs for found, _ in starts),
-        ratio=ratio,
-        wanted=case.wanted,
-        better="lower",
-    )
+    return of_starts(name, starts, "s per batch" if case.against == "loader" else "s per step", case.wanted)
 
 
 def _start(case: Case, effort: Effort) -> tuple[Paired, str]:

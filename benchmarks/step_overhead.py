@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _report import Options, Paired, Row, arguments, report
+from _report import Options, Paired, Row, arguments, of_starts, report
 from volary.driver.ending import Unwatched
 from volary.driver.start import create, drive_of
 from volary.engine._base import Handle, Launch
@@ -79,18 +78,7 @@ def main() -> None:
 def _row(name: str, case: Case, options: Options) -> Row:
     effort = QUICK if options.quick else FULL
     starts = [_start(case, effort) for _ in range(effort.starts)]
-    ratio = statistics.median(found.ratio for found, _ in starts)
-    print(f"{name}: {ratio:.3f}; by start:", ", ".join(f"{one.ratio:.3f} ± {one.spread:.3f}" for one, _ in starts))
-    return Row(
-        name=name,
-        value=statistics.median(found.ours for found, _ in starts),
-        unit="s per step",
-        peer=" or ".join(sorted({peer for _, peer in starts})),
-        peer_value=statistics.median(found.theirs for found, _ in starts),
-        ratio=ratio,
-        wanted=case.wanted,
-        better="lower",
-    )
+    return of_starts(name, starts, "s per step", case.wanted)
 
 
 def _start(case: Case, effort: Effort) -> tuple[Paired, str]:
