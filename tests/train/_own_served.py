@@ -164,32 +164,3 @@ def bounded(worker: Any, staleness: int = 2, steps: int = 6) -> list[int]:
         nn.functional.cross_entropy(model(inputs), targets).backward()
         optimizer.step()
     return ahead
-
-
-def refused(worker: Any) -> list[str]:
-    """What a loop over servers cannot do."""
-    said, model = [], network()
-
-    def tries(what: Callable[[], Any]) -> None:
-        try:
-            what()
-        except Exception as error:
-            said.append(f"{type(error).__name__}: {error}")
-
-    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-    tries(lambda: worker.feed(iter([1, 2]), batch_size=2))
-    tries(lambda: worker.distribute(model, torch.optim.LBFGS(model.parameters())))
-    worker._distributed = False
-    tries(lambda: worker.distribute(model, torch.optim.SGD(model[0].parameters(), lr=0.1)))
-    worker._distributed = False
-    tries(lambda: worker.distribute(model, sgd, passes=2))
-    worker._distributed = False
-    model, sgd = worker.distribute(model, sgd)
-    tries(lambda: sgd.step())
-    for inputs, _ in worker.feed(points(), batch_size=4):
-        model(inputs).sum().backward()
-        tries(lambda: sgd.step(lambda: 0.0))
-        sgd.param_groups[0]["momentum"] = 0.5
-        break
-    sgd.step()
-    return said

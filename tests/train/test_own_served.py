@@ -11,11 +11,15 @@ import torch
 from torch import nn
 
 from _workers import alone
-from train._own_loops import network
+from train._own_loops import as_a_session, network
 from train._own_served import BATCH, EPOCHS, SAMPLES, adam, bounded, own_served, scheduled
-from volary.errors import SettingError
+from train._served import served
+from train._training import session
+from train._user_code import points
+from volary.errors import SettingError, VolaryError
 from volary.server.update_rule import SliceUpdate
 from volary.session.script import Script
+from volary.train.assemble import build_model
 from volary.train.own.own_loop import Worker
 from volary.train.own.served_loop import ServedLoop
 from volary.train.recording.recorder import Recorder
@@ -61,6 +65,22 @@ def test_over_servers_bsp_equals_one_worker_to_rounding_after_every_epoch(worker
     assert first.outcome == "finished"
 
 
+def own_and_session(rank: int, world_size: int) -> Any:
+    strategy = {"workers": 2, "exchange": {"name": "server", "servers": world_size - 2}}
+    of = session("Wide", source={"name": "points", "samples": 40}, strategy=strategy)
+    kept = served(rank, world_size, of, "session")
+    seed_all(of.train.seed)
+    model = build_model(of, torch.device("cpu")).module
+    own = own_served(rank, world_size, lambda worker: as_a_session(worker, model, points("train", 40)), strategy, "own")
+    return (kept.parameters, own.weights) if rank == 0 else None
+
+
+def test_over_servers_a_loop_of_ones_own_and_a_sessions_are_one_thing(workers):
+    ours, own = workers(4, own_and_session)[0]
+    assert ours.keys() == own.keys()
+    assert all(torch.equal(ours[name], own[name]) for name in own), "bit for bit"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["ssp", "async", "backup", {"name": "async", "push_every": 2}])
 def test_every_model_over_servers_trains_an_own_loop_on_all_samples(workers, model):
@@ -89,6 +109,44 @@ def test_a_model_that_changes_after_servers_have_it_is_refused_at_that_step():
     model[2] = nn.Linear(8, 3)
     with pytest.raises(SettingError, match=r"the model has other layers, and servers have the model as worker\."):
         loop.refuse_changed()
+
+
+def test_what_a_loop_over_servers_cannot_do_is_refused_in_a_sentence_each():
+    script = Script(function="a.py:loop", strategy={"exchange": "server", "workers": 1})
+    member: Any = SimpleNamespace(place=SimpleNamespace(rank=0))
+    recorder, pulse, device, model = Recorder(0), SimpleNamespace(asked_to_end=False), torch.device("cpu"), network()
+
+    def worker() -> Worker:
+        return Worker(script, ServedLoop(script, member, recorder, pulse, device, {}), recorder, pulse, device, 0)
+
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    distributed = worker()
+    distributed.distribute(model, sgd)
+    for call, words in [
+        (lambda: worker().feed(iter([1, 2]), batch_size=2), "data that does not take each sample once an epoch, by in"),
+        (
+            lambda: worker().distribute(model, torch.optim.LBFGS(model.parameters())),
+            "servers cannot have the optimiser",
+        ),
+        (
+            lambda: worker().distribute(model, torch.optim.SGD(model[0].parameters(), lr=1)),
+            "2.weight is trained and in",
+        ),
+        (lambda: worker().distribute(model, sgd, passes=2), "passes is 2; accepted with exchange=server: 1"),
+        (lambda: worker().distribute(model, sgd, loss="sum"), "accepted with exchange=server: a mean over the batch"),
+        (lambda: worker().distribute(model), "takes one model with its optimiser, once"),
+        (lambda: distributed.distribute(model, sgd), "takes one model with its optimiser, once"),
+        (lambda: distributed.clip_grad_norm_(model, 1.0), "servers update, and no gradients are here"),
+        (
+            lambda: distributed.mean(1.0),
+            "worker.mean waits for all workers, and over servers each goes at its own pace",
+        ),
+        (lambda: distributed.save(model=model), "a loop over servers cannot be resumed; accepted: exchange=allreduce"),
+        (lambda: sgd.step(lambda: 0.0), r"optimizer.step\(closure\) cannot be distributed"),
+        (sgd.step, "a step was taken before the first batch"),
+    ]:
+        with pytest.raises(VolaryError, match=words):
+            call()
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
