@@ -32,7 +32,7 @@ class Play:
         """A worker beats, with progress unless told otherwise; from now on it repeats that."""
         last = self.beats.get(rank)
         progress = (last.progress + 1 if last else 0) if progress is None else progress
-        self.beats[rank] = WorkerBeat(step, phase, progress)
+        self.beats[rank] = WorkerBeat(step, phase, progress, call=str(more.get("call", "")))
         self.watch.heard(rank, WorkerBeat(step, phase, progress, **more))
 
     def go_on(self, seconds: float, silent: tuple[int, ...] = (), working: tuple[int, ...] = ()) -> list[LostWorker]:

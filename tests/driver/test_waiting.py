@@ -239,6 +239,20 @@ def test_worker_that_left_its_own_loop_early_is_named_and_the_one_that_waits_for
     )
 
 
+def test_workers_that_wait_in_different_calls_are_named_with_what_each_is_in_within_seconds():
+    play = Play(hosts="ab", rules=replace(RULES, own_loop=True))
+    together(play, USED_TO_IT)
+    play.say(0, "exchange", step=20, call="worker.mean")
+    play.say(1, "exchange", step=20)
+    assert play.go_on(9) == []
+    (lost,) = play.go_on(2)
+    assert lost.kind == "parted"
+    assert lost.sentence == (
+        "waits, like all others, for 10 s, and not for the same: rank 0 in worker.mean after step 20, rank 1 in its "
+        "training of step 21; all workers must make the same calls in the same order"
+    )
+
+
 def test_worker_that_works_on_after_the_others_have_left_is_not_hurried():
     play = Play(rules=replace(RULES, own_loop=True))
     play.say(1, "between steps", bye=Verdict(rank=1, outcome="finished", step=3))

@@ -168,9 +168,18 @@ def refused(worker: Any) -> str:
     return ""
 
 
+def parting(worker: Any) -> None:
+    """Ranks come to different calls."""
+    assert worker.sum(1) == worker.world_size
+    if worker.is_first:
+        worker.mean(torch.ones(3))
+    else:
+        worker.gather("here")
+
+
 def as_a_session(worker: Any, model: nn.Module, data: Any) -> dict[str, Any]:
     """20 steps of 10 samples, as `_training.session` has them, with a loader of torch's."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9, fused=True)
     model, optimizer = worker.distribute(model, optimizer)
     loader = worker.feed(DataLoader(data, batch_size=10, shuffle=True))
     for _ in range(20 // len(loader)):

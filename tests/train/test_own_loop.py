@@ -93,11 +93,16 @@ def test_n_workers_equal_one_on_the_same_global_batches_over_more_than_20_steps(
     assert value["seen"][6::7] == [(1, True)] * 4
 
 
+PARTED = r"workers made different calls: rank 0 worker\.mean of 3 values, rank 1 worker\.gather; all workers must make"
+
+
 def do_odd_things(rank: int, world_size: int) -> Any:
     said, _ = call(_own_loops.asking_too_much, rank, world_size, 0)
     left, _ = call(_own_loops.leaving_early, rank, world_size, 1)
     with pytest.raises(Stopped):
         call(_own_loops.stopping, rank, world_size, 3, ending=rank == 1)
+    with pytest.raises(RanksDiffer, match=PARTED):
+        call(_own_loops.parting, rank, world_size, 4)
     return said, left, Path(f"saved-{rank}").read_text()
 
 
@@ -243,6 +248,16 @@ def own_and_session(rank: int, world_size: int) -> Any:
     own, _ = call(lambda worker: _own_loops.as_a_session(worker, model, points("train", 40)), rank, world_size, 95)
     (drawn, length), _ = call(_own_loops.drawing, rank, world_size, 96)
     return ours.parameters, own, drawn, length
+
+
+def test_alone_a_loop_of_ones_own_and_a_sessions_are_one_thing():
+    of = session("Wide", source={"name": "points", "samples": 41})
+    ours = trained(0, 1, of)
+    seed_all(of.train.seed)
+    model = build_model(of, torch.device("cpu")).module
+    own, _ = call(lambda worker: _own_loops.as_a_session(worker, model, points("train", 41)), 0, 1, 0)
+    assert ours.parameters.keys() == own.keys()
+    assert all(torch.equal(ours.parameters[name], own[name]) for name in own), "bit for bit"
 
 
 def test_a_loop_of_ones_own_and_a_sessions_are_one_thing_and_all_follow_what_rank_0_draws(workers):

@@ -196,8 +196,11 @@ def _lost(watch: FailureDetector, exits: Sequence[Exited], verdicts: Mapping[int
 
 
 def _left_early(watch: FailureDetector, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]) -> LostWorker | None:
-    """The first worker that has left the user's loop while others waited for it there, if nobody was lost before."""
-    if watch.lost and watch.lost[0].kind == "left":
+    """The first worker that has left the user's loop while others waited for it there, if nobody was lost before.
+
+    Or one of those that wait in different calls.
+    """
+    if watch.lost and watch.lost[0].kind in ("left", "parted"):
         return watch.lost[0]
     finished = [verdict for verdict in verdicts.values() if verdict.outcome == "finished"]
     broken = [watch.workers[v.rank] for v in verdicts.values() if v.outcome == "peer_lost"]

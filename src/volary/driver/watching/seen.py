@@ -18,7 +18,7 @@ KEPT_STEPS = 40  # of which what is usual is told
 FEW_STEPS = 5  # with fewer nobody knows what is usual
 QUANTILE = 0.9
 
-Kind = Literal["died", "missing", "silent", "stuck", "cut", "left"]
+Kind = Literal["died", "missing", "silent", "stuck", "cut", "left", "parted"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class WorkerBeat(msgspec.Struct):
     """What a worker says four times a second: where it is, and what is new since its last beat.
 
     progress: grows with every change of phase. rows: steps it has done (`run.journal.STEP_FIELDS`). said: its events.
+    call: which call of the user's has all workers wait for each other, `worker.mean` say; empty in a step.
     bye: its own account of its end, with the last beat. stack: what its threads are in, if it was asked. number: from 1
     on; a beat that may not have come is said again.
     """
@@ -71,6 +72,7 @@ class WorkerBeat(msgspec.Struct):
     bye: Verdict | None = None
     stack: str = ""
     number: int = 0
+    call: str = ""
 
 
 class Usual:
@@ -114,6 +116,7 @@ class WorkerStatus:
     host: str = "?"
     step: int = 0
     phase: str = STARTING
+    call: str = ""
     progress: int = -1
     done: int = 0
     heard_at: float = 0.0
@@ -156,7 +159,7 @@ class WorkerStatus:
                 self.usual.setdefault(self.phase, Usual()).add(self.step, now_s - self.moved_at)
             self.moved_at = now_s
             self.stack, self.asked_at = "", None  # of a standstill that is over
-        self.step, self.phase, self.progress = beat.step, beat.phase, beat.progress
+        self.step, self.phase, self.call, self.progress = beat.step, beat.phase, beat.call, beat.progress
         self.done += len(beat.rows)
         self.goodbye = beat.bye
         self.stack = beat.stack or self.stack

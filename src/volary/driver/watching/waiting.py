@@ -14,6 +14,7 @@ from volary.driver.watching.seen import FIRST_STEPS, RARE, STARTING, WAITING, Lo
 SLOW_FACTOR = 5.0  # times what is usual may something take before it is worth a warning
 WARN_AFTER_S = 10.0  # and never before
 STACK_WITHIN_S = 1.0  # the time that a worker has to say what its threads are in
+SAME_CALLS = "all workers must make the same calls in the same order"
 SAME_STEPS = (
     "all workers must take the same number of steps: let worker.feed share the samples, or end every worker's loop "
     "after the same step"
@@ -80,6 +81,10 @@ def _all_waiting(
         lost, limit_s = LostWorker(named.rank, "left", left_early(named.step, here)), quick_s
     elif len(here) == 1:  # nobody of ours keeps it waiting
         lost, limit_s = LostWorker(named.rank, "stuck", f"waits for {still_s:.0f} s, in {named.phase}"), float("inf")
+    elif len({worker.call for worker in here}) > 1:  # no link and no patience would bring them together
+        places = ", ".join(f"rank {one.rank} in {one.call or 'its training'} {_step_of(one)}" for one in here)
+        sentence = f"waits, like all others, for {still_s:.0f} s, and not for the same: {places}; {SAME_CALLS}"
+        lost, limit_s = LostWorker(named.rank, "parted", sentence), quick_s
     elif len(hosts) > 1 and any(worker.phase == "exchange" for worker in here):
         sentence = f"waits in the exchange, like all others, for {still_s:.0f} s: a link between hosts may be cut"
         lost = LostWorker(named.rank, "cut", f"{sentence} ({', '.join(hosts)})")
@@ -87,7 +92,7 @@ def _all_waiting(
     else:
         sentence = f"waits in the exchange, like all others, for {still_s:.0f} s{_at_steps(here, rules)}"
         lost, limit_s = LostWorker(named.rank, "stuck", sentence), _limit_s(named, rules)
-    suspect_s = rules.suspect_after_s if lost.kind in ("cut", "left") else WARN_AFTER_S
+    suspect_s = rules.suspect_after_s if lost.kind in ("cut", "left", "parted") else WARN_AFTER_S
     if still_s > min(max(suspect_s, usual_s), limit_s / 2):
         yield Trouble(lost, over=still_s > limit_s, almost=still_s > limit_s - STACK_WITHIN_S)
 
@@ -102,6 +107,10 @@ def left_early(step: int, waiting: Sequence[WorkerStatus]) -> str:
 def ranks(workers: Sequence[WorkerStatus]) -> str:
     """`rank 1`, `ranks 0, 2`."""
     return f"rank{'s' * (len(workers) > 1)} {', '.join(str(worker.rank) for worker in workers)}"
+
+
+def _step_of(worker: WorkerStatus) -> str:
+    return f"after step {worker.step}" if worker.call else f"of step {worker.step + 1}"
 
 
 def _at_steps(here: Sequence[WorkerStatus], rules: Rules) -> str:

@@ -179,6 +179,7 @@ class Pulse:
                 "number": self._beats,
                 "step": recorder.step,
                 "phase": recorder.phase,
+                "call": recorder.call,
                 "progress": recorder.progress,
                 **recorder.take(ending="bye" in more),
                 **more,

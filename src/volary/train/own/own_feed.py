@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -150,10 +151,14 @@ def _restore(generators: list[torch.Generator], states: list[Any]) -> None:
         one.set_state(state)
 
 
-def of_first(batches: Batches, group: Group) -> Batches:
-    """Rank 0's batches. A collective call: digests are compared, and only what differs travels."""
+def of_first(batches: Batches, together: Callable[[str], AbstractContextManager[Group]]) -> Batches:
+    """Rank 0's batches. A collective call: digests are compared, and only what differs travels.
+
+    together: around what all workers do in a call.
+    """
     digest = hashlib.sha256(msgspec.json.encode(batches, enc_hook=str)).hexdigest()
-    if len(set(gather_plain(digest, group))) == 1:
-        return batches
-    found: Batches = gather_plain(batches if group.rank == 0 else None, group)[0]
+    with together("feed") as group:
+        if len(set(gather_plain(digest, group))) == 1:
+            return batches
+        found: Batches = gather_plain(batches if group.rank == 0 else None, group)[0]
     return found

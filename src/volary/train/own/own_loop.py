@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
@@ -60,6 +61,7 @@ class Worker:
         self._fed: list[tuple[tuple[Any, int | None, bool | None], OwnFeed]] = []
         self._models: list[OwnModel] = []
         self._barriers = count()
+        self._apart: Group | None = None  # for calls that all workers make between steps, from the first one on
         self._steps: OwnSteps | None = None
 
     def distribute(
@@ -171,7 +173,7 @@ class Worker:
         for (known, *how), feed in self._fed:  # one that is fed in each epoch goes on where it was
             if known is data and how == [batch_size, shuffle]:
                 return feed
-        among = Among(self.rank, self.world_size, self._script.seed, partial(of_first, group=self._group))
+        among = Among(self.rank, self.world_size, self._script.seed, partial(of_first, together=self._together))
         feed = OwnFeed(shared(data, batch_size, shuffle, among), self._share, self._recorder, self.device, self._follow)
         self._fed.append(((data, batch_size, shuffle), feed))
         self._keeping.follow(feed)
@@ -187,21 +189,24 @@ class Worker:
 
         Each worker's `value` is a mean over its share of the batch, a loss say, and counts as much as that has samples.
         """
-        return together.total(value, self._peers("mean"), self._share.weight)
+        with self._together("mean", _size(value)) as group:
+            return together.total(value, group, self._share.weight)
 
     def sum(self, value: Any) -> Any:
         """The sum of a tensor or number over all workers; all call it alike."""
-        return together.total(value, self._peers("sum"))
+        with self._together("sum", _size(value)) as group:
+            return together.total(value, group)
 
     def gather(self, value: Any) -> list[Any]:
         """What all workers give, by rank: tensors of one type and any shape, or numbers, text, lists and dicts."""
-        return together.gathered(value, self._peers("gather"))
+        with self._together("gather") as group:
+            return together.gathered(value, group)
 
     def barrier(self) -> None:
         """Wait until all workers are here."""
-        self._recorder.enter("exchange")
-        self._peers("barrier").bulletin.share(f"barrier-{next(self._barriers)}", None)
-        self._recorder.enter("between steps")
+        bulletin = self._peers("barrier").bulletin
+        with self._recorder.called("worker.barrier"):
+            bulletin.share(f"barrier-{next(self._barriers)}", None)
 
     def evaluate(self, function: Callable[[Any], Any], data: Any, batch_size: int | None = None) -> Any:
         """The mean over all samples of `data` of what `function(batch)` gives; all workers call it, and find the same.
@@ -210,12 +215,26 @@ class Worker:
         batch that it is given, a number or a dictionary of some. Distributed models are in evaluation mode meanwhile.
         Raises as `feed`.
         """
-        group = self._peers("evaluate")
-        among = Among(self.rank, self.world_size, self._script.seed, partial(of_first, group=group))
+        self._peers("evaluate")
+        among = Among(self.rank, self.world_size, self._script.seed, partial(of_first, together=self._together))
         held_out = shared(data, batch_size, None if batch_size is None else False, among)
         models = [one.model for one in self._models]
         self._settle()
-        return together.evaluated(function, held_out, models, self.device, self._recorder, group)
+        agreeing = partial(self._together, "evaluate")
+        return together.evaluated(function, held_out, models, self.device, self._recorder, agreeing)
+
+    @contextmanager
+    def _together(self, called: str, size: int = 0) -> Iterator[Group]:
+        """Around what all workers do in this call: in a group of its own, so that it never mixes with a step's.
+
+        size: of how many values, if these must be as many. Raises RanksDiffer if another worker makes another call.
+        """
+        group = self._peers(called)
+        with self._recorder.called(f"worker.{called}"):
+            if self._apart is None:
+                self._apart = group.divided([list(range(group.size))]) if group.size > 1 else group
+            together.require_same(called, size, self._apart)
+            yield self._apart
 
     def _peers(self, called: str) -> Group:
         if isinstance(self._group, ServedLoop):
@@ -288,6 +307,10 @@ class Worker:
         """Write metrics of this moment into the run; those of rank 0 are kept."""
         if self.rank == 0:
             self._recorder.metrics({name: float(value) for name, value in metrics.items()})
+
+
+def _size(value: Any) -> int:
+    return value.numel() if isinstance(value, torch.Tensor) else 1
 
 
 def _optimizer_of(model: nn.Module, optimizers: list[Optimizer]) -> Optimizer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from volary.comm.groups import blocking
 from volary.data.batching.structures import moved
+from volary.errors import RanksDiffer
 
 if TYPE_CHECKING:
     from torch import nn
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.data.sharing.among import SharedData
     from volary.train.recording.recorder import Recorder
+
+
+CALLS = ("mean", "sum", "gather", "evaluate", "feed")
+
+
+def require_same(call: str, size: int, group: Group) -> None:
+    """Raise RanksDiffer unless all ranks make this one of `CALLS`, of as many values. A collective call."""
+    if group.size == 1:
+        return
+    found = blocking.gather(torch.tensor([CALLS.index(call), size]), group).tolist()
+    if any(one != found[0] for one in found):
+        said = ", ".join(f"rank {rank} {_shown(*one)}" for rank, one in enumerate(found))
+        accepted = "all workers must make the same calls in the same order"
+        raise RanksDiffer(f"workers made different calls: {said}; {accepted}")
+
+
+def _shown(call: int, size: int) -> str:
+    return f"worker.{CALLS[call]}" + (f" of {size} value{'s' * (size > 1)}" if size else "")
 
 
 def total(value: Any, group: Group, weight: float = 1.0) -> Any:
@@ -51,11 +70,11 @@ def evaluated(
     models: list[nn.Module],
     device: torch.device,
     recorder: Recorder,
-    group: Group,
+    agreeing: Callable[[], AbstractContextManager[Group]],
 ) -> Any:
     """The mean over all samples of what `function` finds, a mean over each batch: a number, or several by name.
 
-    Models are in evaluation mode meanwhile. A collective call.
+    Models are in evaluation mode meanwhile. agreeing: around what all workers do together. A collective call.
     """
     sums: dict[str, float] = {}
     named, samples = False, 0
@@ -68,9 +87,9 @@ def evaluated(
                 mine = float(value) * part.samples if part.samples else 0.0  # else it is of another's samples
                 sums[name] = sums.get(name, 0.0) + mine
             samples += part.samples
-    recorder.enter("exchange")
     together = torch.tensor([*sums.values(), samples], dtype=torch.float64)
-    whole = total(together, group).tolist()
+    with agreeing() as group:
+        whole = total(together, group).tolist()
     recorder.enter("between steps")
     means = {name: value / whole[-1] for name, value in zip(sums, whole, strict=False)}
     return means if named else means[""]

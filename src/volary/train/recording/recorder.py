@@ -20,6 +20,7 @@ class Recorder:
     """One worker's clock and notebook. The pulse thread reads it; only the training thread writes.
 
     phase: what the worker is in; in "exchange" and "idle" it waits for others, and they never for it.
+    call: of the user's, in which all workers wait for each other just now, `worker.mean` say; empty in a step.
     progress: grows with every change of phase, and as what is waited for comes.
     spans: what happened within steps, of those that are recorded in full; other threads add to it too.
     usage: what this process uses, if that is looked at. step_s: what the newest step took. saves: checkpoints begun.
@@ -31,6 +32,7 @@ class Recorder:
         self.rank = rank
         self.step = 0
         self.phase = "starting"
+        self.call = ""
         self.progress = 0
         self.since = time.perf_counter()
         self.step_s = 0.0
@@ -77,6 +79,18 @@ class Recorder:
         self.enter("exchange")
         yield
         self.enter(phase)
+
+    @contextmanager
+    def called(self, call: str) -> Iterator[None]:
+        """For a while the user's code is in `call`, which all workers make together, and waits for the others."""
+        phase = self.phase
+        self.call = call
+        self.enter("exchange")
+        try:
+            yield
+        finally:
+            self.enter(phase)
+            self.call = ""
 
     def begin_step(self) -> None:
         """From now on time counts for the next step, which begins by waiting for data."""
