@@ -47,7 +47,7 @@ LOOK_S = 0.005
 SESSION = """\
 network: lenet
 data: {{source: {{name: synthetic, shape: [1, 28, 28], samples: 1024}}, batch_size: 64}}
-optimizer: {{name: sgd, lr: 0.05, momentum: 0.5}}
+optimizer: {{name: sgd, lr: 0.001, momentum: 0.5}}
 train: {{steps: {steps}, device: cpu}}
 evaluate: {{every: never}}
 checkpoint: {{every: never}}
@@ -180,14 +180,13 @@ def _is_open_mpi() -> bool:
 def _seconds(command: Sequence[str], workers: int, steps: int) -> float:
     began_at = time.perf_counter()
     with _running(command, workers, steps) as process:
-        if process.wait(WITHIN_S):
-            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{Path('said').read_text()}")
+        _wait_for_the_end(process)
         return time.perf_counter() - began_at
 
 
 def _step_s(engine: str, steps: int) -> float:
     with _running(_ours(engine), 2, steps) as process:
-        process.wait(WITHIN_S)
+        _wait_for_the_end(process)
         with RunReader(RunDirectory(Path("runs/it"))) as reader:
             ends = [row.ended_at for row in reader.steps(after=steps // 4, rank=0)]
     return statistics.median(later - earlier for earlier, later in itertools.pairwise(ends))
@@ -212,6 +211,11 @@ def _running(command: Sequence[str], workers: int, steps: int) -> Iterator[subpr
                     one.kill()
             process.wait()
             os.chdir(home)
+
+
+def _wait_for_the_end(process: subprocess.Popen[bytes]) -> None:
+    if process.wait(WITHIN_S):
+        raise SystemExit(f"{process.args} ended with {process.returncode}:\n{Path('said').read_text()}")
 
 
 def _trains(process: subprocess.Popen[bytes]) -> RunDirectory:

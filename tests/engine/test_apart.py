@@ -72,7 +72,7 @@ def test_machine_that_is_cut_off_is_named_ends_what_it_runs_and_the_run_is_resum
             lab.output(0, [*ssh, name, "true"], timeout_s=BUSY * 30)
         settings, machines = asked(engine)
         alpha, beta = addresses[1:] if "engine=mpi" in settings else MACHINES[1:]
-        file, variables = session(steps=STEPS, pace_s=0.03, suspect_after_s=1, give_up_after_s=3), {}
+        file, variables = session(steps=STEPS, pace_s=0.03), {}
         variables["PYTHONPATH"] = str(SOURCE)
         variables["PATH"] = plain_ssh()
         run = lab.start(0, [*VOLARY, "train", file, *settings, f"{machines}=[{alpha},{beta}]"], variables, out)
@@ -86,6 +86,8 @@ def test_machine_that_is_cut_off_is_named_ends_what_it_runs_and_the_run_is_resum
         busy = "ps -e -o args | grep -c '[v]olary.worker' || true"
         for host in (1, 2):
             until(lambda at=host: lab.output(at, ["sh", "-c", busy]).strip() == "0", said.read_text)
-        again = lab.start(0, [*VOLARY, "resume", "it", f"{machines}=[{alpha}:2]"], variables, out)
+        again = lab.start(
+            0, [*VOLARY, "resume", "it", f"{machines}=[{alpha}:2]", "strategy.give_up_after_s=60"], variables, out
+        )
         assert again.wait(BUSY * 60) == 0, said.read_text()
         assert (state(directory), last_step(directory)) == ("finished", STEPS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from faults._running import SOURCE, descendants, events, last_step, life_of, liv
 from faults.test_network_surface import throw
 from volary.comm.control.server import KeyedServer
 from volary.comm.groups.listeners import listeners
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session import Session
 
@@ -191,3 +193,22 @@ def test_a_session_that_does_not_fit_is_refused_by_rank_0_before_the_first_step(
         assert "mse takes the shape of the data's targets, (samples)" in run.text()
         assert "Traceback (most recent call last)" not in run.text().partition("mse takes")[0]
         assert last_step(run.directory) == 0
+
+
+@pytest.mark.slow
+def test_two_agents_that_meet_as_torch_has_it_make_one_run():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        meet = f"--rdzv-endpoint=127.0.0.1:{free.getsockname()[1]}"
+    each = (*TORCHRUN[:-2], "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=7", meet)
+    command = [*each, "-m", "volary.worker", session(steps=30, pace_s=0.02)]
+    with Path("other").open("wb") as said, running(*command) as run:
+        other = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(SOURCE)}, stdout=said, stderr=said)
+        try:
+            assert run.ended(at_most_s=90).status == 0, run.text() + Path("other").read_text()
+            assert other.wait(60) == 0, Path("other").read_text()
+        finally:
+            other.kill()
+            other.wait()
+    assert (state(run.directory), last_step(run.directory)) == ("finished", 30)
+    with RunReader(run.directory) as reader:
+        assert {row.rank for row in reader.steps()} == {0, 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
 
 import psutil  # type: ignore[import-untyped]
 import pytest
@@ -10,7 +11,12 @@ import pytest
 from volary.errors import BadInput
 from volary.run.launch.assignment import Assignment
 from volary.run.launch.meeting import Meeting
+from volary.run.machine import addresses
 from volary.run.machine.addresses import address_of, own_address
+
+
+def entry(address: str) -> SimpleNamespace:
+    return SimpleNamespace(family=socket.AF_INET, address=address)
 
 
 def test_address_is_that_of_the_interface_that_is_named_and_else_of_the_route():
@@ -21,6 +27,19 @@ def test_address_is_that_of_the_interface_that_is_named_and_else_of_the_route():
     )
     assert own_address(loopback, "192.0.2.1") == address_of(loopback) == "127.0.0.1"
     assert own_address("", "127.0.0.1") == "127.0.0.1"
+
+
+def test_machine_without_a_default_route_is_known_by_the_address_of_an_interface(monkeypatch):
+    def refused(host: str) -> str:
+        raise BadInput(f"host {host!r} cannot be reached")
+
+    monkeypatch.setattr(addresses, "address_towards", refused)
+    entries = {"lo": [entry("127.0.0.1")], "eth1": [entry("10.0.0.7")]}
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: entries)
+    assert addresses.address_for_others() == "10.0.0.7"
+    del entries["eth1"]
+    with pytest.raises(BadInput, match="has no network interface but loopback"):
+        addresses.address_for_others()
 
 
 def test_interface_that_is_not_there_is_refused_with_those_that_are():

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from volary.errors import BadInput
 from volary.placement._base import Place, text, whole
-from volary.run.machine.addresses import NOWHERE, address_towards
+from volary.run.machine.addresses import address_for_others
 
 _NAMED = "VOLARY_LAUNCH"
 
@@ -43,7 +43,7 @@ class MpiPlacement:
             local_rank=local_rank,
             node=0 if alone else rank // max(1, beside),
             life=0,
-            address="127.0.0.1" if alone else address_towards(NOWHERE),
+            address="127.0.0.1" if alone else address_for_others(),
             launch=f"mpirun {launch}" if launch else "",
             beside=beside,
         )

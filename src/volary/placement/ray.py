@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from volary.placement._base import Place, whole
-from volary.run.machine.addresses import NOWHERE, address_towards
+from volary.run.machine.addresses import address_for_others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class RayPlacement:
             local_rank=local_rank,
             node=node,
             life=0,
-            address="127.0.0.1" if beside == world_size else address_towards(NOWHERE),
+            address="127.0.0.1" if beside == world_size else address_for_others(),
             launch=f"ray {launch}" if launch else "",
             beside=beside or None,
             own_devices=True,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any
 
 from volary.errors import BadInput
 
-NOWHERE = "192.0.2.1"  # of no machine (RFC 5737): the route to it is the default one
+_NOWHERE = "192.0.2.1"  # of no machine (RFC 5737): the route to it is the default one
 
 
 def is_this_machine(host: str) -> bool:
@@ -34,11 +36,23 @@ def address_towards(host: str) -> str:
         raise BadInput(f"host {host!r} cannot be reached from {socket.gethostname()}: {error.strerror}") from None
 
 
+def address_for_others() -> str:
+    """This machine's address on its default route; without one that of the first interface which is not loopback.
+
+    Raises BadInput if it has loopback alone.
+    """
+    with suppress(BadInput):
+        return address_towards(_NOWHERE)
+    for addresses in _interfaces().values():
+        for address in addresses:
+            if not ip_address(address).is_loopback:
+                return address
+    raise BadInput(f"{socket.gethostname()} has no network interface but loopback: no other machine can reach it")
+
+
 def address_of(interface: str) -> str:
     """The address of one of this machine's network interfaces, an IPv4 one if it has any. Raises BadInput."""
-    import psutil  # type: ignore[import-untyped]  # not needed by `volary --help`
-
-    there = {name: _usable(entries) for name, entries in psutil.net_if_addrs().items()}
+    there = _interfaces()
     if not there.get(interface):
         known = ", ".join(sorted(name for name, addresses in there.items() if addresses))
         raise BadInput(f"strategy.interface is {interface!r}; {socket.gethostname()} has addresses on {known}")
@@ -48,6 +62,13 @@ def address_of(interface: str) -> str:
 def own_address(interface: str, other: str) -> str:
     """This machine's address: of `interface`, or, where none is named, on the route to `other`."""
     return address_of(interface) if interface else address_towards(other)
+
+
+def _interfaces() -> dict[str, list[str]]:
+    """The addresses of each."""
+    import psutil  # type: ignore[import-untyped]  # not needed by `volary --help`
+
+    return {name: _usable(entries) for name, entries in psutil.net_if_addrs().items()}
 
 
 def _usable(entries: Sequence[Any]) -> list[str]:
