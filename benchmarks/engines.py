@@ -69,7 +69,9 @@ def main() -> None:
     wishes = {kind.format(engine): (engine, row) for kind, row in kinds.items() for engine in ENGINES}
     options, rows = arguments(__doc__, list(wishes)), []
     wanted = {name: wish for name, wish in wishes.items() if options.wants(name)}
-    with _allocation(any(engine == "slurm" for engine, _ in wanted.values())):
+    # as small as they fit in: tasks of two emulated nodes would each take all cores of this machine
+    tasks = {4 if name.endswith("-4") else 2 for name, (engine, _) in wanted.items() if engine == "slurm"}
+    with _allocation(max(tasks, default=0)):
         for name, (engine, row) in wanted.items():
             if (reason := _why_not(engine)) is not None:
                 print(f"{name}: left out: {reason}")
@@ -86,11 +88,11 @@ def _why_not(engine: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _allocation(wanted: bool) -> Iterator[None]:
-    """An allocation of Slurm's for four tasks, which this process is in."""
-    command = ["salloc", "--no-shell", "--ntasks=4"]
+def _allocation(tasks: int) -> Iterator[None]:
+    """An allocation of Slurm's for so many tasks, if any, which this process is in."""
+    command = ["salloc", "--no-shell", f"--ntasks={tasks}"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr if wanted else ""
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr if tasks else ""
     except (OSError, subprocess.SubprocessError):
         said = ""  # its rows say why
     found = re.search(r"Granted job allocation (\d+)", said)

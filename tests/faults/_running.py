@@ -134,7 +134,8 @@ class Run:
             assert time.monotonic() < until, f"did not end within {at_most_s} s:\n{self.text()}"
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(0.1)
-        assert not self.left(gone_within_s), f"left behind: {self.left()}"
+        left = self.left(gone_within_s)
+        assert not left, f"left behind: {[words(one) for one in left]}"
         return Ended(self.process.returncode, self._out.read_text(), self._err.read_text())
 
     def left(self, within_s: float = 3) -> list[psutil.Process]:
@@ -230,6 +231,13 @@ def descendants(pid: int) -> set[psutil.Process]:
         return set(psutil.Process(pid).children(recursive=True))
     except psutil.NoSuchProcess:
         return set()
+
+
+def words(process: psutil.Process) -> str:
+    """What a process is, for a message."""
+    with contextlib.suppress(psutil.Error):
+        return f"{process.pid} {process.status()} {' '.join(process.cmdline())[:200]}"
+    return f"{process.pid} (gone meanwhile)"
 
 
 def lives(process: psutil.Process) -> bool:

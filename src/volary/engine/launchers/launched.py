@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -99,7 +100,7 @@ class Launched:
         """End the launcher, and what it has left."""
         self.ended()
         self._stopping = True
-        below = _below(self._pid)
+        below = [*_below(self._pid), *_of_session(self._pid)]
         self._launcher.stop(grace_s or CLEAN_UP_S)
         _end(below)
         for path in self._leaves(self._pid):
@@ -112,6 +113,18 @@ def _below(pid: int) -> list[object]:
     with suppress(psutil.Error):
         return list(psutil.Process(pid).children(recursive=True))
     return []
+
+
+def _of_session(leader: int) -> list[object]:
+    """What a launcher has started that has not left its session: where it was killed, nobody else knows of them."""
+    import psutil
+
+    found: list[object] = []
+    for process in psutil.process_iter():
+        with suppress(OSError):
+            if process.pid != leader and os.getsid(process.pid) == leader:
+                found.append(process)
+    return found
 
 
 def _end(processes: Sequence[object]) -> None:
