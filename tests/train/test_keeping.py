@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
 
 from _workers import alone, joined
 from data._stores import s3_server
@@ -149,6 +149,77 @@ def test_two_ranks_resume_with_what_is_each_ones_own_bit_for_bit(workers):
                 if saved_at == 6 or rank == 0 or not name.startswith("average."):  # of plain modules rank 0's are kept
                     torch.testing.assert_close(resumed["last"][name], value, rtol=0, atol=0)
         assert refused.startswith("worker.save was called 1 steps after replicas were equal last; accepted under local")
+
+
+def counting(worker: Worker, save_at: int, die: int) -> dict[str, Any]:
+    """Three epochs of 23 numbered samples, 4 a step; saves once among the batches. What it learnt from, by epoch."""
+    torch.manual_seed(3)
+    model = nn.Linear(4, 2).double()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    inputs = torch.linspace(-1, 1, 92, dtype=torch.float64).sin().reshape(23, 4)
+    loader = DataLoader(TensorDataset(torch.arange(23), inputs), batch_size=4, shuffle=True)
+    steps = worker.restore(model=model, optimizer=optimizer, steps=0)["steps"]
+    seen: list[list[int]] = [[], [], []]
+    for epoch in worker.epochs(3):
+        for numbers, batch in worker.feed(loader):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(batch), numbers % 2).backward()
+            optimizer.step()
+            steps += 1
+            if steps <= save_at or die < 0:
+                seen[epoch] += numbers[: worker._share.samples].tolist()
+            if steps == save_at:
+                worker.save(model=model, optimizer=optimizer, steps=steps)
+            if steps == die:
+                return {"seen": seen}
+    return {"seen": seen, "steps": steps, "last": model.state_dict()}
+
+
+def counted(group: Any, folder: Path, save_at: int, die: int = -1) -> dict[str, Any]:
+    script = Script(program="mine.py", strategy={"workers": group.size})
+    recorder, pulse = Recorder(group.rank), SimpleNamespace(asked_to_end=False)
+    worker = Worker(script, group, recorder, pulse, torch.device("cpu"), group.rank, drafts(folder, recorder))
+    try:
+        return counting(worker, save_at, die)
+    finally:
+        worker.close()
+
+
+def counted_together(rank: int, world_size: int, folder: str, save_at: int, die: int) -> dict[str, Any]:
+    return counted(joined(), Path(folder), save_at, die)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), pytest.param(2, 3, marks=pytest.mark.slow)])
+def test_a_loop_resumes_with_another_number_of_workers_at_that_batch_and_no_sample_is_lost_or_doubled(
+    workers, tmp_path, before, after
+):
+    def life(count: int, folder: str, save_at: int, die: int) -> list[dict[str, Any]]:
+        there = tmp_path / folder
+        if count == 1:
+            return [counted(alone(), there, save_at, die)]
+        return workers(count, counted_together, str(there), save_at, die)
+
+    (whole,) = life(1, "whole", 8, -1)  # among the batches of the second epoch
+    first = life(before, "cut", 8, 10)
+    second = life(after, "cut", -1, -1)
+    for epoch in range(3):
+        assert sorted(number for one in [*first, *second] for number in one["seen"][epoch]) == list(range(23))
+    for one in second:
+        assert one["steps"] == whole["steps"] == 18
+        for name, value in whole["last"].items():
+            torch.testing.assert_close(one["last"][name], value, rtol=0, atol=1e-12)
+
+
+def test_an_epoch_that_a_sampler_has_divided_among_others_is_refused_when_it_is_resumed(tmp_path):
+    sampler = DistributedSampler(Noisy(), 1, 0)
+    worker = begun(tmp_path)
+    feed = worker.feed(DataLoader(Noisy(), batch_size=8, sampler=sampler))
+    place = {"epoch": 0, "given": 2, "began": None, "own": [], "loops": 0}
+    with pytest.raises(
+        BadInput, match=r"divides an epoch among 1 workers, and .* divided among 2; accepted: 2 workers,"
+    ):
+        feed.resume(place, None, 2)
+    feed.resume(place, None, 1)
 
 
 def test_a_resumed_loop_may_have_other_settings_but_not_another_order_of_samples():

@@ -39,13 +39,15 @@ class SharedIndices:
         self._under_way = deque[tuple[int, int, bool]]()
         self._number = 0
         self._dataset, self._collate = _read_by(loader)
-        drawing = _Drawing(self._draw)
-        self._reader = DataLoader[Any](self._dataset, batch_sampler=drawing, collate_fn=self._collate, **kept(loader))
+        self._reader: DataLoader[Any] | None = None  # this process reads by itself, which costs less than a loader
+        if loader.num_workers or loader.pin_memory:
+            drawing = _Drawing(self._draw)
+            self._reader = DataLoader(self._dataset, batch_sampler=drawing, collate_fn=self._collate, **kept(loader))
 
     def epoch(self, number: int) -> Iterator[BatchShare]:
         self._number = number
         self._under_way.clear()
-        for batch in self._reader:
+        for batch in self._read_here() if self._reader is None else self._reader:
             yield BatchShare(batch, *self._under_way.popleft())
 
     @property
@@ -59,6 +61,11 @@ class SharedIndices:
         if hasattr(dataset, "__getitems__"):
             return self._collate(dataset.__getitems__(indices))
         return self._collate([dataset[index] for index in indices])
+
+    def _read_here(self) -> Iterator[Any]:
+        # as a loader does, also one without workers: whatever is drawn afterwards is what it would be
+        torch.empty((), dtype=torch.int64).random_(generator=self.loader.generator)
+        return map(self.read, self._draw())
 
     def _draw(self) -> Iterator[list[Any]]:
         """The indices that this worker reads, batch by batch, as the reader asks for them."""

@@ -15,7 +15,7 @@ class SharedAlready:
     """See `volary.data.sharing.among.SharedData`. batch_size is this worker's, as the script has it."""
 
     def __init__(self, loader: Any, among: Among) -> None:
-        self.loader, self._among = loader, among
+        self.loader, self._among, self.workers = loader, among, among.world_size
         self.steps: int | None = len(loader)
         sampler: Any = loader.sampler if isinstance(loader.sampler, DistributedSampler) else loader.batch_sampler
         self._sampler = sampler

@@ -90,11 +90,12 @@ class Keeping:
         return state
 
     def follow(self, feed: OwnFeed) -> None:
-        """Keep where this feed is, too; it goes on where it was."""
+        """Keep where this feed is, too; it goes on where it was. Raises BadInput if it cannot."""
         number = len(self._place.feeds)
         self._place.feeds.append(feed)
         if self._saved is not None and number < len(self._saved.mine["feeds"]):
-            feed.resume(self._saved.mine["feeds"][number], self._saved.mine["generators"])
+            saved = self._saved
+            feed.resume(saved.mine["feeds"][number], saved.mine["generators"], saved.manifest.world_size)
 
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs that are left. Raises BadInput in a resumed run before `worker.restore`."""

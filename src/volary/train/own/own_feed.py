@@ -12,7 +12,8 @@ import msgspec
 
 from volary.comm.groups.blocking import gather_plain
 from volary.data.batching.structures import moved
-from volary.errors import SettingError
+from volary.data.sharing.own_sharding import SharedAlready
+from volary.errors import BadInput, SettingError
 from volary.train.state.seeds import generators_state, restore_generators
 
 if TYPE_CHECKING:
@@ -78,11 +79,17 @@ class OwnFeed:
         place = self._under_way or FeedPlace(self._epoch, 0, None, _states(self._generators()))
         return {**vars(place), "loops": self._loops if within else 0}
 
-    def resume(self, state: Mapping[str, Any], generators: Any) -> None:
-        """Go on where `state` was taken. generators: as they were then."""
+    def resume(self, state: Mapping[str, Any], generators: Any, workers: int) -> None:
+        """Go on where `state` was taken. generators, workers: as they were then. Raises BadInput if that cannot be."""
         known = dict(state)
         self._ended_before = self._loops = known.pop("loops")
         place = FeedPlace(**known)
+        if place.given and isinstance(self._shared, SharedAlready) and workers != self._shared.workers:
+            raise BadInput(
+                f"the loader's DistributedSampler divides an epoch among {self._shared.workers} workers, and the "
+                f"checkpoint was written among the batches of one that was divided among {workers}; accepted: "
+                f"{workers} workers, or a loader without a DistributedSampler"
+            )
         self._epoch = place.epoch
         if place.began is None:
             _restore(self._generators(), place.own)
