@@ -33,6 +33,14 @@ class Memory:
     contribution: Tensor
     agreed: Tensor
 
+    @classmethod
+    def in_place(cls, shape: BufferShape) -> Memory:
+        """Zeroed memory in which the sum takes the contribution's place."""
+        import torch
+
+        values = torch.zeros(shape.numel, dtype=shape.dtype, device=shape.device)
+        return cls(values, values)
+
 
 class RoutePlugin:
     """A file of the room: where a route can be taken, and how it is made. Defaults: anywhere, if it is asked for.

@@ -31,13 +31,10 @@ class TorchRoute(RoutePlugin):
 
 class _Flat:
     def __init__(self, group: Group, shapes: Sequence[BufferShape]) -> None:
-        import torch
-
         from volary.comm.routes._base import Memory
 
         self._group = group
-        flat = [torch.zeros(shape.numel, dtype=shape.dtype, device=shape.device) for shape in shapes]
-        self.memory = [Memory(one, one) for one in flat]
+        self.memory = [Memory.in_place(shape) for shape in shapes]
         self.in_flight = IN_FLIGHT
         # a ring sends each of its two phases' slices once: Patarasuk & Yuan 2009
         self._share = 2 * (group.size - 1) / group.size

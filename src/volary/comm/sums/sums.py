@@ -35,7 +35,7 @@ class Sums:
     def __init__(
         self, group: Group, shapes: Sequence[BufferShape], plan: Plan, node: NodeBuffers | None = None
     ) -> None:
-        self.memory = [_alone(shape) for shape in shapes] if node is None else node.memory
+        self.memory = [Memory.in_place(shape) for shape in shapes] if node is None else node.memory
         self.in_flight = IN_FLIGHT
         self._node = node
         self._links = Links(group)
@@ -106,8 +106,3 @@ def needs_cpu(name: str, shapes: Sequence[BufferShape]) -> None:
 
 def _gather(board: SharedBuffer, offset: int, start: int, end: int) -> None:
     board.add_between(offset + start, offset + end)
-
-
-def _alone(shape: BufferShape) -> Memory:
-    one = torch.zeros(shape.numel, dtype=shape.dtype)
-    return Memory(one, one)
