@@ -5,11 +5,11 @@
 One thread, fp32, 25 million normally distributed values: more than a cache holds. They are encoded as the exchange
 does it, in parcels of 8 MiB and sections of 65536 values (onebit and int8: 262144; powersgd: a parcel's rows at once),
 to memory that is there. The peer is torch's `copy_` of the same values to memory that is there; it takes turns with
-ours. `NAME-encode` is what
-a worker does with a bucket: codecs that keep errors (onebit, threshold, powersgd) also add what is owed, and work out
-what is owed next. `topk-encode` is selecting and packing alone; `topk-feedback` is all of it. `NAME-decode` decodes
-frames and adds them to values. `torch-topk` is what a user would take instead: `torch.topk` of the magnitudes, 1 %,
-indices and values. ratio: the median of the pairs' ours / the copy. Above the table: bytes of values / bytes of frames.
+ours. `NAME-encode` is what a worker does with a bucket: codecs that keep errors (onebit, threshold, powersgd) also add
+the residual, and work out the next. `topk-encode` is selecting and packing alone; `topk-feedback` is all of it.
+`NAME-decode` decodes frames and adds them to values. `torch-topk` is what a user would take instead: `torch.topk` of
+the magnitudes, 1 %, indices and values. ratio: the median of the pairs' ours / the copy. Above the table: bytes of
+values / bytes of frames.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Work:
         )
         slices = [cut(plan, codec, parcel.start, parcel.end, 1)[0] for parcel in plan.cuts(PARCEL_MB)]
         self._codec = codec
-        self._owed = ErrorFeedback([plan]).of(plan)
+        self._residual = ErrorFeedback([plan]).of(plan)
         self._parcels = [(one.sections, torch.zeros(one.frame_bytes, dtype=torch.uint8)) for one in slices]
         self.values = torch.randn(plan.shape.numel, generator=torch.Generator().manual_seed(0))
         self._sum = self.values.clone()
@@ -109,9 +109,9 @@ class Work:
         self.contribute()
 
     def contribute(self) -> None:
-        """Encode all values and what is owed; what is owed then is kept."""
+        """Encode all values and the residual; the new residual is kept."""
         for section, values, frame in self._sections(self.values):
-            self._owed.contribute(section, values, frame)
+            self._residual.contribute(section, values, frame)
 
     def encode(self) -> None:
         """Encode all values."""

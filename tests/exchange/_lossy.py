@@ -105,11 +105,11 @@ class Lossy:
         return self._digest.hexdigest()
 
     def accounted(self) -> dict[str, Tensor]:
-        """What was agreed, and what all ranks owe. A collective call."""
-        owed = self.errors.state()
+        """What was agreed, and the residuals of all ranks. A collective call."""
+        residuals = self.errors.state()
         found = {}
         for name, agreed in self.agreed.items():
-            residual = owed.get(name, {}).get("residual", torch.zeros(agreed.numel())).double()
+            residual = residuals.get(name, {}).get("residual", torch.zeros(agreed.numel())).double()
             add_up(residual, joined())
             found[name] = agreed + residual
         return found

@@ -75,7 +75,7 @@ def test_all_agree_bit_for_bit_nothing_is_lost_no_restart_shows_and_no_more_trav
 
 
 def go_on(rank: int, world_size: int, name: str, states: Sequence[Sequence[ResidualState]], topology: Topology):
-    """From what others owed, in other buckets."""
+    """From the residuals of others, in other buckets."""
     taken = Lossy(rank, world_size, codec(name), 0, bucket_mb=0.25, topology=topology, states=states[rank])
     for step in range(2):
         taken.step(step)
@@ -84,7 +84,7 @@ def go_on(rank: int, world_size: int, name: str, states: Sequence[Sequence[Resid
 
 @pytest.mark.slow  # three groups; one node is tested always
 @needs_futex
-def test_so_it_is_between_nodes_and_what_is_owed_is_paid_by_fewer_ranks_in_another_layout(workers):
+def test_so_it_is_between_nodes_and_fewer_ranks_in_another_layout_send_the_residuals(workers):
     everybody = workers(4, with_each, ["none", "onebit", "powersgd", "topk"], Topology.of([0, 1], [2, 3]))
     assert_alike(everybody)
     before = [one["topk"] for one in everybody]

@@ -1,4 +1,4 @@
-"""Error memory: what a frame leaves out is owed, to the parameter, until it is sent."""
+"""Error feedback: what a frame leaves out of a parameter stays in its residual until it is sent."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_a_frame_left_out_is_sent_when_it_has_grown():
     assert residual(errors, "a") == residual(errors, "b") == 0.0
 
 
-def test_without_feedback_nothing_is_owed_or_kept():
+def test_without_feedback_there_is_no_residual():
     layout = plans(Whole(feedback=False))
     errors = ErrorFeedback(layout)
     assert [contribute(errors, layout, 0.75) for _ in range(2)] == [[0.0], [0.0]]

@@ -49,7 +49,7 @@ def build(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, str
         if odd and name == "order in memory":
             module.two.weight = nn.Parameter(torch.zeros(4, 4).t())
         with pytest.raises(RanksDiffer) as refused:
-            build_strategy(settings, module, Recorder(rank), joined(life), None, carried=StrategyState())
+            build_strategy(settings, module, Recorder(rank), joined(life), None, state=StrategyState())
         said[name] = str(refused.value)
     return said
 

@@ -200,7 +200,7 @@ def test_the_learning_rate_follows_the_data_and_grows_with_the_batch():
             assert row.lr == pytest.approx(fixed.rows[begun].lr * size / 10)
 
 
-def with_what_codecs_owe(rank: int, world_size: int, strategy: dict[str, Any]) -> list[list[Trained]]:
+def with_residuals(rank: int, world_size: int, strategy: dict[str, Any]) -> list[list[Trained]]:
     """Runs without a codec, see `whole_and_resumed`; and with one, of fixed batches and of those that may not grow."""
     lossy = growing({**strategy, "codec": {"name": "topk", "ratio": 0.1, "warm_up_samples": 150}}, width=256, most=10)
     return [
@@ -212,8 +212,8 @@ def with_what_codecs_owe(rank: int, world_size: int, strategy: dict[str, Any]) -
     ]
 
 
-def test_several_workers_choose_alike_and_resume_exactly_and_owe_no_codec_more(workers):
-    (first, lossy), (second, _) = workers(2, with_what_codecs_owe, {**OVERLAPPED, "bucket_mb": 1e-2})
+def test_several_workers_choose_alike_and_resume_exactly_with_the_same_residuals(workers):
+    (first, lossy), (second, _) = workers(2, with_residuals, {**OVERLAPPED, "bucket_mb": 1e-2})
     fixed, held = lossy
     assert fixed.losses == held.losses
     assert len(held.events("batch_size")) == 3

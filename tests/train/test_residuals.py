@@ -79,7 +79,7 @@ def test_workers_that_keep_all_themselves_go_on_from_what_those_of_servers_left_
     both = [rank_states(checkpoints.path(6), manifest, rank, WORKERS)[0][RESIDUALS] for rank in range(WORKERS)]
     it = made(0, 1, session("Wide", of=WIDE, strategy={"codec": TOPK}), disk=Quick())
     it.coordinator.saver.resume()
-    found = it.coordinator.owing.owed()
+    found = it.coordinator.residuals.rank_state()
     assert found.keys() == both[0].keys() | both[1].keys()
     for name, kinds in found.items():
         left_out = sum(one[name]["residual"] for one in both if name in one)

@@ -116,68 +116,70 @@ def test_a_step_behind_each_gradient_is_applied_a_step_late_and_none_is_lost(wor
             assert torch.equal(values, everyone[0]["onebit"][0].parameters[parameter])
 
 
-def owed_by(it: Any) -> dict[str, Tensor]:
+def residuals_of(it: Any) -> dict[str, Tensor]:
     return {
-        name: kinds["residual"].clone() for name, kinds in it.coordinator.owing.owed().items() if "residual" in kinds
+        name: kinds["residual"].clone()
+        for name, kinds in it.coordinator.residuals.rank_state().items()
+        if "residual" in kinds
     }
 
 
-def owe(rank: int, world_size: int, one: Session, until: int) -> dict[str, Tensor]:
+def residuals_after(rank: int, world_size: int, one: Session, until: int) -> dict[str, Tensor]:
     it = made(rank, world_size, one, "fewer", disk=Quick(), until=lambda step: step == until)
     it.coordinator.saver.resume()
-    before = owed_by(it)
+    before = residuals_of(it)
     with started(it):
         train(it)
-    return before if until > 6 else owed_by(it)
+    return before if until > 6 else residuals_of(it)
 
 
 def total(everyone: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: torch.stack([owed[name] for owed in everyone]).sum(0) for name in everyone[0]}
+    return {name: torch.stack([residuals[name] for residuals in everyone]).sum(0) for name in everyone[0]}
 
 
 @pytest.mark.slow  # tests/exchange/test_every_keeper.py hands residuals on
-def test_what_ranks_that_are_gone_owed_is_owed_by_those_that_are_left(workers, monkeypatch):
-    three = workers(3, owe, wide(codec="onebit"), 6)
+def test_residuals_of_ranks_that_are_gone_go_to_those_that_are_left(workers, monkeypatch):
+    three = workers(3, residuals_after, wide(codec="onebit"), 6)
     (workers.folder / "2").mkdir()
     (workers.folder / "1" / "fewer").rename(workers.folder / "2" / "fewer")
     (workers.folder / "2").rename(workers.folder / "kept")
     monkeypatch.setattr(workers, "calls", 1)
-    two = workers(2, owe_elsewhere, str(workers.folder / "kept" / "fewer"), wide(codec="onebit"))
+    two = workers(2, residuals_elsewhere, str(workers.folder / "kept" / "fewer"), wide(codec="onebit"))
     left = total(three)
     assert set(left) == {"large.weight", "back.weight"}
     assert all(values.abs().max() > 0 for values in left.values())
     torch.testing.assert_close(total(two), left)
 
 
-def owe_elsewhere(rank: int, world_size: int, folder: str, one: Session) -> dict[str, Tensor]:
+def residuals_elsewhere(rank: int, world_size: int, folder: str, one: Session) -> dict[str, Tensor]:
     it = made(rank, world_size, one, folder, disk=Quick())
     assert it.coordinator.saver.resume() is not None
     with started(it):
-        return owed_by(it)
+        return residuals_of(it)
 
 
 def swap(rank: int, world_size: int, codecs: list[str]) -> tuple[list[dict[str, Tensor]], Trained]:
-    """Another codec after every third step; what was owed when one was put down, and when the next took it up."""
-    owed = []
+    """Another codec after every third step; the residuals when one was put down, and when the next took it up."""
+    residuals = []
     for number, name in enumerate(codecs):
         it = made(
             rank, world_size, wide(codec=name), "swapped", disk=Quick(), until=lambda step, n=number: step == 3 * n + 3
         )
         it.coordinator.saver.resume()
-        owed.append(owed_by(it))
+        residuals.append(residuals_of(it))
         with started(it):
             train(it)
-        owed.append(owed_by(it))
-    return owed, looked_at(it)
+        residuals.append(residuals_of(it))
+    return residuals, looked_at(it)
 
 
 @pytest.mark.slow  # all pairs; the warm-up changes codecs, too
-def test_any_two_codecs_can_be_swapped_between_steps_and_nothing_that_is_owed_is_lost(workers):
+def test_any_two_codecs_can_be_swapped_between_steps_and_no_residual_is_lost(workers):
     codecs = ["onebit", "topk", "none", "powersgd", "threshold"]
-    (owed, first), (_, second) = workers(2, swap, codecs)
+    (residuals, first), (_, second) = workers(2, swap, codecs)
     for name, values in first.parameters.items():
         assert torch.equal(values, second.parameters[name])
-    for put_down, taken_up in zip(owed[1:-1:2], owed[2::2], strict=True):
+    for put_down, taken_up in zip(residuals[1:-1:2], residuals[2::2], strict=True):
         assert set(put_down) == {"large.weight", "back.weight"}
         for name, values in put_down.items():
             assert torch.equal(values, taken_up[name])

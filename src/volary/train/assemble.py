@@ -183,10 +183,10 @@ def assemble(
     update = _update(session, model.module, precision, feed, steps)
     best = Best()
     growth = data.batch.build(feed, recorder)
-    carried = StrategyState()
-    parts: dict[str, Stateful] = {"precision": precision, "feed": feed, "best": best, "ways": carried}
+    state = StrategyState()
+    parts: dict[str, Stateful] = {"precision": precision, "feed": feed, "best": best, "ways": state}
     consistency = session.strategy.consistency if group.size > 1 else Bsp()
-    own: dict[str, RankState] = {RESIDUALS: carried}
+    own: dict[str, RankState] = {RESIDUALS: state}
     optimizer: Stateful = update
     if consistency.at(0, 0.0).updates:
         optimizer = own[OPTIMIZER] = LocalOptimizer(update)
@@ -206,7 +206,7 @@ def assemble(
         recorder,
         group,
         update,
-        carried=carried,
+        state=state,
         samples=lambda: feed.given,
         on_nonfinite=session.train.on_nonfinite,
         passes=session.train.accumulate,
@@ -227,7 +227,7 @@ def assemble(
         replica=replica,
         recorder=recorder,
         saver=saver,
-        owing=carried,
+        residuals=state,
         consistency=consistency,
         corrupt=corrupt,
         reads=Reads(model.samples, recorder),

@@ -87,7 +87,7 @@ class Lockstep:
     """See `volary.train.coordinator.Coordinator`.
 
     growth: lets batches grow, if they may. held_back: makes this rank's batches of validation data. corrupt: counts
-    samples that cannot be read. reads: tells where samples came from. owing: the residuals of this rank's codecs.
+    samples that cannot be read. reads: tells where samples came from. residuals: those of this rank's codecs.
     consistency: bsp for a worker alone. group: with a bulletin of this life. steps: the run's length and that of an
     epoch, as the feed counts them. asked_to_end: whether this worker was asked to end after its step. asked: what else
     the run is asked to do. histograms: looks at parameters before and after some steps.
@@ -105,7 +105,7 @@ class Lockstep:
     replica: Voting
     recorder: Recorder
     saver: Saver
-    owing: RankState
+    residuals: RankState
     consistency: Consistency
     corrupt: Corrupt
     reads: Reads
@@ -294,7 +294,7 @@ class Lockstep:
     def _grow(self, growth: Growth) -> Iterator[Task]:
         """Choose the size of the next batches. The state stays the one before the search, which may be done anew."""
         self.replica.settle()
-        moment = RankSnapshot(self.flow.module, (self.update, self.precision), self.owing)
+        moment = RankSnapshot(self.flow.module, (self.update, self.precision), self.residuals)
 
         def come_back() -> None:
             self.replica.settle()

@@ -63,20 +63,20 @@ class EncodedSums:
         self._lane = self._ranks.index(group.rank)
         shapes = [plan.shape for plan in plans]
         self._node = _met(group.bulletin, self._ranks, shapes) if len(self._ranks) > 1 else None
-        self.memory = [_alone(shape) for shape in shapes] if self._node is None else self._node.memory
+        self.memory = [Memory.in_place(shape) for shape in shapes] if self._node is None else self._node.memory
         has_lane = self._lane < self._lanes
         self._owners = Owners([node[self._lane] for node in nodes], place) if has_lane else Owners([group.rank], 0)
-        self._plans, self._owed = plans, [errors.of(plan) for plan in plans]
+        self._plans, self._residuals = plans, [errors.of(plan) for plan in plans]
         self._links = {plan.way.name: Links(group) for plan in plans}  # by codec: they count
         self._plain_bytes = dict.fromkeys(self._links, 0)
         boards = (
             self._node.boards if self._node else [SharedBuffer([one.contribution], one.agreed) for one in self.memory]
         )
         self._benches = [
-            Workspace(plan, owed, board, self._ranks, left_out)
-            for plan, owed, board in zip(plans, self._owed, boards, strict=True)
+            Workspace(plan, residual, board, self._ranks, left_out)
+            for plan, residual, board in zip(plans, self._residuals, boards, strict=True)
         ]
-        for codec in {owed.codec for owed in self._owed}:
+        for codec in {residual.codec for residual in self._residuals}:
             _try_out(codec, shapes[0].device)
         self._desks = [FrameMemory(shapes[0].device) for _ in range(IN_FLIGHT)]
         self._cuts: dict[tuple[int, int, int], list[OwnedSlice]] = {}
@@ -147,7 +147,7 @@ class EncodedSums:
         span = buffer, start, end
         if span not in self._cuts:
             plan, owners = self._plans[buffer], len(self._owners.ranks)
-            everything = cut(plan, self._owed[buffer].codec, start, end, self._lanes * owners)
+            everything = cut(plan, self._residuals[buffer].codec, start, end, self._lanes * owners)
             self._cuts[span] = everything[self._lane * owners : (self._lane + 1) * owners] or [OwnedSlice()]
             self._hand_over(buffer, start, end)
         return self._cuts[span]
@@ -161,9 +161,9 @@ class EncodedSums:
             return
         mine = [section for one in self._cuts[buffer, start, end] for section in one.sections if not section.exact]
         bounds = [start, *(bound for one in mine for bound in (one.start, one.end)), end]
-        contribution, owed = self.memory[buffer].contribution, self._owed[buffer]
+        contribution, residual = self.memory[buffer].contribution, self._residuals[buffer]
         for low, high in zip(bounds[::2], bounds[1::2], strict=True):
-            owed.hand_over(low, high, contribution[low:high])
+            residual.hand_over(low, high, contribution[low:high])
 
 
 @dataclass
@@ -203,8 +203,3 @@ def _try_out(codec: FrameCodec, device: torch.device) -> None:
 def _met(bulletin: Bulletin, ranks: Sequence[int], shapes: Sequence[BufferShape]) -> NodeBuffers:
     needs_cpu("between nodes", shapes)
     return NodeBuffers(bulletin, ranks, shapes, LAST_RESORT_S)
-
-
-def _alone(shape: BufferShape) -> Memory:
-    one = torch.zeros(shape.numel, dtype=shape.dtype, device=shape.device)
-    return Memory(one, one)

@@ -1,4 +1,4 @@
-"""Error memory: what codecs have not sent yet, by parameter, whatever bucket it lies in and whoever sums it."""
+"""Error feedback: what codecs have not sent yet, by parameter, whatever bucket it lies in and whoever sums it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ErrorFeedback:
         self._aside: ResidualState = {}
         self._memory: ResidualState = {}
         encoded = [(plan, plan.way.frames) for plan in plans if plan.way.frames is not None]
-        self._owed = {_key(plan): BucketResidual(plan, codec, self._memory) for plan, codec in encoded}
+        self._residuals = {_key(plan): BucketResidual(plan, codec, self._memory) for plan, codec in encoded}
         self._kept = {place: kept for plan, _ in encoded for place, kept in _places(plan, self.of(plan))}
 
     def of(self, plan: BucketPlan) -> BucketResidual:
         """The residual of the bucket with this plan."""
-        return self._owed[_key(plan)]
+        return self._residuals[_key(plan)]
 
     def state(self, *, copied: bool = True) -> ResidualState:
         """All that decides how this goes on. copied: False: in its own memory, until the next step."""
@@ -56,8 +56,8 @@ class ErrorFeedback:
                         self._add(name, kind, tensor)
                     elif number == 0:
                         self._memory.setdefault(name, {})[kind] = tensor.clone()
-        for owed in self._owed.values():
-            owed.forget()
+        for residual in self._residuals.values():
+            residual.forget()
 
     def _add(self, name: str, kind: str, tensor: Tensor) -> None:
         kept = self._kept.get((name, kind))
@@ -73,9 +73,9 @@ def _key(plan: BucketPlan) -> str:
     return plan.parameters[0][0]
 
 
-def _places(plan: BucketPlan, owed: BucketResidual) -> Iterator[tuple[tuple[str, str], Tensor]]:
+def _places(plan: BucketPlan, residual: BucketResidual) -> Iterator[tuple[tuple[str, str], Tensor]]:
     """Each parameter's part of what is kept, by its name and kind."""
-    for kind, kept in ((RESIDUAL, owed.residual), (VELOCITY, owed.velocity)):
+    for kind, kept in ((RESIDUAL, residual.residual), (VELOCITY, residual.velocity)):
         if kept is not None:
             for (name, _), part in zip(plan.parameters, plan.pieces(kept)[1], strict=True):
                 yield (name, kind), part

@@ -27,25 +27,25 @@ class Workspace:
     def __init__(
         self,
         plan: BucketPlan,
-        owed: BucketResidual,
+        residual: BucketResidual,
         board: SharedBuffer,
         ranks: Sequence[int],
         left_out: Callable[[str], None] | None,
     ) -> None:
-        self._plan, self._owed, self._board, self._ranks, self._left_out = plan, owed, board, ranks, left_out
+        self._plan, self._residual, self._board, self._ranks, self._left_out = plan, residual, board, ranks, left_out
         self._told: set[str] = set()
 
     def contribute(self, section: BucketSection, frame: Tensor) -> None:
         """Write the frame of what this node contributes. Raises NotFinite."""
-        self._encode(section, lambda values: self._owed.contribute(section, values, frame))
+        self._encode(section, lambda values: self._residual.contribute(section, values, frame))
 
     def agree(self, section: BucketSection, others: Sequence[Tensor], frame: Tensor) -> None:
         """Write the frame of the sum of what this node contributes and `others`, and store it. Raises NotFinite."""
-        self._encode(section, lambda values: self._owed.agree(section, values, others, frame))
+        self._encode(section, lambda values: self._residual.agree(section, values, others, frame))
 
     def store(self, section: BucketSection, frame: Tensor) -> None:
         """Store what the frame of a sum says."""
-        self._owed.decode(section, frame, self._board.agreed[section.start : section.end])
+        self._residual.decode(section, frame, self._board.agreed[section.start : section.end])
 
     def _encode(self, section: BucketSection, encode: Callable[[Tensor], bool]) -> None:
         if len(self._ranks) > 1:

@@ -66,9 +66,9 @@ class EncodedValues:
         self._clock = -1
         self._nothing = False
 
-    def use(self, owed: BucketResidual, sections: Sequence[BucketSection]) -> None:
+    def use(self, residual: BucketResidual, sections: Sequence[BucketSection]) -> None:
         """Encode so from now on. sections: of the bucket, in the order of the slice's parts."""
-        self._owed, self._sections = owed, sections
+        self._residual, self._sections = residual, sections
         size_bytes = sections[-1].offset + sections[-1].frame_bytes
         self._frame = torch.zeros(size_bytes, dtype=torch.uint8)
         self._payload = as_bytes(self._frame)
@@ -80,7 +80,7 @@ class EncodedValues:
     @property
     def codec(self) -> str:
         """The one that is used now."""
-        return self._owed.codec.name
+        return self._residual.codec.name
 
     def used(self) -> int:
         """A bit for each part."""
@@ -102,7 +102,7 @@ class EncodedValues:
             return self._leave_out()
         for one in self._sections:
             values = self._values[one.start - first : one.end - first]
-            if not self._owed.contribute(one, values, self._frame[one.offset : one.offset + one.frame_bytes]):
+            if not self._residual.contribute(one, values, self._frame[one.offset : one.offset + one.frame_bytes]):
                 return self._leave_out()
         return True
 

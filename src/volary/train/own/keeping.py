@@ -85,7 +85,7 @@ class Keeping:
         state, number = StrategyState(), len(self._strategies)
         if self._saved is not None and number < len(self._saved.ways):
             state.restore(self._saved.ways[number])
-            state.owe([rank[number] for rank in self._saved.residuals if number < len(rank)])
+            state.restore_rank([rank[number] for rank in self._saved.residuals if number < len(rank)])
         self._strategies.append(state)
         return state
 
@@ -184,7 +184,7 @@ class Keeping:
             "within": place.within,
             "seen": self._share.seen,
             "feeds": [feed.state(within=place.within) for feed in place.feeds],
-            RESIDUALS: [one.owed() for one in self._strategies],
+            RESIDUALS: [one.rank_state() for one in self._strategies],
             "own": own,
         }
         yield rank_file(self._group.rank), state_content(mine)

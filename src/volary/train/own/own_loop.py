@@ -124,8 +124,8 @@ class Worker:
         group = whole.divided([list(range(whole.size))]) if apart else whole
         beside = whole.divided([list(range(whole.size))]) if apart and early is not None else group
         run = OwnRun(self._script.strategy, self._share, self._recorder, self._pulse)
-        carried = self._keeping.strategy_state()
-        self._models.append(OwnModel(model, run, group, passes, carried, summed=summed, early=early, beside=beside))
+        state = self._keeping.strategy_state()
+        self._models.append(OwnModel(model, run, group, passes, state, summed=summed, early=early, beside=beside))
         if self._steps is None:
             self._steps = OwnSteps(self._models, whole, self._share, self._recorder, self._script.compare_replicas)
 

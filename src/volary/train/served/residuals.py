@@ -39,14 +39,14 @@ class OwnState:
 
     def state(self) -> dict[str, Any]:
         """See `HasState`; as in the file of a rank."""
-        own = {} if self._optimizer is None else {OPTIMIZER: self._optimizer.owed()}
+        own = {} if self._optimizer is None else {OPTIMIZER: self._optimizer.rank_state()}
         return {RESIDUALS: self._keeper.state(), **own}
 
     def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Go on from this worker's, and from those of workers that the run has no more."""
         self._keeper.restore([state[RESIDUALS] for state in states if RESIDUALS in state])
         if self._optimizer is not None:
-            self._optimizer.owe([state[OPTIMIZER] for state in states if OPTIMIZER in state])
+            self._optimizer.restore_rank([state[OPTIMIZER] for state in states if OPTIMIZER in state])
 
 
 class Residuals:

@@ -47,11 +47,11 @@ class Stateful(Protocol):
 class RankState(Protocol):
     """State that differs by rank, such as residuals; those of ranks that a resumed run has no more go to the others."""
 
-    def owed(self) -> dict[str, Any]:
+    def rank_state(self) -> dict[str, Any]:
         """In values that a weights-only reader accepts."""
         ...
 
-    def owe(self, states: Sequence[dict[str, Any]]) -> None:
+    def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
         """Replace this rank's own state by that of several ranks in a checkpoint."""
         ...
 
@@ -156,7 +156,7 @@ class Saver:
     def _own_state(self) -> dict[str, Any]:
         # cloned: a view would be saved with all that it is a view of
         buffers = {name: buffer.detach().clone() for name, buffer in self._module.named_buffers()}
-        own = {name: one.owed() for name, one in self._own.items()}
+        own = {name: one.rank_state() for name, one in self._own.items()}
         return {"generators": generators_state(), "buffers": buffers, **own}
 
     def _restore(self, manifest: Manifest) -> None:
@@ -201,4 +201,4 @@ class Saver:
         if "generators" in states[0]:
             restore_generators(states[0]["generators"])
         for name, one in self._own.items():
-            one.owe([state[name] for state in states if name in state])
+            one.restore_rank([state[name] for state in states if name in state])

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from volary.run.checkpoints import Manifest
 
-RESIDUALS = "owed"  # of the codecs
+RESIDUALS = "owed"  # of the codecs: their name in the file since its first version
 OPTIMIZER = "optimizer"  # where each worker has its own
 _FILE = re.compile(r"rank-(\d{1,9})\.pt")
 

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 class RankSnapshot:
     """Everything of one rank that decides how training goes on, as in a checkpoint; between two steps, when settled.
 
-    parts: what else there is besides the network and the random generators. owing: the residuals of this rank's codecs.
+    parts: what else there is besides the network and the random generators. residuals: those of this rank's codecs.
     """
 
-    def __init__(self, module: nn.Module, parts: Sequence[Stateful], owing: RankState) -> None:
+    def __init__(self, module: nn.Module, parts: Sequence[Stateful], residuals: RankState) -> None:
         tensors = (*module.parameters(), *module.buffers())
         self._tensors = [(tensor, tensor.detach().clone()) for tensor in tensors]
         self._parts = [(part, deepcopy(part.state())) for part in parts]
-        self._owing, self._owed = owing, deepcopy(owing.owed())
+        self._residuals, self._left_out = residuals, deepcopy(residuals.rank_state())
         self._generators = generators_state()
 
     def come_back(self) -> None:
@@ -36,5 +36,5 @@ class RankSnapshot:
                 tensor.copy_(kept)
         for part, state in self._parts:
             part.restore(deepcopy(state))  # an optimiser goes on in the tensors that it is given
-        self._owing.owe([deepcopy(self._owed)])
+        self._residuals.restore_rank([deepcopy(self._left_out)])
         restore_generators(self._generators)

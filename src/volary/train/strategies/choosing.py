@@ -78,7 +78,7 @@ class Chooser:
         self._estimate = estimate or self._estimate
         if self._rows is not None:
             self._rows.seen()  # a trial's are no step's
-        if self._codec.chooses and not self._nothing_travels and not self._terms.carried.ways:
+        if self._codec.chooses and not self._nothing_travels and not self._terms.state.ways:
             self._agree(lambda: self._decided(self._estimate))
 
     def changed(self, sent_bytes_per_s: Callable[[], float | None]) -> bool:
@@ -89,8 +89,8 @@ class Chooser:
         self._steps += 1
         began_s, self._ended_s = self._ended_s, time.perf_counter()
         warmed = self._codec.at(self._samples()) != self._now
-        if self._terms.carried.comparison is not None:
-            return self._compared(self._terms.carried.comparison, self._ended_s - began_s) or warmed
+        if self._terms.state.comparison is not None:
+            return self._compared(self._terms.state.comparison, self._ended_s - began_s) or warmed
         return self._chosen_anew(sent_bytes_per_s) or warmed
 
     def close(self) -> None:
@@ -101,14 +101,14 @@ class Chooser:
     def _chosen_anew(self, sent_bytes_per_s: Callable[[], float | None]) -> bool:
         if not self._codec.chooses or self._nothing_travels:
             return False
-        if not self._terms.carried.ways:
+        if not self._terms.state.ways:
             return self._steps >= WATCHED_STEPS and self._agree(lambda: self._decided(self._counted_rows()))
         if not self._codec.follows or self._steps % FOLLOW_STEPS:
             return False
         return self._agree(lambda: self._decided(self._counted_rows()) if self._others(sent_bytes_per_s()) else None)
 
     def _compared(self, comparison: Comparison, step_s: float) -> bool:
-        carried, before = self._terms.carried, comparison.now
+        state, before = self._terms.state, comparison.now
         comparison.add(step_s)
         if comparison.asks:
             topic = f"better {self._steps}"
@@ -117,9 +117,9 @@ class Chooser:
                 self._bulletin.post(topic, verdict)
                 self._tell_verdict(comparison, *verdict)
             comparison.take(*self._bulletin.read(topic, 0))
-        carried.ways = comparison.ways[comparison.now]
+        state.ways = comparison.ways[comparison.now]
         if comparison.over:
-            carried.comparison = None
+            state.comparison = None
         return comparison.now != before
 
     @property
@@ -140,7 +140,7 @@ class Chooser:
         """By what was chosen, if there is a choice; until then as it is."""
         offered = codec.leaves() if codec.chooses else fitting(codec, layer)
         ways = [representation_of(leaf) for leaf in offered]
-        chosen = self._terms.carried.ways.get(layer.names[0])
+        chosen = self._terms.state.ways.get(layer.names[0])
         return next((way for way in ways if way.name == chosen), ways[0])
 
     def _agree(self, decide: Callable[[], dict[str, Any] | None]) -> bool:
@@ -153,8 +153,8 @@ class Chooser:
         found: dict[str, Any] | None = self._bulletin.read(topic, 0)
         if found is None:
             return False
-        self._terms.carried.ways = found["ways"][0]
-        self._terms.carried.comparison = Comparison(**found) if len(found["ways"]) > 1 else None
+        self._terms.state.ways = found["ways"][0]
+        self._terms.state.comparison = Comparison(**found) if len(found["ways"]) > 1 else None
         return self.ways() != before
 
     def _decided(self, step: StepEstimate | None) -> dict[str, Any] | None:
@@ -170,7 +170,7 @@ class Chooser:
             len(cores_here()),
         )
         worth = worth_comparing(tables(self._codec, seen), seen.layers)
-        if worth[0].ways != self._terms.carried.ways:
+        if worth[0].ways != self._terms.state.ways:
             self._tell(_rows(worth[0]))
         return {
             "ways": [one.ways for one in worth],

@@ -51,7 +51,7 @@ class StrategySettings:
     module: nn.Module
     recorder: Recorder
     ground: CommSetup
-    carried: StrategyState
+    state: StrategyState
     on_nonfinite: str
     private: bool
     passes: int
@@ -89,7 +89,7 @@ class ContributionBuffers(Generic[Kind]):
         left_out = self._warn if terms.on_nonfinite == "skip" else None
         keeper = terms.ground.build(group, plans, box, left_out)
         self.keeper = keeper if over is None else over(keeper)
-        terms.carried.follow(self.keeper)
+        terms.state.follow(self.keeper)
         *memory, self._box = self.keeper.memory
         self.pushed = make(plans, memory, lambda chunk: self.keeper.push(chunk.index))
         self.buckets: Buckets = self.pushed.buckets

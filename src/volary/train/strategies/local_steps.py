@@ -49,11 +49,11 @@ class LocalOptimizer:
         if not self._own:
             self._update.restore(state)
 
-    def owed(self) -> dict[str, Any]:
+    def rank_state(self) -> dict[str, Any]:
         """This worker's, as of now: servers keep it while training goes on."""
         return {"optimizer": deepcopy(self._update.state())}
 
-    def owe(self, states: Sequence[dict[str, Any]]) -> None:
+    def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
         """Go on from this worker's own, if there is one; those of workers that are gone end with them."""
         if states:
             self._own = True

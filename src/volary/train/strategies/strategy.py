@@ -39,7 +39,7 @@ def build_strategy(
     group: Group,
     update: Update | None,
     *,
-    carried: StrategyState,
+    state: StrategyState,
     samples: Callable[[], int] | None = None,
     on_nonfinite: str = "stop",
     passes: int = 1,
@@ -49,7 +49,7 @@ def build_strategy(
 ) -> Voting:
     """The replica of a session's strategy for `module` in `group`. A collective call. Raises RanksDiffer, SettingError.
 
-    update: applies agreed gradients; None where a user's own loop does, after `agree`. carried: what a checkpoint
+    update: applies agreed gradients; None where a user's own loop does, after `agree`. state: what a checkpoint
     brings and takes. samples: how many the run has seen; None where nobody knows. on_nonfinite: what becomes of
     gradients that no codec can encode. passes: backward passes a step (gradient accumulation). weight: the factor of
     this rank's gradients, if its loss is not yet its share of the global batch's mean. early: without `update`: applies
@@ -61,7 +61,7 @@ def build_strategy(
     warms_up = settings.codec.at(0) != settings.codec
     private = update is None or update.changes_gradients
     ground = settings.exchange.ground(group)
-    terms = StrategySettings(settings, module, recorder, ground, carried, on_nonfinite, private, passes, weight)
+    terms = StrategySettings(settings, module, recorder, ground, state, on_nonfinite, private, passes, weight)
     chooser = Chooser(terms, group.bulletin, samples or (lambda: 0), estimate)
     numbers = itertools.count()
 

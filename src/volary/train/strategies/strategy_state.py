@@ -39,10 +39,10 @@ class StrategyState:
         compared = state.get("comparison")  # not, or otherwise, in checkpoints of earlier versions
         self.comparison = Comparison(**compared) if compared and "rival" in compared else None
 
-    def owed(self) -> dict[str, Any]:
+    def rank_state(self) -> dict[str, Any]:
         """The residuals of this rank's codecs, in their own memory until the next step."""
         return self._residuals.state(copied=False)
 
-    def owe(self, states: Sequence[dict[str, Any]]) -> None:
+    def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
         """Replace the residuals by those of this rank, and of ranks that are gone, in a checkpoint."""
         self._residuals.restore(states)

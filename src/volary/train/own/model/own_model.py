@@ -63,7 +63,7 @@ class OwnRun:
 class OwnModel:
     """Turns a user's calls of `backward` and `optimizer.step` into agreed gradients, or means of parameters.
 
-    group: of this model alone. passes: backward passes before gradients agree. carried: what a checkpoint brings and
+    group: of this model alone. passes: backward passes before gradients agree. state: what a checkpoint brings and
     takes. summed: the loss is a sum over samples, no mean. ending: all are to end after this step. early: the optimiser
     whose updates may come as late as under the next forward. beside: a group for what all say meanwhile.
     """
@@ -74,7 +74,7 @@ class OwnModel:
         run: OwnRun,
         group: Group,
         passes: int,
-        carried: StrategyState,
+        state: StrategyState,
         *,
         summed: bool,
         early: Optimizer | None = None,
@@ -94,7 +94,7 @@ class OwnModel:
         self._passed = 0  # backward passes that have not been agreed on
         self._in_backward = self._agreed = False
         self._stepped = set[int]()  # optimisers that have, since gradients were agreed on
-        self._carried, self._versions = carried, count()
+        self._state, self._versions = state, count()
         self._distribute()
 
     @property
@@ -261,7 +261,7 @@ class OwnModel:
                 recorder,
                 group,
                 None,
-                carried=self._carried,
+                state=self._state,
                 samples=lambda: self._run.share.seen,
                 passes=self._passes,
                 weight=self.weight,
@@ -273,7 +273,7 @@ class OwnModel:
             parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
             for parameter in self.contents.trained
         ]
-        if isinstance(self._strategy, Adapting) and self._run.settings.codec.chooses and not self._carried.ways:
+        if isinstance(self._strategy, Adapting) and self._run.settings.codec.chooses and not self._state.ways:
             self._hooks.append(self.model.register_forward_pre_hook(self._try, with_kwargs=True))
         recorder.enter("between steps")
 
