@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import distributed
 
+from _workers import joined
 from train._served import served
 from train._training import OVERLAPPED, Quick, Trained, looked_at, made, session, trained
 from train.test_equal_workers import ROUNDING
@@ -18,6 +20,8 @@ from train.test_served_rule import OPTIMIZERS, SAMPLES, Servers
 from train.test_served_rule import served as with_servers
 from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.run.directory import RunDirectory
+from volary.session import Session
+from volary.session.spec import Strategy
 from volary.train.loop import Training, train
 from volary.train.state.weights import weights_of
 
@@ -69,28 +73,51 @@ def test_samples_that_an_epochs_order_cannot_leave_out_are_told_of() -> None:
     assert warning["text"].startswith("5 samples are left out, and as many come twice")
 
 
-def pictures() -> Any:
-    rule = {"name": "sgd", "lr": 0.2, "momentum": 0.9}
+def pictures(momentum: float) -> Session:
+    rule = {"name": "sgd", "lr": 0.2, "momentum": momentum}
     schedule, evaluate = {"name": "cosine", "warmup": 3}, {"every": "5 steps"}
     return session("Pictures", optimizer=rule, schedule=schedule, evaluate=evaluate, strategy=OVERLAPPED)
 
 
-def there_and_back(rank: int, world_size: int) -> Trained:
-    one, folder = pictures(), Path("runs/it/checkpoints")
+# (workers, servers, consistency) of four steps each; no servers: workers keep all themselves
+EVERY_STEP = {"name": "local", "period": 1}  # with plain SGD that is bsp
+WALKS: dict[float, list[tuple[int, int, Any]]] = {
+    0.9: [(2, 0, "bsp"), (2, 1, "bsp"), (3, 0, "bsp"), (1, 2, "bsp")],
+    0.0: [(1, 2, "bsp"), (3, 0, EVERY_STEP), (2, 1, EVERY_STEP), (2, 0, "bsp")],
+}
+
+
+def walked(rank: int, world_size: int, momentum: float) -> Trained:
+    """The last four of 20 steps, by three workers that keep all themselves, after those of its walk."""
+    one, folder, quick = pictures(momentum), Path("runs/it/checkpoints"), Quick()
     if rank == 0:
-        RunDirectory.create(Path("runs"), "it", "it", over(one, 2, 1).to_yaml(), Quick())
+        RunDirectory.create(Path("runs"), "it", "it", over(one, 2, 1).to_yaml(), quick)
     distributed.barrier()
-    trained(rank, world_size, one, folder, disk=Quick(), until=lambda step: step == 7)
-    served(rank, world_size, over(one, 2, 1), until={0: 14})
-    return trained(rank, world_size, one, folder, disk=Quick())
+    for number, (workers, servers, consistency) in enumerate(WALKS[momentum]):
+        until = 4 * number + 4
+        if servers:
+            there = over(one, workers, servers, consistency)
+            if rank == 0:
+                RunDirectory(Path("runs/it")).session.write_text(there.to_yaml())
+            distributed.barrier()
+            served(rank, world_size, there, until={0: until})
+            continue
+        ranks = range(world_size)
+        group = joined(100 + number).divided([ranks[:workers], *([other] for other in ranks[workers:])])
+        if rank < workers:
+            here = replace(one, strategy=Strategy(consistency=consistency, **OVERLAPPED))
+            trained(rank, workers, here, folder, disk=quick, until=lambda step, end=until: step == end, group=group)
+        distributed.barrier()
+    return trained(rank, world_size, one, folder, disk=quick)
 
 
-@pytest.mark.slow  # three processes, and three trainings
-def test_a_run_goes_on_over_servers_and_back_as_if_it_had_not(workers: Any) -> None:
-    alone = trained(0, 1, pictures(), disk=Quick())
-    everyone = workers(3, there_and_back)
-    for there in everyone:
-        assert 1 <= len(there.rows) < 7
+@pytest.mark.slow  # three processes, and five trainings each
+@pytest.mark.parametrize("momentum", WALKS)
+def test_a_run_goes_on_with_any_keepers_and_number_of_workers_as_if_it_had_not(workers: Any, momentum: float) -> None:
+    alone = trained(0, 1, pictures(momentum), disk=Quick())
+    for there in workers(3, walked, momentum):
+        assert there.rows[-1].step == 20
+        assert len(there.rows) <= 4
         for name, values in alone.parameters.items():
             torch.testing.assert_close(there.parameters[name], values, rtol=0, atol=ROUNDING)
     folders = (Path(FOLDER), workers.folder / "1/runs/it/checkpoints")
