@@ -29,6 +29,13 @@ def test_a_run_learns_from_every_sample_of_every_epoch_once_and_ends(name, model
     assert play.roster.steps == 10
 
 
+def test_where_workers_keep_step_each_is_told_the_samples_of_all_batches_before_its_own():
+    play = Play(MODELS[0][0], model=MODELS[0][1], workers=3, samples=37, steps=lambda per_epoch: 2 * per_epoch)
+    play.to_the_end(Random(1))
+    told = {(task.clock, task.samples) for rank in range(3) for task in play.heard(rank, Learn)}
+    assert told == set(enumerate(37 * epoch + start for epoch in range(2) for start in range(0, 37, 8)))
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(ELASTIC), st.integers(0, 2**32), st.integers(1, 4))
 def test_no_sample_is_lost_or_used_twice_when_workers_die_leave_and_join(how, seed, workers):

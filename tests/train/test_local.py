@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -52,7 +53,9 @@ def by_hand(
     travelling: list[Tensor] | None = None
     numbers, begun = [0] * workers, [equal] * workers
     period, in_period = one.strategy.consistency.period, 0
-    while not feeds[0].ended:
+    for step in count():
+        if feeds[0].ended:
+            break
         for rank, rule in enumerate(rules):
             batch = next(feeds[rank])
             size = batch.count
@@ -61,6 +64,7 @@ def by_hand(
                 own = slice(size * rank // workers, size * (rank + 1) // workers)
             inputs, targets = batch.inputs[own], batch.targets[own]
             if len(inputs):
+                rule.param_groups[0]["lr"] = one.optimizer.lr * one.schedule.factor(step, 20)
                 rule.zero_grad()
                 ranks[rank].flow(inputs, targets).backward()
                 rule.step()
@@ -174,16 +178,16 @@ def test_nothing_is_sent_between_two_means(workers):
         assert sum(found["local"]) < sum(found["bsp"]) / 2
 
 
-OVER_SERVERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "every step": (EVERY_STEP, PLAIN),
-    "every four": (EVERY_4, MOMENTUM),
+OVER_SERVERS: dict[str, tuple[dict[str, Any], dict[str, Any], Any]] = {
+    "every step": (EVERY_STEP, PLAIN, {"name": "step", "every": 3}),  # of batches, the last of an epoch a small one
+    "every four": (EVERY_4, MOMENTUM, "constant"),
 }
 
 
 def over_servers(name: str, workers: int) -> Session:
-    consistency, rule = OVER_SERVERS[name]
+    consistency, rule, schedule = OVER_SERVERS[name]
     return replace(
-        session("Exact", optimizer=rule),
+        session("Exact", optimizer=rule, schedule=schedule),
         strategy=Strategy(
             workers=workers, consistency=consistency, exchange={"name": "server", "servers": 1}, bucket_mb=4e-4
         ),

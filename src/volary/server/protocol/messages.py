@@ -202,7 +202,8 @@ class View(_Said, frozen=True):
 
 
 class Learn(_Said, frozen=True):
-    """Learn from `portions`, which are pushed as one, the contribution `clock`. samples: learnt from so far.
+    """Learn from `portions`, which are pushed as one, the contribution `clock`. samples: that the run learns from
+    before it; where workers do not keep step, those of the updates so far.
 
     oldest: the least update that the parameters must hold that it is computed with. settled: the worker's newest
     contribution that is in an update, or in none for ever.

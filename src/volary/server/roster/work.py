@@ -121,7 +121,16 @@ class WorkScheduler:
         contribution = Contribution(worker, clock)
         self._tasks[contribution] = Task(contribution, portions, victims, now)
         self._next[worker] = clock + 1
-        return Learn(clock, portions, self.samples, self._closer.oldest(clock), self.settled.get(worker, -1))
+        settled = self.settled.get(worker, -1)
+        return Learn(clock, portions, self._samples_before(portions), self._closer.oldest(clock), settled)
+
+    def _samples_before(self, portions: Sequence[Portion]) -> int:
+        """Samples that the run learns from before these: where all keep step, of the batches before, closed or not."""
+        plan = self.portions.plan
+        if not (plan.in_step and portions):
+            return self.samples
+        first = portions[0]
+        return first.epoch * plan.samples + first.start // plan.batch_size * plan.batch_size
 
     def _portions_at(self, clock: int) -> int:
         """How many make a contribution; the same for all workers that begin this clock."""

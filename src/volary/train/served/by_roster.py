@@ -38,7 +38,7 @@ class LearningSettings:
 
     batch_size: samples of a global batch. seed: of each contribution's random numbers; None: the loop is the user's,
     who draws their own. skips: a loss that is no number is left out, and does not end the
-    run. lr: the learning rate, given the samples that the run has learnt from; change_rate: called with a
+    run. lr: the learning rate, given the samples that the run learns from before; change_rate: called with a
     new one. rates: sends it to the servers.
     """
 

@@ -33,6 +33,7 @@ from volary.train.served.layout import lay_out
 from volary.train.served.portions import SessionPortions
 from volary.train.served.replica import ServedReplica
 from volary.train.served.residuals import OwnState, Residuals, Writers
+from volary.train.served.server.rule import Clock
 from volary.train.state.rank_state import is_of_rank, rank_file, rank_states
 from volary.train.state.seeds import seed_all
 from volary.train.state.state_file import state_content
@@ -119,7 +120,8 @@ def _train(
     named = [(name, one) for name, one in model.module.named_parameters() if one.requires_grad]
     update = Update(named, session.schedule, session.train, precision, steps, build, elementwise)
     writers, encoding = Writers(), _encoding(session, recorder, layout)
-    local = LocalUpdate(WholeUpdate(update, recorder), session.data.batch_size) if _updates(session) else None
+    clock = Clock.of(session, samples)
+    local = LocalUpdate(WholeUpdate(update, recorder), clock.step) if _updates(session) else None
 
     def residuals(keeper: Keeper) -> Residuals:
         own = OwnState(keeper, LocalOptimizer(update) if local is not None else None)
@@ -135,7 +137,7 @@ def _train(
         work.start(link.view, link.fail, replica.residuals)
         flow = model.flow("train")
         coordinator = ByRoster(
-            _learning(session, steps, update),
+            _learning(session, clock, update),
             work=work,
             replica=replica,
             recorder=recorder,
@@ -185,14 +187,13 @@ def _updates(session: Session) -> bool:
     return consistency.at(0, 0.0).updates
 
 
-def _learning(session: Session, steps: int, update: Update) -> LearningSettings:
-    """steps: updates of the whole run, if all were of whole batches. update: of this worker's own parameters."""
-    batch_size = session.data.batch_size
+def _learning(session: Session, clock: Clock, update: Update) -> LearningSettings:
+    """clock: of the learning rate. update: of this worker's own parameters."""
     return LearningSettings(
         consistency=session.strategy.consistency,
-        batch_size=batch_size,
+        batch_size=session.data.batch_size,
         seed=session.train.seed,
-        lr=lambda samples: update.base_lr * session.schedule.factor(samples // batch_size, steps),
+        lr=lambda samples: update.base_lr * clock.factor(samples + 1),
         change_rate=update.change_rate,
         skips=session.train.on_nonfinite == "skip",
     )

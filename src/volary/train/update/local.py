@@ -5,19 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from volary.train.update.whole import WholeUpdate
 
 
 class LocalUpdate:
-    """An update as often as a worker computes a batch; its schedule follows the samples of the run."""
+    """An update as often as a worker computes a batch; its schedule follows the samples of the run.
 
-    def __init__(self, update: WholeUpdate, batch_size: int) -> None:
-        self._update, self._batch_size = update, batch_size
+    number: of the update that follows so many samples; within a contribution each of this worker's own is one more.
+    """
+
+    def __init__(self, update: WholeUpdate, number: Callable[[int], int]) -> None:
+        self._update, self._number = update, number
         self._step = 0  # of the schedule
 
     def begin(self, samples: int) -> None:
-        """A contribution begins. samples: that the run has learnt from."""
-        self._step = samples // self._batch_size
+        """A contribution begins. samples: that the run learns from before it."""
+        self._step = self._number(samples)
 
     def step(self) -> None:
         """Update by the gradients that backward has made."""

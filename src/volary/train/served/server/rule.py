@@ -44,9 +44,12 @@ class Clock:
 
     def factor(self, samples: int) -> float:
         """Of the learning rate, for the update that brings the run to so many samples."""
-        epoch, rest = divmod(max(0, samples - 1), self.samples)
-        step = epoch * -(-self.samples // self.batch_size) + rest // self.batch_size
-        return self.schedule.factor(step, self.steps)
+        return self.schedule.factor(self.step(max(0, samples - 1)), self.steps)
+
+    def step(self, samples: int) -> int:
+        """The number of the update that follows so many samples; 0 is the first."""
+        epoch, rest = divmod(samples, self.samples)
+        return epoch * -(-self.samples // self.batch_size) + rest // self.batch_size
 
 
 class RateChanges:
