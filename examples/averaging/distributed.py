@@ -4,12 +4,11 @@ plain.py and distributed.py differ in 4 lines.
 """
 
 import torch
+import volary
 from torch import nn
 from torch.nn.functional import mse_loss
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, TensorDataset
-
-import volary
 
 worker = volary.init()
 torch.manual_seed(1)

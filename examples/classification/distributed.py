@@ -8,11 +8,10 @@ import os
 from pathlib import Path
 
 import torch
+import volary
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset, random_split
-
-import volary
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--epochs", type=int, default=5)

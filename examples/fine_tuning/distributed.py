@@ -6,10 +6,9 @@ plain.py and distributed.py differ in 4 lines.
 """
 
 import torch
+import volary
 from torch.utils.data import DataLoader, Dataset
 from transformers import BertConfig, BertForSequenceClassification, get_linear_schedule_with_warmup
-
-import volary
 
 EPOCHS, WORDS, LENGTH = 3, 40, 12
 CONFIG = BertConfig(

@@ -4,10 +4,9 @@ plain.py and distributed.py differ in 4 lines.
 """
 
 import torch
+import volary
 from torch import nn
 from torch.nn.functional import cross_entropy
-
-import volary
 
 WORDS, WINDOW, COLUMNS = 12, 6, 16
 

@@ -6,11 +6,10 @@ plain.py and distributed.py differ in 5 lines.
 """
 
 import torch
+import volary
 from torch import nn
 from torch.nn.functional import logsigmoid
 from torch.utils.data import DataLoader, TensorDataset
-
-import volary
 
 MOVES = 20
 

@@ -4,11 +4,10 @@ plain.py and distributed.py differ in 4 lines.
 """
 
 import torch
+import volary
 from torch import nn
 from torch.nn.functional import pairwise_distance
 from torch.utils.data import DataLoader, Dataset
-
-import volary
 
 MARGIN = 1.0
 

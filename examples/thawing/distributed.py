@@ -4,11 +4,10 @@ plain.py and distributed.py differ in 4 lines.
 """
 
 import torch
+import volary
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
-
-import volary
 
 worker = volary.init()
 torch.manual_seed(1)
