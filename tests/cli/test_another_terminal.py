@@ -51,7 +51,7 @@ def wait_until(condition: Callable[[], bool], at_most_s: float = 120) -> None:
     until = time.monotonic() + at_most_s
     while not condition():
         assert time.monotonic() < until, "waited too long"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 @dataclass

@@ -101,7 +101,7 @@ class Run:
             if self.process.poll() is not None and not (value := condition()):
                 raise AssertionError(f"the run ended meanwhile with {self.process.returncode}:\n{self.text()}")
             assert time.monotonic() < until, f"waited {at_most_s} s in vain:\n{self.text()}"
-            time.sleep(0.02)
+            time.sleep(0.05)  # a look opens the run's database
         return value
 
     def wait_for_step(self, step: int) -> int:

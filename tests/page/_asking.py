@@ -52,7 +52,7 @@ class Server:
             name.replace("_", "-"): value for name, value in headers.items()
         }
         where = urlsplit(self.link)
-        connection = http.client.HTTPConnection(str(where.hostname), where.port or 80, timeout=60)
+        connection = http.client.HTTPConnection(str(where.hostname), where.port or 80, timeout=120)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in given.items():
@@ -88,7 +88,7 @@ def served(folder: Path, *options: str) -> Iterator[Server]:
         assert link.startswith("http://"), link
         yield Server(link)
         process.terminate()
-        assert process.wait(60) == 130
+        assert process.wait(120) == 130
     finally:
         process.kill()
         process.wait()

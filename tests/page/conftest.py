@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,11 @@ from page._asking import Server, served
 from page._made import made_runs
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Error, Page, ViewportSize
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 AT_MOST_MS = 120_000  # of anything that is waited for: machines are busy
+SCREEN: ViewportSize = {"width": 1300, "height": 900}
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,7 @@ def browser() -> Iterator[Browser]:
     path = next((found for name in BROWSERS if (found := shutil.which(name))), None) or _playwrights_own()
     if path is None:
         pytest.skip("needs a Chromium: `make page-tests` installs one")
+    playwright.expect.set_options(timeout=AT_MOST_MS)
     with playwright.sync_playwright() as driver:
         opened = driver.chromium.launch(executable_path=path)
         yield opened
@@ -51,15 +53,37 @@ def _playwrights_own() -> str | None:
     return next(map(str, (Path(__file__).resolve().parents[2] / ".browser").glob("chromium-*/chrome-*/chrome")), None)
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A tab of its own; a test fails if the page raised or complained in it."""
-    context = browser.new_context(viewport={"width": 1300, "height": 900})
+@pytest.fixture(scope="session")
+def tabs(browser: Browser) -> Iterator[Callable[[], Page]]:
+    """`tabs()`: the tab of all tests, or another if that was closed. A new one each would take three times as long."""
+    context = browser.new_context(viewport=SCREEN)
     context.set_default_timeout(AT_MOST_MS)
-    opened = context.new_page()
-    complaints: list[str] = []
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-    yield opened
+    yield lambda: next(iter(context.pages), None) or context.new_page()
     context.close()
+
+
+@pytest.fixture
+def page(tabs: Callable[[], Page]) -> Iterator[Page]:
+    """An empty tab, that nobody has given a cookie; a test fails if the page raised or complained in it."""
+    opened = tabs()
+    opened.context.clear_cookies()
+    opened.set_viewport_size(SCREEN)
+    opened.emulate_media(color_scheme="light")
+    complaints: list[str] = []
+
+    def raised(error: Error) -> None:
+        complaints.append(str(error))
+
+    def said(message: ConsoleMessage) -> None:
+        # 404: the browser's words, of a run that is removed while the page asks for it
+        if message.type in ("error", "warning") and "status of 404" not in message.text:
+            complaints.append(message.text)
+
+    opened.on("pageerror", raised)
+    opened.on("console", said)
+    yield opened
+    if not opened.is_closed():
+        opened.goto("about:blank")  # before its server is gone: it would ask for it again, and complain
+        opened.remove_listener("pageerror", raised)
+        opened.remove_listener("console", said)
     assert complaints == []

@@ -80,24 +80,25 @@ def test_every_control_and_chart_has_a_role_and_a_name(page, server, view):
 
 
 def test_buttons_boxes_lists_and_sliders_act_by_keys(page, server):
+    from playwright.sync_api import expect
+
     opened(page, server.link, "#/run/slow-1")
     metrics = page.locator("[data-card=metrics]")
     metrics.get_by_role("slider").press("End")
     assert metrics.get_by_role("slider").input_value() == metrics.get_by_role("slider").get_attribute("max")
     metrics.get_by_label("log").press("Space")
-    assert metrics.get_by_label("log").is_checked()
+    expect(metrics.get_by_label("log")).to_be_checked()
     metrics.get_by_role("combobox").press("ArrowDown")
     page.locator("[data-card=loss] summary").first.press("Enter")
-    assert page.locator("[data-card=loss] details").first.get_attribute("open") is not None
+    expect(page.locator("[data-card=loss] details").first).to_have_attribute("open", "")
     page.get_by_role("button", name="Delete …").press("Enter")
     dialog = page.get_by_role("dialog", name="Delete slow-1?")
-    dialog.wait_for()
-    assert dialog.get_by_role("button", name="Keep it").evaluate("one => one === document.activeElement")
+    expect(dialog.get_by_role("button", name="Keep it")).to_be_focused()
     page.keyboard.press("Escape")
     dialog.wait_for(state="hidden")
     opened(page, server.link, "#/compare/lenet-digits-1,slow-1")
     page.get_by_role("radio", name="steps").press("ArrowRight")
-    assert page.get_by_role("radio", name="samples").is_checked()
+    expect(page.get_by_role("radio", name="samples")).to_be_checked()
 
 
 @pytest.mark.slow

@@ -17,6 +17,8 @@ from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.tags import Tags, read_tags
 
+KEPT = "lenet-digits-1"  # of `server`, of all tests: it stays as it is
+
 
 @pytest.fixture
 def own(tmp_path):
@@ -40,13 +42,13 @@ def test_tags_and_a_note_are_replaced_and_stand_in_the_table(own):
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b'{"tags": ["a b"]}', b'{"tags": 1}', b"\xff", b'{"note": 5}'])
-def test_what_are_no_tags_is_refused_and_changes_nothing(body, own):
-    assert post(own, "tags", body=body).status == 400
-    assert read_tags(RunDirectory("runs/it")) == Tags()
+def test_what_are_no_tags_is_refused_and_changes_nothing(body, server):
+    assert post(server, "tags", KEPT, body).status == 400
+    assert read_tags(RunDirectory(server.ask("facts", run=KEPT)["run"])) == Tags()
 
 
-def test_a_body_of_any_size_is_bounded(own):
-    assert post(own, "tags", body=b" " * (LARGEST_BYTES + 1)).status == 413
+def test_a_body_of_any_size_is_bounded(server):
+    assert post(server, "tags", KEPT, b" " * (LARGEST_BYTES + 1)).status == 413
 
 
 def test_a_run_is_removed_whole(own):
@@ -73,17 +75,34 @@ def test_a_run_that_runs_is_not_removed_and_one_that_does_not_is_not_stopped(own
         (b'{"lr": 0.1}', "the learning rate: Expected `str`"),
     ],
 )
-def test_what_is_no_other_learning_rate_is_refused_in_the_words_of_the_session(body, words, own):
-    with RunDirectory("runs/it").lock():
-        said = post(own, "rate", body=body)
+def test_what_is_no_other_learning_rate_is_refused_in_the_words_of_the_session(body, words, server):
+    with RunDirectory(server.ask("facts", run=KEPT)["run"]).lock():
+        said = post(server, "rate", KEPT, body)
     assert (said.status, words in said.text) == (400, True), said.text
+
+
+NETWORK = """\
+import time
+
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self, classes):
+        super().__init__(nn.Flatten(), nn.Linear(784, classes))
+
+    def forward(self, x):
+        time.sleep(0.05)  # it leaves the processor to the page
+        return super().forward(x)
+"""
 
 
 def test_a_run_is_saved_changed_and_stopped_from_the_page_while_it_trains(page):
     Path("session.yaml").write_text(
-        "network: lenet\ndata: {source: digits, batch_size: 64}\noptimizer: {name: sgd, lr: 0.01}\n"
-        "train: {steps: 100000}\nrun: {name: long}\n"
+        "network: net.py:Net\ndata: {source: digits, batch_size: 16}\noptimizer: {name: sgd, lr: 0.01}\n"
+        "train: {steps: 100000}\nevaluate: {every: never}\nrun: {name: long}\n"
     )
+    Path("net.py").write_text(NETWORK)
     command = [sys.executable, "-m", "volary", "train", "session.yaml", "--quiet"]
     training = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     Path("runs").mkdir(exist_ok=True)
@@ -115,7 +134,8 @@ def test_a_run_is_saved_changed_and_stopped_from_the_page_while_it_trains(page):
         assert {row.lr for row in reader.steps()} == {0.01, 0.002}
 
 
-def test_a_run_is_tagged_and_after_a_question_deleted_in_the_browser(page, own):
+# `own` before `page`, which is emptied before its server is gone
+def test_a_run_is_tagged_and_after_a_question_deleted_in_the_browser(own, page):
     page.goto(own.link + "#/run/it")
     page.get_by_role("button", name="Tags and note").click()
     page.get_by_label("Tags").fill("keep, me")

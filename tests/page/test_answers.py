@@ -126,7 +126,7 @@ def test_the_session_is_the_resolved_one(server):
 
 def test_a_stream_begins_at_once_and_says_when_the_run_has_changed(server):
     host, _, port = server.address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    connection = http.client.HTTPConnection(host, int(port), timeout=120)
     try:
         connection.request("GET", "/api/live?run=slow-1", headers={"Cookie": server.cookie})
         answer = connection.getresponse()

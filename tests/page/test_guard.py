@@ -219,7 +219,7 @@ def test_a_folder_or_an_address_that_is_not_there_is_refused(tmp_path):
 
 def test_a_request_of_any_size_is_bounded(server: Server):
     host, _, port = server.address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    connection = http.client.HTTPConnection(host, int(port), timeout=120)
     try:
         connection.request("GET", "/" + "x" * 200_000)
         assert connection.getresponse().status == 400

@@ -101,7 +101,6 @@ def test_their_pages_draw_what_there_is(page, odd: Server):
         ("old", "finished"),
     ):
         page.goto(f"{odd.link}#/run/{name}")
-        page.reload()
         page.get_by_text(text).first.wait_for()
     page.goto(f"{odd.link}#/run/own")
     page.get_by_role("img", name="recorded: newest 0.1 at step 10").wait_for()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,12 +15,19 @@ from volary.page.report.html import report_page
 from volary.page.report.markdown import report_markdown
 from volary.run.directory import RunDirectory
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Request
+
 
 def test_a_report_opens_from_disk_and_shows_the_runs_numbers(page):
     slow_run()
     assert volary(["report", "slow-1"]) == 0
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+
+    def asks(request: Request) -> None:
+        asked.append(request.url)
+
+    page.on("request", asks)
     page.goto(Path("runs/slow-1/report.html").absolute().as_uri())
     page.get_by_role("heading", level=1, name="slow-1 stopped").wait_for()
     assert SLOW in page.locator("[data-card=wrong]").inner_text()
@@ -42,6 +50,7 @@ def test_a_report_opens_from_disk_and_shows_the_runs_numbers(page):
     page.get_by_role("button", name="zoom in").click()
     page.get_by_text("steps 26 to 75").wait_for()
     assert page.get_by_role("button", name="Delete").count() == 0
+    page.remove_listener("request", asks)
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
 
 

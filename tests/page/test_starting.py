@@ -107,7 +107,7 @@ def test_a_run_is_started_with_a_changed_setting_in_the_browser(own, page, home)
     page.get_by_label("lr", exact=True).fill("0.02")
     page.get_by_text("volary train session.yaml optimizer.lr=0.02").wait_for()
     page.get_by_role("button", name="Start", exact=True).click()
-    page.get_by_role("heading", level=1, name="lenet-digits-1 finished").wait_for(timeout=90_000)
+    page.get_by_role("heading", level=1, name="lenet-digits-1 finished").wait_for()
     with RunReader(RunDirectory(home / "runs" / "lenet-digits-1")) as reader:
         assert [row.lr for row in reader.steps()] == [0.02] * 3
 
@@ -116,11 +116,11 @@ def test_a_run_is_started_with_a_changed_setting_in_the_browser(own, page, home)
 def test_a_run_is_resumed_longer_in_the_browser(own, page, home):
     assert post(own, "/api/train?session=session.yaml").json == {"run": "lenet-digits-1"}
     page.goto(own.link + "#/run/lenet-digits-1")
-    page.get_by_role("heading", level=1, name="lenet-digits-1 finished").wait_for(timeout=90_000)
+    page.get_by_role("heading", level=1, name="lenet-digits-1 finished").wait_for()
     page.get_by_role("button", name="Resume …").click()
     page.get_by_label("steps", exact=True).fill("5")
     page.get_by_role("button", name="Resume", exact=True).click()
-    page.get_by_text("step 5 of 5").wait_for(timeout=90_000)
+    page.get_by_text("step 5 of 5").wait_for()
     page.get_by_text("train.steps is 5 from here on; it was 3").wait_for()
     page.get_by_role("heading", level=1, name="lenet-digits-1 finished").wait_for()
 
@@ -141,6 +141,6 @@ def test_a_worker_is_added_from_the_page_where_the_strategy_admits_it(own, page,
     assert post(own, "/api/train?session=session.yaml").json == {"run": "open"}
     page.goto(own.link + "#/run/open")
     page.get_by_role("button", name="Add a worker").click()
-    page.get_by_text("rank 1 joined").wait_for(timeout=90_000)
+    page.get_by_text("rank 1 joined").wait_for()
     page.get_by_role("button", name="Stop after this step").click()
-    page.get_by_role("heading", level=1, name="open stopped").wait_for(timeout=90_000)
+    page.get_by_role("heading", level=1, name="open stopped").wait_for()
