@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ import pytest
 from _leaks import Surroundings, adopt_orphans, common, left_in_common
 from _workers import Workers
 
+HERE = Path(__file__).resolve().parent
 _BEFORE = pytest.StashKey[dict[str, frozenset[Path]]]()
 
 # no time limit an example (the machine may be busy) and no database (it would be a file in the checkout)
@@ -37,6 +39,19 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if before is not None and (left := left_in_common(before)):
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
         print("\nthese tests left behind:", *left, sep="\n")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """In a new checkout, one of the processes that share the tests compiles them first; the others read that."""
+    compiled = any((HERE / "train" / "__pycache__").glob("test_*-pytest-*.pyc"))  # the last of the folders
+    with Path(__file__).open() as file:
+        if not compiled and not sys.dont_write_bytecode and "PYTEST_XDIST_WORKER" in os.environ:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                fcntl.flock(file, fcntl.LOCK_SH)
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
