@@ -19,6 +19,8 @@ FAR = 2.0**100  # from 1: sums of products of values that are as far, or as near
 LARGEST = float(np.finfo(np.float32).max)
 DEPENDENT = 1e-6  # of a vector's length: where no more is left of it beside the others, that is rounding
 
+MAGNITUDE = np.uint32(0x7FFFFFFF)  # all bits but the sign
+
 Values = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
@@ -39,7 +41,7 @@ def encode(values: Tensor, frame: Tensor, memory: Tensor) -> bool:
 
     Returns whether all values were finite; frame and memory stay as they are if not.
     """
-    most = float(torch.stack(torch.aminmax(values)).abs().max())
+    most = _magnitude(values)
     if not most < float("inf"):
         return False
     left, right = _thin(frame, *values.shape)
@@ -53,6 +55,16 @@ def encode(values: Tensor, frame: Tensor, memory: Tensor) -> bool:
         if product > LARGEST:
             right *= LARGEST / product / 2
     return True
+
+
+def _magnitude(values: Tensor) -> float:
+    """Of the largest value; NaN if one is."""
+    if not values.numel():
+        return 0.0
+    if compiled(values):
+        # the order of magnitudes is that of their bits, and NaN is above all
+        return float(np.uint32(_largest(read(values, np.uint32))).view(np.float32))
+    return float(torch.stack(torch.aminmax(values)).abs().max())
 
 
 def _iterate(values: Tensor, frame: Tensor, memory: Tensor) -> None:
@@ -75,6 +87,14 @@ def _thin(frame: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
     values = frame.view(torch.float32)
     cut = values.numel() // (rows + columns) * rows
     return values[:cut].view(-1, rows), values[cut:].view(-1, columns)
+
+
+@kernel
+def _largest(bits: NDArray[np.uint32]) -> np.uint32:
+    largest = np.uint32(0)
+    for place in range(bits.size):
+        largest = max(largest, bits[place] & MAGNITUDE)
+    return largest
 
 
 @kernel
