@@ -14,6 +14,8 @@ from pathlib import Path
 
 from volary.errors import DataError
 
+STRETCHES = "stretches.json"  # among a run's results: when each stretch began and ended, by name
+ALONE = "no exchange"
 HERTZ = 997
 TRAINING = "training"
 PRODUCTS = "matrix products"

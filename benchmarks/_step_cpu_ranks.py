@@ -20,7 +20,7 @@ from torch import distributed
 from _exchange_peers import PEERS, Peers
 from _exchange_turns import CPU, Loop, volary
 from _in_lab import be_rank
-from _perf import mark_threads
+from _perf import ALONE, STRETCHES, mark_threads
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.assemble import build_model
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from volary.train.member.pulse import Pulse
 
 WARM_STEPS = 5  # after the third chunks are put in order
-STRETCHES = "stretches.json"  # among a run's results: when each began and ended, by name
-ALONE = "no exchange"
 
 
 def take_stretches(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome:

@@ -32,7 +32,9 @@ import psutil
 
 from _in_lab import HERE
 from _report import Options, Row, arguments, report
+from _scaling_steps import ROWS as OF_A_STEP
 from volary.comm.control.wire import Connection
+from volary.lab import LabError
 from volary.run.database.journal import STEP_FIELDS
 from volary.run.directory import RunDirectory
 from volary.run.machine.open_files import allow_connections
@@ -184,9 +186,17 @@ QUESTIONS = {
 
 def main() -> None:
     """Run the rows that are asked for."""
-    options = arguments(__doc__, list(QUESTIONS))
+    rows = {name: partial(_row, name, one) for name, one in QUESTIONS.items()} | OF_A_STEP
+    options = arguments(__doc__, list(rows))
     allow_connections(4 * 1024)
-    report([_row(name, one, options) for name, one in QUESTIONS.items() if options.wants(name)], options.json)
+    found: list[Row] = []
+    for name, row in rows.items():
+        if options.wants(name):
+            try:
+                found.append(row(options))
+            except LabError as reason:
+                print(f"{name}: skipped: {reason}")
+    report(found, options.json)
 
 
 def _row(name: str, question: Question, options: Options) -> Row:

@@ -26,9 +26,8 @@ from pathlib import Path
 import _exchange_cases as cases
 import _in_lab
 from _exchange_cases import Case
-from _perf import PRODUCTS, TRAINING, by_thread, recorded
+from _perf import ALONE, PRODUCTS, STRETCHES, TRAINING, by_thread, recorded
 from _report import Row, arguments, report
-from _step_cpu_ranks import ALONE, STRETCHES
 from volary.errors import DataError
 from volary.lab import LabError
 

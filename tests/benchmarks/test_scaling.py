@@ -1,4 +1,4 @@
-"""The benchmark of scaling: what a driver takes for its workers' beats, meeting and roster."""
+"""The benchmark of scaling: what a driver takes for its workers, and what a step of more hosts is expected to cost."""
 
 from __future__ import annotations
 
@@ -9,14 +9,27 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "scaling.py"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.mark.slow
-def test_a_quick_run_has_a_row_for_all_that_workers_say_to_a_driver():
-    command = [sys.executable, str(SCRIPT), "--quick", "--json", "rows.json"]
+@pytest.mark.parametrize("name", ["beats", "come", "share", "roster"])
+def test_a_quick_run_has_a_row_for_all_that_workers_say_to_a_driver(name):
+    command = [sys.executable, str(BENCHMARKS / "scaling.py"), "--quick", "--only", name, "--json", "rows.json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
-    rows = json.loads(Path("rows.json").read_text(encoding="utf-8"))
-    assert [row["name"] for row in rows] == ["beats-64", "come-64", "share-64", "roster-64"]
-    assert all(0 <= row["ratio"] < 1 for row in rows)
-    assert "roster-16: " in done.stdout
+    (row,) = json.loads(Path("rows.json").read_text(encoding="utf-8"))
+    assert row["name"] == f"{name}-64"
+    assert 0 <= row["ratio"] < 1
+    assert f"{name}-16: " in done.stdout
+
+
+def test_what_is_fitted_is_as_sure_beyond_the_measurements_as_they_lie_on_it(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from _scaling_steps import TERMS, Fit
+
+    hosts = (2, 3, 4, 8, 16)
+    exact = Fit(TERMS["allreduce"], {n: 5.0 + 2.0 * (n - 1) + 3.0 * (n - 1) / n for n in hosts})
+    assert exact.at(1024) == pytest.approx(5 + 2046 + 3, rel=1e-3)
+    assert exact.within(1024) == pytest.approx(0, abs=1e-6)
+    noisy = Fit(TERMS["factors"], {n: 5.0 + 2.0 * (n - 1) + (-1) ** n for n in hosts})
+    assert 0 < noisy.within(8) < noisy.within(64) < noisy.within(1024)
