@@ -280,8 +280,11 @@ def test_a_class_name_has_one_meaning():
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
 
 
-def test_every_file_that_the_map_names_is_there():
+def test_every_file_and_folder_that_the_map_names_is_there():
     """Of a file beside the one named before it, its name alone may stand."""
-    named = set(re.findall(r"`(?:tests/)?([\w/]+\.py)", ROOMS_PAGE.read_text(encoding="utf-8")))
+    page = ROOMS_PAGE.read_text(encoding="utf-8")
+    named = set(re.findall(r"`(?:tests/)?([\w/]+\.py)", page))
     there = ["/" + str(path) for root in ("src/volary", "tests") for path in (CHECKOUT / root).rglob("*.py")]
     assert sorted(one for one in named if not any(path.endswith(f"/{one}") for path in there)) == []
+    folders, roots = set(re.findall(r"`([\w/]+/)`", page)), (PACKAGE, CHECKOUT / "tests", CHECKOUT)
+    assert sorted(one for one in folders if not any((root / one).is_dir() for root in roots)) == []

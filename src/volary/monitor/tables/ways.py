@@ -1,4 +1,4 @@
-"""How contributions travel: the table that a run keeps of its newest choice by layer, and bytes by codec and route."""
+"""The representation of each layer's gradient, as the run has chosen it last, and bytes by codec and route."""
 
 from __future__ import annotations
 

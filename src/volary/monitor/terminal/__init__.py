@@ -1,1 +1,1 @@
-"""What is drawn in a terminal."""
+"""Views of a run in a terminal."""

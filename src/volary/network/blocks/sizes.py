@@ -1,4 +1,4 @@
-"""How large an image is after a convolution or pooling."""
+"""The size of an image after a convolution or pooling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each parameter is spread over time, and how much of it a step changes."""
+"""The distribution of each parameter over time, and the share of it that a step changes."""
 
 from __future__ import annotations
 

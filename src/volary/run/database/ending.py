@@ -1,4 +1,4 @@
-"""How a life of a run ended, in room that is taken at its start: a full disk does not lose it.
+"""The end of a run, written to space that is reserved when it starts: a full disk does not lose it.
 
 It is written there only when the database could not take it.
 """

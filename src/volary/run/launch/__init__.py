@@ -1,1 +1,1 @@
-"""How the processes of a run find it after they have been started."""
+"""Tells the processes of a run, once they have been started, which run they belong to and where it meets."""
