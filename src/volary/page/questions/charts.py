@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
-from volary.run.database.pyramid import StepGroup, StepView
+from volary.run.database.pyramid import StepGroup, StepView, merged
 from volary.run.database.reader import PHASES, RunReader
 
 Values = list[float | None]
@@ -18,25 +19,27 @@ def steps(reader: RunReader, first: int, last: int | None, most: int) -> dict[st
     sent_bytes, received_bytes and samples count from the first step of the view.
     """
     view = _view(reader, first, last, most)
-    columns = _by_column(view)
-    phases = {phase: _each(columns, _mean(f"{phase}_s")) for phase in PHASES}
-    step = _each(columns, _mean("step_s"))
+    by_column = _by_column(view)
+    columns = [merged(groups) if groups else None for groups in by_column]  # all workers as one
     return {
         **_frame(view),
         "x": [_middle(view, column) for column in range(len(columns))],
         "loss": {
-            "least": _each(columns, lambda groups: _least(group.loss_min for group in groups)),
-            "greatest": _each(columns, lambda groups: _greatest(group.loss_max for group in groups)),
+            "least": _each(columns, attrgetter("loss_min")),
+            "greatest": _each(columns, attrgetter("loss_max")),
             "mean": _each(columns, _loss),
         },
-        "lr": _each(columns, lambda groups: _greatest(group.lr for group in groups)),
-        "samples_per_s": _each(columns, _throughput),
-        "step_s": step,
-        "phases_s": phases,
-        "ended_at": _each(columns, lambda groups: max(group.ended_at for group in groups), digits=14),
-        "samples": _added(columns, lambda groups: sum(group.samples for group in groups)),
-        "sent_bytes": _added(columns, lambda groups: sum(group.sent_bytes for group in groups)),
-        "received_bytes": _added(columns, lambda groups: sum(group.received_bytes for group in groups)),
+        "lr": _each(columns, attrgetter("lr")),
+        "samples_per_s": [
+            short(_throughput(group, len(groups))) if group else None
+            for group, groups in zip(columns, by_column, strict=True)
+        ],
+        "step_s": _each(columns, _mean("step_s")),
+        "phases_s": {phase: _each(columns, _mean(f"{phase}_s")) for phase in PHASES},
+        "ended_at": _each(columns, attrgetter("ended_at"), digits=14),
+        "samples": _added(columns, "samples"),
+        "sent_bytes": _added(columns, "sent_bytes"),
+        "received_bytes": _added(columns, "received_bytes"),
         "sent_bytes_per_step": _each(columns, _mean("sent_bytes")),
         "received_bytes_per_step": _each(columns, _mean("received_bytes")),
     }
@@ -50,19 +53,19 @@ def ranks(reader: RunReader, first: int, last: int | None, most: int) -> dict[st
         by_rank.setdefault(group.rank, []).append(group)
     found = []
     for rank, groups in by_rank.items():
-        columns: list[list[StepGroup]] = [[] for _ in range(_count(view))]
+        columns: list[StepGroup | None] = [None] * _count(view)
         for group in groups:
-            columns[group.column].append(group)
-        own = _each(columns, lambda one: (one[0].step_s - one[0].exchange_s) / one[0].count)
+            columns[group.column] = group
+        whole = merged(groups)
         found.append(
             {
                 "rank": rank,
-                "own_s": own,
+                "own_s": _each(columns, lambda one: (one.step_s - one.exchange_s) / one.count),
                 "waited_s": _each(columns, _mean("exchange_s")),
                 "mean": {
-                    **{f"{phase}_s": _over(groups, f"{phase}_s") for phase in PHASES},
-                    **{name: _over(groups, name) for name in ("step_s", "sent_bytes", "received_bytes", "samples")},
-                    "steps": sum(group.count for group in groups),
+                    **{f"{phase}_s": _mean(f"{phase}_s")(whole) for phase in PHASES},
+                    **{name: _mean(name)(whole) for name in ("step_s", "sent_bytes", "received_bytes", "samples")},
+                    "steps": whole.count,
                 },
             }
         )
@@ -113,49 +116,31 @@ def _by_column(view: StepView) -> list[list[StepGroup]]:
     return columns
 
 
-def _each(
-    columns: Sequence[list[StepGroup]], value: Callable[[list[StepGroup]], float | None], digits: int = 6
-) -> Values:
-    return [short(value(groups), digits) if groups else None for groups in columns]
+def _each(columns: Sequence[StepGroup | None], value: Callable[[StepGroup], float | None], digits: int = 6) -> Values:
+    return [short(value(group), digits) if group else None for group in columns]
 
 
-def _added(columns: Sequence[list[StepGroup]], value: Callable[[list[StepGroup]], float]) -> Values:
-    total, found = 0.0, []
-    for groups in columns:
-        total += value(groups)
-        found.append(short(total, 12) if groups else None)
+def _added(columns: Sequence[StepGroup | None], name: str) -> Values:
+    total, found, value = 0.0, [], attrgetter(name)
+    for group in columns:
+        total += value(group) if group else 0
+        found.append(short(total, 12) if group else None)
     return found
 
 
-def _mean(name: str) -> Callable[[list[StepGroup]], float]:
-    return lambda groups: _over(groups, name)
-
-
-def _over(groups: Sequence[StepGroup], name: str) -> float:
+def _mean(name: str) -> Callable[[StepGroup], float]:
     """A step's mean of what is summed."""
-    return float(sum(getattr(group, name) for group in groups)) / (sum(group.count for group in groups) or 1)
+    value = attrgetter(name)
+    return lambda group: float(value(group)) / (group.count or 1)
 
 
-def _loss(groups: Iterable[StepGroup]) -> float | None:
-    counted = [group for group in groups if group.loss_sum is not None]
-    return (
-        sum(group.loss_sum or 0.0 for group in counted) / sum(group.loss_count for group in counted)
-        if counted
-        else None
-    )
+def _loss(group: StepGroup) -> float | None:
+    return None if group.loss_sum is None else group.loss_sum / group.loss_count
 
 
-def _throughput(groups: list[StepGroup]) -> float | None:
-    seconds = sum(group.step_s for group in groups) / len(groups)  # workers take them side by side
-    return sum(group.samples for group in groups) / seconds if seconds > 0 else None
-
-
-def _least(values: Iterable[float | None]) -> float | None:
-    return min((value for value in values if value is not None), default=None)
-
-
-def _greatest(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
+def _throughput(group: StepGroup, workers: int) -> float | None:
+    seconds = group.step_s / workers  # workers take them side by side
+    return group.samples / seconds if seconds > 0 else None
 
 
 def short(value: float | None, digits: int = 6) -> float | None:

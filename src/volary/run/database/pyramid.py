@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 BASE, FACTOR, LEVELS = 16, 4, 12  # the highest level: groups of 67 million steps
@@ -171,7 +172,7 @@ class _Reading:
         ):
             taken += parts
             group, known = StepGroup(rank, number, *row), self.found.get((rank, number))
-            self.found[rank, number] = _sum(known, group) if known else group
+            self.found[rank, number] = merged([known, group]) if known else group
         return taken
 
 
@@ -186,10 +187,30 @@ def _between(there: Iterable[int], size: int, first: int, last: int) -> Iterator
         yield at, last
 
 
-def _sum(one: StepGroup, other: StepGroup) -> StepGroup:
-    added: list[Any] = []
-    for name in _VALUES:
-        pair = [value for value in (getattr(one, name), getattr(other, name)) if value is not None]
-        how = {"MAX": max, "MIN": min}.get(_HOW.get(name, ""), sum)
-        added.append(how(pair) if pair else None)
-    return StepGroup(one.rank, one.column, *added)
+def merged(groups: Sequence[StepGroup]) -> StepGroup:
+    """Steps of several workers or stretches as one; rank and column are those of the first."""
+    first = groups[0]
+    if len(groups) == 1:
+        return first
+    return StepGroup(
+        first.rank,
+        first.column,
+        *(how(values) for how, values in zip(_HOW_HERE, zip(*map(_AS_ROW, groups), strict=True), strict=True)),
+    )
+
+
+def _of_known(how: Callable[[list[Any]], Any]) -> Callable[[Iterable[Any]], Any]:
+    def found(values: Iterable[Any]) -> Any:
+        known = [value for value in values if value is not None]
+        return how(known) if known else None
+
+    return found
+
+
+_AS_ROW = attrgetter(*_VALUES)
+_HERE: dict[str, Callable[..., Any]] = {"MAX": max, "MIN": min}
+_NULLABLE = {f.name for f in fields(StepGroup) if "None" in str(f.type)}
+_HOW_HERE = [
+    _of_known(how) if name in _NULLABLE else how
+    for name, how in ((name, _HERE.get(_HOW.get(name, ""), sum)) for name in _VALUES)
+]
