@@ -137,14 +137,15 @@ class Feed:
 
     def _coming(self, size: int) -> Iterator[BatchRange]:
         """The next batch, of `size` samples, and those after it up to the limit, as long as they keep their size."""
-        if self.samples is None or self.steps_per_epoch is None:
+        samples, per_epoch = self.samples, self.steps_per_epoch
+        if samples is None or per_epoch is None:
             return
-        epochs, steps = divmod(self._last_step or 0, self.steps_per_epoch)
-        epoch, start = self.epoch, self.position
-        while self._last_step is None or (epoch, start) < (epochs, steps * self.batch_size):
-            end = min(start + size, self.samples)
+        epochs, steps = divmod(self._last_step or 0, per_epoch)
+        epoch, start, last = self.epoch, self.position, steps * self.batch_size
+        while self._last_step is None or epoch < epochs or (epoch == epochs and start < last):
+            end = min(start + size, samples)
             yield BatchRange(epoch, start, end)
-            epoch, start = (epoch + 1, 0) if end == self.samples else (epoch, end)
+            epoch, start = (epoch + 1, 0) if end == samples else (epoch, end)
             size = self._next_size(self.size, start)
 
     def _next_size(self, size: int, position: int) -> int:

@@ -47,12 +47,16 @@ class IndexedReader:
         self.shuffled = 0 if not shuffle else block if lengths_of(samples) is None else batch_size
         self._batch_size = batch_size
         self._orders: dict[int, Order] = {}
-        self._announced: set[BatchRange] = set()  # the next batches, as announced to storage
+        self._announced: dict[BatchRange, Tensor] = {}  # the next batches and their samples, as announced to storage
+        self._refused: tuple[BatchRange, Tensor] | None = None  # the batch for which there was no room
 
     def read(self, epoch: int, start: int, size: int, share: ShareOf) -> tuple[Tensor, Tensor, int, bool, int]:
         """A share of up to `size` samples: inputs, targets, samples of all, whether the epoch ends, how many lost."""
         end = min(start + size, self.length)
-        wanted = self._indices(BatchRange(epoch, start, end))[share(end - start)]
+        span = BatchRange(epoch, start, end)
+        wanted = self._announced.get(span)
+        if wanted is None:
+            wanted = self._share_of(span, share)
         inputs, targets = self._stored.take(wanted, epoch) if self._stored else self._source.fetch(wanted)
         return inputs, targets, end - start, end == self.length, len(wanted) - len(inputs)
 
@@ -60,12 +64,15 @@ class IndexedReader:
         """Announce to storage as many of these batches, which are read next in this order, as it has room for."""
         if self._stored is None:
             return
-        announced: set[BatchRange] = set()
+        announced: dict[BatchRange, Tensor] = {}
         for span in spans:
-            known = span in self._announced
-            if not known and not self._stored.prefetch(self._indices(span)[share(span.end - span.start)], span.epoch):
-                break
-            announced.add(span)
+            indices = self._announced.get(span)
+            if indices is None:
+                indices = self._share_of(span, share)
+                if not self._stored.prefetch(indices, span.epoch):
+                    self._refused = span, indices
+                    break
+            announced[span] = indices
         self._announced = announced
 
     def numbers(self, epoch: int, places: range) -> Tensor:
@@ -77,8 +84,10 @@ class IndexedReader:
         """Of one of them."""
         return int(self.numbers(epoch, places)[place])
 
-    def _indices(self, span: BatchRange) -> Tensor:
-        return self._order(span.epoch)[span.start : span.end]
+    def _share_of(self, span: BatchRange, share: ShareOf) -> Tensor:
+        if self._refused is not None and self._refused[0] == span:
+            return self._refused[1]
+        return self._order(span.epoch)[span.start : span.end][share(span.end - span.start)]
 
     def _order(self, epoch: int) -> Order:
         if epoch not in self._orders:

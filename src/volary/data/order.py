@@ -64,13 +64,13 @@ class Windows:
 
     def __getitem__(self, span: slice) -> Tensor:
         start, end, _ = span.indices(self._samples)
-        pieces = [torch.empty(0, dtype=torch.int64)]
+        pieces: list[Tensor] = []
         while start < end:
             number = self._window_at(start)
             begin, window = self._begin(number), self._window(number)
             pieces.append(window[start - begin : end - begin])
             start = begin + len(window)
-        return torch.cat(pieces)
+        return pieces[0] if len(pieces) == 1 else torch.cat([torch.empty(0, dtype=torch.int64), *pieces])
 
     def _window_at(self, place: int) -> int:
         size = WINDOW_BLOCKS * self._block
@@ -90,7 +90,8 @@ class Windows:
             if number == self._with_rest:
                 inside = torch.cat([inside, torch.arange(self._samples - self._rest, self._samples)])
             shuffled = torch.randperm(len(inside), generator=seeded(self._seed, self._epoch, "window", number))
-            self._newest[number] = inside[shuffled]
+            # not inside[shuffled]: threads of torch would help, and keep a core busy for a while afterwards
+            self._newest[number] = inside.index_select(0, shuffled)
         return self._newest[number]
 
 

@@ -16,6 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data._stores import KINDS
 from data.loading._digits import Digits
 from volary.data.caching.cached import reads, through_cache
 from volary.data.feed import Feed
@@ -24,6 +25,7 @@ from volary.data.loading.pipeline import Pipeline, Scale
 from volary.data.order import share_of
 from volary.data.records.records import hashed
 from volary.data.skipping import Skipping
+from volary.data.sources.packed import PackedShards
 from volary.session.spec import Cache
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads make all batches")
@@ -50,6 +52,9 @@ class Numbered:
         return True
 
     def expect(self, indices) -> None: ...
+
+    def forked(self):
+        return self.read
 
     def read(self, index: int) -> bytes:
         return b"" if index in self.corrupt else index.to_bytes(2)
@@ -188,12 +193,58 @@ def test_what_the_cache_has_is_made_by_processes_and_counted_as_read_from_there(
     assert len(pids(samples)) == torch.get_num_threads()
 
 
+def taken(samples: Pipeline) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    feed = Feed(samples, 4)
+    feed.limit(3 * (feed.steps_per_epoch or 0))
+    return [(batch.inputs.clone(), batch.targets) for batch in feed]
+
+
+@pytest.mark.parametrize("level", ["none", "memory", "disk"])
+def test_processes_give_the_images_of_a_pack_and_of_its_cache_as_threads_do(level, tmp_path, monkeypatch):
+    KINDS["packed"][0](tmp_path)
+    cache = Cache(path=tmp_path / "cache", **({} if level == "none" else {level: "1MB"}))
+    samples = through_cache(PackedShards(folder=tmp_path, cache_mb=0).open("train"), cache, str(tmp_path))
+    found = taken(samples)
+    assert pids(samples)
+    monkeypatch.setattr(pipeline, "TINY_S", 0.0)
+    for mine, others in zip(found, taken(PackedShards(folder=tmp_path, cache_mb=0).open("train")), strict=True):
+        assert all(map(torch.equal, mine, others))
+
+
+def test_a_pack_that_is_cut_while_it_is_read_ends_processes_and_each_sample_is_told_by_its_name(
+    tmp_path, caplog, monkeypatch
+):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    KINDS["packed"][0](tmp_path)
+    samples, told = PackedShards(folder=tmp_path, cache_mb=0).open("train"), []
+    feed = Feed(Skipping(samples, lambda *what: told.append(what)), 4)
+    feed.limit(4 * (feed.steps_per_epoch or 0))
+    assert [next(feed).lost for _ in range(4)] == [0] * 4
+    assert pids(samples)
+    for shard in (tmp_path / "train").glob("*.bin"):
+        os.truncate(shard, 0)
+    for batch in feed:
+        assert batch.count + batch.lost == 4
+    assert batch.lost == 4
+    assert sorted(index for index, _ in told) == list(range(24))
+    assert all("cut at byte" in why for _, why in told)
+    assert "a process that decoded samples has died" in caplog.text
+
+
 def test_samples_of_a_store_without_a_cache_are_made_by_threads():
     samples = Pipeline(InStore(2000), torch.arange(2000), None, Digits(), Scale(1.0, 0.0))
     feed = Feed(samples, 20)
     for _ in range(5):
         next(feed)
     assert samples._forked is None
+
+
+def open_in(pid: int) -> list[str]:
+    found: list[str] = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it has been closed
+            found += [str(path.readlink()).partition(":")[0]] if int(path.name) > 2 else []
+    return sorted(found)
 
 
 def test_a_process_has_no_file_open_but_its_two_pipes_and_those_of_the_records():
@@ -204,9 +255,11 @@ def test_a_process_has_no_file_open_but_its_two_pipes_and_those_of_the_records()
         feed = Feed(samples, 20)
         for _ in range(5):
             next(feed)
+        until = time.monotonic() + 60
         for pid in pids(samples):
-            found = [path.readlink() for path in Path(f"/proc/{pid}/fd").iterdir() if int(path.name) > 2]
-            assert sorted(str(path).partition(":")[0] for path in found) == sorted([__file__, "pipe", "pipe"])
+            while (found := open_in(pid)) != sorted([__file__, "pipe", "pipe"]):  # it closes the others first of all
+                assert time.monotonic() < until, found
+                time.sleep(0.01)
     finally:
         os.close(file)
 

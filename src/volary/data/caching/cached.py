@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from volary.data.datasets.mixed import MixedSamples
@@ -32,7 +31,7 @@ class CachedRecords:
         self.inner, self._shelves = records, shelves
         self.reads: Counter[str] = Counter()
         self.remote = records.remote
-        self._first, self._process = next(iter(shelves)), os.getpid()
+        self._first = next(iter(shelves))
 
     @property
     def block(self) -> int:
@@ -59,6 +58,9 @@ class CachedRecords:
         self.reads[self._first] += len(indices) * found
         return found
 
+    def forked(self) -> Callable[[int], Bytes]:
+        return self._shelves[self._first].forked()
+
     def expect(self, indices: Sequence[int]) -> None:
         """Those that are in no level."""
         missing = [index for index in indices if not any(shelf.has(index) for shelf in self._shelves.values())]
@@ -72,8 +74,6 @@ class CachedRecords:
             content: Bytes | None = shelf.get(index)
             if content is not None:
                 break
-            if os.getpid() != self._process:
-                raise LookupError("the first level of the cache has lost the record")
             passed.append(level)
         else:
             level, content = "source", self.inner.read(index)

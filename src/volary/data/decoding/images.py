@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -32,12 +33,12 @@ class ImageDecoder:
 
     def __call__(self, record: Bytes, out: Array | None = None) -> Array:
         """Decode one image, uint8 of (height, width, channels), into `out` if it is given."""
+        if out is not None and self.side is None:
+            with suppress(ValueError):  # it is larger, or no JPEG; the header is not read beforehand
+                if self._jpeg(record, out).shape == out.shape:
+                    return out
         if bytes(record[:2]) != b"\xff\xd8":
             return self._by_pillow(record)
-        if out is not None and self.side is None:
-            pixels = self._in_place(record, out)
-            if pixels is not None:
-                return pixels
         try:
             height, width, colours, _ = simplejpeg.decode_jpeg_header(record)
         except ValueError:  # damaged, or in a way that libjpeg-turbo's simple interface does not know
@@ -64,14 +65,6 @@ class ImageDecoder:
             record, colorspace="RGB" if self.channels == 3 else "GRAY", buffer=memory, strict=True
         )
         return pixels
-
-    def _in_place(self, record: Bytes, out: Array) -> Array | None:
-        """The image in `out`; None if it may have another size. Saves reading the header twice."""
-        try:
-            pixels = self._jpeg(record, out)
-        except ValueError:
-            return None
-        return out if pixels.shape == out.shape else None
 
     def _memory(self, size: int) -> Array:
         memory: Array | None = getattr(self._scratch, "memory", None)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-from numpy.typing import DTypeLike
 
 from volary.data.decoding.decoder import Array
 from volary.data.loading.ahead import Made
@@ -21,9 +20,15 @@ from volary.data.loading.disk_reads import disk_reads
 from volary.data.loading.processes import PIECES, ForkedProcesses, RowRange
 from volary.data.loading.slots import DONE, FAILED, KEPT, WAITING, Slots
 
-MOST_SLOTS = 64
-_PIECE_ROWS = 16  # of a batch, at least: asking for a piece costs as much as some samples
 _LOG = logging.getLogger("volary.data")
+
+DISK, LOOK = 1, 2  # what a process says of a piece: it read from a disk; the states of the rows say more
+
+
+def most_slots(count: int) -> int:
+    """Batches that so many processes may be asked for at a time: what is asked for must fit into a pipe."""
+    return max(1, min(64, PIECES // count))
+
 
 Put = Callable[[int, int, Array, int], bool]  # makes sample `index` of `epoch` in a batch's row; whether it was kept
 
@@ -39,17 +44,16 @@ class DecodingProgress:
 
 
 class Forked:
-    """`count` processes that make batches of up to `rows` samples. put: what they do, as it is now.
+    """`count` processes that make batches in `slots`, each at least so many rows at a time.
 
-    shape, dtype: of a sample. descriptors: open files that `put` needs.
+    begin: in a process, what it does. descriptors: open files that it needs.
     """
 
     def __init__(
-        self, put: Put, count: int, rows: int, shape: tuple[int, ...], dtype: DTypeLike, descriptors: Iterable[int]
+        self, begin: Callable[[], Put], count: int, slots: Slots, least_rows: int, descriptors: Iterable[int]
     ) -> None:
-        self._count = count
-        self._slots = Slots(max(1, min(MOST_SLOTS, PIECES // count)), rows, shape, dtype)
-        self._processes: ForkedProcesses | None = ForkedProcesses(count, partial(_begun, put, self._slots), descriptors)
+        self._count, self._slots, self._least_rows = count, slots, least_rows
+        self._processes: ForkedProcesses | None = ForkedProcesses(count, partial(_begun, begin, slots), descriptors)
         self._newest: dict[int, Made] = {}  # of each slot
         self._dropped: list[Made] = []
 
@@ -74,7 +78,7 @@ class Forked:
         count = len(indices)
         made = Made(indices, epoch, self._slots.samples[slot, :count], count, slot=slot, elsewhere=count)
         self._newest[slot] = made
-        size = max(_PIECE_ROWS, -(-count // self._count))
+        size = max(self._least_rows, -(-count // self._count))
         self._processes.submit(
             [RowRange(slot, epoch, start, min(start + size, count)) for start in range(0, count, size)]
         )
@@ -96,26 +100,26 @@ class Forked:
         if self._processes is None:
             return progress
         reports, alive = self._processes.reports(at_most_s)
-        for (slot, _, start, stop), disk in reports:
-            self._hear(progress, self._newest[slot], start, stop)
-            progress.disk |= bool(disk)
+        for slot, _, start, stop, found in reports:
+            again = self._look(progress, slot, start, stop) if found & LOOK else 0
+            progress.disk |= bool(found & DISK)
+            made = self._newest[slot]
+            made.elsewhere -= stop - start
+            made.finish(stop - start - again)
         progress.reports = len(reports)
         if not alive:
             self._mourn(self._processes, progress)
         return progress
 
-    def _hear(self, progress: DecodingProgress, made: Made, start: int, stop: int) -> None:
-        states = self._slots.states[made.slot, start:stop]
-        highest = states.max()
-        again: list[int] = []
-        if highest >= KEPT:
-            progress.kept.append(self._slots.indices[made.slot, start:stop][states == KEPT])
-            again = [start + int(row) for row in (states == FAILED).nonzero()[0]]
-            states[:] = DONE
+    def _look(self, progress: DecodingProgress, slot: int, start: int, stop: int) -> int:
+        """At what became of each row. How many must be made again."""
+        states = self._slots.states[slot, start:stop]
+        progress.kept.append(self._slots.indices[slot, start:stop][states == KEPT])
+        again = [start + int(row) for row in (states == FAILED).nonzero()[0]]
+        states[:] = DONE
         if again:
-            progress.again.append((made, again))
-        made.elsewhere -= stop - start
-        made.finish(stop - start - len(again))
+            progress.again.append((self._newest[slot], again))
+        return len(again)
 
     def _mourn(self, processes: ForkedProcesses, progress: DecodingProgress) -> None:
         """A process has died: none goes on, and threads make what is left."""
@@ -131,20 +135,26 @@ class Forked:
                 made.finish(done)
 
 
-def _begun(put: Put, slots: Slots) -> Callable[[RowRange], int]:
-    """In a process: what makes the rows of a piece, and says whether a disk was read for them."""
+def _begun(begin: Callable[[], Put], slots: Slots) -> Callable[[RowRange], int]:
+    """In a process: what makes the rows of a piece, and says what there is to say of it."""
     torch.set_num_threads(1)  # its other threads were not forked
+    put = begin()
 
     def work(piece: RowRange) -> int:
         slot, epoch, start, stop = piece
         if not slots.wanted[slot]:
             return 0
-        before, samples, states = disk_reads(), slots.samples[slot], slots.states[slot]
+        before, samples, kept, failed = disk_reads(), slots.samples[slot], [], []
         for row, index in enumerate(slots.indices[slot, start:stop].tolist(), start):
             try:
-                states[row] = KEPT if put(index, epoch, samples, row) else DONE
+                if put(index, epoch, samples, row):
+                    kept.append(row)
             except BaseException:  # is raised again where a thread makes it
-                states[row] = FAILED
-        return int(disk_reads() > before)
+                failed.append(row)
+        states = slots.states[slot]
+        states[start:stop] = DONE
+        if kept or failed:
+            states[kept], states[failed] = KEPT, FAILED
+        return (DISK if disk_reads() > before else 0) | (LOOK if kept or failed else 0)
 
     return work

@@ -14,7 +14,7 @@ import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,12 +24,12 @@ from torch import Tensor
 
 from volary.data.decoding.decoder import Array, Decoder
 from volary.data.loading.ahead import Made
-from volary.data.loading.forked import Forked
+from volary.data.loading.forked import Forked, Put, most_slots
 from volary.data.loading.readers import Readers
-from volary.data.loading.slots import shared_array
+from volary.data.loading.slots import Slots, shared_array
 from volary.data.loading.threads import Threads
 from volary.data.loading.transforming import Varied
-from volary.data.records.records import Forkable, Records
+from volary.data.records.records import Bytes, Forkable, Records
 from volary.errors import CorruptSample, DataError
 
 AHEAD = 2  # batches, to begin with: the one that is fetched next, and another one
@@ -41,6 +41,7 @@ WORTH_S = 0.1  # of a core, for all samples: forking takes a tenth of it
 _LINUX = sys.platform == "linux"
 _SOON_S = 0.01  # until threads that have nothing more to do have ended
 _PIECES = 4  # of a batch, a thread
+_PIECE_S = 1.5e-3  # of a core, at least, for a piece of tiny samples: handing it over costs some of them
 _GROWTH = 8  # by which a batch may exceed the first one; processes make no larger ones
 
 
@@ -86,6 +87,7 @@ class Pipeline:
     ) -> None:
         self.classes = classes
         self.records, self.targets, self.decode, self.scale, self._vary = records, targets, decode, scale, vary
+        self._get: Callable[[int], Bytes] = records.read
         self._readers = Readers(records)
         with self._readers.watching():
             number, first = self._first()
@@ -96,15 +98,17 @@ class Pipeline:
         # memory that is never written is never taken: a cache costs what was decoded so far
         self._cache = shared_array((len(records), *first.shape), first.dtype) if fits else None
         self._cached = shared_array((len(records),), np.bool_)
+        self._only_decoded = self._cache is None and vary is None
         self._cores = torch.get_num_threads()
         self._threads = Threads(self._cores, "decode")
         self.pad = False  # whether images that are smaller than others of their batch are filled up
         self._forked: Forked | None = None
+        self._least_rows = max(1, round(_PIECE_S / sample_s))  # of a piece
         self._undecided = sample_s < TINY_S and sample_s * len(records) > WORTH_S  # whether there will be processes
         self._began = False  # to make batches
         self._newest: Made | None = None
         self._ahead: deque[Made] = deque()
-        self._depth, self._was_ready = AHEAD, False
+        self._depth, self._was_ready, self._room = AHEAD, False, True
         self._spare: list[Array] = []
 
     def __len__(self) -> int:
@@ -132,22 +136,24 @@ class Pipeline:
     @property
     def room(self) -> bool:
         """Whether another batch may be made ahead."""
-        return len(self._ahead) < self._depth
+        return self._room
 
     def read_from(self, records: Records) -> None:
         """Take the same records from somewhere else. Nothing is being read yet."""
-        self.records, self._readers = records, Readers(records)
+        self.records, self._get, self._readers = records, records.read, Readers(records)
 
     def prefetch(self, indices: Tensor, epoch: int) -> bool:
         """Begin to decode a batch, unless enough of them are on their way, or all of it is at hand."""
-        numbers = indices.tolist()
         if self._newest is not None:
             self._release(self._newest)
             self._newest = None
-        self._hear(0.0)
-        if not self.room or (self._vary is None and self._all_cached(numbers)) or not self._may_begin(len(numbers)):
+        if not self._room:
+            return False
+        numbers = indices.tolist()
+        if (self._vary is None and self._all_cached(numbers)) or not self._may_begin(len(numbers)):
             return False
         self._ahead.append(self._begin(numbers, epoch))
+        self._room = len(self._ahead) < self._depth
         return True
 
     def fetch(self, indices: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
@@ -162,7 +168,7 @@ class Pipeline:
             return torch.from_numpy(self._cache).index_select(0, indices), targets
         made, rows = self._made(numbers, epoch)
         self._wait(made)
-        for row in rows:
+        for row in rows if made.problems else ():
             if row in made.problems:
                 raise _anew(made.problems[row])
         if self.pad:
@@ -179,7 +185,9 @@ class Pipeline:
             if isinstance(self.records, Forkable) and self.records.at_hand([]) and not self.pad:
                 most, descriptors = _GROWTH * rows, self.records.descriptors
                 self._at_hand = self.records.at_hand
-                self._forked = Forked(self._put, self._cores, most, self._shape, self._dtype, descriptors)
+                slots = Slots(most_slots(self._cores), most, self._shape, self._dtype)
+                self._forked = Forked(self._in_process, self._cores, slots, self._least_rows, descriptors)
+                self._depth = max(self._depth, min(MOST_AHEAD, 2 * self._cores + AHEAD))
         return True
 
     def _hear(self, at_most_s: float) -> bool:
@@ -244,8 +252,11 @@ class Pipeline:
                 return self._newest, rows
             self._release(self._newest)
             self._newest = None
+        self._hear(0.0)
         while self._ahead:
             self._newest = self._ahead.popleft()
+            # of processes several at a time: what is done rarely finds the cores' caches full of images
+            self._room |= len(self._ahead) <= (self._depth // 2 if self._forked else self._depth - 1)
             rows = self._newest.rows_of(numbers, epoch)
             if rows is not None:
                 self._adapt(self._newest)
@@ -268,7 +279,7 @@ class Pipeline:
         if self._forked and self._at_hand(numbers) and (found := self._forked.begin(numbers, epoch)):
             return found
         made = Made(numbers, epoch, self._memory(len(numbers)), len(numbers))
-        size = max(1, -(-len(numbers) // (_PIECES * self._cores)))
+        size = max(self._least_rows, -(-len(numbers) // (_PIECES * self._cores)))
         starts = range(0, len(numbers), size)
         self._threads.submit(partial(self._fill, made, range(len(numbers))[start : start + size]) for start in starts)
         return made
@@ -293,9 +304,41 @@ class Pipeline:
                     )
         made.finish(len(rows))
 
+    def _in_process(self) -> Put:
+        """In a forked process: what makes a sample. Errors are named by the thread that then makes it again."""
+        assert isinstance(self.records, Forkable)
+        read, decode, place = self.records.forked(), self.decode, self._place
+        if not self._only_decoded:
+            self._get = read
+            return self._put
+
+        def put(index: int, _: int, batch: Array, row: int) -> bool:
+            out = batch[row]
+            sample = decode(read(index), out)
+            if sample is not out:
+                place(sample, index, batch, row)
+            return False
+
+        return put
+
     def _put(self, index: int, epoch: int, batch: Array, row: int) -> bool:
         """Make the sample in a row of a batch. Whether it is in the cache now, and was not before."""
         out = None if self.pad else batch[row]
+        if self._only_decoded:
+            sample, kept = self._read(index, out), False
+        else:
+            sample, kept = self._finished(index, epoch, out)
+        if sample is not out:
+            self._place(sample, index, batch, row)
+        return kept
+
+    def _place(self, sample: Array, index: int, batch: Array, row: int) -> None:
+        if not self.pad and sample.shape != batch.shape[1:]:
+            raise DataError(f"{self.records.name(index)}: {self.decode.other(sample.shape, batch.shape[1:])}")
+        batch[row] = sample
+
+    def _finished(self, index: int, epoch: int, out: Array | None) -> tuple[Array, bool]:
+        """The sample as it is in this epoch, perhaps in `out`; and whether the cache has it now, and had not before."""
         known = self._cache is None or bool(self._cached[index])
         sample = self._decoded(index, None if self._vary else out)
         kept = not known and self._cache is not None and sample.shape == self._cache.shape[1:]
@@ -305,13 +348,7 @@ class Pipeline:
             except Exception as problem:  # the user's code may raise anything
                 problem.add_note(f"while {self.records.name(index)} was transformed")
                 raise
-        if out is None:
-            batch[row] = sample
-        elif sample.shape != out.shape:
-            raise DataError(f"{self.records.name(index)}: {self.decode.other(sample.shape, out.shape)}")
-        elif sample is not out:
-            out[...] = sample
-        return kept
+        return sample, kept
 
     def _decoded(self, index: int, out: Array | None) -> Array:
         """The sample, from the cache if it is there."""
@@ -325,13 +362,14 @@ class Pipeline:
         return sample
 
     def _read(self, index: int, out: Array | None) -> Array:
-        name = self.records.name
         try:
-            return self.decode(self.records.read(index), out)
+            return self.decode(self._get(index), out)
         except DataError as problem:
-            raise DataError(f"{name(index)}: {problem}") from problem
+            raise DataError(f"{self.records.name(index)}: {problem}") from problem
         except Exception as problem:  # decoders of foreign bytes raise whatever they like
-            corrupt = CorruptSample(f"{name(index)}: not {self.decode.kind} that can be decoded ({problem})")
+            corrupt = CorruptSample(
+                f"{self.records.name(index)}: not {self.decode.kind} that can be decoded ({problem})"
+            )
             corrupt.index = index
             raise corrupt from problem.with_traceback(None)
 

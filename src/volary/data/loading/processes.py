@@ -36,7 +36,10 @@ class RowRange(NamedTuple):
 class Report(NamedTuple):
     """A piece that is done, and the number that the work gave."""
 
-    piece: RowRange
+    slot: int
+    epoch: int
+    start: int
+    stop: int
     found: int
 
 
@@ -86,7 +89,7 @@ class ForkedProcesses:
         if self._reports in ready:
             content = os.read(self._reports, PIECES * _REPORT.size)
             alive = alive and bool(content)  # nothing to read: all of them have closed it
-        return [Report(RowRange(*values[:4]), values[4]) for values in _REPORT.iter_unpack(content)], alive
+        return [Report._make(values) for values in _REPORT.iter_unpack(content)], alive
 
 
 def _forked(tasks: int, reports: int, begin: Begin, descriptors: Iterable[int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -42,6 +42,9 @@ class Files:
 
     def at_hand(self, indices: Sequence[int]) -> bool:
         return True
+
+    def forked(self) -> Callable[[int], bytes]:
+        return self.read
 
     def expect(self, indices: Sequence[int]) -> None:
         """Open each, which reads its inode, and have its content brought."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 Bytes = bytes | bytearray | memoryview
@@ -45,7 +45,7 @@ class Records(Protocol):
 
 @runtime_checkable
 class Forkable(Records, Protocol):
-    """Records that a forked process can read, too. There, what is not at hand raises LookupError."""
+    """Records that a forked process can read, too."""
 
     @property
     def descriptors(self) -> Sequence[int]:
@@ -54,6 +54,10 @@ class Forkable(Records, Protocol):
 
     def at_hand(self, indices: Sequence[int]) -> bool:
         """Whether a forked process can read all of these. If so, they count as read."""
+        ...
+
+    def forked(self) -> Callable[[int], Bytes]:
+        """In a forked process: what reads there. It may raise anything, or end the process: then a thread reads."""
         ...
 
 
