@@ -163,7 +163,7 @@ def test_what_a_program_is_called_as_survives_its_run_directory(tmp_path):
 def test_torchrun_starts_a_program_whose_ranks_train_as_one_process_does():
     Path("mine.py").write_text(PROGRAM)
     variables = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
-    variables["VOLARY_SETTINGS"] = "run.name='by torchrun' early_update=true"
+    variables["VOLARY_SETTINGS"] = "run.name='by-torchrun' early_update=true"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "mine.py", "--epochs", "3"]
     together = subprocess.run(launcher, env=variables, capture_output=True, text=True, timeout=300)
     assert together.returncode == 0, together.stderr
@@ -179,4 +179,4 @@ def test_torchrun_starts_a_program_whose_ranks_train_as_one_process_does():
         assert float(line.partition(": ")[2]) == pytest.approx(float(value), abs=1e-9)
     (run,) = RunDirectory.all_in(Path("runs"))
     result = volary.Result.of(run.path)
-    assert (run.name, result.state, result.steps) == ("by torchrun", "finished", 12)
+    assert (run.name, result.state, result.steps) == ("by-torchrun", "finished", 12)
