@@ -129,8 +129,8 @@ class WorkScheduler:
         plan = self.portions.plan
         if not (plan.in_step and portions):
             return self.samples
-        first = portions[0]
-        return first.epoch * plan.samples + first.start // plan.batch_size * plan.batch_size
+        first = portions[0]  # which may come again, when later ones have been learnt from
+        return max(self.samples, first.epoch * plan.samples + first.start // plan.batch_size * plan.batch_size)
 
     def _portions_at(self, clock: int) -> int:
         """How many make a contribution; the same for all workers that begin this clock."""
