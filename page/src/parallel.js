@@ -5,6 +5,7 @@ import { html } from "./html.js";
 
 const MOST = 8; // axes: settings first, then results
 const AXIS = 125; // pixels that the name of one needs
+const MARK = 0.08; // the part of an axis that a mark needs
 
 export function Parallel({ data }) {
   useTheme();
@@ -26,6 +27,11 @@ export function Parallel({ data }) {
 
 const side = (at, count) => (at === 0 ? "first" : at === count - 1 ? "last" : "");
 
+// The least and the greatest come first; what would be written over another mark is left out.
+function apart(marks) {
+  return marks.reduce((kept, mark) => (kept.every(([, place]) => Math.abs(place - mark[1]) >= MARK) ? [...kept, mark] : kept), []);
+}
+
 // Numbers lie where they are, on a log scale if they span a decade; words at equal distances. places: 0 to 1, by run.
 function axis([label, ...cells]) {
   const numbers = cells.map((cell) => (cell === "-" ? null : Number(cell)));
@@ -35,7 +41,7 @@ function axis([label, ...cells]) {
     const scale = low > 0 && high / low >= 10 ? Math.log : (value) => value;
     const place = (value) => (value === null ? null : high > low ? (scale(value) - scale(low)) / (scale(high) - scale(low)) : 0.5);
     const marks = [...new Set(known)].sort((a, b) => a - b);
-    return { label, places: numbers.map(place), marks: (marks.length > 6 ? [low, high] : marks).map((value) => [String(value), place(value)]) };
+    return { label, places: numbers.map(place), marks: apart([low, high, ...marks].map((value) => [String(value), place(value)])) };
   }
   const words = [...new Set(cells)].sort();
   const place = (cell) => (words.length > 1 ? words.indexOf(cell) / (words.length - 1) : 0.5);

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -242,6 +242,9 @@ def test_runs_are_chosen_and_compared_over_steps_samples_time_and_bytes(page, se
     assert lines.locator(".mark").all_inner_texts()[:2] == ["0.02", "0.05"]
     names = lines.locator(".name").evaluate_all("all => all.map((one) => one.getBoundingClientRect().toJSON())")
     assert all(one["right"] <= other["left"] for one, other in pairwise(names)), "they do not overlap"
+    marks = lines.locator(".mark").evaluate_all("all => all.map((one) => one.getBoundingClientRect().toJSON())")
+    for one, other in combinations(marks, 2):
+        assert one["left"] != other["left"] or abs(one["top"] - other["top"]) > 12, "nor do values on one axis"
     rows = card(page, "compared").get_by_role("table").inner_text()
     assert "validation accuracy\t0.9733\t0.8" in rows
 
