@@ -37,8 +37,8 @@ def _parameter(command: str, block: Block) -> object:
     takes_long = re.search(
         r"volary(\.worker| train| launch| resume| stop| sweep| check| bench| evaluate| data| doctor$)", command
     )
-    # seconds each; of their like are run always: README's with servers, its `auto` that allows more, and its resume
-    like_another = block.page != README or not re.search(r"ssp|allow|resume", command)
+    # seconds each; README's resume is run always, which trains first. Servers and `auto` train in tests/train
+    like_another = block.page != README or "resume" not in command
     marks = [pytest.mark.slow] if takes_long and like_another else []
     return pytest.param(command, block, id=f"{block.page.name}: {command}", marks=marks)
 

@@ -21,9 +21,9 @@ AT_MOST_MS = 120_000  # of anything that is waited for: machines are busy
 SCREEN: ViewportSize = {"width": 1300, "height": 900}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of the folder that `made_runs` fills."""
+    """A server of the folder that `made_runs` fills; all tests ask it, and none changes a run."""
     folder, home = tmp_path_factory.mktemp("page"), Path.cwd()
     os.chdir(folder)
     try:

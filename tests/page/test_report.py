@@ -42,7 +42,7 @@ def test_a_report_opens_from_disk_and_shows_the_runs_numbers(page):
         ("staleness", "40 counted"),
         ("session", "name: lenet"),
         ("logs", "Nothing was printed"),
-        ("ranks", "2 workers."),
+        ("ranks", "2 workers"),
     ):
         card = page.locator(f"[data-card={name}]")
         card.scroll_into_view_if_needed()

@@ -6,6 +6,7 @@ import errno
 import io
 import pickle
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -140,9 +141,10 @@ def test_a_flipped_byte_in_any_file_of_the_newest_is_found_and_the_one_before_is
     monkeypatch.chdir(tmp_path)
     whole = quickly(0, 1, dropping(), "whole")
     one = dropping(checkpoint={"keep_last": 1, "keep_best": False})
+    quickly(0, 1, dropping(), "stopped", until=lambda step: step == 8)
     for number, name in enumerate((WEIGHTS, OPTIMIZER, SHARED, "rank-0.pt", MANIFEST)):
         folder = f"damaged-{number}"
-        quickly(0, 1, dropping(), folder, until=lambda step: step == 8)
+        shutil.copytree("stopped", folder)
         path = Checkpoints(Path(folder)).path(8) / name
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 4
