@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -73,7 +74,9 @@ def test_a_cluster_that_does_not_answer_is_named_before_anything_starts(monkeypa
 
 
 @pytest.mark.slow  # starts a cluster
-def test_a_run_takes_its_places_in_a_cluster_that_runs_and_leaves_it_alone(ray, short):
+def test_a_run_takes_its_places_in_a_cluster_that_runs_and_leaves_it_alone(ray, short, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
     address = f"127.0.0.1:{free_port()}"
     head = ["--head", "--port", address.partition(":")[2], "--node-ip-address=127.0.0.1", "--num-cpus=2", "--block"]
     quiet = ["--include-dashboard=false", f"--temp-dir={short}", "--disable-usage-stats"]
