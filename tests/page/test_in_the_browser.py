@@ -51,7 +51,7 @@ def opened(page: Page, link: str, where: str) -> Page:
 
 
 def dragged(page: Page, plot: Locator, begin: float, end: float) -> None:
-    """Drag over part of a chart's width, again if nothing came of it: one that is drawn anew meanwhile loses a drag."""
+    """Drag over part of a chart's width, up to five times: on a busy machine one has been lost, nobody knows why."""
     shown = page.get_by_role("toolbar", name="steps shown").get_by_role("status")
     before = shown.inner_text().split(";")[0]
     for _ in range(5):
