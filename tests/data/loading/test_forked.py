@@ -122,6 +122,7 @@ def test_when_processes_die_threads_make_the_rest_and_no_sample_is_lost(dead, ca
     mine = pids(samples)
     for pid in mine[:dead]:
         os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # else what is left may be made before it dies
     seen += [values(batch.inputs) for batch in feed]
     assert sorted(i for one in seen for i in one) == list(range(2000))
     assert [record.message for record in caplog.records] == [
