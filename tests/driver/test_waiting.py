@@ -239,6 +239,18 @@ def test_worker_that_left_its_own_loop_early_is_named_and_the_one_that_waits_for
     )
 
 
+def test_worker_that_calls_backward_again_in_the_last_step_is_told_so():
+    play = Play(rules=replace(RULES, own_loop=True))
+    together(play, USED_TO_IT)
+    play.say(0, "exchange", step=19)
+    play.say(1, "between steps", step=20, bye=Verdict(rank=1, outcome="finished", step=20))
+    (lost,) = play.go_on(11)
+    assert lost.sentence == (
+        "has left its training loop after step 20, and rank 0 waits in step 20: all workers must call backward() as "
+        "often as each other in each step"
+    )
+
+
 def test_workers_that_wait_in_different_calls_are_named_with_what_each_is_in_within_seconds():
     play = Play(hosts="ab", rules=replace(RULES, own_loop=True))
     together(play, USED_TO_IT)

@@ -190,6 +190,27 @@ def as_a_session(worker: Any, model: nn.Module, data: Any) -> dict[str, Any]:
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
+def passing_once_more(worker: Any) -> None:
+    """In the third step one worker calls backward twice."""
+    model = network()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for step, (inputs, _) in enumerate(worker.feed(points(), batch_size=4)):
+        for _ in range(1 + (step == 2 and worker.is_first)):
+            model(inputs).square().mean().backward()
+        optimizer.step()
+
+
+def leaving_a_batch_out(worker: Any) -> None:
+    """The third batch is not to one worker's taste."""
+    model = network()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for number, (inputs, _) in enumerate(worker.feed(points(), batch_size=4)):
+        if number == 2 and not worker.is_first:
+            continue
+        model(inputs).square().mean().backward()
+        optimizer.step()
+
+
 class Drawn(torch.utils.data.Sampler[int]):
     """Each rank's would draw in another order."""
 

@@ -94,6 +94,14 @@ def test_n_workers_equal_one_on_the_same_global_batches_over_more_than_20_steps(
 
 
 PARTED = r"workers made different calls: rank 0 worker\.mean of 3 values, rank 1 worker\.gather; all workers must make"
+PLACES = (
+    "not at the same place of their loops: rank 0 is in step {} with batch {} of worker.feed, "
+    "rank 1 is in step {} with batch {} of worker.feed; accepted: each takes as many batches as the others"
+)
+APART = {  # each worker says it where gradients of different steps would have been added up
+    _own_loops.passing_once_more: (3, 3, 4, 4),
+    _own_loops.leaving_a_batch_out: (3, 3, 3, 4),
+}
 
 
 def do_odd_things(rank: int, world_size: int) -> Any:
@@ -103,6 +111,9 @@ def do_odd_things(rank: int, world_size: int) -> Any:
         call(_own_loops.stopping, rank, world_size, 3, ending=rank == 1)
     with pytest.raises(RanksDiffer, match=PARTED):
         call(_own_loops.parting, rank, world_size, 4)
+    for life, (loop, places) in enumerate(APART.items(), 5):
+        with pytest.raises(RanksDiffer, match=PLACES.format(*places)):
+            call(loop, rank, world_size, life)
     return said, left, Path(f"saved-{rank}").read_text()
 
 

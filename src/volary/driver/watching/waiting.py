@@ -19,6 +19,7 @@ SAME_STEPS = (
     "all workers must take the same number of steps: let worker.feed share the samples, or end every worker's loop "
     "after the same step"
 )
+SAME_PASSES = "all workers must call backward() as often as each other in each step"
 
 
 def is_mute(worker: WorkerStatus, rules: Rules, now_s: float) -> bool:
@@ -101,7 +102,8 @@ def left_early(step: int, waiting: Sequence[WorkerStatus]) -> str:
     """What to tell of a worker that has left the user's loop after `step` while others still wait in theirs."""
     verb = "waits" if len(waiting) == 1 else "wait"
     at = min(one.step for one in waiting) + 1
-    return f"has left its training loop after step {step}, and {ranks(waiting)} {verb} in step {at}: {SAME_STEPS}"
+    accepted = SAME_STEPS if at > step else SAME_PASSES
+    return f"has left its training loop after step {step}, and {ranks(waiting)} {verb} in step {at}: {accepted}"
 
 
 def ranks(workers: Sequence[WorkerStatus]) -> str:

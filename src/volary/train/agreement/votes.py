@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from volary.errors import NotFinite
 
 _COMMON = 6  # values that are sums over all ranks; after them one for each rank
+_PLACES = 1 << 22  # that a rank tells apart: with a bit beside it, whole in fp32
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Vote:
     loss: its share of the global batch's mean. busy: it has samples in it. ending: it was asked to end after it. lost:
     samples of its share that could not be read. step_s: seconds that each of its steps took. weight: of a difference of
     parameters, its share of the samples that all learnt from meanwhile. requests: of rank 0, how many all can read.
+    place: counts what a rank's own loop has done; the same on all ranks that are at the same place of it.
     """
 
     loss: float
@@ -26,6 +28,7 @@ class Vote:
     step_s: float = 0.0
     weight: float = 1.0
     requests: int = 0
+    place: int = 0
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Agreed:
     busy: how many ranks had samples. not_finite: ranks whose share of the loss is not finite. lost: samples of the
     global batch that could not be read: they count in the mean's divisor, which `scale` puts right. step_s: seconds
     that a step took, the mean of all ranks. requests: how many of the run's are to be done after this step, at least.
+    apart: ranks are at different places of their loops.
     """
 
     loss: float
@@ -44,6 +48,7 @@ class Agreed:
     lost: int = 0
     step_s: float = 0.0
     requests: int = 0
+    apart: bool = False
 
     def scale(self, total: int) -> float:
         """The factor of sums over a batch of `total` samples that makes them means over those that were read."""
@@ -59,15 +64,17 @@ def cast(vote: Vote, rank: int, world_size: int) -> list[float]:
     """A rank's vote in values that can be read once they are summed over all ranks."""
     finite = math.isfinite(vote.loss)
     common = [vote.loss if finite else 0.0, vote.ending, vote.busy, vote.lost, vote.step_s, vote.requests]
-    return [float(value) for value in common] + [float(not finite and other == rank) for other in range(world_size)]
+    own = float(2 * (vote.place % _PLACES) + (not finite))
+    return [float(value) for value in common] + [own if other == rank else 0.0 for other in range(world_size)]
 
 
 def read(summed: list[float]) -> Agreed:
     """What the votes say once they are summed."""
-    loss, ending, busy, lost, seconds, requests, *not_finite = summed
-    bad = tuple(rank for rank, vote in enumerate(not_finite) if vote)
+    loss, ending, busy, lost, seconds, requests, *each = summed
+    bad = tuple(rank for rank, vote in enumerate(each) if vote % 2)
     mean = math.nan if bad else loss
-    return Agreed(mean, ending > 0, round(busy), bad, round(lost), seconds / len(not_finite), round(requests))
+    apart = len({vote // 2 for vote in each}) > 1
+    return Agreed(mean, ending > 0, round(busy), bad, round(lost), seconds / len(each), round(requests), apart)
 
 
 def not_finite(ranks: tuple[int, ...], step: int, origin: str = "", checkpoint: str = "") -> NotFinite:

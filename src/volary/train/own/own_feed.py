@@ -126,6 +126,7 @@ class OwnFeed:
             self._under_way.given = step + 1
             share.weight, share.samples, share.total = part.samples / part.total, part.samples, part.total
             share.seen += part.total
+            share.batches += 1
             share.ends_epoch = part.ends_epoch
             done = (step + 1) / self._shared.steps if self._shared.steps else 0.0
             share.epoch = epoch + (1.0 if part.ends_epoch else done)

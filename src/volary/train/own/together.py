@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -33,6 +33,21 @@ def require_same(call: str, size: int, group: Group) -> None:
         said = ", ".join(f"rank {rank} {_shown(*one)}" for rank, one in enumerate(found))
         accepted = "all workers must make the same calls in the same order"
         raise RanksDiffer(f"workers made different calls: {said}; {accepted}")
+
+
+def come_apart(place: tuple[int, int], group: Group) -> NoReturn:
+    """Raise RanksDiffer: workers would add up gradients of different steps. A collective call.
+
+    place: the steps that this worker has made, and the batches that it was given.
+    """
+    places = [
+        f"rank {rank} is in step {steps + 1}" + (f" with batch {batches} of worker.feed" if batches else "")
+        for rank, (steps, batches) in enumerate(blocking.gather_plain(place, group))
+    ]
+    raise RanksDiffer(
+        f"workers are not at the same place of their loops: {', '.join(places)}; accepted: each takes as many batches "
+        "as the others, and in each step calls backward() as often as they do, and optimizer.step()"
+    )
 
 
 def _shown(call: int, size: int) -> str:

@@ -26,6 +26,7 @@ from volary.train.own.model.contents import Contents
 from volary.train.own.model.early_update import EarlyUpdate
 from volary.train.own.model.losses import loss_of_backward, sum_in
 from volary.train.own.model.share import AveragingPeriod
+from volary.train.own.together import come_apart
 from volary.train.run_session import share_buffers
 from volary.train.state.replicas import compare_replicas
 from volary.train.state.seeds import kept_generators
@@ -220,7 +221,8 @@ class OwnModel:
         """Raise RanksDiffer unless all workers have the same bits, where they should. A collective call."""
         if self._group.size > 1 and self._run.settings.replicas_equal and not self._period.steps:
             self.settle()
-            compare_replicas(self.model, step, self._group)
+            with self._run.recorder.called("the comparison of replicas"):
+                compare_replicas(self.model, step, self._group)
 
     def settle(self) -> None:
         """Wait for all updates, and for the means of workers' own, unless a period of these is under way."""
@@ -341,6 +343,8 @@ class OwnModel:
             self._vote()
         self._voted = False
         agreed = self._strategy.agree()
+        if agreed.apart:
+            come_apart(self._place(), self._beside)
         self.ending = self.ending or agreed.ending
         if isnan(self._loss):
             self._loss = agreed.loss
@@ -356,8 +360,12 @@ class OwnModel:
             parameter.grad = None
 
     def _vote(self) -> None:
-        self._strategy.vote(Vote(self._part, busy=True, ending=self._run.pulse.asked_to_end))
+        self._strategy.vote(Vote(self._part, busy=True, ending=self._run.pulse.asked_to_end, place=sum(self._place())))
         self._voted = self._in_slices
+
+    def _place(self) -> tuple[int, int]:
+        """Where this worker is in its loop: steps that it has made, batches that it was given."""
+        return self._run.recorder.step, self._run.share.batches
 
     def _share_buffers(self) -> None:
         self._passed, self._in_backward = 0, False
@@ -371,8 +379,11 @@ class OwnModel:
         self._period.add(share)
         if action.push is Push.NOTHING and not share.ends_epoch:
             return
-        self._strategy.vote(self._period.vote(ending=self._run.pulse.asked_to_end, world_size=self._group.size))
+        ending, size = self._run.pulse.asked_to_end, self._group.size
+        self._strategy.vote(self._period.vote(ending=ending, world_size=size, place=sum(self._place())))
         agreed = self._strategy.agree()
+        if agreed.apart:
+            come_apart(self._place(), self._beside)
         self._strategy.apply()
         self.ending, self._step_s, self._period = self.ending or agreed.ending, agreed.step_s, AveragingPeriod()
         if share.ends_epoch:

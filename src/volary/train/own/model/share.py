@@ -13,7 +13,7 @@ class Share:
     """This worker's part of the step's samples. weight: of its gradients. epoch: how far, once the step is done.
 
     total: samples of all workers; 0 where they are not fed by `worker.feed`. ends_epoch: it is an epoch's last step.
-    seen: samples of all steps so far, this one included, of all workers.
+    seen: samples of all steps so far, this one included, of all workers. batches: that `worker.feed` has given out.
     """
 
     weight: float
@@ -22,6 +22,7 @@ class Share:
     epoch: float = 0.0
     ends_epoch: bool = False
     seen: int = 0
+    batches: int = 0
 
 
 @dataclass
@@ -38,7 +39,8 @@ class AveragingPeriod:
         self.steps += 1
         self.samples, self.total = self.samples + share.samples, self.total + share.total
 
-    def vote(self, *, ending: bool, world_size: int) -> Vote:
+    def vote(self, *, ending: bool, world_size: int, place: int) -> Vote:
         """This worker's part of the mean."""
         weight = self.samples / self.total if self.total else 1 / world_size
-        return Vote(0.0, True, ending, 0, (time.perf_counter() - self.began_s) / self.steps, weight)
+        step_s = (time.perf_counter() - self.began_s) / self.steps
+        return Vote(0.0, True, ending, step_s=step_s, weight=weight, place=place)
