@@ -44,7 +44,7 @@ class ActorSettings:
     log: str = ""
 
     def words(self) -> str:
-        """As on the command line."""
+        """The settings as JSON, as the command line of `volary.actors` takes them."""
         return json.dumps(asdict(self))
 
 
@@ -70,7 +70,6 @@ class ProcessActor:
         return self._process.wait()
 
     def ask_to_end(self) -> None:
-        """Send it a termination."""
         if self._process is not None:
             self._process.terminate()
 

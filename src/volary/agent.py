@@ -27,7 +27,6 @@ class SoloRendezvous(RendezvousHandler):
         self._store = HashStore()
 
     def get_backend(self) -> str:
-        """As torch's logs name it."""
         return "volary"
 
     def next_rendezvous(self) -> RendezvousInfo:

@@ -38,7 +38,7 @@ _KEY_BYTES = 32
 
 
 class BenchRanks:
-    """The ranks that have met."""
+    """The group of all ranks that have met, and what it is divided into."""
 
     def __init__(self, whole: Group) -> None:
         self.rank, self.world_size = whole.rank, whole.size

@@ -73,7 +73,7 @@ class Codec:
 
     @property
     def exact(self) -> bool:
-        """Whether all travels as it is."""
+        """Whether all values travel unchanged, whatever the layer."""
         return all(one.representation == "exact" for one in self.leaves())
 
     @property

@@ -36,7 +36,7 @@ class AutoCodec(Codec):
 
     @property
     def feedback(self) -> bool:
-        """Of what is allowed."""
+        """Whether any codec that is allowed has error feedback."""
         return any(one.feedback for one in self.leaves())
 
     def leaves(self) -> Sequence[Codec]:

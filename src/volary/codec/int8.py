@@ -32,13 +32,11 @@ class Int8(FrameCodec):
         return 1
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
-        """Write scales and steps."""
         from volary.codec.kernels import steps
 
         return steps.encode(self, values, frame, memory)
 
     def decode(self, frame: Tensor, out: Tensor) -> None:
-        """Write steps times scale."""
         from volary.codec.kernels import steps
 
         steps.decode(self, frame, out)

@@ -22,7 +22,6 @@ class FullPrecision(FrameCodec):
         return True
 
     def frame_bytes(self, rows: int, columns: int) -> int:
-        """Four bytes a value."""
         return 4 * rows * columns
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:

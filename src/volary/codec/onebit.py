@@ -40,7 +40,6 @@ class OneBit(FrameCodec):
         return whole * (8 + BLOCK // 8) + (8 + 4 * -(-rest // 32) if rest else 0)
 
     def encode(self, values: Tensor, frame: Tensor, memory: Tensor) -> bool:
-        """Write means and signs."""
         from volary.codec.kernels import signs
 
         return signs.encode(self, values, frame)

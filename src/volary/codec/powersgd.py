@@ -46,7 +46,6 @@ class PowerSgd(FrameCodec):
         return low_rank.encode(values, frame, memory)
 
     def decode(self, frame: Tensor, out: Tensor) -> None:
-        """The product of the thin matrices."""
         self.add(frame, out.zero_())
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:

@@ -37,7 +37,6 @@ class Threshold(FrameCodec):
         return two_bits.encode(self, values, frame, 0.0 if self.threshold == "auto" else self.threshold)
 
     def decode(self, frame: Tensor, out: Tensor) -> None:
-        """The threshold, its negative, or zero."""
         self.add(frame, out.zero_())
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:

@@ -55,11 +55,9 @@ class TopK(FrameCodec):
         return largest.encode(self, values, frame)
 
     def decode(self, frame: Tensor, out: Tensor) -> None:
-        """Zeros, and the values that travelled."""
         self.add(frame, out.zero_())
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
-        """Add the values that travelled."""
         from volary.codec.kernels import largest
 
         largest.add(self, frame, out, sign)

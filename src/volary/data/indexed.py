@@ -81,7 +81,7 @@ class IndexedReader:
         return self._source.readable(wanted) if isinstance(self._source, Skipping) else wanted
 
     def number(self, epoch: int, places: range, place: int) -> int:
-        """Of one of them."""
+        """The number in the data of the sample at `place` of these places of an epoch."""
         return int(self.numbers(epoch, places)[place])
 
     def _share_of(self, span: BatchRange, share: ShareOf) -> Tensor:

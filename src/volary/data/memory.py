@@ -28,7 +28,6 @@ class InMemory:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
         return tuple(self.inputs.shape[1:])
 
     @property
@@ -37,7 +36,6 @@ class InMemory:
         return self.inputs.dtype if self.scale is None else torch.float32
 
     def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Copy the named samples."""
         rows = indices if self.length is None else indices % self.inputs.shape[0]
         inputs = self.inputs.index_select(0, rows)
         if self.scale is not None:

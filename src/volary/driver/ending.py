@@ -35,7 +35,7 @@ class Watcher(Protocol):
 
 
 class Unwatched:
-    """A `Watcher` that shows nothing."""
+    """A `Watcher` that shows nothing, for runs that nobody follows."""
 
     def started(self, directory: RunDirectory) -> None:
         pass

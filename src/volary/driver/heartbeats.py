@@ -34,7 +34,7 @@ _Server = Annotated[int, msgspec.Meta(ge=-1, le=2**31)]
 
 
 class Hello(msgspec.Struct):
-    """How a worker introduces itself."""
+    """The first message of a worker to the driver."""
 
     rank: int
     pid: int
@@ -151,7 +151,6 @@ class HeartbeatService:
             yield from self._left(worker.rank, now)
 
     def closed(self, peer: int, now: float) -> Iterator[tuple[int, Any]]:
-        """A worker has gone."""
         self.watch.left(peer)
         yield from self._go_on(now)
 

@@ -36,15 +36,12 @@ class Elsewhere:
     """Workers that a launcher has started: their connections tell what becomes of them."""
 
     def pids(self) -> dict[int, int]:
-        """None of them is ours."""
         return {}
 
     def children(self) -> list[int]:
-        """None of them is ours."""
         return []
 
     def running(self) -> set[int]:
-        """Nobody waits for their processes."""
         return set()
 
     def ended(self) -> None:

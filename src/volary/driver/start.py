@@ -104,7 +104,7 @@ def check_input(task: Task) -> None:
 
 
 def create(task: Task) -> RunDirectory:
-    """The task's run directory, new."""
+    """Make the run directory of `task`, named by the session or with the first free number. Raises RunError."""
     path = task.checkpoint.path
     checkpoints = str(path) if isinstance(path, Url) else path
     name, text = task.run.name, task.to_yaml()
@@ -112,7 +112,7 @@ def create(task: Task) -> RunDirectory:
 
 
 def rules_of(task: Task) -> Rules:
-    """The bounds that a session sets."""
+    """The bounds on silence and lack of progress that a session sets."""
     strategy = task.strategy
     return Rules(
         strategy.suspect_after_s,

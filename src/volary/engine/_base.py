@@ -132,7 +132,7 @@ class Handle(Protocol):
 
 
 class Engine(Protocol):
-    """Settings of an engine."""
+    """Settings of an engine, and how it starts the processes of a run."""
 
     @property
     def max_restarts(self) -> int:

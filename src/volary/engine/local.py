@@ -19,7 +19,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, kw_only=True)
 class LocalEngine:
-    """Processes on this machine."""
+    """Workers and servers are forked from a process that has imported PyTorch."""
 
     pin: bool = True  # each worker stays on its own share of the cores
     max_restarts: int = 0  # times that the run is resumed by itself after the loss of a process

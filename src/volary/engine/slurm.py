@@ -78,7 +78,7 @@ class SlurmEngine:
         return LOOPBACK
 
     def command(self, launch: Launch) -> list[str]:
-        """One srun for all of them."""
+        """The command line of one srun that starts all processes of the launch."""
         # a task that is lost is the driver's to judge: srun ends nobody for it
         own = ["--kill-on-bad-exit=0", "--wait=0", "--input=none", "--mpi=none", f"--job-name={_name(launch)}"]
         if self.queues():
@@ -95,11 +95,9 @@ class SlurmEngine:
         return Launched("srun", launch, self.command(launch), variables, ask=lambda: _terminate(_name(launch)))
 
     def queues(self) -> bool:
-        """Outside of an allocation."""
         return "SLURM_JOB_ID" not in os.environ
 
     def batch_file(self, batch: BatchJob) -> str:
-        """Options as comments, and one command."""
         return sbatch.text(batch, self._options(batch.workers))
 
     def submit(self, file: Path) -> str:
@@ -109,7 +107,6 @@ class SlurmEngine:
         return sbatch.look(job)
 
     def is_inside(self, job: str) -> bool:
-        """By what Slurm has set."""
         return os.environ.get("SLURM_JOB_ID") == job
 
     def cancel(self, job: str, *, if_waiting: bool = False) -> None:

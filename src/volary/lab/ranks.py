@@ -21,7 +21,7 @@ _MASTER_PORT = 29500  # every lab has a network to itself: it is free
 
 @dataclass(frozen=True)
 class RankPlace:
-    """Where one rank stands."""
+    """A rank's numbers among all and on its host, and which host that is."""
 
     rank: int
     world_size: int

@@ -64,7 +64,7 @@ class LabTraining:
 
     @property
     def command(self) -> list[str]:
-        """What each rank runs."""
+        """The command line of each rank."""
         file = self.session if self.run is None else self.run.session
         return [sys.executable, "-m", "volary.worker", *(["--trust"] if self.trust else []), str(file), *self.overrides]
 

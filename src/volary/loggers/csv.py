@@ -30,7 +30,7 @@ class Csv:
 
 
 class CsvWriter:
-    """A `Writer` of CSV files."""
+    """Writes a run's rows to CSV files, one for each table."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,15 +40,12 @@ class CsvWriter:
         self._metrics.writerow(("step", "name", "value", "at"))
 
     def steps(self, rows: Sequence[StepRow]) -> None:
-        """Rows as they are."""
         self._steps.writerows(map(astuple, rows))
 
     def measured(self, step: int, values: Mapping[str, float], at: float) -> None:
-        """A row for each value."""
         self._metrics.writerows((step, name, value, at) for name, value in values.items())
 
     def flush(self) -> None:
-        """To the disk's cache."""
         for file in self._files:
             file.flush()
 

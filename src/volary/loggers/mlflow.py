@@ -44,7 +44,6 @@ class MLflow:
         return MLflowWriter(client, run, entities.Metric, about)
 
     def where(self, about: About) -> str:
-        """The server, and the experiment."""
         return f"{self.uri}, experiment {self.experiment}"
 
 
@@ -61,7 +60,6 @@ class MLflowWriter:
             self._add(step, at, figures)
 
     def measured(self, step: int, values: Mapping[str, float], at: float) -> None:
-        """A value of each metric."""
         self._add(step, at, named(values, self._about))
 
     def flush(self) -> None:

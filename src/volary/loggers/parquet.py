@@ -51,7 +51,6 @@ class ParquetWriter:
             self._write_steps()
 
     def measured(self, step: int, values: Mapping[str, float], at: float) -> None:
-        """A row for each value."""
         columns: dict[str, list[Any]] = {
             "step": [step] * len(values),
             "name": list(values),

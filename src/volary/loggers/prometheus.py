@@ -70,7 +70,6 @@ class PrometheusWriter:
         self._sent = counter("sent_bytes", "Bytes that all workers have sent")
 
     def steps(self, rows: Sequence[StepRow]) -> None:
-        """The newest values, and the sums."""
         run = self._about.name
         for step, _, figures in scalars(rows, self._about):
             self._step.labels(run).set(step)

@@ -32,7 +32,6 @@ class TensorBoard:
         return TensorBoardWriter(file, event.Event, summary.Summary, about)
 
     def where(self, about: About) -> str:
-        """How to look at it."""
         return f"tensorboard --logdir {self._folder(about)}"
 
     def _folder(self, about: About) -> Path:
@@ -46,12 +45,10 @@ class TensorBoardWriter:
         self._file, self._event, self._summary, self._about = file, event, summary, about
 
     def steps(self, rows: Sequence[StepRow]) -> None:
-        """An event for each step."""
         for step, at, figures in scalars(rows, self._about):
             self._add(step, at, figures)
 
     def measured(self, step: int, values: Mapping[str, float], at: float) -> None:
-        """An event for each evaluation."""
         self._add(step, at, named(values, self._about))
 
     def flush(self) -> None:

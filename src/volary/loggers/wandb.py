@@ -42,7 +42,6 @@ class WandB:
         return WandBWriter(run, about)
 
     def where(self, about: About) -> str:
-        """The folder, or the project."""
         folder = self._folder(about)
         return f"wandb sync {folder}/wandb/offline-*" if self.mode == "offline" else f"the project {self.project}"
 
@@ -59,12 +58,10 @@ class WandBWriter:
         run.define_metric("*", step_metric="step")
 
     def steps(self, rows: Sequence[StepRow]) -> None:
-        """A point for each step."""
         for step, _, figures in scalars(rows, self._about):
             self._run.log(figures | {"step": step})
 
     def measured(self, step: int, values: Mapping[str, float], at: float) -> None:
-        """A point for each evaluation."""
         self._run.log(named(values, self._about) | {"step": step})
 
     def flush(self) -> None:

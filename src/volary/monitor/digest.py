@@ -138,7 +138,7 @@ class Follower:
         self._stopping = False
 
     def close(self) -> None:
-        """Let go of the run."""
+        """Close the run's database."""
         self._reader.close()
 
     def look(self) -> Digest:

@@ -40,7 +40,6 @@ class Notebook:
             self._draw(digest, [now, *(f"warning: {trouble(event)}" for event in digest.warnings)])
 
     def say(self, lines: Sequence[str]) -> None:
-        """Print, below what is drawn."""
         print(*lines, sep="\n", flush=True)
 
     def end(self, digest: Digest) -> None:

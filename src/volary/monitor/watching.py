@@ -67,7 +67,7 @@ def wait_for(directory: RunDirectory, request: Request, kinds: Sequence[str]) ->
 
 
 def ending(directory: RunDirectory) -> Digest:
-    """The run as it is now."""
+    """The state of a run now, and how it ended if it did."""
     follower = Follower(directory)
     try:
         return follower.look()

@@ -21,7 +21,7 @@ _Wanted = TypeVar("_Wanted")
 
 
 class TypedRate(msgspec.Struct, forbid_unknown_fields=True):
-    """lr: as it was typed."""
+    """What the page sends to change the learning rate. lr: the text that was typed."""
 
     lr: str
 

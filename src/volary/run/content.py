@@ -61,7 +61,7 @@ class StreamedFile:
 
 
 def whole(content: Content) -> bytes:
-    """All of it in memory."""
+    """All of the content as bytes in memory."""
     if isinstance(content, bytes):
         return content
     buffer = io.BytesIO()

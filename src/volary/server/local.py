@@ -19,7 +19,7 @@ class LocalRule(Protocol):
 
 @dataclass(frozen=True)
 class EachAlone:
-    """Each as it comes: asynchronous."""
+    """Each contribution is an update at once, as under `async`."""
 
     def closing(self, number: int, waiting: Iterable[Contribution]) -> Closing | None:
         return next((Closing(number, (one,), 1.0, number) for one in waiting), None)

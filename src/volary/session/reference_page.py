@@ -51,7 +51,7 @@ Whole session files for common tasks are in [recipes.md](recipes.md).
 
 
 def page() -> str:
-    """The whole page as markdown."""
+    """The page docs/session.md, as markdown."""
     parts = [HEAD.replace("STARTER", starter()), "## Session\n\n" + _table(Session)]
     choices = [("", Session)]
     for name, hint in settings_of(Session).items():

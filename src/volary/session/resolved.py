@@ -86,7 +86,7 @@ def _lines(mapping: Mapping[str, Any], indent: str) -> list[str]:
 
 
 def flow(value: Any) -> str:
-    """A value on one line."""
+    """A value in YAML's flow style, on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{scalar(name)}: {flow(child)}" for name, child in value.items()) + "}"
     if isinstance(value, list):

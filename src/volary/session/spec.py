@@ -242,7 +242,7 @@ class Strategy:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Where the run is written."""
+    """The run's name, and the folder that its directory is in."""
 
     name: str | None = None  # its folder's name (default: network-source-n with the first free n)
     folder: str = "runs"  # where runs are stored, relative to the working directory

@@ -84,15 +84,12 @@ class RemotePath:
 
     @property
     def parent(self) -> RemotePath:
-        """The folder it is in."""
         return RemotePath(self.store, self.key.rpartition("/")[0], self.url.rpartition("/")[0])
 
     def exists(self) -> bool:
-        """Whether it is there."""
         return bool(self._ask(lambda: self.store.exists(self.key)))
 
     def is_file(self) -> bool:
-        """Whether it is a file."""
         return bool(self._ask(lambda: self.store.isfile(self.key)))
 
     def is_dir(self) -> bool:
@@ -107,7 +104,6 @@ class RemotePath:
         return Stat(int(size))
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """What is in the folder."""
         for key in sorted(self._ask(lambda: self.store.ls(self.key, detail=False))):
             if key.rstrip("/") != self.key:
                 yield self / key.rstrip("/").rpartition("/")[2]
@@ -207,11 +203,9 @@ class RemoteFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Where the next byte comes from."""
         return self._place
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Read on from there."""
         self._place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
         return self._place
 

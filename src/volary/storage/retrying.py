@@ -50,7 +50,7 @@ class Retries:
 
 
 def said(problem: Exception) -> str:
-    """The problem in one line."""
+    """The problem in one line of at most 200 characters."""
     return " ".join(str(problem).split())[:200] or type(problem).__name__
 
 

@@ -49,5 +49,5 @@ def why_not_again(key: Key, known: TensorKind, kind: TensorKind) -> str:
 
 
 def unknown(key: Key) -> str:
-    """The sentence for it."""
+    """The sentence that refuses a key which nobody has initialised."""
     return f"key {key!r}: there is none; call init with its first values before anything else"

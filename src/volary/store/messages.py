@@ -37,13 +37,13 @@ class StoredSlice(Struct, frozen=True, array_like=True):
 
 
 class StoreWorkerHello(Struct, frozen=True, tag_field="is", tag="worker"):
-    """worker: which of the store's workers."""
+    """The first message of a worker to the register. worker: which of the store's workers it is."""
 
     worker: int
 
 
 class StoreServerHello(Struct, frozen=True, tag_field="is", tag="server"):
-    """number: of the store's servers."""
+    """The first message of a server of the store to the register. number: which of the servers it is."""
 
     number: int
 
@@ -140,7 +140,7 @@ class Drop(_Said, frozen=True):
 
 
 class Ready(_Said, frozen=True):
-    """port: where it listens for workers."""
+    """A server is ready. port: where it listens for workers."""
 
     port: int
 

@@ -82,7 +82,7 @@ class Register:
 
     @property
     def ready(self) -> bool:
-        """Whether all servers listen."""
+        """Whether all servers of the store have said on which port they listen."""
         return len(self._ports) == self._settings.servers
 
     def opened(self, peer: int, hello: dict[str, Any], now: float) -> Replies:
@@ -287,7 +287,7 @@ class Register:
 
 
 def has_ended(number: int, failed: Failed) -> str:
-    """The sentence for it."""
+    """The sentence about server `number`, which has ended."""
     return f"server {number} of the store has ended, and what it kept is gone" + (failed.why and f": {failed.why}")
 
 

@@ -50,7 +50,7 @@ class ServedStore:
 
     @property
     def pids(self) -> list[int]:
-        """Of the servers, in their order."""
+        """The process numbers of the servers, in their order."""
         return [process.pid for process in self._processes]
 
     def __enter__(self) -> Self:

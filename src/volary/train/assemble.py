@@ -70,11 +70,11 @@ class Model:
         return open_data(self.session, "test")
 
     def flow(self, name: str) -> Flow:
-        """A flow of this network."""
+        """A flow of this network: what turns inputs and targets into a loss."""
         return Flow(self.module, self.criterion, name)
 
     def facts(self) -> dict[str, Any]:
-        """What a run records of it."""
+        """The facts about the network that a run records, by name."""
         return {
             "metric": self.criterion.metric,
             "higher_is_better": self.criterion.higher_is_better,

@@ -78,7 +78,7 @@ class Coordinator(Protocol):
 
     @property
     def outcome(self) -> Outcome:
-        """Once there are no more tasks."""
+        """How training ended for this worker; known once there are no more tasks."""
         ...
 
     def __iter__(self) -> Iterator[Task]:

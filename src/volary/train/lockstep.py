@@ -64,14 +64,14 @@ class Learnt:
     _began_s: float = field(default_factory=time.perf_counter)
 
     def begin(self, batch: Batch, action: Action) -> None:
-        """A batch is read."""
+        """Count a batch that was read: its samples, and those of them that could not be read."""
         self._sum += self.own_loss * self._count
         self.batches, self.samples = self.batches + 1, self.samples + batch.count
         self.lost, self.total = self.lost + batch.lost, self.total + batch.total
         self._count, self.own_loss, self.locally = batch.count, 0.0, action.updates
 
     def add(self, part: MicroBatch, loss: float) -> None:
-        """A part's loss is known."""
+        """Add the loss of one micro-batch, with its weight in the batch."""
         self.own_loss += loss * part.weight
 
     def vote(self, *, ending: bool, requests: int) -> Vote:

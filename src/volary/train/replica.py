@@ -62,7 +62,7 @@ class Replica(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the network."""
+        """Remove all hooks from the network, and end what runs beside the training thread."""
         ...
 
 

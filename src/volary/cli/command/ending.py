@@ -36,6 +36,6 @@ def conclude(ending: Ending, as_json: bool) -> int:
 
 
 def newest_metrics(directory: RunDirectory) -> dict[str, float]:
-    """Each metric's newest value."""
+    """The newest value of each metric of the run in `directory`."""
     with RunReader(directory) as reader:
         return {name: pairs[-1][1] for name, pairs in reader.metrics().items()}

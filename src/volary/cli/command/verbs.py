@@ -27,7 +27,6 @@ class Verbs(click.Group):
     """A click group without a list: `cli/train.py` is `volary train`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the verbs."""
         return names()
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -23,7 +23,7 @@ LEAST_FREE_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Finding:
-    """works: yes, no, or limited."""
+    """One row of `volary doctor`: a part of the machine, whether it works (yes, no or limited), and why."""
 
     what: str
     works: str

@@ -43,16 +43,16 @@ class Patterns(Codec):
         return any(one.feedback for one in self.parts.values())
 
     def at(self, samples: int) -> Patterns:
-        """Each of them then."""
+        """The same patterns, with each codec as of the stage that `samples` have reached."""
         return Patterns({pattern: one.at(samples) for pattern, one in self.parts.items()})
 
     def of(self, parameter: str) -> Codec:
-        """The first that matches."""
+        """The codec of the first pattern that matches the parameter's name; none if no pattern does."""
         matching = (one for pattern, one in self.parts.items() if fnmatchcase(parameter, pattern))
         return next(matching, FullPrecision())
 
     def leaves(self) -> Sequence[Codec]:
-        """Of all of them."""
+        """Every codec that some pattern can choose, once."""
         return tuple(dict.fromkeys(chain.from_iterable(one.leaves() for one in self.parts.values())))
 
     def patterns(self) -> Iterable[str]:

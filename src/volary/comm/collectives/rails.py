@@ -38,7 +38,7 @@ def between_nodes(rank: int, topology: Topology) -> Rails:
 
 
 def direct(rank: int, topology: Topology) -> Rails:
-    """Everybody is everybody's mate."""
+    """Nobody relays: each rank sends to every other directly."""
     return _seen_from(rank, [topology.order])
 
 

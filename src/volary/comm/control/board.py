@@ -127,7 +127,7 @@ class Board:
         return ()
 
     def tick(self, now: float) -> Replies:
-        """Answer those whose time is over."""
+        """Answer the requests whose time is over."""
         late = [w for w in self._waiters if now >= w.deadline]
         if late:
             self._waiters = [w for w in self._waiters if now < w.deadline]

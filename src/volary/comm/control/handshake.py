@@ -90,7 +90,7 @@ class Transcript(NamedTuple):
         return sha256(b"".join(len(part).to_bytes(4, "big") + part for part in self)).digest()
 
     def prove(self, key: bytes, role: str) -> bytes:
-        """The proof of `role`."""
+        """The proof (32 bytes) that the side in `role` knows `key`, bound to this exchange of messages."""
         return hmac.digest(key, f"volary {VERSION} {role}:".encode() + self.digest(), "sha256")
 
 

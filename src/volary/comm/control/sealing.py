@@ -47,7 +47,7 @@ class Seal:
         self._count, self._counting = 0, threading.Lock()
 
     def seal(self, data: Bytes, known: Bytes = b"") -> bytes:
-        """`data` encrypted, and TAG_BYTES more."""
+        """`data` encrypted and authenticated: TAG_BYTES longer. One call for each frame, in the order of sending."""
         return self._cipher.encrypt(self._nonce(), data, known)
 
     def open(self, data: Bytes, known: Bytes = b"") -> bytes:

@@ -91,7 +91,7 @@ class KeyedStore(Store):
         return bool(self._ask(board.Check(self._number(), list(keys))))
 
     def delete_key(self, key: str) -> bool:
-        """Whether there was such a key."""
+        """Delete a key; whether there was one."""
         return bool(self._ask(board.Delete(self._number(), key)))
 
     def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
@@ -100,7 +100,6 @@ class KeyedStore(Store):
         return bytes(self._ask(ask))
 
     def num_keys(self) -> int:
-        """How many keys there are."""
         return int(self._ask(board.Count(self._number())))
 
     def append(self, key: str, value: str | bytes) -> None:
@@ -113,7 +112,7 @@ class KeyedStore(Store):
         return [bytes(value) for value in self._ask(board.Get(self._number(), list(keys), wait_s), wait_s)]
 
     def multi_set(self, keys: list[str], values: Sequence[str | bytes]) -> None:
-        """Write all of them at once."""
+        """Write all of these keys at once."""
         self._ask(board.Set(self._number(), dict(zip(keys, map(_bytes, values), strict=True))))
 
     def has_extended_api(self) -> bool:

@@ -83,7 +83,7 @@ class FileKept(Struct, frozen=True, tag=True):
 
 
 class FileRefused(Struct, frozen=True, tag=True):
-    """It is not, and why."""
+    """Reply: the file was not written, and why."""
 
     reason: str
 

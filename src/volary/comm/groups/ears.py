@@ -57,7 +57,7 @@ def sockets() -> dict[int, int]:
 
 
 def listening() -> dict[int, int]:
-    """Those of `sockets` that listen."""
+    """Inode and descriptor of each of this process's sockets that listens."""
     return {inode: descriptor for inode, descriptor in sockets().items() if _listens(descriptor)}
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class ListeningSocket:
-    """One listening TCP socket."""
+    """A listening TCP socket of a process of this machine."""
 
     pid: int
     address: str

@@ -56,7 +56,7 @@ def zigzag(items: Sequence[T], turn: int) -> list[T]:
 
 
 def lines(topology: Topology) -> list[list[int]]:
-    """The ranks of each line."""
+    """The chains that a sum is divided among: of each, its ranks in the order in which values pass them."""
     groups = [[topology.nodes[node] for node in nodes] for nodes in topology.subnetworks]
     if len(topology.nodes) == 1:
         groups = [[(rank,) for rank in topology.nodes[0]]]

@@ -46,7 +46,7 @@ class NodeBarrier:
         return turn
 
     def open(self, turn: int) -> bool:
-        """Whether everybody has come `turn` times."""
+        """Whether all ranks of the node have come `turn` times."""
         return all(counter.value >= turn for _, counter in self._others)
 
     def wait(self, turn: int) -> None:

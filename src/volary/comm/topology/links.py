@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Transfer:
-    """A tensor on its way."""
+    """A tensor that is being sent or received."""
 
     def __init__(self, work: Work) -> None:
         self._work = work

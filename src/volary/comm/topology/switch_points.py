@@ -63,7 +63,7 @@ class _Kept(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def file() -> Path:
-    """Where they are kept."""
+    """The file that `volary bench` writes and collectives read, in the user's cache."""
     return path_of("collectives.json")
 
 

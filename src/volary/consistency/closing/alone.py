@@ -32,7 +32,6 @@ class ImmediateCloser:
         return ()
 
     def next_clock(self, worker: int, now: float) -> int | None:
-        """Each worker counts its own."""
         if self._warm_up_samples > 0:
             if self._learner not in self._here:
                 self._learner = min(self._here)

@@ -35,11 +35,10 @@ class Clocks:
 
     @property
     def pending(self) -> bool:
-        """Whether anything has begun."""
+        """Whether some contribution has begun that is in no update yet."""
         return bool(self._begun)
 
     def joined(self, worker: int) -> None:
-        """A worker takes part."""
         self.here.add(worker)
 
     def left(self, worker: int) -> None:
@@ -59,11 +58,10 @@ class Clocks:
         return clock
 
     def computed(self, contribution: Contribution, finite: bool) -> None:
-        """Its loss is known."""
         self._begun[contribution].useful = finite
 
     def finished(self, contribution: Contribution, samples: int) -> None:
-        """It can be in an update."""
+        """Note that a contribution is complete: an update may hold it."""
         known = self._begun[contribution]
         self._unfinished[contribution.clock] -= not known.finished
         known.finished, known.useful = True, known.useful and samples > 0

@@ -62,7 +62,6 @@ class FirstInCloser:
         return clock
 
     def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[DueUpdate]:
-        """Its loss is known."""
         self._clocks.computed(contribution, finite)
         return ()
 

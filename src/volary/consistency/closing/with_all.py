@@ -37,7 +37,6 @@ class SynchronousCloser:
         return clock
 
     def computed(self, contribution: Contribution, samples: int, finite: bool, now: float) -> Sequence[DueUpdate]:
-        """Its loss is known."""
         self._clocks.computed(contribution, finite)
         if self._early:
             self._clocks.finished(contribution, samples)

@@ -22,7 +22,7 @@ class WithLengths(Protocol):
 
     @property
     def lengths(self) -> Tensor:
-        """(n,), of any unit."""
+        """The length of each sample: (n,), in any unit."""
         ...
 
 

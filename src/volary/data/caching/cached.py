@@ -62,7 +62,6 @@ class CachedRecords:
         return self._shelves[self._first].forked()
 
     def expect(self, indices: Sequence[int]) -> None:
-        """Those that are in no level."""
         missing = [index for index in indices if not any(shelf.has(index) for shelf in self._shelves.values())]
         if missing:
             self.inner.expect(missing)
@@ -98,7 +97,7 @@ def through_cache(samples: S, cache: Cache, budget: str) -> S:
 
 
 def pipelines(samples: Samples | Stream) -> list[Pipeline]:
-    """Those that the samples come from."""
+    """The pipelines that the samples come from."""
     if isinstance(samples, MixedSamples):
         return [found for part in samples.parts for found in pipelines(part)]
     if isinstance(samples, Skipping):

@@ -88,15 +88,15 @@ class Shelf:
 
     @property
     def descriptor(self) -> int:
-        """Of the records' bytes."""
+        """The descriptor of the file that holds the records' bytes."""
         return self._data
 
     def has(self, record: int) -> bool:
-        """Whether it is there."""
+        """Whether the record is kept here."""
         return bool(self._places[record])
 
     def has_all(self, records: Sequence[int]) -> bool:
-        """Whether all of them are there."""
+        """Whether all of these records are kept here."""
         return bool(self._places[records].all())
 
     def get(self, record: int) -> bytes | None:

@@ -33,7 +33,7 @@ class Lines:
 
     @property
     def lengths(self) -> Tensor:
-        """Time steps of each."""
+        """Time steps of each line's inputs: (n,) int64."""
         return (self.starts.diff() - 1).clamp(max=self.length)
 
     def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:

@@ -111,12 +111,10 @@ class MapSamples:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of the first sample."""
         return tuple(self._nothing[0].shape[1:])
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """Type of the first sample."""
         return self._nothing[0].dtype
 
     def let_differ(self) -> None:

@@ -30,12 +30,10 @@ class Stream:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of the first input."""
         return tuple(self._nothing[0].shape[1:])
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """Type of the first input."""
         return self._nothing[0].dtype
 
     def first(self) -> tuple[Tensor, Tensor]:

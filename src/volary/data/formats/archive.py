@@ -50,7 +50,7 @@ class Archive:
 
     @property
     def version(self) -> str:
-        """Changes when the file does."""
+        """A text that changes when the file does."""
         return str(self.path.stat().st_mtime_ns) if isinstance(self.path, Path) else self.path.version()
 
     @classmethod
@@ -75,7 +75,7 @@ class Archive:
         return found
 
     def read(self, offset: int, size: int) -> bytes:
-        """The bytes of a member."""
+        """`size` bytes from `offset` of the archive: those of a member."""
         if self.content is not None:
             content: bytes | memoryview = self.content[offset : offset + size]
             return bytes(content)

@@ -29,7 +29,7 @@ def _letters() -> dict[int, str]:
 
 
 class Bpe:
-    """Text to numbers and back."""
+    """Byte-pair encoding of text, by merges that are read from a file."""
 
     def __init__(self, path: Place) -> None:
         """Read the merges. Raises DataError for a line that is no pair of symbols that were there before."""

@@ -25,7 +25,7 @@ class Made:
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def finish(self, rows: int) -> None:
-        """So many more rows are done."""
+        """Count `rows` more of a batch as done."""
         with self.changed:
             self.left -= rows
             if not self.left:

@@ -59,12 +59,12 @@ class Forked:
 
     @property
     def rows(self) -> int:
-        """Of the largest batch."""
+        """Samples of the largest batch that a slot holds."""
         return self._slots.rows
 
     @property
     def alive(self) -> bool:
-        """Whether the processes are there."""
+        """Whether all decoding processes are running."""
         return self._processes is not None
 
     def begin(self, indices: list[int], epoch: int) -> Made | None:
@@ -85,13 +85,13 @@ class Forked:
         return made
 
     def give_back(self, made: Made) -> None:
-        """Nobody wants or has the batch."""
+        """Free the slot of a batch that nobody has or wants any more."""
         self._slots.wanted[made.slot] = False
         self._dropped.append(made)
 
     @property
     def free(self) -> list[int]:
-        """Slots that nobody uses."""
+        """Slots of the shared memory that hold no batch."""
         return self._slots.free
 
     def collect(self, at_most_s: float) -> DecodingProgress:

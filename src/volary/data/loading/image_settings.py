@@ -47,7 +47,7 @@ class ImageSettings:
             raise SettingError(f"cache_mb is {self.cache_mb}; accepted: 0 or more")
 
     def scale(self) -> Scale:
-        """What makes values of bytes."""
+        """What makes inputs of the decoded bytes: a mean and a deviation for each channel."""
         import torch
 
         from volary.data.loading.pipeline import Scale

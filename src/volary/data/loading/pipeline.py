@@ -53,7 +53,7 @@ class Scale:
     shift: float | Tensor
 
     def shape(self, sample: tuple[int, ...]) -> tuple[int, ...]:
-        """Of a sample afterwards."""
+        """The shape (channels, height, width) of a sample (height, width, channels) afterwards."""
         height, width, channels = sample
         return channels, height, width
 

@@ -77,7 +77,6 @@ class ForkedProcesses:
             _has_ended(end, None)
 
     def submit(self, pieces: Sequence[RowRange]) -> None:
-        """Have them done, in this order."""
         with suppress(BrokenPipeError):  # none of them lives: that is heard with the reports
             os.write(self._tasks, b"".join(_PIECE.pack(*piece) for piece in pieces))
 

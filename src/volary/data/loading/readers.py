@@ -34,7 +34,7 @@ class Readers:
         return self._threads.end(at_most_s)
 
     def expect(self, indices: Sequence[int]) -> None:
-        """These will be read next."""
+        """Read these records into the page cache or the cache, in the background, in ascending order."""
         if self.working:
             ordered = sorted(indices)
             size = max(1, -(-len(ordered) // READERS))

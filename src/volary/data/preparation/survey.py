@@ -43,7 +43,7 @@ class Survey:
 
     @property
     def std(self) -> list[float]:
-        """Per channel, over all values."""
+        """The standard deviation of all values of each channel."""
         mean = self.sums / max(1, self.values)
         return list(map(float, np.sqrt(np.maximum(0, self.squares / max(1, self.values) - mean**2))))
 

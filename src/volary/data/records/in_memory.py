@@ -20,7 +20,6 @@ class InHand:
         return self._count
 
     def name(self, index: int) -> str:
-        """Where it is, and its number."""
         return f"{self._where}: row {index}"
 
     def fingerprint(self) -> None:

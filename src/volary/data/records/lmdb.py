@@ -71,7 +71,6 @@ class LmdbRecords:
         return len(self._keys)
 
     def name(self, index: int) -> str:
-        """The path and the key."""
         return f"{self._path}:{self._keys[index]}"
 
     def fingerprint(self) -> None:
@@ -81,7 +80,6 @@ class LmdbRecords:
         """Nothing: the file is mapped."""
 
     def read(self, index: int) -> Bytes:
-        """The value of the key."""
         with self._reading() as reading:
             value = reading.get(self._keys[index].encode("latin-1"))
             refuse_large(len(value), FILE_LIMIT_BYTES, "bytes")

@@ -36,7 +36,6 @@ class Objects:
         return hashed("objects", str(self._root), self._names.text, self._names.ends, sizes, "\n".join(self._versions))
 
     def expect(self, indices: Sequence[int]) -> None:
-        """Ask for all of them."""
         small = [index for index in indices if self._size(index) <= FILE_LIMIT_BYTES]
         self._staged.bring(small, lambda wanted: read_all([self._span(index) for index in wanted]))
 

@@ -136,7 +136,6 @@ class Packed:
         return self._files
 
     def at_hand(self, indices: Sequence[int]) -> bool:
-        """Of local files all."""
         return not self.remote
 
     def forked(self) -> Callable[[int], Bytes]:
@@ -151,7 +150,6 @@ class Packed:
         return read
 
     def expect(self, indices: Sequence[int]) -> None:
-        """Have the blocks brought, each once."""
         numbers = list(dict.fromkeys(index // self.block for index in indices))
         if self.remote:
             whole = [number for number in numbers if self._in_one_shard[number]]

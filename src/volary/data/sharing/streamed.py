@@ -47,7 +47,7 @@ class _OwnShare:
 
 
 def stream_of(samples: Iterable[Any]) -> IterableDataset[Any]:
-    """Any iterable as a data set."""
+    """Any iterable of samples as a data set."""
     return _SizedStream(samples) if hasattr(samples, "__len__") else _Stream(samples)
 
 

@@ -50,7 +50,6 @@ class Idx:
             raise DataError(f"{self.folder}: training and test images differ in size: {' and '.join(map(str, shapes))}")
 
     def count(self, split: Split) -> int:
-        """As the labels' header says."""
         return self._files(split)[1].shape[0]
 
     def open(self, split: Split) -> InMemory:

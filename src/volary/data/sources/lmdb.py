@@ -35,7 +35,6 @@ class Lmdb(ImageSettings):
                 raise SettingError(f"{name} is empty; accepted: {_ACCEPTED}")
 
     def check(self) -> None:
-        """Look whether the files exist."""
         for split in ("train", "test"):
             self._path(split)
 

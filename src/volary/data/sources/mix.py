@@ -29,7 +29,6 @@ class Mix:
             raise SettingError(f"weights has {min(self.weights):g}; accepted: above 0")
 
     def check(self) -> None:
-        """As each of the sources."""
         for source in self.sources:
             source.check()
 

@@ -39,7 +39,6 @@ class Wav:
             raise SettingError(f"cache_mb is {self.cache_mb}; accepted: 0 or more")
 
     def check(self) -> None:
-        """Look whether both parts exist."""
         for name in (self.train, self.test):
             check_part(part_of(located(self.folder), name))
 

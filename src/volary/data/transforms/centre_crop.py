@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CentreCrop:
-    """Images that are smaller are refused."""
+    """The middle of each image; smaller images are refused."""
 
     size: int = 224  # pixels of a side
     varies: ClassVar[bool] = False

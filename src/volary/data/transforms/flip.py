@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Flip:
-    """A view of the same pixels."""
+    """Mirrors an image left to right, as a view of the same pixels."""
 
     share: float = 0.5  # of the images
     vertical: bool = False  # exchange top and bottom instead

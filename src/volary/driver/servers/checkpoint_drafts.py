@@ -25,7 +25,6 @@ class CheckpointDrafts:
         self._began_at = 0.0
 
     def begin(self, step: int) -> None:
-        """Make the draft of `step`."""
         self._began_at = time.perf_counter()
         self._checkpoints.begin(step)
 

@@ -108,7 +108,7 @@ class ServerGroup(Protocol):
 
 
 class NoServers:
-    """Each worker keeps the parameters itself."""
+    """The group of no servers: each worker keeps the parameters itself."""
 
     elastic = False
     ending = False

@@ -275,7 +275,7 @@ def _consequences(watch: FailureDetector, verdicts: Mapping[int, Verdict], cause
 
 
 def indented(lines: Sequence[str]) -> list[str]:
-    """What others said, inside a message."""
+    """The text of another process, indented inside a message."""
     return [f"  | {line}" for line in lines]
 
 

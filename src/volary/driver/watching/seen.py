@@ -152,7 +152,7 @@ class WorkerStatus:
         return self.done > 0
 
     def hear(self, beat: WorkerBeat, now_s: float) -> None:
-        """A beat has come."""
+        """Take in a heartbeat that came at `now_s`: how far the worker is, and since when."""
         self.heard_at, self.worked_at, self.beats = now_s, None, beat.number
         if beat.progress != self.progress:
             if self.done >= FIRST_STEPS:

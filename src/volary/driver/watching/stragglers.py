@@ -51,7 +51,6 @@ class Stragglers:
         self._looked_at = -math.inf
 
     def did(self, rank: int, rows: Iterable[StepRow]) -> None:
-        """A worker has done steps."""
         kept = self._rows.setdefault(rank, deque(maxlen=STEPS + 1))
         kept.extend(row for row in rows if math.isfinite(row.step_s + row.ended_at))
 

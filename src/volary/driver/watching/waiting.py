@@ -107,7 +107,7 @@ def left_early(step: int, waiting: Sequence[WorkerStatus]) -> str:
 
 
 def ranks(workers: Sequence[WorkerStatus]) -> str:
-    """`rank 1`, `ranks 0, 2`."""
+    """How a sentence names these workers: `rank 1`, `ranks 0, 2`."""
     return f"rank{'s' * (len(workers) > 1)} {', '.join(str(worker.rank) for worker in workers)}"
 
 

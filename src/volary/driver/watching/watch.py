@@ -111,7 +111,7 @@ class FailureDetector:
         return None if rank is None else self.workers[rank]
 
     def heard(self, peer: int, beat: WorkerBeat) -> None:
-        """A beat has come."""
+        """Take in a heartbeat that came over connection `peer`."""
         worker = self.worker_at(peer)
         if worker is None or worker.goodbye or worker.dismissed:
             return

@@ -92,7 +92,7 @@ class ForkServer:
 
     @property
     def busy(self) -> bool:
-        """Whether somebody waits for it."""
+        """Whether processes that were ordered have not been reported yet."""
         return bool(self._orders)
 
     def order(self, module: str, arguments: Sequence[str], processes: Sequence[Mapping[str, Any]]) -> ForkOrder | None:
@@ -119,7 +119,7 @@ class ForkServer:
             return order
 
     def look(self) -> None:
-        """Hear what it says, without waiting."""
+        """Read what the fork server reports, without waiting."""
         with self._lock, suppress(BlockingIOError):
             while not self._closed:
                 try:

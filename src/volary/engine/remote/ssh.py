@@ -65,7 +65,7 @@ class SshConnection:
         self._words.put(word)
 
     def wait(self, at_most_s: float) -> None:
-        """Until ssh has ended."""
+        """Wait until ssh has ended, for `at_most_s` at most."""
         with suppress(subprocess.TimeoutExpired):
             self._ssh.wait(max(0.0, at_most_s))
 

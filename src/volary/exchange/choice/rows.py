@@ -67,7 +67,6 @@ class RowCounter:
 
     @property
     def names(self) -> list[str]:
-        """The weights of the candidates."""
         return list(self._counters)
 
     def seen(self) -> dict[str, int]:

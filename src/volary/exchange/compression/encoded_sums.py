@@ -95,7 +95,6 @@ class EncodedSums:
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """By codec, since the start."""
         return tuple(
             Traffic(codec, "to owners and back", links.sent_bytes, links.received_bytes, self._plain_bytes[codec])
             for codec, links in self._links.items()

@@ -42,7 +42,7 @@ class FrameMemory:
         self._bytes = torch.empty(0, dtype=torch.uint8, device=device)
 
     def pages(self, sizes: Sequence[int]) -> list[Tensor]:
-        """So many bytes each."""
+        """Memory for frames of these sizes in bytes, each aligned; its content is what the last user left there."""
         ends = list(accumulate(map(aligned, sizes)))
         if ends and self._bytes.numel() < ends[-1]:
             self._bytes = torch.empty(ends[-1], dtype=torch.uint8, device=self._bytes.device)

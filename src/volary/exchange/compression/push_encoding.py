@@ -28,7 +28,7 @@ class PushEncoding:
         self._encoded: list[tuple[Piece, EncodedValues]] = []
 
     def slice(self, piece: Piece) -> EncodedValues:
-        """What is pushed of a slice."""
+        """The pushed values of a slice, encoded when they leave."""
         name, _ = piece.plan.parameters[piece.parts[0].parameter]
         made = EncodedValues(piece.values, piece.users, self._told, name)
         self._encoded.append((piece, made))

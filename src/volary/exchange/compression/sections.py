@@ -38,7 +38,7 @@ class BucketSection:
 
     @property
     def end(self) -> int:
-        """After its last value."""
+        """The place after its last value, in the bucket."""
         return self.start + self.rows * self.columns
 
 
@@ -77,7 +77,7 @@ def parts_in(plan: BucketPlan, start: int, end: int) -> Iterator[BucketPart]:
 
 
 def aligned(size_bytes: int) -> int:
-    """Where the next frame may begin."""
+    """`size_bytes` of a frame, up to where the next one may begin."""
     return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
 
 

@@ -86,7 +86,6 @@ class PushedGradients:
         self._changed = [*written, *send_factors(module, self.buckets)]
 
     def begin(self) -> None:
-        """Gradients come with backward."""
         if not self._leaving:
             self.buckets.close()
             self._leaving = True
@@ -100,12 +99,10 @@ class PushedGradients:
         return self.buckets.close()
 
     def forget(self) -> None:
-        """Nothing leaves any more."""
         self._leaving = False
         self.buckets.close()
 
     def close(self) -> None:
-        """Let go of the network."""
         self.buckets.remove()
         write_as_usual(self._changed)
 
@@ -155,7 +152,6 @@ class PushedDifferences:
 
     @torch.no_grad()
     def forget(self) -> None:
-        """Parameters are as they were."""
         for slot in self.buckets.slots:
             slot.parameter.copy_(self.since[slot.name])
 

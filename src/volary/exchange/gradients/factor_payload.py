@@ -67,7 +67,7 @@ class Payload:
         self._leaving.append((own[0] if len(own) == 1 else torch.cat(own)).cpu() if self.used else None)
 
     def open(self) -> None:
-        """The next step begins."""
+        """Begin the next step, with nothing left of the one before."""
         self._made, self.used = [], False
 
     def leave(self) -> Tensor | None:

@@ -37,7 +37,7 @@ def only_looks(hook: Looking) -> Looking:
 
 
 def lookers(parameter: nn.Parameter) -> list[Hook]:
-    """Those that only look."""
+    """Hooks of the parameter that read its gradient and change nothing."""
     return _looking(_hooks(parameter))
 
 

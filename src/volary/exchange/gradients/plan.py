@@ -56,12 +56,12 @@ class BucketPlan:
 
     @property
     def head(self) -> int:
-        """Values before the first gradient."""
+        """Values of the bucket before its first gradient: one for each parameter, in whole cache lines."""
         return -(-len(self.parameters) // LINE_VALUES) * LINE_VALUES
 
     @property
     def shape(self) -> BufferShape:
-        """What memory it needs."""
+        """The memory that the bucket needs: head and gradients."""
         return BufferShape(self.head + sum(p.numel() for _, p in self.parameters), self.dtype, self.device)
 
     def pieces(self, flat: Tensor) -> tuple[Tensor, list[Tensor]]:

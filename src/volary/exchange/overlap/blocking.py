@@ -47,7 +47,6 @@ class BlockingKeeper:
             task()
 
     def broadcast(self, values: Tensor) -> None:
-        """Give all ranks rank 0's values."""
         by_torch(values, self._group)
 
     def push(self, chunk: int) -> None:

@@ -51,7 +51,6 @@ class DelayedKeeper:
         return self._keeper.traffic
 
     def start(self, use: KeeperCallbacks) -> None:
-        """Be ready for the first step."""
         assert use.apply is not None, "updates of all at once are not late"
         self._apply = use.apply
         self._chunks = use.chunks
@@ -60,7 +59,6 @@ class DelayedKeeper:
         self._keeper.start(replace(use, apply=self._apply_and_send, votes_awaited=True))
 
     def broadcast(self, values: Tensor) -> None:
-        """Give all ranks rank 0's values."""
         self._keeper.broadcast(values)
 
     def push(self, chunk: int) -> None:
@@ -81,7 +79,6 @@ class DelayedKeeper:
             self._send(chunk)
 
     def wait_for(self, done: Callable[[], bool]) -> None:
-        """Wait for something that arrives."""
         self._keeper.wait_for(done)
 
     def tell(self, change: Callable[[], None]) -> None:
@@ -113,11 +110,9 @@ class DelayedKeeper:
         return self._keeper.state(copied=copied)
 
     def restore(self, states: Sequence[ResidualState]) -> None:
-        """Of this worker, and others."""
         self._keeper.restore(states)
 
     def close(self) -> None:
-        """End what runs beside."""
         self._keeper.close()
 
     def _apply_and_send(self, chunk: Chunk) -> None:

@@ -29,12 +29,10 @@ class MixedRoutes:
 
     @property
     def sent_bytes(self) -> int:
-        """By all of them."""
         return sum(lane.route.sent_bytes for lane in self._lanes)
 
     @property
     def received_bytes(self) -> int:
-        """By all of them."""
         return sum(lane.route.received_bytes for lane in self._lanes)
 
     def sum_up(self, buffer: int, start: int, end: int) -> Arrival:

@@ -56,7 +56,6 @@ class OverlappedKeeper:
 
     @property
     def memory(self) -> Sequence[Memory]:
-        """Each buffer's, in their order."""
         return self._route.memory
 
     def start(self, use: KeeperCallbacks) -> None:
@@ -80,18 +79,15 @@ class OverlappedKeeper:
         self._broadcasts.send(values)
 
     def push(self, chunk: int) -> None:
-        """Let its parcel leave."""
         self._comm.depart(self._use.chunks[chunk].parcel)
 
     def vote(self) -> None:
         self._comm.depart(len(self._chunks))
 
     def release(self, at_least: int) -> None:
-        """Backward is over: parameters may change."""
         self._updates.release(at_least)
 
     def wait_for(self, done: Callable[[], bool]) -> None:
-        """Wait for something that arrives."""
         self._updates.wait_for(done)
 
     def tell(self, change: Callable[[], None]) -> None:
@@ -104,11 +100,9 @@ class OverlappedKeeper:
             self._updates.wait_for(lambda: not gate.waits)
 
     def settle(self) -> None:
-        """Wait for all of this step."""
         self._updates.settle()
 
     def drain(self) -> None:
-        """Nothing is held back."""
         self.settle()
 
     def reorder(self, order: Sequence[int]) -> None:

@@ -50,13 +50,11 @@ class Factors(Representation):
         return VALUE_BYTES * (layer.products * (layer.rows + servers * layer.columns) + beside)
 
     def sums(self, plans: Sequence[BucketPlan], site: Site) -> CodedSums:
-        """Everybody multiplies what it heard."""
         from volary.exchange.gradients.factor_sums import FactorSums
 
         return FactorSums(site.group, plans, [_neighbours(plan) for plan in plans])
 
     def memory(self, plan: BucketPlan) -> Memory:
-        """With a payload beside it."""
         from volary.exchange.gradients.factor_sums import factor_memory
 
         return factor_memory(plan)

@@ -34,7 +34,6 @@ class Frames(Representation):
 
     @property
     def whole_rows(self) -> bool:
-        """Where rows are encoded."""
         return self.frames.by_rows
 
     def link_bytes(self, layer: Layer, links: LinkCosts) -> float:
@@ -49,11 +48,9 @@ class Frames(Representation):
         return self.frames.frame_bytes(layer.rows, layer.columns)
 
     def at(self, samples: int) -> Frames:
-        """Of the codec's stage."""
         return Frames(self.frames.at(samples))
 
     def wire_bytes(self, values: int, value_bytes: int) -> int:
-        """Of a frame of one row."""
         return self.frames.frame_bytes(1, values)
 
     def sums(self, plans: Sequence[BucketPlan], site: Site) -> CodedSums:
@@ -63,7 +60,6 @@ class Frames(Representation):
         return EncodedSums(site.group, plans, site.topology, site.errors, site.left_out)
 
     def pushed(self, piece: Piece, encoding: PushEncoding) -> Pushed:
-        """A frame, made when it leaves."""
         return encoding.slice(piece)
 
     def __str__(self) -> str:

@@ -41,7 +41,7 @@ class Pushed(Protocol):
         ...
 
     def ready(self) -> None:
-        """The values are whole."""
+        """The values are whole, and may leave."""
         ...
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
@@ -100,7 +100,6 @@ class ServerKeeper:
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """Since the start, by codec."""
         with self._counting:
             return tuple(Traffic(codec, "servers", *counted) for codec, counted in self._counted.items())
 
@@ -112,7 +111,6 @@ class ServerKeeper:
         self._link.wait_for(lambda: self._link.is_held(clock), lambda: f"the servers' word that they hold step {clock}")
 
     def push(self, chunk: int) -> None:
-        """Let a chunk's slices leave."""
         self._pushed = self._clock
         for shelf in self._chunks.get(chunk, ()):
             pushed = shelf.pushed
@@ -210,7 +208,6 @@ class ServerKeeper:
     # What the link asks and tells, from its threads
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
-        """What a push carries."""
         return self.shelves[header.slice].pushed.leave(header)
 
     def place(self, header: Header) -> Payload | None:
@@ -254,7 +251,6 @@ class ServerKeeper:
                 counted[place] += more
 
     def happened(self, event: HeldAll | Installed | RequestRefused) -> None:
-        """What the client says."""
         if isinstance(event, HeldAll):
             self._held(event.clock)
         elif isinstance(event, Installed) and event.cut:

@@ -51,7 +51,7 @@ class Pulled:
 
     @property
     def value_bytes(self) -> int:
-        """Of its values as they are."""
+        """Bytes of the slice's values as they are, not encoded."""
         return len(self._payload)
 
     @property

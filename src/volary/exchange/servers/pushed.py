@@ -39,7 +39,6 @@ class PlainValues:
         return len(self._payload)
 
     def used(self) -> int:
-        """A bit for each part."""
         return bits(self._users)
 
     def ready(self) -> None:
@@ -83,14 +82,12 @@ class EncodedValues:
         return self._residual.codec.name
 
     def used(self) -> int:
-        """A bit for each part."""
         return bits(self._users)
 
     def ready(self) -> None:
         """The values are whole and may leave."""
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
-        """What travels. Raises NotFinite."""
         with self._encoding:
             if self._clock < header.clock:  # an older one is for a connection that has ended meanwhile
                 self._clock, self._nothing = header.clock, not self._encode()
@@ -128,6 +125,6 @@ def bits(users: Tensor | None) -> int:
 
 
 def finite(values: Tensor) -> bool:
-    """Whether all values are finite."""
+    """Whether all values of a tensor, of any shape, are finite."""
     # the sum is not finite if one of them is not, and quicker: only where they are large it may deceive
     return math.isfinite(values.sum().item()) or bool(values.isfinite().all())

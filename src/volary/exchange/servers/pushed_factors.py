@@ -24,7 +24,7 @@ class FactorRows:
         self.rows: Tensor | None = None
 
     def take(self) -> None:
-        """Backward is through with the layer."""
+        """Take the factors that backward has made of the layer."""
         self.rows = self.made.leave()
 
     def errors(self, start: int, end: int) -> Tensor:
@@ -60,11 +60,9 @@ class WeightRows:
         return "factors" if self.form is Form.FACTORS else "none"
 
     def used(self) -> int:
-        """Of its only part."""
         return int(self._rows.rows is not None)
 
     def ready(self) -> None:
-        """The factors are there."""
         errors, inputs = self._rows.errors(self._start, self._end), self._rows.inputs()
         values = errors.numel() + inputs.numel()
         if 0 < values < self._values.numel():
@@ -92,11 +90,9 @@ class BiasRows:
         return len(self._payload)
 
     def used(self) -> int:
-        """Of its only part."""
         return int(self._rows.rows is not None)
 
     def ready(self) -> None:
-        """The factors are there."""
         torch.sum(self._rows.errors(self._start, self._end), 0, out=self._values)
 
     def leave(self, header: Header) -> tuple[Header, Payload]:

@@ -68,7 +68,6 @@ class LabTopology:
 
     @property
     def hosts(self) -> int:
-        """How many hosts there are."""
         return len(self.rates)
 
     def name(self, host: int) -> str:
@@ -76,7 +75,6 @@ class LabTopology:
         return f"h{host}"
 
     def address(self, host: int) -> str:
-        """The host's IPv4 address."""
         return f"{_SUBNET}.{host + 1}"
 
     @property

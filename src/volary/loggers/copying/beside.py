@@ -18,15 +18,15 @@ class CopyWatcher(Protocol):
     """A `volary.driver.ending.Watcher` that has a run copied to its loggers while it trains."""
 
     def started(self, directory: RunDirectory) -> None:
-        """The run is there."""
+        """Begin to copy the run, whose directory is there now."""
         ...
 
     def look(self) -> None:
-        """Called now and then."""
+        """Copy what is new; called a few times a second."""
         ...
 
     def ended(self, state: str | None = None, step: int | None = None) -> None:
-        """The run is over."""
+        """The run has ended: copy the rest."""
         ...
 
 

@@ -40,7 +40,7 @@ class Top:
         return found
 
     def close(self) -> None:
-        """Let go of all runs."""
+        """Close the databases of all runs."""
         while self._followers:
             self._followers.popitem()[1].close()
 

@@ -42,7 +42,6 @@ class Plain:
         self._said_step = 0
 
     def show(self, digest: Digest) -> None:
-        """Write what is new."""
         if not self._titled:
             # what a resumed run did before is not told again
             self._titled, self._said_step = True, digest.step
@@ -61,11 +60,9 @@ class Plain:
             self._line(time.time(), progress(digest))
 
     def say(self, lines: Sequence[str]) -> None:
-        """Write them as they are."""
         print(*lines, sep="\n", file=self._stream, flush=True)
 
     def end(self, digest: Digest) -> None:
-        """Write the last words."""
         for label, text in closing(digest):
             print(f"{label:<9} {text}", file=self._stream)
         self._stream.flush()
@@ -102,14 +99,14 @@ class Quiet:
 
 
 def title(digest: Digest) -> str:
-    """Which run this is."""
+    """The first line: the run's name, its workers, engine and folder."""
     workers = f"{digest.workers} worker{'s' * (digest.workers != 1)}"
     engine = f", engine {clean(digest.session.engine)}" if digest.session.engine else ""
     return f"run {digest.directory.name}: {workers}{engine}, {place(digest.directory.path)}"
 
 
 def progress(digest: Digest) -> str:
-    """How far the run is."""
+    """One line: step, epoch, loss, speed, and the time that is left."""
     window = digest.window
     if window is None:
         return "no step yet"

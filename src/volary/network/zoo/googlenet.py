@@ -22,7 +22,6 @@ class GoogLeNet(Network):
     dropout: float = 0.4  # share of the last layer's inputs that are dropped
 
     def check(self) -> None:
-        """Refuse an unfit dropout."""
         share("dropout", self.dropout)
 
     def build(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -21,7 +21,6 @@ class ResNet152(Network):
     )
 
     def check(self) -> None:
-        """Refuse an unknown stem."""
         one_of("stem", self.stem, ("auto", "imagenet", "cifar"))
 
     def build(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -22,7 +22,6 @@ class Speech(Network):
     layers: int = 4  # hidden layers
 
     def check(self) -> None:
-        """Refuse sizes below one."""
         at_least("hidden", self.hidden, 1)
         at_least("layers", self.layers, 1)
 

@@ -19,7 +19,6 @@ class Vgg19(Network):
     dropout: float = 0.5  # share of the fully connected layers' values that are dropped
 
     def check(self) -> None:
-        """Refuse an unfit dropout."""
         share("dropout", self.dropout)
 
     def build(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:

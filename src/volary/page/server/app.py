@@ -52,7 +52,7 @@ class Pages:
         self.tabs = 0
 
     def app(self) -> Starlette:
-        """The application, without its guard."""
+        """The ASGI application, without the guard that checks who asks."""
         routes = [
             Route("/", self._index),
             Route("/static/{name}", self._static),

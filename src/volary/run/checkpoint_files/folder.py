@@ -91,7 +91,6 @@ class CheckpointFolder:
         return final
 
     def steps(self) -> list[int]:
-        """Of all folders with a manifest."""
         names = [_NAME.fullmatch(path.parent.name) for path in self._folder.glob(f"*/{MANIFEST}")]
         return sorted({int(name[1] or name[2]) for name in names if name})
 
@@ -116,7 +115,6 @@ class CheckpointFolder:
         """Nothing: it lies in this folder already."""
 
     def missing(self, step: int, names: Iterable[str]) -> list[str]:
-        """Those that are no files."""
         return [name for name in names if not (self.path(step) / name).is_file()]
 
     def set_aside(self, step: int) -> None:

@@ -145,7 +145,6 @@ class CheckpointsInStore:
             coming.unlink(missing_ok=True)
 
     def missing(self, step: int, names: Iterable[str]) -> list[str]:
-        """As the store lists them."""
         found = self._read(self._folders)
         there = next((found[name] for name in _names(step) if MANIFEST in found.get(name, ())), set())
         return [name for name in names if name not in there]

@@ -25,7 +25,6 @@ class WriteCheckpoint(msgspec.Struct, frozen=True, tag="checkpoint", forbid_unkn
 
     @property
     def words(self) -> str:
-        """What is asked for."""
         return "write a checkpoint"
 
 
@@ -36,7 +35,6 @@ class ChangeRate(msgspec.Struct, frozen=True, tag="rate", forbid_unknown_fields=
 
     @property
     def words(self) -> str:
-        """What is asked for."""
         return f"train with optimizer.lr={self.lr:g}"
 
 

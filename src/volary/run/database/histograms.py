@@ -42,7 +42,7 @@ OF_NAME = "SELECT step, kind, name, low, high, magnitude, counts FROM histograms
 
 
 def rows(found: Iterable[Histogram]) -> list[tuple[object, ...]]:
-    """As the table has them."""
+    """The rows of the table `histograms` that hold these."""
     return [
         (one.step, one.kind, one.name, one.low, one.high, one.magnitude, json.dumps(one.counts, separators=(",", ":")))
         for one in found

@@ -36,7 +36,7 @@ ALL = "SELECT graph FROM network"
 
 
 def rows(graph: LayerGraph) -> list[tuple[str]]:
-    """As the table has it."""
+    """The rows of the table `network` that hold the graph."""
     return [(msgspec.json.encode(graph).decode(),)]
 
 

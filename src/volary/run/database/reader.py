@@ -98,7 +98,6 @@ class RunReader:
         self.close()
 
     def close(self) -> None:
-        """Let go of the database."""
         self._database.close()
 
     def info(self) -> dict[str, str]:
@@ -213,7 +212,7 @@ class RunReader:
         return self._rows(histograms.MAGNITUDES) if there else iter(())
 
     def histograms(self, name: str) -> Iterator[Histogram]:
-        """Of one parameter, oldest first."""
+        """The histograms of one parameter, oldest first."""
         there = next(self._rows(histograms.IS_THERE), None)
         return histograms.read(self._rows(histograms.OF_NAME, [name])) if there else iter(())
 

@@ -21,7 +21,7 @@ class FileBoard:
             _write(descriptor, _read(descriptor) | {key: value})
 
     def delete_key(self, key: str) -> bool:
-        """Whether there was such a key."""
+        """Delete a key; whether there was one."""
         with self._locked(fcntl.LOCK_EX) as descriptor:
             known = _read(descriptor)
             _write(descriptor, {name: value for name, value in known.items() if name != key})

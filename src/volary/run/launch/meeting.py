@@ -23,7 +23,6 @@ class Meeting:
 
     @property
     def address(self) -> str:
-        """The address as host:port."""
         return f"{self.host}:{self.port}"
 
 
@@ -43,7 +42,7 @@ def is_seen(directory: RunDirectory, server_life: str) -> bool:
 
 
 def forget(directory: RunDirectory) -> None:
-    """The run's server is no more."""
+    """Forget the address: the run's server has ended."""
     for path in _announcements(directory):
         Disk().remove(path)
 

@@ -106,7 +106,7 @@ class Client:
         self._requests = 0
 
     def add(self, slices: Sequence[Slice]) -> None:
-        """There are more slices."""
+        """Add slices that are pushed and pulled from now on."""
         for one in slices:
             self._shard[one.number] = one.shard
             self._versions[one.number] = NONE_YET

@@ -25,7 +25,7 @@ class Owner(Protocol):
     """What a plug tells, from its threads."""
 
     def opened(self, server: int) -> None:
-        """There is a connection again."""
+        """A connection to server `server` stands again: what was under way is to be sent anew."""
         ...
 
     def lost(self, server: int) -> None:
@@ -53,7 +53,7 @@ class Owner(Protocol):
         ...
 
     def failed(self, problem: Exception) -> None:
-        """Something that should not happen."""
+        """An error that is not the connection's has ended the thread."""
         ...
 
 
@@ -101,7 +101,7 @@ class ServerConnection:
             channel.close()
 
     def join(self) -> None:
-        """After `end`: wait for the threads."""
+        """Wait for the threads, after `end`."""
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(LEAVE_S)

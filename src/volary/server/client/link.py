@@ -47,7 +47,7 @@ class BufferProvider(Protocol):
         ...
 
     def happened(self, event: HeldAll | Installed | RequestRefused) -> None:
-        """What the client says."""
+        """An event that the client reports, under the link's lock."""
         ...
 
 
@@ -88,7 +88,7 @@ class Link:
         return self._past[0] + sum(sent for sent, _ in plugs), self._past[1] + sum(received for _, received in plugs)
 
     def view(self, view: View) -> None:
-        """Servers have come or gone."""
+        """Use the servers of a new view: some have come, or gone."""
         with self.changed:
             gone = [self._plugs.pop(number) for number in list(self._plugs) if number not in view.addresses]
             for plug in gone:
@@ -110,7 +110,7 @@ class Link:
             self._do(self._client.set(number, clock, length))
 
     def pull(self, number: int, at_least: int, cut: int = 0) -> None:
-        """Ask for a slice."""
+        """Ask for a slice's values, of version `at_least` or newer; cut: of the snapshot of that number."""
         with self.changed:
             self._do(self._client.pull(number, at_least, cut))
 
@@ -125,7 +125,7 @@ class Link:
         )
 
     def check(self) -> None:
-        """Raise what has gone wrong."""
+        """Raise the failure that ended the link, if one did."""
         if self._failure is not None:
             raise self._failure
 
@@ -156,7 +156,7 @@ class Link:
             self.changed.notify_all()
 
     def fail(self, failure: Exception) -> None:
-        """Whoever waits raises `failure`."""
+        """End the link: whoever waits now, or later, raises `failure`."""
         with self.changed:
             self._failure = self._failure or failure
             self.changed.notify_all()
@@ -173,7 +173,6 @@ class Link:
     # What plugs tell, see `volary.server.client.connection.Owner`
 
     def opened(self, server: int) -> None:
-        """There is a connection."""
         with self.changed:
             self._reading[server] = set()
             self._do(self._client.connected(server))
@@ -186,7 +185,7 @@ class Link:
             self.changed.notify_all()
 
     def leaving(self, server: int, header: Header) -> tuple[Header, Payload | None, Callable[[], None] | None]:
-        """A push takes its values along."""
+        """The payload of a push that leaves now."""
         if header.kind not in CARRYING:
             return header, None, None
         with self.changed:
@@ -224,7 +223,6 @@ class Link:
             self._do(self._client.received(server, header))
 
     def failed(self, problem: Exception) -> None:
-        """Whoever waits is told."""
         self.fail(problem)
 
     def _do(self, actions: Iterable[Action]) -> None:

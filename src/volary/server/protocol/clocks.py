@@ -17,7 +17,7 @@ class ClockSet:
         return run >= 0 and clock < self._ends[run]
 
     def add(self, clock: int) -> None:
-        """Put it in, once or again."""
+        """Add a clock; one that is in the set already changes nothing."""
         run = bisect_right(self._starts, clock)  # the run that begins after it
         if run and clock < self._ends[run - 1]:
             return
@@ -36,5 +36,5 @@ class ClockSet:
 
     @property
     def runs(self) -> int:
-        """How many there are."""
+        """How many ranges of clocks are stored."""
         return len(self._starts)

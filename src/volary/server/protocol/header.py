@@ -67,7 +67,7 @@ class Header(NamedTuple):
     length: int = 0
 
     def pack(self) -> bytes:
-        """As bytes, HEADER_BYTES of them."""
+        """The header as HEADER_BYTES bytes."""
         return _LAYOUT.pack(
             MAGIC,
             self.kind,

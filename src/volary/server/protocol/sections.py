@@ -41,7 +41,7 @@ def sections(lengths: Sequence[int], widths: Sequence[int], codec: FrameCodec) -
 
 
 def frames_bytes(found: Sequence[SliceSection]) -> int:
-    """Of all frames of a slice."""
+    """Bytes of all frames of a slice."""
     return found[-1].offset + found[-1].frame_bytes
 
 

@@ -20,7 +20,7 @@ class RosterCounters:
         self._handed_over_at = 0.0
 
     def beat(self, server: int, said: Beat) -> None:
-        """What a server has counted."""
+        """Take in what a server's heartbeat has counted."""
         for worker, staleness, times in said.staleness:
             self._counts["staleness", worker, server, staleness] += times
         for worker, times in said.late:
@@ -29,7 +29,7 @@ class RosterCounters:
             self._counts["refused", NOBODY, server, 0] += times
 
     def count(self, kind: str, worker: int, value: int = 0) -> None:
-        """Once more, of a worker."""
+        """Count one event more of a worker."""
         self._counts[kind, worker, NOBODY, value] += 1
 
     def waited(self, worker: int, ms: int) -> None:

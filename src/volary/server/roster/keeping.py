@@ -215,7 +215,7 @@ class Cuts:
         self.go_on()
 
     def go_on(self) -> None:
-        """Do what has become possible."""
+        """Let snapshots that are complete be measured and saved, and release those that nobody needs."""
         while True:
             for cut in list(self._open.values()):
                 if cut.measuring is None and self._is_kept(cut) and cut not in self._to_save:

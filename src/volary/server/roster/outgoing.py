@@ -27,7 +27,7 @@ class Outgoing:
 
     @property
     def workers(self) -> list[int]:
-        """The ranks that are here."""
+        """The ranks of the workers that are connected."""
         return sorted(member.rank for member in self._members)
 
     def to_worker(self, rank: int, message: ToMember) -> None:
@@ -41,12 +41,12 @@ class Outgoing:
             self.to(server.peer, message)
 
     def to_workers(self, message: ToMember) -> None:
-        """To all workers that are here."""
+        """Queue a message for every worker that is connected."""
         for member in self._members:
             self.to(member.peer, message)
 
     def to_servers(self, message: ToMember) -> None:
-        """To all servers that are here."""
+        """Queue a message for every server that is connected."""
         for server in self._replicas:
             self.to(server.peer, message)
 
@@ -55,6 +55,6 @@ class Outgoing:
         self._waiting += [(peer, message), (peer, CLOSE)]
 
     def taken(self) -> list[tuple[int, Any]]:
-        """What there is to be sent."""
+        """Take the messages that wait to be sent."""
         taken, self._waiting = self._waiting, []
         return taken

@@ -99,7 +99,7 @@ class Portions:
         return Taken(portion, victim)
 
     def used(self, portions: Iterable[Portion]) -> None:
-        """They have been learnt from."""
+        """Samples of these portions are in an update: they are not handed out again in this epoch."""
         for portion in portions:
             self._given.pop(portion.number, None)
 

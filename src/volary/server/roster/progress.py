@@ -101,7 +101,7 @@ class RunProgress:
 
     @property
     def steps(self) -> int:
-        """Whole batches learnt from so far."""
+        """Whole batches that all updates so far have learnt from."""
         return self.plan.steps(self.work.samples)
 
     @property

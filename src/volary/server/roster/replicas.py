@@ -12,7 +12,7 @@ SILENT_S = 1.5  # without a beat, after which a server is lost
 
 @dataclass
 class ServerReplica:
-    """A server that is here."""
+    """A server that is connected, and the shards that it keeps."""
 
     number: int
     peer: int
@@ -32,7 +32,7 @@ class Replicas:
 
     @property
     def awaited(self) -> list[int]:
-        """Servers that have not come yet."""
+        """Servers that have never connected yet."""
         return [number for number in range(self._servers) if number not in self._came]
 
     def __iter__(self) -> Iterator[ServerReplica]:
@@ -73,7 +73,7 @@ class Replicas:
 
     @property
     def orphans(self) -> list[int]:
-        """Shards that nobody keeps."""
+        """Shards that no connected server keeps."""
         return [shard for shard in range(self._servers) if not self.keepers(shard)]
 
     def view(self) -> View:

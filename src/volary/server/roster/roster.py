@@ -93,12 +93,12 @@ class Roster:
 
     @property
     def samples(self) -> int:
-        """Learnt from so far."""
+        """Samples that all updates so far have learnt from."""
         return self._course.work.samples if self._course else self._state.samples
 
     @property
     def steps(self) -> int:
-        """Whole batches learnt from so far."""
+        """Whole batches that all updates so far have learnt from."""
         return self._course.steps if self._course else self._restore or 0
 
     @property
@@ -132,7 +132,6 @@ class Roster:
         self._members.expect(rank)
 
     def finish(self, now: float) -> Replies:
-        """End after the current work."""
         self._stopping = True
         return self._said(now)
 
@@ -166,7 +165,6 @@ class Roster:
         return self._said(now, member if alone else None)  # what somebody says who was given up is passed over
 
     def closed(self, peer: int, now: float) -> Replies:
-        """A connection is gone."""
         if (member := self._members.at(peer)) is not None:
             self._worker_gone(member.rank, "lost", "has closed its connection", now)
         elif (server := self._replicas.at(peer)) is not None:

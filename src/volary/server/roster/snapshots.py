@@ -29,7 +29,7 @@ class Measuring:
 
     @property
     def whole(self) -> bool:
-        """Whether all pieces are measured."""
+        """Whether workers have measured all pieces of the validation data."""
         return len(self.totals) == len(self.bounds)
 
     def give(self, cut: int, worker: int) -> EvaluatePiece | None:

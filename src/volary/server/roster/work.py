@@ -31,7 +31,7 @@ class Task:
 
     @property
     def samples(self) -> int:
-        """That it learns from."""
+        """Samples that the contribution learns from."""
         return sum(portion.end - portion.start for portion in self.portions)
 
 
@@ -72,7 +72,7 @@ class WorkScheduler:
         return bool(self._tasks)
 
     def tasks(self, worker: int) -> list[Task]:
-        """The worker's, oldest first."""
+        """The worker's open tasks, oldest first."""
         return [task for task in self._tasks.values() if task.contribution.worker == worker]
 
     def join(self, worker: int) -> None:

@@ -49,7 +49,7 @@ Pushed = tuple[Form, "Tensor"]  # and what came, (bytes,) of uint8
 
 
 class Forms:
-    """Of slices of these shapes."""
+    """The forms in which values of slices of these shapes come and go."""
 
     def __init__(self, shapes: dict[int, SliceShape]) -> None:
         self.shapes = shapes

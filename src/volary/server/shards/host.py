@@ -114,7 +114,7 @@ class Host:
             return self.shard.wants(worker, header) and not self._problem(header)
 
     def arrived(self, worker: int, header: Header) -> list[Action]:
-        """The shard's step for a message."""
+        """What the shard decides on a message that has arrived; a refusal if its header cannot be right."""
         if not (problem := self._problem(header)):
             return self.shard.arrived(worker, header)
         self.shard.refused[worker] += 1
@@ -156,7 +156,7 @@ class Host:
             raise self._failed
 
     def close(self) -> None:
-        """End all connections and threads."""
+        """End all connections and threads of this server."""
         with self._changed:
             self._closed = True
             self._changed.notify()

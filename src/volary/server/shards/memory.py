@@ -39,13 +39,13 @@ class BufferPool:
         self._lock = threading.Lock()
 
     def take(self, size_bytes: int) -> PooledBuffer:
-        """One whose content nobody needs."""
+        """A buffer of `size_bytes` whose content nobody needs; it is made if none is free."""
         with self._lock:
             free = self._free.get(size_bytes)
             return free.pop() if free else PooledBuffer(self._new(size_bytes))
 
     def give(self, room: PooledBuffer) -> None:
-        """It is free again."""
+        """Give a buffer back, to be used again."""
         with self._lock:
             self._free.setdefault(len(room.payload), []).append(room)
 
@@ -99,7 +99,7 @@ class Offer:
             self._message = None
 
     def drop(self) -> None:
-        """Nobody needs it any more."""
+        """Nobody needs the buffer that was offered any more."""
         with self._lock:
             if self._message is not None:
                 self._message.release()

@@ -57,7 +57,7 @@ class Outbox:
             self._values[header.slice, header.cut] = header, kept
 
     def stir(self) -> None:
-        """Send what there is."""
+        """Wake the thread that sends: there is something to be sent."""
         self._bell.ring()
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ class Reports:
         self._thread.start()
 
     def of(self, beat: Callable[[], Beat]) -> None:
-        """What beats say from now on."""
+        """Let heartbeats report what `beat` gives from now on."""
         self._beat = beat
 
     def say(self, message: Any) -> None:
@@ -184,5 +184,5 @@ def heard(plain: Any) -> ToMember:
 
 
 def spoken(message: Any) -> Any:
-    """A message as it travels."""
+    """A message, with its kind, as it is sent to the roster."""
     return msgspec.to_builtins(message)

@@ -97,7 +97,7 @@ class Shard:
 
     @property
     def oldest(self) -> int:
-        """The update that all slices have."""
+        """The newest update that all slices hold."""
         return min((one.version for one in self._slices.values()), default=self._ledger.last)
 
     # What workers say
@@ -162,7 +162,7 @@ class Shard:
         return actions if self._slices else [KeptAll(cut)]
 
     def release(self, cut: int) -> list[Action]:
-        """Nobody needs the cut any more."""
+        """Drop a snapshot that nobody needs any more."""
         actions: list[Action] = []
         known = self._cuts.pop(cut, None)
         self._released.add(cut)

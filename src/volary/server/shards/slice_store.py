@@ -65,7 +65,7 @@ class Reading:
 
     @property
     def payload(self) -> Payload:
-        """Their bytes, for a transport."""
+        """The values' bytes, as a transport sends them."""
         return self._values.room.payload
 
     def again(self) -> Reading:
@@ -118,7 +118,7 @@ class SliceStore:
         self._held[number, contribution] = held
 
     def forget(self, number: int, contribution: Contribution) -> None:
-        """It will be in no update."""
+        """Drop a contribution that no update will hold."""
         held = self._held.pop((number, contribution), None)
         if held is not None:
             held.offer.drop()
@@ -193,7 +193,7 @@ class SliceStore:
         self._places[number].kept.pop(cut).reading.close()
 
     def let_go(self, values: _Values) -> None:
-        """One uses them no more."""
+        """A reader of the slice's values has finished: they may be overwritten once nobody reads them."""
         with self._users:
             values.users -= 1
             free = values.users == 0
@@ -234,7 +234,7 @@ class SliceStore:
         return place.values.tensor
 
     def reading(self, values: _Values, version: int) -> Reading:
-        """One more uses them."""
+        """A reader of the slice's values begins: they are not overwritten until it has finished."""
         with self._users:
             values.users += 1
         return Reading(self, values, version)

@@ -30,7 +30,7 @@ class Choice:
     user: bool = False
 
     def open(self) -> Room:
-        """The room of plug-ins, imported."""
+        """The room of the plug-ins, imported."""
         room: Room = import_module(self.room).ROOM
         return room
 

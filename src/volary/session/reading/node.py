@@ -50,7 +50,7 @@ class Node:
         return self.value
 
     def with_value(self, value: Any) -> Node:
-        """The same place with another value."""
+        """A node at the same place of the file, with another value."""
         return Node(value, self.place, self.key_place, self.folder)
 
 

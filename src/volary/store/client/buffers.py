@@ -83,7 +83,7 @@ class StoreBuffers:
         del self._rooms[clock]
 
     def await_in(self, entry: Entry, target: Tensor) -> None:
-        """Receive the key's values there."""
+        """Let the key's values be received in `target` from now on."""
         memory = as_bytes(target)
         self._awaited.update((number, memory[span]) for number, span in entry.spans())
 

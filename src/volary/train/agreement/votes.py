@@ -56,7 +56,7 @@ class Agreed:
 
 
 def size(world_size: int) -> int:
-    """How many values travel."""
+    """How many values of a vote travel, in a run of so many workers."""
     return _COMMON + world_size
 
 

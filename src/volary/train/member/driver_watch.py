@@ -32,11 +32,11 @@ class DriverWatch:
         self._step_s = 0.0
 
     def answered(self) -> None:
-        """Something has come from the driver."""
+        """Note that something has come from the driver."""
         self._heard_s, self._refused_s = self._seen_s, None
 
     def refused(self) -> None:
-        """Nothing listens where the driver did."""
+        """Note that nothing listens at the driver's address."""
         if self._refused_s is None:
             self._refused_s = self._seen_s
 

@@ -33,7 +33,7 @@ class OptimizerSettings(Protocol):
         ...
 
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
-        """The optimiser of these parameters."""
+        """PyTorch's optimiser of these parameters, with these settings."""
         ...
 
 

@@ -33,11 +33,9 @@ class Adadelta:
 
     @property
     def kept(self) -> int:
-        """Values kept for each parameter."""
         return 2
 
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
-        """The optimiser of these parameters."""
         from torch import optim
 
         return optim.Adadelta(list(parameters), **asdict(self))

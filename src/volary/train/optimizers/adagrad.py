@@ -36,11 +36,9 @@ class Adagrad:
 
     @property
     def kept(self) -> int:
-        """Values kept for each parameter."""
         return 1
 
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
-        """The optimiser of these parameters."""
         from torch import optim
 
         own = list(parameters)

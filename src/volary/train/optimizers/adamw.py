@@ -34,11 +34,9 @@ class AdamW:
 
     @property
     def kept(self) -> int:
-        """Values kept for each parameter."""
         return 2 + self.amsgrad
 
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
-        """The optimiser of these parameters."""
         from torch import optim
 
         own = list(parameters)

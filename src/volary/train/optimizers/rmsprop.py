@@ -36,11 +36,9 @@ class RmsProp:
 
     @property
     def kept(self) -> int:
-        """Values kept for each parameter."""
         return 1 + (self.momentum > 0) + self.centered
 
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
-        """The optimiser of these parameters."""
         from torch.optim import RMSprop
 
         return RMSprop(list(parameters), **asdict(self))

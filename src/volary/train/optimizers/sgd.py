@@ -37,11 +37,9 @@ class Sgd:
 
     @property
     def kept(self) -> int:
-        """Values kept for each parameter."""
         return int(self.momentum > 0)
 
     def build(self, parameters: Iterable[Tensor]) -> Optimizer:
-        """The optimiser of these parameters."""
         from torch import zeros_like
         from torch.optim import SGD
 

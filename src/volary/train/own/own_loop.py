@@ -295,7 +295,7 @@ class Worker:
         self._settle()
 
     def close(self) -> None:
-        """Let go of the models."""
+        """Remove the hooks from all models."""
         if isinstance(self._group, ServedLoop):
             self._group.close()
         if self._steps is not None:

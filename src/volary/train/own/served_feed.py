@@ -52,7 +52,6 @@ class OwnPortions:
         """The user's data set is read by the thread that trains, as without Volary and workers of a loader."""
 
     def read(self, portion: Portion) -> ReadPortion:
-        """All in one part."""
         if self._order[0] != portion.epoch:
             order = epoch_order(len(self.loader.dataset), self._seed, portion.epoch, self._shuffled)
             self._order = portion.epoch, order

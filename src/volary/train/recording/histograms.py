@@ -57,7 +57,7 @@ class Histograms:
         self._took_s += time.perf_counter() - started_s
 
     def end(self) -> None:
-        """The step is over."""
+        """Write down the histograms of the step that has ended, if it was one of those that are looked at."""
         if not self._before:
             return
         started_s = time.perf_counter()

@@ -152,7 +152,7 @@ class Recorder:
         self.step = step
 
     def event(self, kind: str, **data: Any) -> None:
-        """Something happened at this step."""
+        """Record an event of this step; it is sent with the next heartbeat."""
         self.said.append({"event": kind, "step": self.step, "data": data})
 
     def metrics(self, values: dict[str, float]) -> None:

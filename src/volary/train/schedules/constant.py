@@ -17,7 +17,6 @@ class Constant:
         require_warmup(self.warmup)
 
     def factor(self, step: int, steps: int) -> float:
-        """1, after the warm-up."""
         return warmed(step, self.warmup, 1.0)
 
 

@@ -24,7 +24,6 @@ class Cosine:
         require_warmup(self.warmup)
 
     def factor(self, step: int, steps: int) -> float:
-        """The factor at `step` of `steps`."""
         done = min(1.0, step / (self.steps or steps))
         return warmed(step, self.warmup, self.floor + (1 - self.floor) * (1 + cos(pi * done)) / 2)
 

@@ -20,7 +20,6 @@ class Exponential:
         require_warmup(self.warmup)
 
     def factor(self, step: int, steps: int) -> float:
-        """The factor at `step`."""
         return warmed(step, self.warmup, self.gamma**step)
 
 

@@ -22,7 +22,6 @@ class Inverse:
         require_warmup(self.warmup)
 
     def factor(self, step: int, steps: int) -> float:
-        """The factor at `step`."""
         return warmed(step, self.warmup, (1 + self.gamma * step) ** -self.power)
 
 

@@ -10,7 +10,7 @@ from volary.train.schedules._base import require_warmup, warmed
 
 @dataclass(frozen=True, kw_only=True)
 class MultiStep:
-    """gamma ^ (number of milestones reached)."""
+    """The rate times gamma ^ (number of milestones reached)."""
 
     milestones: tuple[int, ...]  # steps from which on a further drop holds, increasing
     gamma: float = 0.1  # what each drop multiplies by, above 0
@@ -23,7 +23,6 @@ class MultiStep:
         require_warmup(self.warmup)
 
     def factor(self, step: int, steps: int) -> float:
-        """The factor at `step`."""
         reached = sum(milestone <= step for milestone in self.milestones)
         return warmed(step, self.warmup, self.gamma**reached)
 

@@ -23,7 +23,6 @@ class Polynomial:
         require_warmup(self.warmup)
 
     def factor(self, step: int, steps: int) -> float:
-        """The factor at `step` of `steps`."""
         rest = max(0.0, 1 - step / (self.max_steps or steps))
         return warmed(step, self.warmup, rest**self.power)
 

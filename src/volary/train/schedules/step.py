@@ -10,7 +10,7 @@ from volary.train.schedules._base import require_warmup, warmed
 
 @dataclass(frozen=True, kw_only=True)
 class StepDecay:
-    """gamma ^ floor(step / every)."""
+    """The rate times gamma ^ floor(step / every)."""
 
     every: int  # steps between two drops
     gamma: float = 0.1  # what each drop multiplies by, above 0
@@ -22,7 +22,6 @@ class StepDecay:
         require_warmup(self.warmup)
 
     def factor(self, step: int, steps: int) -> float:
-        """The factor at `step`."""
         return warmed(step, self.warmup, self.gamma ** (step // self.every))
 
 

@@ -61,11 +61,11 @@ class PortionReader(Protocol):
         ...
 
     def read(self, portion: Portion) -> ReadPortion:
-        """Its samples. Raises DataError."""
+        """Read the samples of a portion. Raises DataError."""
         ...
 
     def close(self) -> None:
-        """There are no more."""
+        """Nothing more is read."""
         ...
 
 
@@ -94,7 +94,6 @@ class SessionPortions:
         self._data.look_ahead((BatchRange(one.epoch, one.start, one.end) for one in portions), whole)
 
     def read(self, portion: Portion) -> ReadPortion:
-        """Without those that cannot be read."""
         epoch, start, total = portion.epoch, portion.start, self._batch_size
         if self._epoch != epoch:
             self._reads.end_epoch(self._epoch)
@@ -105,5 +104,4 @@ class SessionPortions:
         return ReadPortion(list(batch.to(self._device).parts(self._parts)), lost, numbers)
 
     def close(self) -> None:
-        """The last epoch is over."""
         self._reads.end_epoch(self._epoch)

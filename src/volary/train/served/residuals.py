@@ -78,7 +78,7 @@ class Residuals:
             self._forget()
 
     def held(self, clock: int) -> None:
-        """All servers hold a contribution."""
+        """Note that all servers hold contribution `clock`: until the next one residuals do not change."""
         with self._lock:
             if clock == self._newest:
                 self._quiet = True

@@ -156,7 +156,7 @@ class RosterClient:
         self._say(Evaluated(task.cut, task.piece, totals, lost))
 
     def figures(self, cut: int, figures: dict[str, float], value: float) -> None:
-        """What an evaluation's totals mean."""
+        """Report to the roster the metrics that an evaluation's totals amount to."""
         self._say(Figures(cut, figures, value))
 
     def saved(self, said: Saved) -> None:

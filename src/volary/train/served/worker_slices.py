@@ -35,7 +35,7 @@ class Statistics:
         self.values = torch.cat([values.flatten() for values in self._network])
 
     def take(self) -> None:
-        """Copy what the network has now."""
+        """Copy the network's statistics, to be pushed."""
         torch.cat(self._network, out=self.values)
 
 

@@ -42,7 +42,7 @@ class Drafts(Protocol):
         ...
 
     def give_up(self, step: int) -> None:
-        """Leave nothing of it."""
+        """Delete the draft of `step`."""
         ...
 
     def settle(self) -> None:
@@ -58,7 +58,7 @@ class Drafts(Protocol):
         ...
 
     def close(self) -> None:
-        """No more is written."""
+        """End what writes in the background: no draft is written any more."""
         ...
 
 
@@ -76,7 +76,6 @@ class LocalDrafts:
         self.checkpoints.begin(step)
 
     def write(self, step: int, name: str, content: Content) -> str:
-        """Into the draft, synced."""
         return self.checkpoints.write(step, name, content)
 
     def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:

@@ -52,7 +52,6 @@ class Adapting(Voting):
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """Both, by codec and route."""
         return added(self._traffic, self._now.traffic)
 
     def start(self, late: DeferredTensors) -> None:
@@ -72,19 +71,15 @@ class Adapting(Voting):
             self._restart()
 
     def begin(self, task: LearnTask) -> None:
-        """As it is now."""
         self._now.begin(task)
 
     def update(self) -> None:
-        """As it is now."""
         self._now.update()
 
     def vote(self, vote: Vote) -> None:
-        """As it is now."""
         self._now.vote(vote)
 
     def agree(self) -> Agreed:
-        """As it is now."""
         agreed = self._now.agree()
         if self._own_loop and isinstance(self._now, AfterBackward):
             self._adapt()
@@ -96,7 +91,6 @@ class Adapting(Voting):
         self._adapt()
 
     def gradient_norm(self, kind: float) -> Tensor:
-        """As it is now."""
         return self._now.gradient_norm(kind)
 
     def leave_out(self) -> None:
@@ -109,7 +103,6 @@ class Adapting(Voting):
         self._now.settle()
 
     def close(self) -> None:
-        """Let go of the network."""
         self._now.close()
         self._chooser.close()
 

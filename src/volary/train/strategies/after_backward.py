@@ -67,7 +67,6 @@ class AfterBackward(Exchanging):
         self._update.apply(self._recorder.step, scale)
 
     def leave_out(self) -> None:
-        """Forget the step's gradients."""
         assert self._update is not None
         self._update.forget()
 

@@ -38,7 +38,7 @@ class Comparison:
     step_s: list[float] = field(default_factory=list)
 
     def add(self, step_s: float) -> None:
-        """A step is over."""
+        """Add the seconds of a step."""
         self.step_s.append(step_s)
 
     @property
@@ -53,12 +53,12 @@ class Comparison:
 
     @property
     def asks(self) -> bool:
-        """Whether a verdict is due."""
+        """Whether enough steps were timed to compare the two."""
         return len(self.step_s) in (EACH, PAIR, QUAD)
 
     @property
     def compared(self) -> bool:
-        """Whether both had a turn."""
+        """Whether both have been timed at least once."""
         return len(self.step_s) >= PAIR
 
     def verdict(self) -> tuple[int, int]:
@@ -74,7 +74,7 @@ class Comparison:
         return stays, self._if_worth(self.rival + 1, statistics.median(others if stays == self.rival else own))
 
     def take(self, best: int, rival: int) -> None:
-        """Go on by a verdict."""
+        """Take up what all ranks agreed on: the best and its rival."""
         if (best, rival) != (self.best, self.rival):
             last = self.rival if len(self.step_s) == PAIR else self.best
             # the turn that it has just had is its first one beside the next rival

@@ -115,7 +115,6 @@ class ContributionBuffers(Generic[Kind]):
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """Both, by codec and route."""
         return self.keeper.traffic
 
     @property
@@ -151,7 +150,7 @@ class ContributionBuffers(Generic[Kind]):
         return (seen[-1][1] - seen[0][1]) / max(1e-9, busy_s(how for how, _ in seen[1:]))
 
     def vote(self, vote: Vote) -> None:
-        """Send this rank's vote."""
+        """Send this rank's vote to all others."""
         self._box.contribution.copy_(torch.tensor(votes.cast(vote, self.group.rank, self.group.size)))
         self.keeper.vote()
 

@@ -63,7 +63,6 @@ class Exchanging(Voting):
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """Both, by codec and route."""
         return self.contribution.traffic
 
     def close(self) -> None:

@@ -106,7 +106,6 @@ class LocalSteps(Exchanging):
         self._update.apply(self._recorder.step)
 
     def vote(self, vote: Vote) -> None:
-        """To be sent with the differences."""
         self._vote = vote
 
     def agree(self) -> Agreed:

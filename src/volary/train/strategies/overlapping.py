@@ -112,7 +112,6 @@ class Overlapping(Exchanging):
         self._began_s = time.perf_counter()
 
     def agree(self) -> Agreed:
-        """Wait for the votes alone."""
         self.contribution.pushed.complete()
         if self._agreed is None:
             self._recorder.enter("exchange")

@@ -35,7 +35,7 @@ class Profile:
         self._travelled[chunk.parcel] = how
 
     def updated(self, chunk: Chunk, started_s: float, ended_s: float) -> None:
-        """A chunk was applied."""
+        """Add the time that the update of a chunk took: seconds of a monotonic clock."""
         self._update_s[chunk.parcel] = self._update_s.get(chunk.parcel, 0.0) + ended_s - started_s
 
     def waited(self, gate: ParameterGate, started_s: float, ended_s: float) -> None:

@@ -42,7 +42,6 @@ class SingleWorker(Voting):
         self._update.apply(self._recorder.step, scale)
 
     def leave_out(self) -> None:
-        """Forget the step's gradients."""
         assert self._update is not None
         self._update.forget()
 

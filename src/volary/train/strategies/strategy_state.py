@@ -34,7 +34,6 @@ class StrategyState:
         return {"ways": self.ways, "comparison": self.comparison.state() if self.comparison else None}
 
     def restore(self, state: Any) -> None:
-        """Go on with these ways."""
         self.ways = dict(state["ways"])
         compared = state.get("comparison")  # not, or otherwise, in checkpoints of earlier versions
         self.comparison = Comparison(**compared) if compared and "rival" in compared else None

@@ -30,5 +30,5 @@ class LocalUpdate:
         self._step += 1
 
     def forget(self) -> None:
-        """Let go of gradients."""
+        """Drop the gradients of this worker's parameters."""
         self._update.forget()

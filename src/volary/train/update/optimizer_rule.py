@@ -26,7 +26,7 @@ class Updating(Protocol):
 
     @property
     def clip_value(self) -> float | None:
-        """Bound of each gradient value."""
+        """The largest magnitude that a value of a gradient may have; None: any."""
         ...
 
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:

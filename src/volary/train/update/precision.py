@@ -32,7 +32,7 @@ class Precision:
 
     @property
     def scales(self) -> bool:
-        """Whether gradients come scaled."""
+        """Whether losses, and so gradients, are multiplied by a scale that keeps fp16 from underflow."""
         return self._scaler is not None
 
     def casting(self) -> AbstractContextManager[Any]:

@@ -33,7 +33,7 @@ class SlicePart:
 
     @classmethod
     def of(cls, name: str, parameter: Tensor, start: int, end: int) -> SlicePart:
-        """Some values of a dense parameter."""
+        """The part of a dense parameter from value `start` to `end`, flat."""
         # views share their parameter's version: whoever still needs the old values in a backward is told by autograd
         return cls(name, start, end, in_memory_order(parameter.detach())[start:end])
 
@@ -110,7 +110,7 @@ class SliceOptimizer:
         self.clear()
 
     def clear(self) -> None:
-        """Let go of gradients."""
+        """Drop the gradients of the slice's parts."""
         for values in self._values:
             values.grad = None
 

@@ -106,7 +106,6 @@ class Update:
             part.values.grad = None
 
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
-        """The same for all."""
         return self._build
 
     def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
@@ -122,7 +121,6 @@ class Update:
         return self._state().plain()
 
     def restore(self, state: list[Any]) -> None:
-        """Go on from there."""
         remembered = OptimizerState.from_plain(state)
         for number in self._rule.optimizers:
             self._rule.restore(number, remembered)

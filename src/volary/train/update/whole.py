@@ -23,5 +23,5 @@ class WholeUpdate:
         self._update.apply(scale)
 
     def forget(self) -> None:
-        """Let go of gradients."""
+        """Drop the gradients of all parameters."""
         self._update.clear()

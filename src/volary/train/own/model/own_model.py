@@ -230,7 +230,7 @@ class OwnModel:
             self._strategy.settle()
 
     def close(self) -> None:
-        """Let go of the model."""
+        """Remove the hooks from the user's model."""
         for hook in self._hooks:
             hook.remove()
         self._strategy.close()

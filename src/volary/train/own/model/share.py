@@ -35,7 +35,7 @@ class AveragingPeriod:
     began_s: float = field(default_factory=time.perf_counter)
 
     def add(self, share: Share) -> None:
-        """A step is done."""
+        """Count the samples of one step more."""
         self.steps += 1
         self.samples, self.total = self.samples + share.samples, self.total + share.total
 

@@ -78,7 +78,6 @@ class SessionUpdating:
         self.clip_value, self._clock, self._rates = session.train.clip_value, clock, rates
 
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
-        """The same for all."""
         return self._build
 
     def step(self, one: SliceOptimizer, update: SliceUpdate) -> None:
