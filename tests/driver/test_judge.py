@@ -110,7 +110,7 @@ def test_launcher_that_ended_as_a_worker_was_lost_is_not_the_cause_whatever_its_
         watch.left(peer)
     watch.conclude()
     error = verdict_of(directory, watch, [], launcher=mpirun(directory, code))
-    assert lines(error)[0] == "rank 1 (host h, process 101) died; last step 7, in forward by its last beat"
+    assert lines(error)[0] == "rank 1 (host h, process 101) died; last step 7, in forward by its last heartbeat"
 
 
 def test_launcher_that_was_killed_when_all_had_finished_changes_nothing(directory):
@@ -237,8 +237,8 @@ def test_run_is_resumed_from_its_newest_checkpoint(directory):
         (Exited(1, -9, 9, out_of_memory=True), "was killed by SIGKILL, out of memory"),
         (Exited(1, -11, 11), "was killed by SIGSEGV"),
         (Exited(1, -40, 40), "was killed by signal 40"),
-        (Exited(1, 7, None), "exited with status 7 and left no verdict"),
-        (Exited(1, 0, None), "exited with status 0 and left no verdict"),
+        (Exited(1, 7, None), "exited with status 7 without reporting a reason"),
+        (Exited(1, 0, None), "exited with status 0 without reporting a reason"),
     ],
     ids=str,
 )
@@ -248,7 +248,7 @@ def test_death_is_named_by_its_signal_or_status(directory, gone, words):
     error = verdict_of(directory, watch, [gone], said(0, "peer_lost", "x"), said(2, "peer_lost", "x"))
     assert type(error) is WorkerLost
     assert lines(error) == [
-        f"rank 1 (host h, process 101) {words}; last step 7, in forward by its last beat",
+        f"rank 1 (host h, process 101) {words}; last step 7, in forward by its last heartbeat",
         "  | the log of 1",
         "  rank 0, 2 ended because of it",
         "log: runs/it/logs/worker-1.log",
@@ -258,7 +258,18 @@ def test_death_is_named_by_its_signal_or_status(directory, gone, words):
 
 def test_worker_that_never_joined_is_named_with_its_exit(directory):
     error = verdict_of(directory, watched(joined=2), [Exited(2, 1, None)], said(0, "peer_lost"), said(1, "peer_lost"))
-    assert lines(error)[0] == f"rank 2 (host {HOST}) exited with status 1 and left no verdict; before it joined the run"
+    assert (
+        lines(error)[0]
+        == f"rank 2 (host {HOST}) exited with status 1 without reporting a reason; before it joined the run"
+    )
+
+
+def test_worker_that_died_before_its_first_step_is_named_with_that(directory):
+    watch = watched(joined=0)
+    watch.joined(1, 1, 101, "h")
+    error = verdict_of(directory, watch, [Exited(1, 7, None)])
+    exited = "exited with status 7 without reporting a reason"
+    assert lines(error)[0] == f"rank 1 (host h, process 101) {exited}; before its first step, while starting"
 
 
 def test_hang_shows_the_stack_and_names_those_that_hang_too(directory):
@@ -383,7 +394,7 @@ def test_elastic_run_that_nobody_is_left_of_names_the_last_one(directory):
         judge(directory, watch, [Exited(2, -9, 9), Exited(1, -9, 9)], {}, Elastic())
     assert lines(caught.value)[:2] == [
         "no worker is left",
-        "rank 2 (host h, process 102) was killed by SIGKILL; last step 7, in forward by its last beat",
+        "rank 2 (host h, process 102) was killed by SIGKILL; last step 7, in forward by its last heartbeat",
     ]
     assert lines(caught.value)[3:5] == ["  rank 1 died", "  rank 0 died"]
 

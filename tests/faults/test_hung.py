@@ -54,7 +54,7 @@ def test_endless_loop_that_others_wait_for_is_given_up_at_its_bound_with_the_use
     assert ended.err.startswith("rank 1 (host ")
     first = ended.err.splitlines()[0]
     assert "is alive but has made no progress for " in first
-    assert ", in forward; rank 0 waits for it; last step 8, in forward by its last beat" in first
+    assert ", in forward; rank 0 waits for it; last step 8, in forward by its last heartbeat" in first
     assert "in loop_for_ever" in ended.err
     assert [event.rank for event in events(run.directory, "suspect")] == [1]
 

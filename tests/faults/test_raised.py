@@ -50,7 +50,7 @@ def test_same_error_on_all_workers_is_one_line_with_a_count(launch):
 @pytest.mark.parametrize(
     ("fault", "status", "said"),
     [
-        ("os._exit", 4, r"rank 1 \(host .*exited with status 7 and left no verdict; last step "),
+        ("os._exit", 4, r"rank 1 \(host .*exited with status 7 without reporting a reason; last step "),
         ("sys.exit", 3, r"net.py:\d+ in leave: SystemExit: 0\n  rank 1 \(host "),
     ],
 )

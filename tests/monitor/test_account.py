@@ -4,6 +4,7 @@ import json
 import sqlite3
 from pathlib import Path
 
+import psutil
 import pytest
 
 from monitor._made_runs import checkpoint, journal, new_run, rows, started, whole_run
@@ -60,8 +61,10 @@ def test_a_database_of_another_shape_is_refused_in_a_sentence():
     database = sqlite3.connect(directory.database)
     database.execute("DROP TABLE steps")
     database.close()
-    with pytest.raises(RunError, match="no such table: steps"):
+    with pytest.raises(RunError, match="no such table: steps") as refused:
         account(directory)
+    assert refused.tb  # what its frames hold lives on
+    assert not [file for file in psutil.Process().open_files() if file.path.startswith(str(directory.path))]
 
 
 def test_runs_are_listed_by_when_they_began_and_a_damaged_one_does_not_hide_the_others():

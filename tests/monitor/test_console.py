@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import re
+from contextlib import closing
 
 import pytest
 
@@ -311,7 +312,8 @@ def test_of_a_loop_of_ones_own_only_what_it_tells_is_shown():
         run.steps(rows(1, 10, samples=0, epoch=0.0, loss=float("nan")))
         run.metrics(10, {"loss": 0.25, "accuracy": 0.5})
         run.steps(rows(11, 11, samples=0, epoch=0.0, loss=float("nan")))
-        said = progress(Follower(directory).look())
+        with closing(Follower(directory)) as follower:
+            said = progress(follower.look())
     assert said.startswith("step 11/46: loss 0.25, lr 0.05")
     assert "samples/s" not in said
     assert "epoch" not in said

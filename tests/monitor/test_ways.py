@@ -28,6 +28,7 @@ def test_the_table_of_ways_is_printed_when_it_is_chosen_and_shown_afterwards(cap
         run.event("ways", 0, 3, bytes_per_s=12 * 2**20, table=TABLE)
         run.event("compared", 0, 3, step_s=[0.752, 0.801], stays=0)
         console.look()
+        console.ended()
     said = out.getvalue()
     assert "ways chosen, links not measured\n" in said
     assert (

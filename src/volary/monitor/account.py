@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -119,8 +120,7 @@ def account(directory: RunDirectory, verify: bool = False, *, courses: bool = Tr
 
 
 def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
-    follower = Follower(directory)
-    with RunReader(directory) as reader:
+    with closing(Follower(directory)) as follower, RunReader(directory) as reader:
         digest = follower.look()
         recent = list(reader.steps(after=reader.last_step() - RECENT_STEPS))
         metrics, started = reader.metrics() if courses else {}, reader.info().get("started_at")
@@ -130,7 +130,6 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
         changes, traffic = _changes(reader), reader.traffic()
         reads = _reads(reader.events(kind="reads"))
         curves = measured(reader, CURVE_POINTS, own_loop=bool(digest.session.own_loop)) if courses else []
-    follower.close()
     return Account(
         digest=digest,
         started_at=float(started) if started else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 from volary.errors import RunError, Stopped
 from volary.monitor.digest import Digest, Follower
@@ -68,11 +69,8 @@ def wait_for(directory: RunDirectory, request: Request, kinds: Sequence[str]) ->
 
 def ending(directory: RunDirectory) -> Digest:
     """The state of a run now, and how it ended if it did."""
-    follower = Follower(directory)
-    try:
+    with closing(Follower(directory)) as follower:
         return follower.look()
-    finally:
-        follower.close()
 
 
 def exit_code(digest: Digest) -> int:

@@ -119,7 +119,7 @@ def _conclude(
             ended = True  # before this worker had begun
             continue
         if verdict is None:
-            words = exit_words(gone) if gone is not None else "ended and left no verdict"
+            words = exit_words(gone) if gone is not None else "ended without reporting a reason"
             raise with_log(WorkerLost(f"rank {rank} {words}"), log)
         if verdict.outcome == "peer_lost":
             raise with_log(WorkerLost(f"rank {rank}: {verdict.reason}"), log)

@@ -15,6 +15,7 @@ from typing import TypeVar
 from volary.driver.ending import Ending
 from volary.driver.servers.server_group import NoServers, ServerGroup
 from volary.driver.watching import diverged
+from volary.driver.watching.seen import STARTING, WorkerStatus
 from volary.driver.watching.waiting import left_early, ranks
 from volary.driver.watching.watch import FailureDetector, LostWorker
 from volary.engine._base import Ended, Exited
@@ -225,7 +226,6 @@ def _lost_message(
 ) -> str:
     worker = watch.workers[lost.rank]
     who = f"host {worker.host}, process {worker.pid}" if worker.pid else f"host {socket.gethostname()}"
-    where = f"last step {worker.step}, in {worker.phase} by its last beat" if worker.pid else "before it joined the run"
     others = [more for more in watch.lost if more.rank != lost.rank]
     # one that died with the first is a consequence, unless the run went on without it
     also = [more for more in others if more.kind != "died" or watch.workers[more.rank].dismissed]
@@ -233,7 +233,7 @@ def _lost_message(
     stack = worker.stack if lost.kind == "stuck" else ""
     told = stack.splitlines()[-TAIL_LINES:] or tail(directory.log(lost.rank))
     lines = [
-        f"rank {lost.rank} ({who}) {_what_happened(lost, exits, verdicts)}; {where}",
+        f"rank {lost.rank} ({who}) {_what_happened(lost, exits, verdicts)}; {_how_far(worker)}",
         *indented(told),
         *(f"  rank {more.rank} {more.sentence}" for more in also),
         *_consequences(watch, verdicts, {lost.rank, *(more.rank for more in also)}),
@@ -249,7 +249,16 @@ def _what_happened(lost: LostWorker, exits: Sequence[Exited], verdicts: Mapping[
     gone = next((gone for gone in exits if gone.rank == lost.rank), None)
     if gone is None:
         return lost.sentence
-    return exit_words(gone) + (" and left no verdict" if gone.signal is None else "")
+    return exit_words(gone) + (" without reporting a reason" if gone.signal is None else "")
+
+
+def _how_far(worker: WorkerStatus) -> str:
+    """How far it was when it was last heard of."""
+    if not worker.pid:
+        return "before it joined the run"
+    if not worker.step and worker.phase == STARTING:
+        return "before its first step, while starting"
+    return f"last step {worker.step}, in {worker.phase} by its last heartbeat"
 
 
 def exit_words(gone: Exited | Ended) -> str:
