@@ -5,8 +5,9 @@ import { act, report } from "./ask.js";
 import { SettingsForm } from "./form.js";
 import { html } from "./html.js";
 
-export function Actions({ id, facts, gone }) {
-  const [said, say] = useState("");
+// remove: called when the run is to be gone. refused: why it could not be.
+export function Actions({ id, facts, remove, refused }) {
+  const [said, say] = useState(refused);
   const [open, show] = useState(""); // which form
   const [joining, wait] = useState(false);
   const asks = useRef(null);
@@ -44,7 +45,7 @@ export function Actions({ id, facts, gone }) {
     ${!live && open === "resume" && html`<${SettingsForm} of=${{ run: id }} words=${`volary resume ${id}`} verb="Resume" start=${resume} cancel=${() => show("")} />`}
     <dialog ref=${asks} aria-labelledby="asked"><h2 id="asked">Delete ${id}?</h2>
       <p>Its checkpoints, logs and everything else in its folder go with it. This cannot be undone.</p>
-      <form method="dialog" class="tools"><button autofocus>Keep it</button><button type="button" class="grave" onClick=${() => tell("remove").then(gone, () => asks.current.close())}>Delete</button></form></dialog>
+      <form method="dialog" class="tools"><button autofocus>Keep it</button><button type="button" class="grave" onClick=${remove}>Delete</button></form></dialog>
   </div>`;
 }
 

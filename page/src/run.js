@@ -1,7 +1,7 @@
 // One run: first what everybody looks for, then all that distributed training needs.
 import { useCallback, useMemo, useState } from "preact/hooks";
 import { Actions } from "./actions.js";
-import { useAnswer, useLive } from "./ask.js";
+import { act, useAnswer, useLive } from "./ask.js";
 import { Card, Waiting } from "./card.js";
 import { Chart, stacked } from "./chart.js";
 import { PHASES, REST, SERIES } from "./colours.js";
@@ -27,6 +27,17 @@ import { brief, duration, hour, many, number, percent } from "./words.js";
 export const columns = () => Math.max(200, Math.min(1200, Math.round(window.innerWidth * 0.9)));
 
 export function Run({ id }) {
+  const [removing, set] = useState(false);
+  const [refused, say] = useState("");
+  const remove = () => {
+    set(true);
+    act("remove", { run: id }).then(() => { location.hash = "#/"; }, (error) => { say(error.message); set(false); });
+  };
+  // while it is removed nothing is asked about it: it may be gone already
+  return removing ? html`<main><h1>${id}</h1><p class="quiet" role="status">deleting …</p></main>` : html`<${There} id=${id} remove=${remove} refused=${refused} />`;
+}
+
+function There({ id, remove, refused }) {
   const [tick, there] = useLive(id);
   const facts = useAnswer("facts", { run: id }, tick);
   const [range, setRange] = useState(null);
@@ -36,7 +47,7 @@ export function Run({ id }) {
   if (!facts.data) return html`<main><h1>${id}</h1><${Waiting} answer=${facts} empty="" /></main>`;
   const about = { id, tick, facts: facts.data, steps: steps.data, range, onRange: set, first, last };
   return html`<main>
-    <${Head} facts=${facts.data} there=${there} id=${id} />
+    <${Head} facts=${facts.data} there=${there} id=${id} remove=${remove} refused=${refused} />
     <${Wrong} facts=${facts.data} />
     <${Range} newest=${facts.data.step} range=${range} set=${set} seen=${steps.data} />
     <div class="cards">
@@ -62,7 +73,7 @@ export function Run({ id }) {
   </main>`;
 }
 
-function Head({ facts, there, id }) {
+function Head({ facts, there, id, remove, refused }) {
   const done = facts.steps_planned ? Math.min(1, facts.step / facts.steps_planned) : null;
   const window = facts.window;
   const figures = [
@@ -83,7 +94,7 @@ function Head({ facts, there, id }) {
       <progress max="1" value=${done ?? 0} aria-hidden="true"></progress>
       <span>step ${many(facts.step)}${facts.steps_planned ? ` of ${many(facts.steps_planned)}` : ""}${facts.epoch ? `, epoch ${facts.epoch.toFixed(1)}` : ""}</span>
     </div>
-    <${Actions} id=${id} facts=${facts} gone=${() => { location.hash = "#/"; }} />
+    <${Actions} id=${id} facts=${facts} remove=${remove} refused=${refused} />
     <dl class="figures">${figures.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
   </div>`;
 }

@@ -75,8 +75,7 @@ def page(tabs: Callable[[], Page]) -> Iterator[Page]:
         complaints.append(str(error))
 
     def said(message: ConsoleMessage) -> None:
-        # 404: the browser's words, of a run that is removed while the page asks for it
-        if message.type in ("error", "warning") and "status of 404" not in message.text:
+        if message.type in ("error", "warning"):
             complaints.append(message.text)
 
     opened.on("pageerror", raised)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from monitor._made_runs import journal, new_run
+from monitor._made_runs import journal, new_run, rows
 from volary.page.questions.communication import exact_bytes, stragglers
 from volary.page.questions.histograms import histograms
 from volary.page.questions.network import network
@@ -79,6 +81,25 @@ def test_ratios_are_of_the_updates_magnitude_and_what_is_far_from_the_rule_is_sa
     assert found["ratios"] == {"fits": [0.001], "fast": [0.02], "still": [0.00001]}
     assert [one.partition(":")[0] for one in found["told"]] == ["fast", "still"]
     assert (found["chosen"], list(found["kinds"])) == ("fast", ["weight", "gradient", "update"])
+
+
+def test_a_layer_whose_learning_rate_its_schedule_has_lowered_is_not_said_to_hardly_learn():
+    directory = new_run()
+    with journal(directory) as run:
+        run.steps([replace(row, lr=0.1 if row.step < 40 else 0.0005) for row in rows(1, 40)])
+        for name, share in (("scheduled", 0.00005), ("still", 0.0000001)):
+            run.histograms(
+                [
+                    Histogram(40, "weight", name, -1, 1, 0.5, (1, 1)),
+                    Histogram(40, "update", name, -1, 1, 0.5 * share, (1, 1)),
+                ]
+            )
+    with RunReader(directory) as reader:
+        (told,) = histograms(reader, "")["told"]
+    assert told == (
+        "still: a step changes 1e-07 of it, far less than 0.001 times 0.005, as far as its schedule has lowered the "
+        "learning rate; it hardly learns"
+    )
 
 
 def test_a_bucket_is_shared_by_its_layers_and_a_parameter_is_the_layers_that_has_it():

@@ -98,6 +98,18 @@ def test_markdown_takes_what_a_run_says_for_text():
     assert re.search(r"^- my\\_net.py:15 in forward", text, re.MULTILINE)
 
 
+def test_a_report_of_several_runs_has_its_markdown_beside_it(capsys):
+    whole_run("a"), whole_run("b")
+    assert volary(["report", "a", "b", "--out", "both.html"]) == 0
+    assert Path("both.html").read_text().startswith("<!doctype html>")
+    assert Path("both.md").read_text().startswith("# Runs compared\n\n|  | a | b |\n")
+    assert volary(["report", "a", "b", "--out", "other.md"]) == 0
+    assert not Path("other.html").exists()
+    Path("both.html").unlink()
+    assert volary(["report", "a", "b", "--out", "both.html"]) == 2
+    assert "both.md exists already" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

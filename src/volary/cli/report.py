@@ -19,7 +19,11 @@ FILES = ("report.html", "report.md")
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=arguments.RunName(), metavar="RUN...")
-@click.option("--out", type=click.Path(path_type=Path), help="FILE.html or FILE.md; default: both, in the run.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="FILE.html, and Markdown beside it; or FILE.md alone. Default: both, in the run.",
+)
 def report(runs: tuple[RunDirectory, ...], out: Path | None) -> None:
     """Write RUN, or several RUNs side by side, as a page that needs no server, and as Markdown.
 
@@ -43,6 +47,8 @@ def _files(runs: tuple[RunDirectory, ...], out: Path | None) -> list[Path]:
         raise BadInput("of several runs the report is no single run's: say where to with --out FILE.html or FILE.md")
     if out.suffix not in (".html", ".md"):
         raise BadInput(f"--out {out}: accepted: a name that ends with .html or .md")
-    if out.exists():
-        raise BadInput(f"{out} exists already; choose another with --out")
-    return [out]
+    files = [out, out.with_suffix(".md")] if out.suffix == ".html" else [out]
+    for file in files:
+        if file.exists():
+            raise BadInput(f"{file} exists already; choose another with --out")
+    return files

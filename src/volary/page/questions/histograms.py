@@ -1,4 +1,8 @@
-"""The distribution of each parameter over time, and the share of it that a step changes."""
+"""The distribution of each parameter over time, and the share of it that a step changes.
+
+A schedule lowers that share on purpose: whether a layer hardly learns is judged by what a step would change at the
+greatest learning rate of the run.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +29,13 @@ def histograms(reader: RunReader, name: str) -> dict[str, Any]:
         for parameter, of in found.items()
         if {"weight", "update"} <= of.keys()
     }
+    lowered = _lowered(reader, shown)
     chosen = name if name in found else next(iter(found), "")
     return {
         "x": shown,
         "rule": RULE,
         "ratios": ratios,
-        "told": [sentence for parameter, values in ratios.items() if (sentence := _told(parameter, values))],
+        "told": [sentence for parameter, values in ratios.items() if (sentence := _told(parameter, values, lowered))],
         "chosen": chosen,
         "kinds": _kinds(list(reader.histograms(chosen)), set(shown)) if chosen else {},
     }
@@ -40,16 +45,32 @@ def _ratio(update: float | None, weight: float | None) -> float | None:
     return short(update / weight) if update is not None and weight else None
 
 
-def _told(parameter: str, values: list[float | None]) -> str:
+def _lowered(reader: RunReader, shown: list[int]) -> float:
+    """The learning rate of the newest of these steps, over the greatest of the run; 1 if nobody knows one."""
+    if not shown:
+        return 1.0
+    greatest, newest = (
+        max((group.lr or 0.0 for group in reader.view(first, shown[-1], 1).groups), default=0.0)
+        for first in (1, shown[-1])
+    )
+    return newest / greatest if greatest else 1.0
+
+
+def _told(parameter: str, values: list[float | None], lowered: float) -> str:
     """What the newest ratio means, if it is far from the rule."""
     newest = next((value for value in reversed(values) if value is not None), None)
-    if newest is None or SMALL * RULE <= newest <= LARGE * RULE:
+    if newest is None:
         return ""
-    if newest > RULE:
+    if newest > LARGE * RULE:
         return (
             f"{parameter}: a step changes {newest:.2g} of it, far more than {RULE:g}; is the learning rate too large?"
         )
-    return f"{parameter}: a step changes {newest:.2g} of it, far less than {RULE:g}; it hardly learns"
+    if newest < SMALL * RULE * lowered:
+        scheduled = (
+            "" if lowered == 1 else f" times {lowered:.2g}, as far as its schedule has lowered the learning rate"
+        )
+        return f"{parameter}: a step changes {newest:.2g} of it, far less than {RULE:g}{scheduled}; it hardly learns"
+    return ""
 
 
 def _kinds(found: list[Histogram], shown: set[int]) -> dict[str, list[dict[str, Any]]]:
