@@ -1,5 +1,5 @@
 // A chart over steps: uPlot on canvas, with a sentence and a table of the same numbers for who does not see it.
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { line, palette, useTheme } from "./colours.js";
@@ -12,10 +12,18 @@ const BINARY = Array.from({ length: 60 }, (_, power) => 2 ** power); // between 
 
 // x: numbers. series: [{label, values, colour, low, high, dots, fill, said}]: low and high draw a band.
 // said: what the legend and the table tell of a value, if it is not what is drawn. range: [first, last] or null.
-export function Chart({ label, x, series, range, onRange, xLabel = "step", log, format = number, sync = "steps", height = HEIGHT, from0 }) {
+// While somebody drags in it it stays as it is, whatever comes: made anew it would lose the drag, and what is dragged over would move.
+export function Chart(props) {
+  const [dragged, drag] = useState(false);
+  const theme = useTheme();
+  const shown = useRef(null);
+  if (!dragged) shown.current = { ...props, theme };
+  return html`<${Drawn} ...${shown.current} drag=${drag} />`;
+}
+
+function Drawn({ label, x, series, range, onRange, xLabel = "step", log, format = number, sync = "steps", height = HEIGHT, from0, theme, drag }) {
   const box = useRef(null);
   const plot = useRef(null);
-  const theme = useTheme();
   const shape = JSON.stringify([series.map((one) => [one.label, one.colour, !!one.low, !!one.dots, !!one.fill]), log, theme, xLabel]);
   const now = useRef({});
   now.current = { series, onRange, range, format };
@@ -66,7 +74,8 @@ export function Chart({ label, x, series, range, onRange, xLabel = "step", log, 
       width: box.current.clientWidth || 300, height, series: drawn, bands,
       scales: { x: { time: false }, y: { distr: log ? 3 : 1, range: log || !from0 ? undefined : (_, low, high) => [0, high > 0 ? high * 1.05 : 1] } },
       axes: [{ ...axis, values: (_, splits) => splits.map((value) => short(value)) }, { ...axis, incrs: format(1024).startsWith("1.0 KiB") ? BINARY : undefined, size: (_, drawn) => 18 + 7 * Math.max(5, ...(drawn ?? []).map((text) => text.length)), values: (_, splits) => splits.map((value) => (value === null ? "" : now.current.format(value))) }],
-      cursor: { sync: { key: sync }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
+      // other charts show where the mouse is, and no more: the drag is of one
+      cursor: { sync: { key: sync, filters: { pub: (type) => type === "mousemove" } }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
       legend: { live: true },
       hooks: {
         setSelect: [(self) => {
@@ -76,6 +85,11 @@ export function Chart({ label, x, series, range, onRange, xLabel = "step", log, 
           now.current.onRange?.([Math.max(1, Math.floor(low)), Math.ceil(high)]);
         }],
         ready: [(self) => {
+          self.over.addEventListener("mousedown", (event) => {
+            if (event.button) return;
+            drag(true);
+            document.addEventListener("mouseup", () => drag(false), { once: true });
+          });
           self.over.addEventListener("dblclick", () => now.current.onRange?.(null));
           self.root.querySelector("canvas").setAttribute("aria-hidden", "true");
           self.root.querySelector(".u-legend").setAttribute("aria-hidden", "true");

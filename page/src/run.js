@@ -1,5 +1,5 @@
 // One run: first what everybody looks for, then all that distributed training needs.
-import { useCallback, useMemo, useState } from "preact/hooks";
+import { useCallback, useMemo, useRef, useState } from "preact/hooks";
 import { Actions } from "./actions.js";
 import { act, useAnswer, useLive } from "./ask.js";
 import { Card, Waiting } from "./card.js";
@@ -114,8 +114,9 @@ function Loss({ id, tick, facts, answer, range, onRange, first, last }) {
     const validation = useAnswer("metric", { run: id, name: "loss", first, last, columns: 600 }, tick, seen && validated);
     const data = answer.data;
     const [x, series] = useMemo(() => both(data, validation.data, name), [data, validation.data]);
-    const half = validated && !validation.data && !validation.error; // not made twice: it would move, and end what is dragged in it
-    if (!x.length || half) return html`<${Waiting} answer=${half ? validation : answer} empty="No step yet." chart />`;
+    const whole = useRef(false); // first drawn when both are there, not made twice
+    whole.current ||= !!answer.data && (!validated || !!validation.data || !!validation.error);
+    if (!x.length || !whole.current) return html`<${Waiting} answer=${answer.data && validated ? validation : answer} empty="No step yet." chart />`;
     return html`<${Chart} label="Loss" x=${x} series=${series} range=${range} onRange=${onRange} log=${log} />`;
   }}<//>`;
 }

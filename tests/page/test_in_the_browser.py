@@ -50,23 +50,6 @@ def opened(page: Page, link: str, where: str) -> Page:
     return page
 
 
-def dragged(page: Page, plot: Locator, begin: float, end: float) -> None:
-    """Drag over part of a chart's width, up to five times: on a busy machine one has been lost, nobody knows why."""
-    shown = page.get_by_role("toolbar", name="steps shown").get_by_role("status")
-    before = shown.inner_text().split(";")[0]
-    for _ in range(5):
-        width = plot.evaluate("plot => plot.clientWidth")
-        plot.hover(position={"x": begin * width, "y": 50})
-        page.mouse.down()
-        plot.hover(position={"x": end * width, "y": 50})
-        page.mouse.up()
-        for _ in range(100):
-            if shown.inner_text().split(";")[0] != before:
-                return
-            page.wait_for_timeout(100)
-    raise AssertionError(f"still {before} after five drags")
-
-
 def test_the_link_opens_the_table_of_runs_and_the_token_leaves_the_address(page, server):
     opened(page, server.link, "")
     page.get_by_role("link", name="lenet-digits-1").wait_for()
@@ -215,13 +198,42 @@ def test_the_first_error_of_the_worker_that_failed_first_stands_above_the_logs(p
 def test_zooming_reads_again_and_all_charts_follow(page, server):
     opened(page, server.link, "#/run/slow-1")
     plot = card(page, "loss").locator(".u-over")
-    dragged(page, plot, 0.5, 0.8)
+    width = plot.evaluate("plot => plot.clientWidth")
+    halfway, later = ({"x": share * width, "y": 50} for share in (0.5, 0.8))
+    plot.drag_to(plot, source_position=halfway, target_position=later)  # wherever it is by then
     page.get_by_text(re.compile(r"steps (49|50|51) to (79|80|81|82); showing 3\d of 6\d points")).wait_for()
     page.get_by_role("button", name="all steps").press("Enter")
     page.get_by_text("steps 1 to 100; showing 100 of 200 points").wait_for()
     page.get_by_role("button", name="zoom in").press("Enter")
     page.get_by_text("showing 50 of 100 points").wait_for()
     card(page, "loss").get_by_role("img", name="training: newest 0.02667 at step 75,").wait_for()
+
+
+def test_a_drag_is_not_lost_when_the_chart_would_be_drawn_anew_meanwhile(page, server):
+    opened(page, server.link, "#/run/slow-1")
+    loss = card(page, "loss")
+    plot = loss.locator(".u-over")
+    width = plot.evaluate("plot => plot.clientWidth")
+    plot.hover(position={"x": 0.5 * width, "y": 50})
+    page.mouse.down()
+    loss.get_by_label("log").evaluate("box => box.click()")
+    page.emulate_media(color_scheme="dark")
+    plot.hover(position={"x": 0.8 * width, "y": 50})
+    page.mouse.up()
+    page.get_by_text(re.compile(r"steps (49|50|51) to (79|80|81|82);")).wait_for()
+    assert loss.get_by_label("log").is_checked()
+
+
+def test_loss_is_drawn_once_whichever_of_its_curves_comes_first(page, server):
+    page.route("**/api/steps*", lambda _: None)  # not answered
+    with page.expect_response("**/api/metric?*name=loss*"):
+        opened(page, server.link, "#/run/slow-1")
+    loss = card(page, "loss")
+    loss.get_by_text("reading …").wait_for()
+    assert loss.locator(".u-over").count() == 0
+    page.unroute("**/api/steps*")
+    page.reload()
+    assert "training: newest 0.02 at step 100" in told(loss)
 
 
 @pytest.mark.slow  # a tab more
