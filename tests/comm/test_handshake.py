@@ -73,7 +73,7 @@ def test_a_server_without_the_key_is_refused_although_it_agrees() -> None:
 
 def test_a_client_of_another_life_is_told_so_by_a_proven_server() -> None:
     there = server(life="second")
-    with pytest.raises(OtherLife, match="life second, this process of life first"):
+    with pytest.raises(OtherLife, match="restart attempt second, this process of restart attempt first"):
         agree(client(life="first"), there)
     assert there.service is None
 
@@ -83,7 +83,7 @@ def test_a_client_that_has_reached_another_life_leaves_although_that_agrees() ->
         def _judge(self, opening: Opening, proof: bytes) -> tuple[bytes, str]:
             return super()._judge(Opening(VERSION, "board", None, False, b"", b""), proof)
 
-    with pytest.raises(OtherLife, match="life second, this process of life first"):
+    with pytest.raises(OtherLife, match="restart attempt second, this process of restart attempt first"):
         agree(client(life="first"), Careless(KEY, "second", {"board"}, sealed=False))
 
 
@@ -163,7 +163,7 @@ def test_one_server_cannot_be_passed_off_as_another() -> None:
     )
     with pytest.raises(KeyRefused, match="no service 'server 0': another one was wanted"):
         agree(client("server 0", "now"), one)
-    with pytest.raises(OtherLife, match="life then, this process of life now"):
+    with pytest.raises(OtherLife, match="restart attempt then, this process of restart attempt now"):
         agree(client("server 0", "now"), earlier)
     assert one.service is earlier.service is None
     for there in (one, earlier):  # or says what that one would like to hear

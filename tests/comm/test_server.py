@@ -92,7 +92,7 @@ def test_a_wrong_key_is_refused_counted_by_address_and_logged_once(
 
 def test_a_client_of_another_life_is_refused_by_that_name(servers: Servers) -> None:
     server = servers.start(life="second")
-    with pytest.raises(OtherLife, match="of life second"):
+    with pytest.raises(OtherLife, match="of restart attempt second"):
         Connection.open(*server.address, KEY, "echo", {}, life="first", timeout_s=WITHIN_S)
     assert servers.echo.said == []
 

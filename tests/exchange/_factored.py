@@ -37,17 +37,17 @@ class Factored:
         weight: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self.module, self.left, self._group = module, list[int](), group or alone()
-        ways: dict[str, Representation] = {
+        representations: dict[str, Representation] = {
             name: Factors(neighbours) for name, _ in module.named_parameters() if name.rpartition(".")[0] in layers
         }
-        plans = plan(list(module.named_parameters()), BUCKET_MB, ways)
-        own = [one for one in plans if one.way != BucketPlan.way]
+        plans = plan(list(module.named_parameters()), BUCKET_MB, representations)
+        own = [one for one in plans if one.representation != BucketPlan.representation]
         self.route = FactorSums(self._group, own, [neighbours] * len(own))
         factors = iter(enumerate(self.route.memory))
         memory: list[Memory] = []
         self._place = dict[int, int]()
         for number, one in enumerate(plans):
-            if one.way == BucketPlan.way:
+            if one.representation == BucketPlan.representation:
                 flat = torch.zeros(one.shape.numel, dtype=one.dtype)
                 memory.append(Memory(flat, flat))
             else:

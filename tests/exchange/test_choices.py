@@ -1,4 +1,4 @@
-"""What a way would cost, and which one is chosen: no processes, plain numbers."""
+"""What a representation would cost, and which one is chosen: no processes, plain numbers."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ def chosen(codec: Codec, bytes_per_s: float, *found: Layer) -> Sequence[Decision
     return tables(codec, figures(bytes_per_s, *found))[0].decisions
 
 
-def ways(codec: Codec, bytes_per_s: float, *found: Layer) -> list[str]:
-    return [one.way for one in chosen(codec, bytes_per_s, *found)]
+def representations(codec: Codec, bytes_per_s: float, *found: Layer) -> list[str]:
+    return [one.representation for one in chosen(codec, bytes_per_s, *found)]
 
 
 @pytest.mark.parametrize("bytes_per_s", [SLOW, 120e6, 600e6])
 def test_few_samples_of_a_large_layer_travel_as_factors_and_what_has_none_as_it_is(bytes_per_s):
-    assert ways(made("auto"), bytes_per_s, SQUARE, KERNEL, BIAS) == ["factors", "exact", "exact"]
+    assert representations(made("auto"), bytes_per_s, SQUARE, KERNEL, BIAS) == ["factors", "exact", "exact"]
 
 
 def test_many_samples_travel_as_they_are():
     many = replace(SQUARE, products=5000)
-    assert ways(made("auto"), SLOW, many) == ways(made("factors"), SLOW, many) == ["exact"]
+    assert representations(made("auto"), SLOW, many) == representations(made("factors"), SLOW, many) == ["exact"]
 
 
 def test_a_codec_is_taken_only_if_it_is_allowed_and_pays():
     def by(bytes_per_s: float, *allow: str) -> list[str]:
-        return ways(made("auto", allow=allow), bytes_per_s, KERNEL, BIAS)
+        return representations(made("auto", allow=allow), bytes_per_s, KERNEL, BIAS)
 
     assert by(SLOW) == ["exact", "exact"]
     assert by(SLOW, "onebit", "int8") == ["onebit", "exact"], "a bias is no matrix"
@@ -81,7 +81,7 @@ def test_a_codec_is_taken_only_if_it_is_allowed_and_pays():
 
 def test_each_layer_has_the_codec_of_the_first_pattern_that_matches_its_weight():
     by_name = Patterns({"fc*": made("factors"), "conv.w*": made("onebit"), "*": made("none")})
-    assert ways(by_name, SLOW, SQUARE, KERNEL, BIAS) == ["factors", "onebit", "exact"]
+    assert representations(by_name, SLOW, SQUARE, KERNEL, BIAS) == ["factors", "onebit", "exact"]
     assert [one.why for one in chosen(by_name, SLOW, KERNEL)] == ["as set"]
     assert by_name.of("conv.weight") == made("onebit") and by_name.of("fc.bias") == made("factors")
     assert Patterns({"fc*": made("onebit")}).of("conv.weight").exact, "what no pattern matches travels as it is"
@@ -113,10 +113,10 @@ def expected_s(seen: StepFigures, codecs: Sequence[Codec]) -> float:
     """Of a step whose layers travel by these, written down once more."""
     busy_s, wire_s = seen.compute_s, 0.0
     for layer, codec in zip(seen.layers, codecs, strict=True):
-        way = representation_of(codec)
-        link_bytes = way.link_bytes(layer, seen.links)
+        representation = representation_of(codec)
+        link_bytes = representation.link_bytes(layer, seen.links)
         wire_s += link_bytes / seen.links.bytes_per_s
-        busy_s += (way.work_s(layer, seen.links, seen.work) + link_bytes * seen.work.byte) / seen.cores
+        busy_s += (representation.work_s(layer, seen.links, seen.work) + link_bytes * seen.work.byte) / seen.cores
     return step_s(busy_s, wire_s)
 
 
@@ -149,10 +149,10 @@ def test_where_sending_as_it_is_takes_much_longer_no_step_is_sent_so_not_even_to
     codec = made("auto", allow=allow)
     worth = worth_comparing(tables(codec, seen), seen.layers)
     exact_s = expected_s(seen, [codec.leaves()[0]] * len(seen.layers))
-    comparison = Comparison([one.ways for one in worth], [[]] * len(worth), [one.seconds for one in worth])
+    comparison = Comparison([one.representations for one in worth], [[]] * len(worth), [one.seconds for one in worth])
     for _ in range(QUAD * MOST):  # each takes what it is expected to take
         used = worth[comparison.now]
-        if all(one.way == "exact" for one in used.decisions):
+        if all(one.representation == "exact" for one in used.decisions):
             assert exact_s <= CLOSE * worth[0].seconds / CLEARLY * (1 + 1e-9)
         comparison.add(used.seconds)
         if comparison.asks:
@@ -175,7 +175,7 @@ def test_on_cores_that_compute_already_a_codec_must_save_more_wire():
 
     def by(bytes_per_s: float, cores: int) -> set[str]:
         seen = figures(bytes_per_s, *kernels, compute_s=0.5, cores=cores)
-        return {one.way for one in tables(made("auto", allow=("onebit",)), seen)[0].decisions}
+        return {one.representation for one in tables(made("auto", allow=("onebit",)), seen)[0].decisions}
 
     assert by(SLOW, 1) == by(SLOW, 16) == {"onebit"}
     assert by(1e9, 1) == {"exact"}
@@ -183,7 +183,9 @@ def test_on_cores_that_compute_already_a_codec_must_save_more_wire():
 
 def test_those_that_are_compared_differ_in_much_of_the_network():
     def table(seconds: float, *chosen_ways: str) -> Table:
-        decided = [Decision((str(number),), way, 0.0, 0.0, "") for number, way in enumerate(chosen_ways)]
+        decided = [
+            Decision((str(number),), representation, 0.0, 0.0, "") for number, representation in enumerate(chosen_ways)
+        ]
         return Table(decided, seconds, lossless=False)
 
     found = [SQUARE, KERNEL, BIAS]
@@ -239,7 +241,7 @@ def test_layers_are_the_trained_parameters_and_a_product_takes_its_bias_along():
 
 def test_servers_are_pushed_factors_where_those_are_fewer_bytes_and_frames_where_a_pattern_or_auto_says_so():
     def of(codec: Codec, samples: int, servers: int = 2) -> dict[str, str]:
-        return {name: way.name for name, way in pushed(codec, Net(), samples, servers).items()}
+        return {name: representation.name for name, representation in pushed(codec, Net(), samples, servers).items()}
 
     first = {"first.weight": "factors", "first.bias": "factors"}
     assert of(made("factors"), 4) == first  # 4 * (60 + 2 * 20) values of 1200

@@ -68,13 +68,13 @@ class Kept:
 
 
 def replicated(
-    first: Sequence[torch.Tensor], route: str, *, behind: bool = False, way: Representation = EXACT
+    first: Sequence[torch.Tensor], route: str, *, behind: bool = False, representation: Representation = EXACT
 ) -> Iterator[Kept]:
     """Parameters are the sums of what two workers contribute."""
     device, group = torch.device("cpu"), joined(1 if first else 0)
     begun = first or [torch.zeros(SIZE)] * 3
     named = [(f"p{number}", nn.Parameter(values.clone())) for number, values in enumerate(begun)]
-    plans = [BucketPlan([one], torch.float32, device, way) for one in named]
+    plans = [BucketPlan([one], torch.float32, device, representation) for one in named]
     ground, votes = ROOM.load("allreduce")(route=route).ground(group), BufferShape(1, torch.float32, device)
     keeper = ground.build(group, plans, votes)
     keeper = DelayedKeeper(keeper) if behind else keeper
@@ -126,7 +126,7 @@ def over_a_route(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
 
 @contextmanager
 def encoded(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
-    yield from replicated(first, "ring", way=ENCODED)
+    yield from replicated(first, "ring", representation=ENCODED)
 
 
 @contextmanager
@@ -140,8 +140,11 @@ def applied(server: Serving, number: int, one: Learner) -> None:
 
 
 @contextmanager
-def on_servers(first: Sequence[torch.Tensor] = (), way: Representation = EXACT) -> Iterator[Kept]:
-    with serving(first=dict(enumerate(first)), codec=way.frames) as server, learning(server, way=way) as one:
+def on_servers(first: Sequence[torch.Tensor] = (), representation: Representation = EXACT) -> Iterator[Kept]:
+    with (
+        serving(first=dict(enumerate(first)), codec=representation.frames) as server,
+        learning(server, representation=representation) as one,
+    ):
 
         def fill() -> None:
             for values in one.memory:

@@ -170,7 +170,7 @@ def test_a_gradient_by_another_way_is_refused_in_the_step_in_which_it_comes_and_
         backward(it.module)
         it.gradients()
     it.module.use = use
-    with pytest.raises(SettingError, match=r"large.(weight|bias).*; accepted: another way than factors for it"):
+    with pytest.raises(SettingError, match=r"large.(weight|bias).*; accepted: another codec than factors for it"):
         backward(it.module)
 
 

@@ -32,14 +32,17 @@ SLICES = [Slice(number, 0, number, (Part(number, 0, SIZE),)) for number in range
 class Learner:
     """Worker 0 of a server, with a gate before each slice; it pushes the same gradient again and again.
 
-    codec: of pulls. way: in which it pushes.
+    codec: of pulls. representation: in which it pushes.
     """
 
-    def __init__(self, connect: Callable[[int, tuple[str, int]], Any], codec: Any, way: Representation) -> None:
+    def __init__(
+        self, connect: Callable[[int, tuple[str, int]], Any], codec: Any, representation: Representation
+    ) -> None:
         self.gradient = torch.randn(SIZE, generator=torch.Generator().manual_seed(0))
         self.memory = [self.gradient.clone() for _ in SLICES]
         cpu, parameters = torch.device("cpu"), [nn.Parameter(torch.zeros(SIZE)) for _ in SLICES]
-        plans = [BucketPlan([(f"p{place}", one)], torch.float32, cpu, way) for place, one in enumerate(parameters)]
+        named = [(f"p{place}", one) for place, one in enumerate(parameters)]
+        plans = [BucketPlan([one], torch.float32, cpu, representation) for one in named]
         encoding, whole, used = PushEncoding(plans, None), [ParameterPart(0, 0, SIZE)], torch.ones(1)
         self.network = [torch.zeros(SIZE) for _ in SLICES]
         self.pulled = [Pulled([values], codec) for values in self.network]
@@ -49,7 +52,7 @@ class Learner:
             Piece(place, plan, plan.head, whole, self.memory[place], used, None) for place, plan in enumerate(plans)
         ]
         shelves = [
-            WorkerSlice(one, way.pushed(piece, encoding), pulled)
+            WorkerSlice(one, representation.pushed(piece, encoding), pulled)
             for one, piece, pulled in zip(SLICES, pieces, self.pulled, strict=True)
         ]
         gates = {id(gate): (gate, [number]) for number, gate in enumerate(self.gates)}
@@ -77,12 +80,12 @@ def learning(
     server: Serving,
     wrap: Callable[[Any], Any] = lambda channel: channel,
     codec: Any = None,
-    way: Representation = EXACT,
+    representation: Representation = EXACT,
 ) -> Iterator[Any]:
     def connect(number: int, address: tuple[str, int]) -> Any:
         return wrap(server.transport.connect(address, server.own, {"worker": 0}, WITHIN_S))
 
-    one = Learner(connect, codec, way)
+    one = Learner(connect, codec, representation)
     one.link.view(View(0, [[0]], {0: server.address}))
     try:
         yield one

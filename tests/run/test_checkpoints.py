@@ -233,4 +233,4 @@ def test_a_checkpoint_of_another_version_is_refused_with_the_version_to_go_on_wi
     (path / MANIFEST).write_text(f'{{"manifest":{text},"checksum":"{digest(text.encode())}"}}')
     with pytest.raises(RunError, match=re.escape(f"{path}: was written {told}")) as refused:
         checkpoints.take_up()
-    assert str(refused.value).endswith(f": go on with {told.removeprefix('by ').split(',')[0]}")
+    assert str(refused.value).endswith(f": resume with {told.removeprefix('by ').split(',')[0]}")

@@ -304,7 +304,7 @@ def test_a_worker_that_cannot_write_its_residuals_ends_the_save_and_is_named():
     play.say(1, Saved(save.cut, {}, "no space left on device"))
     assert reasons(play) == ["rank 1: no space left on device; training goes on, older checkpoints stay"]
     assert play.shelf.committed == []
-    with pytest.raises(BadMessage, match="rank 0 has saved cut 9, which nobody asked for"):
+    with pytest.raises(BadMessage, match="rank 0 has saved snapshot 9, which nobody asked for"):
         play.say(0, Saved(9, {}))
 
 

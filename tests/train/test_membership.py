@@ -19,7 +19,7 @@ def test_a_worker_that_is_led_to_the_server_of_an_earlier_life_is_no_member_of_i
     place = Place(launcher="local", rank=0, world_size=1, local_rank=0, node=0, life=1, meet="127.0.0.1:1")
     with (
         KeyedServer(directory.key(), {"pulse": echo}, life="then") as earlier,
-        pytest.raises(OtherLife, match="of life then, this process of life now"),
+        pytest.raises(OtherLife, match="of restart attempt then, this process of restart attempt now"),
     ):
         Membership.claim(place, directory, *earlier.address, "now")
     assert echo.said == []

@@ -35,7 +35,7 @@ def bench() -> None:
 @click.option("--time", "time_s", default=120.0, show_default=True, metavar="SECONDS", help="How long at most, about.")
 @arguments.as_json
 def collectives(workers: int | None, sizes: str, time_s: float, as_json: bool) -> int:
-    """Time the collectives, ours beside torch's, and keep from which size on which way is the fastest.
+    """Time the collectives, ours beside torch's, and keep from which size on which one is the fastest.
 
     It starts ranks on this machine; under torchrun, or in `volary lab --hosts 4 -- volary bench collectives`, each
     process is one rank, and rank 0 prints.

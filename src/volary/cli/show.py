@@ -142,16 +142,16 @@ def _say_times(found: Account) -> None:
 
 
 def _say_ways(found: Account) -> None:
-    from volary.monitor.tables.ways import HEADER, links, rows
+    from volary.monitor.tables.representations import HEADER, links, rows
 
     if found.ways is None:
         return
-    say(f"\nhow layers travel since step {found.ways.step}, {links(found.ways)}")
+    say(f"\nrepresentation of each layer since step {found.ways.step}, {links(found.ways)}")
     say_table(HEADER, rows(found.ways))
 
 
 def _say_traffic(found: Account) -> None:
-    from volary.monitor.tables.ways import TRAFFIC_HEADER, traffic_rows
+    from volary.monitor.tables.representations import TRAFFIC_HEADER, traffic_rows
 
     if found.traffic:
         say("\nbytes of all workers by codec and route")

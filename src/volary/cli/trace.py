@@ -60,7 +60,7 @@ def _found(reader: RunReader, steps: str, rank: int | None) -> list[Span]:
     recorded, name = reader.recorded_steps(), reader.directory.name
     if not recorded:
         raise BadInput(
-            f"{name} has no spans: they are of a life's second step and later ones, and none are kept with "
+            f"{name} has no spans: they are of the second step and later ones of each start, and none are kept with "
             "train.trace=never, or by a version without `volary trace`"
         )
     spans = list(reader.spans(*_bounds(steps), rank))

@@ -17,7 +17,7 @@ class Fp16(FrameCodec):
 
     block: ClassVar[int] = 2
 
-    feedback: bool = False  # what was cut off is added to the next values: for gradients beyond what 16 bits hold
+    feedback: bool = False  # the rounding error is added to the next values: for gradients beyond what 16 bits hold
 
     def frame_bytes(self, rows: int, columns: int) -> int:
         """Two bytes a value, up to a multiple of four."""

@@ -1,4 +1,4 @@
-"""Backup workers (Chen et al., arXiv:1604.00981): a step waits for the first k workers and goes on without the others.
+"""Backup workers (Chen et al., arXiv:1604.00981): a step waits for the first k workers, and not for the others.
 
 With `epoch` as in Project Adam (Chilimbi et al., OSDI 2014): an epoch ends once that share of workers has finished it.
 """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class AllReduce:
     """Sums in shared memory where all workers are on one machine, else over the route that suits the network."""
 
-    route: str = "auto"  # the way a sum takes: shared, or one of `volary.comm.routes`; auto chooses
+    route: str = "auto"  # how sums travel: shared, or one of `volary.comm.routes`; auto chooses
     topology: str | None = None  # a file that describes sub-networks (default: found by measuring)
     behind: bool = False  # contributions travel under all of the next step, and are applied a step late
 

@@ -20,7 +20,7 @@ class Server:
     """Slices of the parameters on server processes, which apply the update rule; workers push and pull."""
 
     servers: int | Literal["colocated"] = 1  # server processes; colocated: one beside each of the first workers
-    replicas: int = 1  # servers that keep each slice; with 2 the run goes on when one server is killed
+    replicas: int = 1  # servers that keep each slice; with 2 the run continues when one server is killed
     pulls: Literal["none", "fp16", "bf16", "int8"] = "none"  # codec of what has changed since a worker's last pull
     transport: Literal["auto", "tcp", "shared"] = "auto"  # auto: shared memory inside a machine, TCP between machines
 

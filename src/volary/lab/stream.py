@@ -16,7 +16,7 @@ _BIN_S = 0.01
 
 
 def receive(address: str, seconds: float, flows: int) -> list[tuple[float, int]]:
-    """Take what comes, for so long after the last of `flows` senders has come.
+    """Take what comes, for so long after the last of `flows` senders has come. Raises TimeoutError if one does not.
 
     Returns when (time.monotonic, which all hosts of a lab share) how many bytes of payload had arrived.
     """

@@ -28,7 +28,7 @@ def try_once(
     loss: str,
     casting: AbstractContextManager[Any],
 ) -> None:
-    """Raise SettingError, one sentence, if these samples do not go through the module, the loss and backward.
+    """Raise SettingError, one sentence, if samples (n, ...) do not go through the module, the loss and backward.
 
     classes: how many the data has, None: not known. network, loss: their names in messages. casting: forward's context.
     """

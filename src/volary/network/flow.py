@@ -34,7 +34,7 @@ class Flow:
         return self.criterion(self.module(inputs), targets)
 
     def measure(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Totals over the samples given, in evaluation mode, without gradients; the module's mode is restored.
+        """`Criterion.totals` of samples (n, ...), in evaluation mode, without gradients; the module's mode is restored.
 
         Returns float64 (len(criterion.measured), 2), to be added over batches and ranks and handed to `figures`.
         """

@@ -275,7 +275,7 @@ def require_format(path: Path, manifest: Manifest) -> None:
         writer = _WRITTEN_BY.get(manifest.format) or f"volary {manifest.volary}"
         raise RunError(
             f"{path}: was written by {writer}, in format {manifest.format}; this volary {volary.__version__} reads "
-            f"format {FORMAT}: go on with {writer}"
+            f"format {FORMAT}: resume with {writer}"
         )
 
 

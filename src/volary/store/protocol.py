@@ -21,7 +21,7 @@ class Store(Protocol):
         ...
 
     def push(self, key: Key, tensor: Tensor) -> None:
-        """Hand `tensor` to the updater. Returns once it is copied; several may be under way. Raises SettingError."""
+        """Push `tensor`, of the key's shape; returns once copied; several may be under way. Raises SettingError."""
         ...
 
     def pull(self, key: Key, out: Tensor | None = None) -> Tensor:

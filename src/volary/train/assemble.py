@@ -276,7 +276,10 @@ def _update(session: Session, module: nn.Module, precision: Precision, feed: Fee
 
 
 def update_rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.optim.Optimizer], bool]:
-    """What makes the session's optimiser of given tensors, and whether its rule is elementwise."""
+    """What makes the session's optimiser of given tensors, and whether its rule is elementwise.
+
+    Raises SettingError, when it is called, if the user's class makes no optimiser.
+    """
     spare_the_compiler()
     settings = session.optimizer
     if not isinstance(settings, UserObject):

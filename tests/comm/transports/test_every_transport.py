@@ -194,7 +194,7 @@ def test_another_server_and_another_life_that_answer_at_an_address_are_refused(n
     try:
         with pytest.raises(KeyRefused, match="no service 'server 0': another one was wanted"):
             transport.connect(door.address, replace(OWN, server=0), {}, WITHIN_S)
-        with pytest.raises(OtherLife, match="of life now, this process of life earlier"):
+        with pytest.raises(OtherLife, match="of restart attempt now, this process of restart attempt earlier"):
             transport.connect(door.address, replace(OWN, life="earlier"), {}, WITHIN_S)
     finally:
         door.close()

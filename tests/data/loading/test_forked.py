@@ -228,7 +228,7 @@ def test_a_pack_that_is_cut_while_it_is_read_ends_processes_and_each_sample_is_t
         assert batch.count + batch.lost == 4
     assert batch.lost == 4
     assert sorted(index for index, _ in told) == list(range(24))
-    assert all("cut at byte" in why for _, why in told)
+    assert all("truncated at byte" in why for _, why in told)
     assert "a process that decoded samples has died" in caplog.text
 
 

@@ -190,7 +190,7 @@ def test_a_record_of_a_shard_that_shrinks_during_a_run_is_skipped_and_named(fold
     for path in (tmp_path / "train").glob("*.bin"):
         with path.open("r+b") as file:
             file.truncate(10)
-    with pytest.raises(CorruptSample, match=r"/0000\d.bin: cut at byte \d+"):
+    with pytest.raises(CorruptSample, match=r"/0000\d.bin: truncated at byte \d+"):
         samples.fetch(torch.tensor([200]))
     told: list[int] = []
     lost = sum(b.lost for b in one_pass(Skipping(samples, lambda index, _: told.append(index)), 8))

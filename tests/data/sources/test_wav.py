@@ -75,4 +75,4 @@ def test_a_file_that_is_cut_or_of_another_rate_is_skipped_and_named(folder):
     assert told[0].endswith(
         "mid/0.wav: not a WAV file that can be decoded (it has 16000 samples a second, and 8000 are set as `rate`)"
     )
-    assert "top/0.wav: not a WAV file that can be decoded (it is cut: " in told[1]
+    assert "top/0.wav: not a WAV file that can be decoded (it is truncated: " in told[1]

@@ -32,7 +32,7 @@ VERSION = 3
 NONCE_BYTES = 32
 SHARE_BYTES = 32
 KEY_BYTES = 32
-_REFUSALS = {"": "", "life": "no such life here", "service": "no such service here"}
+_REFUSALS = {"": "", "life": "no such restart attempt here", "service": "no such service here"}
 _FEWEST_DIFFERENT = 16  # of 32 random bytes about 30 differ from each other, and never fewer than this
 
 
@@ -214,7 +214,7 @@ class ClientSide:
             raise KeyRefused("the server does not prove that it has the run's key")
         wanted, life = self._wanted, self._challenge.life
         if verdict.refused == "life" or wanted.life not in (None, life):
-            raise OtherLife(f"the server is of life {life}, this process of life {wanted.life}")
+            raise OtherLife(f"the server is of restart attempt {life}, this process of restart attempt {wanted.life}")
         if verdict.refused:
             raise KeyRefused(f"the server has no service {wanted.service!r}: another one was wanted")
         return life

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_up(tensor: Tensor, group: Group) -> None:
-    """Make `tensor` the sum over all ranks of `group`, in place."""
+    """Make `tensor`, of any shape, the sum over all ranks of `group`, in place."""
     with peers_needed():
         distributed.all_reduce(tensor, group=group.process_group)
 
@@ -44,7 +44,7 @@ def gather_plain(value: Any, group: Group) -> list[Any]:
 
 
 def by_torch(values: Tensor, group: Group) -> None:
-    """Give all ranks of `group` rank 0's `values`, by the collective of its backend."""
+    """Give all ranks of `group` rank 0's `values`, contiguous, by the collective of its backend."""
     with peers_needed():
         distributed.broadcast(values, group=group.process_group, group_src=0)
 

@@ -26,7 +26,7 @@ def why_not() -> str:
 
 
 def wait_while(word: ctypes.c_int32, value: int, timeout_s: float) -> None:
-    """Sleep while `word`, in shared memory, holds `value`; at most `timeout_s`. May return early: look again."""
+    """Sleep while `word`, in shared memory, holds `value`, up to `timeout_s`; may return early. Raises OSError."""
     timeout = _Timespec(int(timeout_s), int(timeout_s % 1 * 1e9))
     done = _libc.syscall(_CALL, ctypes.byref(word), _WAIT, value, ctypes.byref(timeout), None, 0)
     if done != 0 and (problem := ctypes.get_errno()) not in (errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT):

@@ -48,7 +48,7 @@ def parsed(record: Bytes) -> Datum:
         else:
             raise ValueError(f"wire type {wire} at byte {place}: no Datum")
         if place > len(view):
-            raise ValueError("the Datum is cut")
+            raise ValueError("the Datum is truncated")
         if number in _NAMES:
             if (wire == _LENGTH) != (number == 4):
                 raise ValueError(f"field {number} has wire type {wire}: no Datum")
@@ -60,7 +60,7 @@ def _varint(view: memoryview, place: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if place >= len(view) or shift > 63:
-            raise ValueError("the Datum is cut")
+            raise ValueError("the Datum is truncated")
         byte = view[place]
         value, place, shift = value | (byte & 127) << shift, place + 1, shift + 7
         if byte < 128:

@@ -56,7 +56,7 @@ class LogMel:
             content = file.readframes(file.getnframes())
             width, channels, frames = file.getsampwidth(), file.getnchannels(), file.getnframes()
         if len(content) != width * channels * frames:
-            raise ValueError(f"it is cut: {len(content)} bytes of {width * channels * frames}")
+            raise ValueError(f"it is truncated: {len(content)} bytes of {width * channels * frames}")
         clip = _values(content, width).reshape(-1, channels).mean(axis=1)
         length = round(self.seconds * self.rate)
         return np.pad(clip[:length], (0, max(0, length - len(clip))))

@@ -214,7 +214,7 @@ class Packed:
             os.pread(self._files[shard], size, start) if isinstance(path, Path) else path.read(start, start + size)
         )
         if len(content) != size:
-            raise OSError(f"{self._folder}/{shard:05}.bin: cut at byte {start + len(content)}")
+            raise OSError(f"{self._folder}/{shard:05}.bin: truncated at byte {start + len(content)}")
         return content
 
 

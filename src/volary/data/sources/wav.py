@@ -23,7 +23,7 @@ class Wav:
     train: str = "train"  # the training part in it: a folder of class folders, or the same as .tar, .tar.gz or .tgz
     test: str = "test"  # the validation data in it, likewise
     rate: int = 16000  # samples a second, which all files have
-    seconds: float = 1.0  # of a clip: longer ones are cut, shorter ones filled up with silence
+    seconds: float = 1.0  # of a clip: longer ones are shortened, shorter ones filled up with silence
     mels: int = 40  # bands
     window_ms: float = 25.0  # of a frame
     hop_ms: float = 10.0  # from the start of a frame to that of the next

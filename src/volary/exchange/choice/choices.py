@@ -35,12 +35,12 @@ def pushed(codec: Codec, module: nn.Module, samples: int, servers: int) -> dict[
         one = codec.of(layer.names[0])
         options = []
         for leaf in fitting(one, layer):
-            way = representation_of(leaf)
-            sent_bytes = way.pushed_bytes(layer, servers)
-            options.append(Option(leaf, way.name, sent_bytes, sent_bytes))
+            representation = representation_of(leaf)
+            sent_bytes = representation.pushed_bytes(layer, servers)
+            options.append(Option(leaf, representation.name, sent_bytes, sent_bytes))
         best, _ = one.pick(layer, options)
         found |= dict.fromkeys(layer.names, representation_of(best.codec))
-    return {name: way for name, way in found.items() if way != EXACT}
+    return {name: one for name, one in found.items() if one != EXACT}
 
 
 def refuse_strangers(codec: Codec, module: nn.Module) -> None:

@@ -25,7 +25,7 @@ OTHER = 0.25  # of all values must travel otherwise, for a comparison to tell an
 
 @dataclass(frozen=True)
 class StepFigures:
-    """What is known when ways are chosen: figures of a worker and a step.
+    """What is known when representations are chosen: figures of a worker and a step.
 
     compute_s: of forward and backward. cores: that the worker has. work: seconds of work of the codecs by name.
     """
@@ -41,11 +41,11 @@ class StepFigures:
 class Decision:
     """How a layer travels from now on, as plain values.
 
-    way: its representation's name. seconds: of wire and work together.
+    representation: its name. seconds: of wire and work together.
     """
 
     names: tuple[str, ...]
-    way: str
+    representation: str
     link_bytes: float
     seconds: float
     why: str
@@ -60,9 +60,9 @@ class Table:
     lossless: bool
 
     @property
-    def ways(self) -> dict[str, str]:
-        """The name of each parameter's way."""
-        return {name: one.way for one in self.decisions for name in one.names}
+    def representations(self) -> dict[str, str]:
+        """The name of each parameter's representation."""
+        return {name: one.representation for one in self.decisions for name in one.names}
 
 
 def worth_comparing(ranked: Sequence[Table], layers: Sequence[Layer]) -> list[Table]:
@@ -78,7 +78,7 @@ def worth_comparing(ranked: Sequence[Table], layers: Sequence[Layer]) -> list[Ta
 def _otherwise(table: Table, other: Table, layers: Sequence[Layer]) -> int:
     """How many values travel in one of the tables otherwise than in the other."""
     pairs = zip(layers, table.decisions, other.decisions, strict=True)
-    return sum(layer.values for layer, one, another in pairs if one.way != another.way)
+    return sum(layer.values for layer, one, another in pairs if one.representation != another.representation)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def tables(codec: Codec, seen: StepFigures) -> list[Table]:
     """Tables for workers that send each other gradients, the best first.
 
     The best is the quickest, but that loss must make a step clearly quicker. Of what `codec` leaves free, layer by
-    layer, each option's share of wire and work is weighed at several prices of work; what any single way would be is
+    layer, each option's share of wire and work is weighed at several prices of work; one representation for all is
     among them too. The quickest is then changed layer by layer while that makes it quicker.
     """
     offers = [_Offer(layer, codec.of(layer.names[0]), _options(codec, layer, seen)) for layer in seen.layers]
@@ -123,13 +123,13 @@ def tables(codec: Codec, seen: StepFigures) -> list[Table]:
 def _options(codec: Codec, layer: Layer, seen: StepFigures) -> list[Option]:
     found = []
     for leaf in fitting(codec.of(layer.names[0]), layer):
-        way = representation_of(leaf)
-        link_bytes = way.link_bytes(layer, seen.links)
+        representation = representation_of(leaf)
+        link_bytes = representation.link_bytes(layer, seen.links)
         # as they are, small layers travel together
-        messages_s = 0.0 if way == EXACT else way.messages * seen.links.message_s
+        messages_s = 0.0 if representation == EXACT else representation.messages * seen.links.message_s
         wire_s = link_bytes / seen.links.bytes_per_s + messages_s
-        work_s = way.work_s(layer, seen.links, seen.work) + link_bytes / seen.links.local * seen.work.byte
-        found.append(Option(leaf, way.name, link_bytes, wire_s + work_s, wire_s, work_s))
+        work_s = representation.work_s(layer, seen.links, seen.work) + link_bytes / seen.links.local * seen.work.byte
+        found.append(Option(leaf, representation.name, link_bytes, wire_s + work_s, wire_s, work_s))
     return found
 
 
@@ -199,5 +199,5 @@ def _ranked(found: list[Table]) -> list[Table]:
 
 def codecs_of(codec: Codec) -> Mapping[str, FrameCodec]:
     """Those that encode, by name: what they cost has to be known."""
-    ways = [representation_of(one) for one in codec.leaves()]
-    return {way.name: way.frames for way in ways if way.frames is not None}
+    representations = [representation_of(one) for one in codec.leaves()]
+    return {one.name: one.frames for one in representations if one.frames is not None}

@@ -38,7 +38,7 @@ IN_FLIGHT = 3  # while one is added up and one is on its way back, a third is on
 
 
 class EncodedSums:
-    """See `volary.comm.routes._base.Route`: sums of buckets with `plans`, whose way is Encoded. A collective call.
+    """See `volary.comm.routes._base.Route`: sums of buckets with `plans`, which travel as frames. A collective call.
 
     group: nothing else meets under the topics of its bulletin. topology: ranks of its nodes add in shared memory first;
     None: all send for themselves. errors: of these buckets, among others. left_out: told, in a sentence and once a
@@ -67,7 +67,7 @@ class EncodedSums:
         has_lane = self._lane < self._lanes
         self._owners = Owners([node[self._lane] for node in nodes], place) if has_lane else Owners([group.rank], 0)
         self._plans, self._residuals = plans, [errors.of(plan) for plan in plans]
-        self._links = {plan.way.name: Links(group) for plan in plans}  # by codec: they count
+        self._links = {plan.representation.name: Links(group) for plan in plans}  # by codec: they count
         self._plain_bytes = dict.fromkeys(self._links, 0)
         boards = (
             self._node.boards if self._node else [SharedBuffer([one.contribution], one.agreed) for one in self.memory]
@@ -105,7 +105,7 @@ class EncodedSums:
         slices = self._slices(buffer, start, end)
         self._count += 1
         desk, bench = self._desks[self._count % IN_FLIGHT], self._benches[buffer]
-        codec = self._plans[buffer].way.name
+        codec = self._plans[buffer].representation.name
         self._plain_bytes[codec] += self._as_they_are(buffer, slices)
         frames = FrameSums(self._links[codec], self._owners, slices, bench, desk, self._count)
         arrival = _Underway(self, frames, self._node.come.come() if self._node else 0)

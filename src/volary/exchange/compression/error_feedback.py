@@ -24,7 +24,7 @@ class ErrorFeedback:
     def __init__(self, plans: Sequence[BucketPlan]) -> None:
         self._aside: ResidualState = {}
         self._memory: ResidualState = {}
-        encoded = [(plan, plan.way.frames) for plan in plans if plan.way.frames is not None]
+        encoded = [(plan, plan.representation.frames) for plan in plans if plan.representation.frames is not None]
         self._residuals = {_key(plan): BucketResidual(plan, codec, self._memory) for plan, codec in encoded}
         self._kept = {place: kept for plan, _ in encoded for place, kept in _places(plan, self.of(plan))}
 

@@ -38,7 +38,7 @@ class PushEncoding:
     def at(self, samples: int) -> None:
         """The run has learnt from so many samples; nothing is under way."""
         now = _at(self._plans, samples)
-        if [plan.way for plan in now] == [plan.way for plan in self._now]:
+        if [plan.representation for plan in now] == [plan.representation for plan in self._now]:
             return
         self._now, residuals = now, self._errors.state()
         errors = ErrorFeedback(now)
@@ -57,15 +57,15 @@ class PushEncoding:
 
     def _use(self, piece: Piece, made: EncodedValues) -> None:
         plan = self._now[piece.bucket]
-        assert plan.way.frames is not None
+        assert plan.representation.frames is not None
         lengths = [part.end - part.start for part in piece.parts]
         widths = [row_values(plan.parameters[part.parameter][1]) for part in piece.parts]
         found = [
             BucketSection(piece.start + one.start, one.rows, one.columns, one.offset, one.frame_bytes, exact=False)
-            for one in sections(lengths, widths, plan.way.frames)
+            for one in sections(lengths, widths, plan.representation.frames)
         ]
         made.use(self._errors.of(plan), found)
 
 
 def _at(plans: Sequence[BucketPlan], samples: int) -> list[BucketPlan]:
-    return [replace(plan, way=plan.way.at(samples)) for plan in plans]
+    return [replace(plan, representation=plan.representation.at(samples)) for plan in plans]

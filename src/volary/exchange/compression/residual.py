@@ -31,7 +31,7 @@ class _Books:
 
 
 class BucketResidual:
-    """The error memory of one bucket whose way is `codec`. Values are in the units of the sum.
+    """The error memory of one bucket that travels by `codec`. Values are in the units of the sum.
 
     residual: (numel,) of the bucket's layout, what this rank's frames left out so far, as contributor and as owner;
     None if the codec has no feedback. velocity: the same of its momentum, None if it has none. memory: of the codec, by

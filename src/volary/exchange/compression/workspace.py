@@ -36,7 +36,7 @@ class Workspace:
         self._told: set[str] = set()
 
     def contribute(self, section: BucketSection, frame: Tensor) -> None:
-        """Write the frame of what this node contributes. Raises NotFinite."""
+        """Write the frame, (bytes,) of uint8, of what this node contributes. Raises NotFinite."""
         self._encode(section, lambda values: self._residual.contribute(section, values, frame))
 
     def agree(self, section: BucketSection, others: Sequence[Tensor], frame: Tensor) -> None:
@@ -44,7 +44,7 @@ class Workspace:
         self._encode(section, lambda values: self._residual.agree(section, values, others, frame))
 
     def store(self, section: BucketSection, frame: Tensor) -> None:
-        """Store what the frame of a sum says."""
+        """Store the values of a sum's frame, (bytes,) of uint8."""
         self._residual.decode(section, frame, self._board.agreed[section.start : section.end])
 
     def _encode(self, section: BucketSection, encode: Callable[[Tensor], bool]) -> None:

@@ -100,7 +100,7 @@ class Chunk:
         payload = self.bucket.payload
         if payload is not None:
             return payload.rows.numel() * payload.rows.element_size()
-        return self.bucket.way.wire_bytes(self.end - self.start, self.bucket.contribution.element_size())
+        return self.bucket.representation.wire_bytes(self.end - self.start, self.bucket.contribution.element_size())
 
     @property
     def load(self) -> int:
@@ -130,12 +130,12 @@ class Chunk:
 class Bucket:
     """A flat tensor of the gradients of some parameters, in the memory that the exchange gave.
 
-    way: in which it travels. private: what was agreed is copied to where only this rank sees it, since it may be
+    representation: of what travels. private: what was agreed is copied to where only this rank sees it, since it may be
     changed in place. payload: the factors that travel instead of its values, if they do.
     """
 
     def __init__(self, index: int, plan: BucketPlan, memory: Memory, private: bool) -> None:
-        self.index, self.way = index, plan.way
+        self.index, self.representation = index, plan.representation
         self.contribution, self._agreed = memory.contribution, memory.agreed
         self._copied = private and memory.agreed is not memory.contribution
         self.payload = memory.payload if isinstance(memory, FactorMemory) else None

@@ -241,7 +241,7 @@ def _refuse_unless_zero(slot: ParameterSlot) -> None:
     if gradient is not None and gradient.count_nonzero():
         raise SettingError(
             f"{slot.name} has a gradient beside the factors of its layer (it is used elsewhere too, or under autocast, "
-            "or its last gradient was not cleared); accepted: another way than factors for it"
+            "or its last gradient was not cleared); accepted: another codec than factors for it"
         )
 
 

@@ -105,11 +105,11 @@ class FactorHook:
         return partial, (type(self._layer).forward, self._layer)
 
     def take(self, errors: Tensor, inputs: Tensor) -> None:
-        """Backward came to a use of the layer, with these errors of its output. Raises SettingError."""
+        """Take a use's errors (..., out_features) and inputs (..., in_features) from backward. Raises SettingError."""
         if torch.is_grad_enabled() or any(watched(slot.parameter) for slot in self._bucket.slots):
             raise SettingError(
                 f"{self._names}: a hook watches its gradient, or backward keeps its own graph (create_graph=True), and "
-                "factors form no gradient in backward; accepted: another way than factors for it"
+                "factors form no gradient in backward; accepted: another codec than factors for it"
             )
         assert self._bucket.payload is not None
         self._bucket.payload.add(*self.kind.factors(errors, inputs), self._buckets.weight())

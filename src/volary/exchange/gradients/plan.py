@@ -46,13 +46,13 @@ class ChunkPlan:
 class BucketPlan:
     """A bucket: named parameters, one after the other, behind one value for each that tells how many ranks used it.
 
-    way: how all of it travels.
+    representation: of all that travels of it.
     """
 
     parameters: list[tuple[str, Parameter]]
     dtype: torch.dtype
     device: torch.device
-    way: Representation = EXACT
+    representation: Representation = EXACT
 
     @property
     def head(self) -> int:
@@ -74,10 +74,10 @@ class BucketPlan:
 
         It is also what travels at once, but for what travels by layer and is formed block by block.
         """
-        if self.way.by_layer:
+        if self.representation.by_layer:
             at_most_mb = FORMED_MB
         values = max(1, int(at_most_mb * BYTES_PER_MIB) // self.dtype.itemsize)
-        if len(self.parameters) > 1 and not self.way.by_layer:
+        if len(self.parameters) > 1 and not self.representation.by_layer:
             parts = tuple(
                 ParameterPart(number, 0, parameter.numel()) for number, (_, parameter) in enumerate(self.parameters)
             )
@@ -116,38 +116,43 @@ def laid_out_as(parameter: Tensor, piece: Tensor) -> Tensor:
 
 
 def plan(
-    named: list[tuple[str, Parameter]], bucket_mb: float, ways: Mapping[str, Representation] | None = None
+    named: list[tuple[str, Parameter]], bucket_mb: float, representations: Mapping[str, Representation] | None = None
 ) -> list[BucketPlan]:
     """Cut parameters, given in the network's order, into buckets in the order in which backward reaches them.
 
-    bucket_mb: size in MiB at which a bucket is closed; a parameter of that size has a bucket to itself. ways: of each
-    parameter that does not travel as it is; what travels by layer has a bucket to itself.
+    bucket_mb: size in MiB at which a bucket is closed; a parameter of that size has a bucket to itself.
+    representations: of each parameter that does not travel as it is; what travels by layer has a bucket to itself.
     """
     bucket_bytes = bucket_mb * BYTES_PER_MIB
     groups: list[tuple[Representation, list[tuple[str, Parameter]]]] = []
     filled = 0.0
     for name, parameter in reversed(named):
-        way = (ways or {}).get(name, EXACT)
-        own_bytes = 0 if way.by_layer else _bytes(parameter)
-        if not groups or not _alike(groups[-1], way, name, parameter) or filled + own_bytes > bucket_bytes:
-            groups.append((way, []))
+        representation = (representations or {}).get(name, EXACT)
+        own_bytes = 0 if representation.by_layer else _bytes(parameter)
+        if not groups or not _alike(groups[-1], representation, name, parameter) or filled + own_bytes > bucket_bytes:
+            groups.append((representation, []))
             filled = 0
         groups[-1][1].append((name, parameter))
         filled += own_bytes
     if len(groups) > 1 and not groups[-1][0].by_layer:
-        way, group = groups.pop()
-        groups += [(way, part) for part in _split_first_layers(group)]
-    return [BucketPlan(group, group[0][1].dtype, group[0][1].device, way) for way, group in groups]
+        representation, group = groups.pop()
+        groups += [(representation, part) for part in _split_first_layers(group)]
+    return [
+        BucketPlan(group, group[0][1].dtype, group[0][1].device, representation) for representation, group in groups
+    ]
 
 
 def _alike(
-    group: tuple[Representation, list[tuple[str, Parameter]]], way: Representation, name: str, parameter: Parameter
+    group: tuple[Representation, list[tuple[str, Parameter]]],
+    representation: Representation,
+    name: str,
+    parameter: Parameter,
 ) -> bool:
     """Whether a parameter may join a bucket."""
     other_name, other = group[1][-1]
-    if way != group[0] or parameter.dtype != other.dtype or parameter.device != other.device:
+    if representation != group[0] or parameter.dtype != other.dtype or parameter.device != other.device:
         return False
-    return not way.by_layer or name.rpartition(".")[0] == other_name.rpartition(".")[0]
+    return not representation.by_layer or name.rpartition(".")[0] == other_name.rpartition(".")[0]
 
 
 def _split_first_layers(group: list[tuple[str, Parameter]]) -> list[list[tuple[str, Parameter]]]:

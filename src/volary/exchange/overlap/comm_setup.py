@@ -73,7 +73,7 @@ class CommSetup:
         Raises SettingError, on all ranks, if the route cannot be taken.
         """
         shapes, errors = [*(plan.shape for plan in plans), box], ErrorFeedback(plans)
-        exact = [*(number for number, plan in enumerate(plans) if plan.way == EXACT), len(plans)]
+        exact = [*(number for number, plan in enumerate(plans) if plan.representation == EXACT), len(plans)]
         odd = self.behind or len(exact) < len(shapes)
         name, reason = self._chosen([shapes[number] for number in exact], odd=odd)
         if name == SHARED:
@@ -93,11 +93,11 @@ class CommSetup:
         coded: list[tuple[CodedSums, Sequence[int]]] = []
         # between nodes: in memory that ranks share nothing is gained by fewer bytes
         within = self.topology if self.levels else None
-        for kind in dict.fromkeys(type(plan.way) for plan in plans if plan.way != EXACT):
-            numbers = [number for number, plan in enumerate(plans) if type(plan.way) is kind]
+        for kind in dict.fromkeys(type(plan.representation) for plan in plans if plan.representation != EXACT):
+            numbers = [number for number, plan in enumerate(plans) if type(plan.representation) is kind]
             own = [plans[number] for number in numbers]
             site = Site(group.within(kind.__name__), within, errors, left_out)
-            coded.append((own[0].way.sums(own, site), numbers))
+            coded.append((own[0].representation.sums(own, site), numbers))
         route = MixedRoutes([(dense, exact), *coded]) if coded else dense
         on_cpu = all(shape.device.type == "cpu" for shape in shapes)
         broadcasts = Broadcasts(self._links, self.topology, self._measured)

@@ -80,8 +80,8 @@ class Factors(Representation):
 
 
 def _neighbours(plan: BucketPlan) -> int | None:
-    assert isinstance(plan.way, Factors)
-    return plan.way.neighbours
+    assert isinstance(plan.representation, Factors)
+    return plan.representation.neighbours
 
 
 REPRESENTATION = Factors

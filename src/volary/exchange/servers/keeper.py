@@ -200,9 +200,7 @@ class ServerKeeper:
             self._cut, self._cut_left, self._cut_gone = dict(into), set(into), False
         for number in into:
             self._link.pull(number, 0, cut)
-        self._link.wait_for(
-            lambda: self._cut_gone or not self._cut_left, lambda: f"the state that is kept as cut {cut}"
-        )
+        self._link.wait_for(lambda: self._cut_gone or not self._cut_left, lambda: f"snapshot {cut} of the parameters")
         return not self._cut_gone
 
     # What the link asks and tells, from its threads

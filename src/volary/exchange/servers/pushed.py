@@ -113,12 +113,12 @@ class EncodedValues:
 
 
 def as_bytes(values: Tensor) -> Payload:
-    """The memory of a dense tensor on the CPU."""
+    """The memory of a dense tensor on the CPU, of any shape."""
     return values.view(torch.uint8).numpy().data
 
 
 def bits(users: Tensor | None) -> int:
-    """Bit i is set where users[i] is not 0."""
+    """An integer whose bit i is set where users[i] is not 0, of users (n,)."""
     if users is None:
         return ALL_USED
     return sum(1 << place for place, value in enumerate(users.tolist()) if value)

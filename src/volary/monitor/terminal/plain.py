@@ -8,7 +8,7 @@ from typing import TextIO
 
 from volary.monitor.closing import closing, one_line
 from volary.monitor.digest import Digest
-from volary.monitor.tables.ways import compared, in_lines
+from volary.monitor.tables.representations import compared, in_lines
 from volary.monitor.wording import (
     MEMBERSHIP,
     STOPPING,

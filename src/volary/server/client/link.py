@@ -209,7 +209,7 @@ class Link:
         return None
 
     def came(self, server: int, header: Header, payload: Payload | None) -> None:
-        """Values are handed on, and the client is told."""
+        """Hand values on, and tell the client. Raises VolaryError if the server refused a message."""
         if header.kind is MessageKind.VALUES:
             with self.changed:
                 wanted = self._client.awaits(server, header)

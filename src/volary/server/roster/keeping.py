@@ -116,7 +116,7 @@ class Cuts:
     def kept(self, server: int, cut: int) -> None:
         """A server holds it. Raises BadMessage for a cut that never was."""
         if not 0 < cut <= self._numbers:
-            raise BadMessage(f"server {server} has kept cut {cut}, which nobody asked for")
+            raise BadMessage(f"server {server} has kept snapshot {cut}, which nobody asked for")
         if cut in self._open:
             self._open[cut].kept.add(server)
         self.go_on()
@@ -140,7 +140,7 @@ class Cuts:
     def figures(self, worker: int, said: Figures) -> None:
         """What an evaluation means. Raises BadMessage if it was not asked for."""
         if self._measured(worker, said.cut).asked != worker:
-            raise BadMessage(f"rank {worker} tells the figures of cut {said.cut}, which it was not asked for")
+            raise BadMessage(f"rank {worker} reports the figures of snapshot {said.cut}, which it was not asked for")
         cut = self._open[said.cut]
         if cut.measuring is not None:
             self._say_lost(cut.step, sum(cut.measuring.lost.values()))
@@ -177,10 +177,10 @@ class Cuts:
         saving = self._saving
         if saving is None or saving.cut.cut != said.cut:
             if not 0 < said.cut <= self._numbers:
-                raise BadMessage(f"rank {worker} has saved cut {said.cut}, which nobody asked for")
+                raise BadMessage(f"rank {worker} has saved snapshot {said.cut}, which nobody asked for")
             return  # of a save that has failed meanwhile
         if worker not in saving.workers:
-            raise BadMessage(f"rank {worker} has saved cut {said.cut} twice")
+            raise BadMessage(f"rank {worker} has saved snapshot {said.cut} twice")
         saving.workers.discard(worker)
         self._take(saving, said, f"rank {worker}")
 
@@ -199,10 +199,10 @@ class Cuts:
         saving = self._saving
         if saving is None or saving.cut.cut != said.cut:
             if not 0 < said.cut <= self._numbers:
-                raise BadMessage(f"server {server} has saved cut {said.cut}, which nobody asked for")
+                raise BadMessage(f"server {server} has saved snapshot {said.cut}, which nobody asked for")
             return  # of a save that has failed meanwhile
         if server not in saving.waiting:
-            raise BadMessage(f"server {server} has saved cut {said.cut} twice")
+            raise BadMessage(f"server {server} has saved snapshot {said.cut} twice")
         saving.waiting[server].pop(0)
         if not saving.waiting[server]:
             del saving.waiting[server]
@@ -243,7 +243,7 @@ class Cuts:
     def _measured(self, worker: int, number: int) -> Measuring:
         cut = self._open.get(number)
         if cut is None or cut.measuring is None:
-            raise BadMessage(f"rank {worker} tells of cut {number}, which is not being measured")
+            raise BadMessage(f"rank {worker} reports on snapshot {number}, which is not being measured")
         return cut.measuring
 
     def _begin_saving(self, cut: Cut) -> None:

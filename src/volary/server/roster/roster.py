@@ -291,7 +291,7 @@ class Roster:
     def _loop_over(self, member: Member, now: float) -> None:
         """A worker's own loop is over. What it has not done is for those that go on; after the last one the run is."""
         if self._course is None:
-            raise BadMessage(f"rank {member.rank} tells of its loop's end before there was any work")
+            raise BadMessage(f"rank {member.rank} reports its loop's end before there was any work")
         member.over, member.asks = True, 0
         self._course.announce(self._course.work.leave(member.rank, now))
 
@@ -303,7 +303,7 @@ class Roster:
 
     def _hear_of_work(self, rank: int, said: Computed | Done | Evaluated | Figures | Saved, now: float) -> None:
         if self._course is None:
-            raise BadMessage(f"rank {rank} tells of work before there was any")
+            raise BadMessage(f"rank {rank} reports on work before there was any")
         match said:
             case Computed():
                 self._course.announce(
@@ -345,7 +345,7 @@ class Roster:
         elif not isinstance(said, Kept | Saved):
             raise BadMessage(f"server {server.number} says what only a worker says: {type(said).__name__}")
         elif self._course is None:
-            raise BadMessage(f"server {server.number} tells of a cut before there was any")
+            raise BadMessage(f"server {server.number} reports on a snapshot before there was any")
         elif isinstance(said, Kept):
             self._course.cuts.kept(server.number, said.cut)
         else:

@@ -43,7 +43,9 @@ class Measuring:
     def take(self, worker: int, said: Evaluated) -> None:
         """A piece is measured. Raises BadMessage if it is not the worker's, or not like the others."""
         if self.at.get(said.piece) != worker:
-            raise BadMessage(f"rank {worker} measured piece {said.piece} of cut {said.cut}, which it was not given")
+            raise BadMessage(
+                f"rank {worker} measured piece {said.piece} of snapshot {said.cut}, which it was not given"
+            )
         if any(len(known) != len(said.totals) for known in self.totals.values()):
             raise BadMessage(f"rank {worker} measured {len(said.totals)} totals, and others another number")
         del self.at[said.piece]

@@ -179,7 +179,7 @@ class WorkScheduler:
     def _task(self, worker: int, clock: int) -> Task | None:
         """None: it is in an update already, or in none for ever."""
         if not 0 <= clock < self._next.get(worker, 0):
-            raise BadMessage(f"rank {worker} tells of its contribution {clock}, which it has not been given")
+            raise BadMessage(f"rank {worker} reports on its contribution {clock}, which it has not been given")
         return self._tasks.get(Contribution(worker, clock))
 
     def _close(self, steps: Sequence[DueUpdate]) -> Iterator[Closed]:

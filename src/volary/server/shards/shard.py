@@ -329,4 +329,4 @@ class Shard:
 
 
 def _released(cut: int) -> str:
-    return f"cut {cut} is not kept any more"
+    return f"snapshot {cut} is not kept any more"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def describe(plans: Sequence[BucketPlan], chunk_mb: float) -> list[str]:
     """Each chunk of buckets with these plans, in words, in the order of `Buckets.chunks`."""
     return [
-        f"bucket {number}, values {cut.start} to {cut.end} of {_parameters(plan, cut)}, {plan.way}"
+        f"bucket {number}, values {cut.start} to {cut.end} of {_parameters(plan, cut)}, {plan.representation}"
         for number, plan in enumerate(plans)
         for cut in plan.cuts(chunk_mb)
     ]

@@ -24,7 +24,7 @@ class RmsProp:
     alpha: float = 0.99  # how much of the past the mean square keeps
     eps: float = 1e-8  # added to the root of the mean square, against division by zero
     weight_decay: float = 0.0  # L2 penalty
-    momentum: float = 0.0  # share of the last update that goes on
+    momentum: float = 0.0  # share of the last update that is carried over
     centered: bool = False  # divide by an estimate of the variance instead of the mean square
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ class Sgd:
     elementwise: ClassVar[bool] = True
 
     lr: float = 0.01  # learning rate
-    momentum: float = 0.0  # share of the last update that goes on, from 0 to below 1
+    momentum: float = 0.0  # share of the last update that is carried over, from 0 to below 1
     dampening: float = 0.0  # share of the gradient kept out of the momentum
     weight_decay: float = 0.0  # L2 penalty
     nesterov: bool = False  # look ahead along the momentum; needs momentum and no dampening

@@ -33,7 +33,7 @@ class Layout:
 
     plans: the buckets of gradients. chunk_mb: at which their large parameters are cut. tensors: by a part's number:
     trained parameters, bucket by bucket, and from `first_buffer` on buffers, which have a rule of their own. chunks: of
-    all buckets, one after the other, then of buffers. ways: in which each chunk is pushed.
+    all buckets, one after the other, then of buffers. representations: of each chunk, when it is pushed.
     """
 
     plans: list[BucketPlan]
@@ -41,7 +41,7 @@ class Layout:
     tensors: list[tuple[str, Tensor]]
     first_buffer: int
     chunks: list[tuple[Part, ...]]
-    ways: list[Representation]
+    representations: list[Representation]
     slices: list[Slice]
 
     def columns(self, part: Part) -> int:
@@ -96,10 +96,10 @@ def cut_network(strategy: Strategy, module: nn.Module, batch_size: int, servers:
     _require_dense(tensors)
     first_buffer = len(tensors) - len(buffers)
     pairs = [*_chunks(plans, chunk_mb), *((part, EXACT) for part in _buffer_chunks(buffers, first_buffer))]
-    chunks, ways = [chunk for chunk, _ in pairs], [way for _, way in pairs]
-    rows = _rows(chunks, ways, [tensor for _, tensor in tensors])
+    chunks, representations = [chunk for chunk, _ in pairs], [representation for _, representation in pairs]
+    rows = _rows(chunks, representations, [tensor for _, tensor in tensors])
     slices = cut(chunks, rows, servers, whole=not elementwise)
-    return Layout(plans, chunk_mb, tensors, first_buffer, chunks, ways, slices)
+    return Layout(plans, chunk_mb, tensors, first_buffer, chunks, representations, slices)
 
 
 def kept_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
@@ -116,7 +116,7 @@ def _chunks(plans: Sequence[BucketPlan], chunk_mb: float) -> Iterator[tuple[tupl
     first = 0
     for one in plans:
         for piece in one.cuts(chunk_mb):
-            yield tuple(Part(first + part.parameter, part.start, part.end) for part in piece.parts), one.way
+            yield tuple(Part(first + part.parameter, part.start, part.end) for part in piece.parts), one.representation
         first += len(one.parameters)
 
 
@@ -127,14 +127,14 @@ def _buffer_chunks(buffers: Sequence[tuple[str, Tensor]], first: int) -> Iterato
 
 
 def _rows(
-    chunks: Sequence[Sequence[Part]], ways: Sequence[Representation], tensors: Sequence[Tensor]
+    chunks: Sequence[Sequence[Part]], representations: Sequence[Representation], tensors: Sequence[Tensor]
 ) -> Mapping[int, int]:
     """Values of a row of what must not be cut inside one."""
     return {
         part.parameter: row_values(tensors[part.parameter])
-        for chunk, way in zip(chunks, ways, strict=True)
+        for chunk, representation in zip(chunks, representations, strict=True)
         for part in chunk
-        if way.whole_rows
+        if representation.whole_rows
     }
 
 

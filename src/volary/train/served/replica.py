@@ -226,7 +226,7 @@ class ServedReplica:
 
 def _memory(plan: BucketPlan, transport: Transport) -> Memory:
     """For a bucket, from where it leaves without a copy if that can be."""
-    if (own := plan.way.memory(plan)) is not None:
+    if (own := plan.representation.memory(plan)) is not None:
         return own
     if plan.device.type != "cpu":
         values = torch.zeros(plan.shape.numel, dtype=plan.dtype, device=plan.device)

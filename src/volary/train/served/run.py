@@ -238,7 +238,7 @@ def _hello(
         metric=model.criterion.metric,
         higher_is_better=model.criterion.higher_is_better,
         residuals=_updates(model.session)
-        or any(plan.way.frames is not None and plan.way.frames.feedback for plan in layout.plans),
+        or any(plan.representation.frames is not None and plan.representation.frames.feedback for plan in layout.plans),
     )
 
 

@@ -90,7 +90,7 @@ class WorkerSlices:
         values, users = bucket.contribution[start : start + one.size], bucket.used[first : first + len(one.parts)]
         parts = [ParameterPart(self._places[part.parameter][1], part.start, part.end) for part in one.parts]
         piece = Piece(bucket_number, plan, start, parts, values, users, self.factors.get(bucket_number))
-        return plan.way.pushed(piece, self._encoding)
+        return plan.representation.pushed(piece, self._encoding)
 
     def _run(self, one: Slice) -> slice:
         """Where a slice lies among the values of its chunk."""

@@ -1,4 +1,4 @@
-"""A strategy whose ways change between steps: a warm-up ends, two tables are compared, or links have changed."""
+"""A strategy whose representations change between steps: after a warm-up, as tables are compared, or links change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Adapting(Voting):
-    """See `volary.train.replica.Voting`. make: a strategy with the ways that `chooser` names now, a collective call.
+    """See `volary.train.replica.Voting`. make: a strategy with the representations that `chooser` names, collective.
 
     own_loop: where all gradients are waited for nobody calls `apply`: a step is over when it was agreed on.
     """
@@ -35,7 +35,7 @@ class Adapting(Voting):
         self, chooser: Chooser, make: Callable[[], Overlapping | AfterBackward | LocalSteps], *, own_loop: bool
     ) -> None:
         self._chooser, self._make, self._own_loop = chooser, make, own_loop
-        self._began_with = chooser.ways()
+        self._began_with = chooser.representations()
         self._now = make()
         self._sent_bytes = self._received_bytes = 0  # by those before
         self._traffic: tuple[Traffic, ...] = ()
@@ -55,19 +55,19 @@ class Adapting(Voting):
         return added(self._traffic, self._now.traffic)
 
     def start(self, late: DeferredTensors) -> None:
-        """Start, with the ways of a checkpoint if there was one; else, but in an own loop, with those chosen now."""
+        """Start with the representations of a checkpoint; without one, but in an own loop, with those chosen now."""
         if not self._own_loop:
             self._chooser.choose_first()
-        if self._chooser.ways() != self._began_with:
+        if self._chooser.representations() != self._began_with:
             self._replace()
         self._now.start(late)
 
     def choose(self, estimate: StepEstimate) -> None:
-        """In an own loop, whose first step is known now: take the ways that are chosen by it. A collective call."""
+        """In an own loop, whose first step is known now: take the representations chosen by it. A collective call."""
         self._now.settle()
-        before = self._chooser.ways()
+        before = self._chooser.representations()
         self._chooser.choose_first(estimate)
-        if self._chooser.ways() != before:
+        if self._chooser.representations() != before:
             self._restart()
 
     def begin(self, task: LearnTask) -> None:
@@ -86,7 +86,7 @@ class Adapting(Voting):
         return agreed
 
     def apply(self, scale: float = 1.0) -> None:
-        """Let the step's update happen, and see whether ways change."""
+        """Let the step's update happen, and see whether representations change."""
         self._now.apply(scale)
         self._adapt()
 
@@ -94,7 +94,7 @@ class Adapting(Voting):
         return self._now.gradient_norm(kind)
 
     def leave_out(self) -> None:
-        """Let the step pass, and see whether ways change."""
+        """Let the step pass, and see whether representations change."""
         self._now.leave_out()
         self._adapt()
 

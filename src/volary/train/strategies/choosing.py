@@ -60,14 +60,14 @@ class Chooser:
         self._rate = _Rate()
         self._now = self._codec.at(samples())
 
-    def ways(self) -> dict[str, Representation]:
+    def representations(self) -> dict[str, Representation]:
         """The representation of each parameter that does not travel as it is, now."""
         self._now = self._codec.at(self._samples())
         found: dict[str, Representation] = {}
         for layer in self._layers(dict.fromkeys(self._counted)):
-            way = self._way(self._now.of(layer.names[0]), layer)
-            if way != EXACT:
-                found |= dict.fromkeys(layer.names, way)
+            representation = self._representation(self._now.of(layer.names[0]), layer)
+            if representation != EXACT:
+                found |= dict.fromkeys(layer.names, representation)
         return found
 
     def choose_first(self, estimate: StepEstimate | None = None) -> None:
@@ -78,11 +78,11 @@ class Chooser:
         self._estimate = estimate or self._estimate
         if self._rows is not None:
             self._rows.seen()  # a trial's are no step's
-        if self._codec.chooses and not self._nothing_travels and not self._terms.state.ways:
+        if self._codec.chooses and not self._nothing_travels and not self._terms.state.representations:
             self._agree(lambda: self._decided(self._estimate))
 
     def changed(self, sent_bytes_per_s: Callable[[], float | None]) -> bool:
-        """A step is over: whether `ways` are others from now on. At some steps a collective call.
+        """A step is over: whether `representations` are others from now on. At some steps a collective call.
 
         sent_bytes_per_s: that this rank sent while anything was on the wire, of late; None if nothing was.
         """
@@ -101,7 +101,7 @@ class Chooser:
     def _chosen_anew(self, sent_bytes_per_s: Callable[[], float | None]) -> bool:
         if not self._codec.chooses or self._nothing_travels:
             return False
-        if not self._terms.state.ways:
+        if not self._terms.state.representations:
             return self._steps >= WATCHED_STEPS and self._agree(lambda: self._decided(self._counted_rows()))
         if not self._codec.follows or self._steps % FOLLOW_STEPS:
             return False
@@ -117,7 +117,7 @@ class Chooser:
                 self._bulletin.post(topic, verdict)
                 self._tell_verdict(comparison, *verdict)
             comparison.take(*self._bulletin.read(topic, 0))
-        state.ways = comparison.ways[comparison.now]
+        state.representations = comparison.representations[comparison.now]
         if comparison.over:
             state.comparison = None
         return comparison.now != before
@@ -136,16 +136,16 @@ class Chooser:
     def _layers(self, products: Mapping[str, float | None]) -> list[Layer]:
         return layers(self._terms.module, products)
 
-    def _way(self, codec: Codec, layer: Layer) -> Representation:
+    def _representation(self, codec: Codec, layer: Layer) -> Representation:
         """By what was chosen, if there is a choice; until then as it is."""
         offered = codec.leaves() if codec.chooses else fitting(codec, layer)
-        ways = [representation_of(leaf) for leaf in offered]
-        chosen = self._terms.state.ways.get(layer.names[0])
-        return next((way for way in ways if way.name == chosen), ways[0])
+        representations = [representation_of(leaf) for leaf in offered]
+        chosen = self._terms.state.representations.get(layer.names[0])
+        return next((one for one in representations if one.name == chosen), representations[0])
 
     def _agree(self, decide: Callable[[], dict[str, Any] | None]) -> bool:
-        """Take what rank 0 decides, the ways and those to be compared with them; whether ways differ from before."""
-        topic, before = f"ways {self._steps}", self.ways()
+        """Take the representations that rank 0 decides on, and those to compare with; whether they have changed."""
+        topic, before = f"representations {self._steps}", self.representations()
         if self._codec.follows and self._links is None:
             self._links = self._terms.ground.link_costs()
         if self._bulletin.rank == 0:
@@ -153,12 +153,12 @@ class Chooser:
         found: dict[str, Any] | None = self._bulletin.read(topic, 0)
         if found is None:
             return False
-        self._terms.state.ways = found["ways"][0]
-        self._terms.state.comparison = Comparison(**found) if len(found["ways"]) > 1 else None
-        return self.ways() != before
+        self._terms.state.representations = found["representations"][0]
+        self._terms.state.comparison = Comparison(**found) if len(found["representations"]) > 1 else None
+        return self.representations() != before
 
     def _decided(self, step: StepEstimate | None) -> dict[str, Any] | None:
-        """The names of parameters' ways, and those to be compared with them, as `Comparison` takes them."""
+        """The names of parameters' representations, and those to be compared with them, as `Comparison` takes them."""
         if step is None:
             return None
         links = self._links or LinkCosts(len(self._terms.ground.topology.order), 1, math.inf, levels=False)
@@ -170,10 +170,10 @@ class Chooser:
             len(cores_here()),
         )
         worth = worth_comparing(tables(self._codec, seen), seen.layers)
-        if worth[0].ways != self._terms.state.ways:
+        if worth[0].representations != self._terms.state.representations:
             self._tell(_rows(worth[0]))
         return {
-            "ways": [one.ways for one in worth],
+            "representations": [one.representations for one in worth],
             "rows": [_rows(one) for one in worth],
             "expected_s": [one.seconds for one in worth],
         }
@@ -205,8 +205,11 @@ class Chooser:
 
 
 def _rows(table: Table) -> list[list[Any]]:
-    """For people: of each layer its first parameter, way, bytes, seconds, and why."""
-    return [[one.names[0], one.way, round(one.link_bytes), round(one.seconds, 6), one.why] for one in table.decisions]
+    """For people: of each layer its first parameter, representation, bytes, seconds, and why."""
+    return [
+        [one.names[0], one.representation, round(one.link_bytes), round(one.seconds, 6), one.why]
+        for one in table.decisions
+    ]
 
 
 class _Rate:

@@ -1,4 +1,4 @@
-"""The best tables of ways in turn: what a step really takes with each, and which of them stays."""
+"""The best tables of representations in turn: what a step really takes with each, and which of them stays."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Comparison:
     use: what makes a machine slower by and by, or for a while, makes both slower. A rival has its turn if it is
     expected to be nearly as quick as any, or quicker than what is in use was seen to be.
 
-    ways: by parameter, of each table. rows: of each, for people. expected_s: of a step with each, ascending but for the
-    first. best, rival: their places; without a rival it is over. step_s: of the steps with these two so far.
+    representations: by parameter, of each table. rows: of each, for people. expected_s: of a step with each, ascending
+    but for the first. best, rival: their places; without a rival it is over. step_s: of the steps with these two.
     It is plain values and goes into checkpoints, so that a resumed run compares on.
     """
 
-    ways: Sequence[dict[str, str]]
+    representations: Sequence[dict[str, str]]
     rows: Sequence[Sequence[Sequence[Any]]]
     expected_s: Sequence[float]
     best: int = 0
@@ -49,7 +49,7 @@ class Comparison:
     @property
     def over(self) -> bool:
         """Whether there is no rival left, so that `best` stays."""
-        return self.rival >= len(self.ways)
+        return self.rival >= len(self.representations)
 
     @property
     def asks(self) -> bool:
@@ -92,5 +92,7 @@ class Comparison:
 
     def _if_worth(self, rival: int, seen_s: float) -> int:
         """The rival, if it could be quicker than what takes `seen_s`; else nobody is."""
-        worth = rival < len(self.ways) and self.expected_s[rival] <= max(CLOSE * min(self.expected_s), seen_s)
-        return rival if worth else len(self.ways)
+        worth = rival < len(self.representations) and self.expected_s[rival] <= max(
+            CLOSE * min(self.expected_s), seen_s
+        )
+        return rival if worth else len(self.representations)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StrategySettings:
-    """What does not change while ways do.
+    """What does not change when representations do.
 
     private: agreed gradients may be changed in place, by clipping say. passes: backward passes a step (gradient
     accumulation). weight: the factor of what this rank contributes, which then is a loop of one's own and keeps its
@@ -64,16 +64,16 @@ Kind = TypeVar("Kind", bound=Contributions, covariant=True)
 class ContributionBuffers(Generic[Kind]):
     """Buckets of what travels of the network's parameters and a box for votes, in the memory of the session's keeper.
 
-    ways: of each parameter that does not travel as it is. group: with a bulletin of this contribution alone. Making one
-    is a collective call. make: what is pushed, in given memory. over: a keeper that the session's is used through.
-    links_per_s: how much of `Chunk.load` links carry in a second, if that was measured. Raises RanksDiffer if ranks
-    plan differently.
+    representations: of each parameter that does not travel as it is. group: with a bulletin of this contribution alone.
+    Making one is a collective call. make: what is pushed, in given memory. over: a keeper that the session's is used
+    through. links_per_s: how much of `Chunk.load` links carry in a second, if that was measured. Raises RanksDiffer if
+    ranks plan differently.
     """
 
     def __init__(
         self,
         terms: StrategySettings,
-        ways: Mapping[str, Representation],
+        representations: Mapping[str, Representation],
         group: Group,
         make: Callable[[Sequence[BucketPlan], Sequence[Memory], Callable[[Chunk], None]], Kind],
         over: Callable[[ReplicatedKeeper], ReplicatedKeeper] | None = None,
@@ -82,7 +82,7 @@ class ContributionBuffers(Generic[Kind]):
         self.group, self._recorder = group, terms.recorder
         everyone = list(module.named_parameters())
         trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
-        plans = plan(trained, settings.bucket_mb, ways)
+        plans = plan(trained, settings.bucket_mb, representations)
         self._described = describe(plans, settings.bucket_mb)
         self.compare(group.bulletin, "plan", range(len(self._described)))
         box = BufferShape(votes.size(group.size), torch.float32, torch.device("cpu"))
@@ -179,7 +179,7 @@ class ContributionBuffers(Generic[Kind]):
 
 
 def gradients(
-    terms: StrategySettings, ways: Mapping[str, Representation], group: Group
+    terms: StrategySettings, representations: Mapping[str, Representation], group: Group
 ) -> ContributionBuffers[PushedGradients]:
     """Gradients, which leave as backward makes them; for the rest see `ContributionBuffers`. A collective call."""
     passes, private, weight = terms.passes, terms.private, terms.weight
@@ -197,14 +197,16 @@ def gradients(
             weight=weight or _whole,
         )
 
-    return ContributionBuffers(terms, ways, group, made, DelayedKeeper if terms.ground.behind else None)
+    return ContributionBuffers(terms, representations, group, made, DelayedKeeper if terms.ground.behind else None)
 
 
 def differences(
-    terms: StrategySettings, ways: Mapping[str, Representation], group: Group
+    terms: StrategySettings, representations: Mapping[str, Representation], group: Group
 ) -> ContributionBuffers[PushedDifferences]:
     """What this worker has changed of each parameter; for the rest see `ContributionBuffers`. A collective call."""
-    return ContributionBuffers(terms, ways, group, partial(PushedDifferences, chunk_mb=terms.settings.bucket_mb))
+    return ContributionBuffers(
+        terms, representations, group, partial(PushedDifferences, chunk_mb=terms.settings.bucket_mb)
+    )
 
 
 def _whole() -> float:

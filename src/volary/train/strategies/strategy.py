@@ -68,8 +68,8 @@ def build_strategy(
     def make() -> Overlapping | AfterBackward | LocalSteps:
         own = group.within(f"plan {next(numbers)}")
         if settings.consistency.pushes is Push.DIFFERENCE:
-            return _local(differences(terms, chooser.ways(), own), terms, own, update)
-        return _of(gradients(terms, chooser.ways(), own), terms, own, update, update or early)
+            return _local(differences(terms, chooser.representations(), own), terms, own, update)
+        return _of(gradients(terms, chooser.representations(), own), terms, own, update, update or early)
 
     adapts = settings.codec.chooses or warms_up
     return Adapting(chooser, make, own_loop=update is None) if adapts else make()

@@ -11,16 +11,18 @@ from volary.train.strategies.comparison import Comparison
 if TYPE_CHECKING:
     from volary.exchange._base import Keeper
 
+_KEY = "ways"  # the name of the representations in state.pt since its first version
+
 
 class StrategyState:
-    """Ways are the same on all ranks, and in state.pt of a checkpoint; residuals are each rank's own.
+    """Representations are the same on all ranks, and in state.pt of a checkpoint; residuals are each rank's own.
 
-    ways: by parameter, the name of the way that was chosen; empty before anything was. comparison: of the best,
-    while it lasts.
+    representations: by parameter, the name of the one that was chosen; empty before anything was. comparison: of the
+    best, while it lasts.
     """
 
     def __init__(self) -> None:
-        self.ways: dict[str, str] = {}
+        self.representations: dict[str, str] = {}
         self.comparison: Comparison | None = None
         self._residuals: Keeper | ErrorFeedback = ErrorFeedback([])  # whoever has them: a worker alone has no keeper
 
@@ -30,13 +32,13 @@ class StrategyState:
         self._residuals = keeper
 
     def state(self) -> dict[str, Any]:
-        """The ways, and how far they were compared."""
-        return {"ways": self.ways, "comparison": self.comparison.state() if self.comparison else None}
+        """The representations, and how far they were compared."""
+        return {_KEY: self.representations, "comparison": self.comparison.state() if self.comparison else None}
 
     def restore(self, state: Any) -> None:
-        self.ways = dict(state["ways"])
+        self.representations = dict(state[_KEY])
         compared = state.get("comparison")  # not, or otherwise, in checkpoints of earlier versions
-        self.comparison = Comparison(**compared) if compared and "rival" in compared else None
+        self.comparison = Comparison(**compared) if compared and "representations" in compared else None
 
     def rank_state(self) -> dict[str, Any]:
         """The residuals of this rank's codecs, in their own memory until the next step."""

@@ -42,7 +42,7 @@ class Precision:
         return torch.autocast(self._device, dtype=self._dtype)
 
     def backward(self, loss: Tensor, weight: float) -> None:
-        """Add the gradients of `loss * weight`, scaled where the precision needs it, to the parameters'."""
+        """Add the gradients of `loss * weight`, a scalar, scaled where the precision needs it, to the parameters'."""
         start = loss if self._scaler is None else self._scaler.scale(loss)
         # not handed in as the first gradient: for that torch imports sympy, which takes a worker 0.8 s
         (start * weight).backward()  # type: ignore[no-untyped-call]

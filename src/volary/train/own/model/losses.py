@@ -34,7 +34,7 @@ def loss_of_backward() -> Tensor | None:
 
 
 def sum_in(loss: Tensor, samples: int) -> str:
-    """What shows that a loss is a sum over the `samples` of a batch (0: unknown) and no mean; empty if nothing does.
+    """What shows that a scalar loss is a sum over a batch of `samples` (0: unknown), no mean; empty if nothing does.
 
     Looked at are the terms that it is the sum of; a term with a factor may be a mean.
     """

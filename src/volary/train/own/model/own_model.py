@@ -275,7 +275,11 @@ class OwnModel:
             parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
             for parameter in self.contents.trained
         ]
-        if isinstance(self._strategy, Adapting) and self._run.settings.codec.chooses and not self._state.ways:
+        if (
+            isinstance(self._strategy, Adapting)
+            and self._run.settings.codec.chooses
+            and not self._state.representations
+        ):
             self._hooks.append(self.model.register_forward_pre_hook(self._try, with_kwargs=True))
         recorder.enter("between steps")
 

@@ -93,7 +93,9 @@ def serve(
             if network is None:
                 return  # the run has ended before
             layout = network.layout
-            for codec in dict.fromkeys((*(way.frames for way in layout.ways), network.pulls)):
+            for codec in dict.fromkeys(
+                (*(representation.frames for representation in layout.representations), network.pulls)
+            ):
                 if codec is not None:
                     try_out(codec)
             servers = strategy.servers
@@ -271,7 +273,7 @@ def _restore(
 def _shape(layout: Layout, one: Slice) -> SliceShape:
     lengths, widths = [part.size for part in one.parts], [layout.columns(part) for part in one.parts]
     dtype = layout.values(one.parts[0]).dtype
-    codec = layout.ways[one.chunk].frames
+    codec = layout.representations[one.chunk].frames
     return SliceShape(tuple(lengths), tuple(widths), dtype, added=dtype.is_floating_point, codec=codec)
 
 

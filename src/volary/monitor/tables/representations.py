@@ -11,15 +11,15 @@ from volary.run.database.traffic import FIELDS, Traffic
 if TYPE_CHECKING:
     from volary.run.database.reader import Event
 
-HEADER = ("layer", "way", "bytes", "expected ms", "why")
+HEADER = ("layer", "representation", "bytes", "expected ms", "why")
 TRAFFIC_HEADER = ("codec", "route", "sent", "received", "as they are", "saved")
 
 
 def rows(event: Event) -> list[tuple[str, str, str, str, str]]:
     """A row of HEADER for each layer, from an event of kind `ways`."""
     return [
-        (clean(layer), clean(way), size(float(sent)), number(1e3 * float(seconds)), clean(why))
-        for layer, way, sent, seconds, why in event.data["table"]
+        (clean(layer), clean(representation), size(float(sent)), number(1e3 * float(seconds)), clean(why))
+        for layer, representation, sent, seconds, why in event.data["table"]
     ]
 
 
@@ -54,7 +54,7 @@ def in_lines(event: Event) -> str:
     table = [HEADER, *rows(event)]
     widths = [max(len(row[column]) for row in table) for column in range(len(HEADER))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    return "\n  ".join([f"ways chosen, {links(event)}", *lines])
+    return "\n  ".join([f"representations chosen, {links(event)}", *lines])
 
 
 def compared(event: Event) -> str:
@@ -62,4 +62,4 @@ def compared(event: Event) -> str:
     first_s, second_s = (float(seconds) for seconds in event.data["step_s"])
     these, next_best = number(1e3 * first_s), number(1e3 * second_s)
     taken = "they are taken" if event.data["stays"] else "these stay"
-    return f"step {event.step}: {these} ms a step with these ways, {next_best} ms with the next best: {taken}"
+    return f"step {event.step}: {these} ms a step with these, {next_best} ms with the next best: {taken}"
