@@ -252,10 +252,114 @@ def buffers(worker: Any) -> State:
 
 
 def unused(worker: Any) -> State:
-    """Never used, and used by one rank alone: no flag is needed."""
-    model = nn.ModuleDict({"used": network(), "never": nn.Linear(2, 2).double()})
+    """Layers that are never used, also under two names: no flag is needed."""
+    never = nn.Linear(2, 2).double()
+    model = nn.ModuleDict({"used": network(), "never": never, "nor by another name": never})
     model, optimizer = worker.distribute(model, sgd(model))
     return learn(worker, model, optimizer, lambda model, batch: loss_of(model["used"], batch))
+
+
+def branches_by_samples(worker: Any) -> State:
+    """A worker without a sample of a class leaves its branch out, as it does not know of others'; no flag is needed."""
+    torch.manual_seed(1)
+    model = nn.ModuleList(nn.Linear(FEATURES, 1).double() for _ in range(2))
+    model, optimizer = worker.distribute(model, sgd(model))
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        parts = [(model[kind], batch[0][batch[1] == kind]) for kind in range(2)]
+        return sum(branch(own).square().sum() for branch, own in parts if len(own)) / len(batch[0])
+
+    return learn(worker, model, optimizer, loss)
+
+
+def steps_without_backward(worker: Any) -> State:
+    """A worker that has nothing to learn from calls optimizer.step() alone."""
+    model = network()
+    model, optimizer = worker.distribute(model, sgd(model))
+    for inputs, targets in batches(worker):
+        optimizer.zero_grad()
+        chosen = inputs[:, 0] > 1
+        if chosen.any():
+            (functional.cross_entropy(model(inputs[chosen]), targets[chosen], reduction="sum") / len(inputs)).backward()
+        optimizer.step()
+    return dict(model.state_dict())
+
+
+def odd_outputs(worker: Any) -> State:
+    """A layer without output features, and an output that nothing is learnt from."""
+    with warnings.catch_warnings(action="ignore"):  # torch has nothing to initialise
+        model = nn.ModuleDict({"used": network(), "empty": nn.Linear(FEATURES, 0).double()})
+    model, optimizer = worker.distribute(model, sgd(model))
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        assert not model["used"](batch[0]).detach().requires_grad
+        return loss_of(model["used"], batch) + model["empty"](batch[0]).sum()
+
+    return learn(worker, model, optimizer, loss)
+
+
+def sharpness_aware(worker: Any) -> State:
+    """Two backward passes a step, the second at other parameters, which are moved in place."""
+    model = network()
+    model, optimizer = worker.distribute(model, sgd(model))
+    for batch in batches(worker):
+        loss_of(model, batch).backward()
+        moves = [0.05 * one.grad.clone() for one in model.parameters()]
+        optimizer.zero_grad()
+        with torch.no_grad():
+            torch._foreach_add_(list(model.parameters()), moves)
+        loss_of(model, batch).backward()
+        with torch.no_grad():
+            torch._foreach_sub_(list(model.parameters()), moves)
+        optimizer.step()
+        optimizer.zero_grad()
+    return dict(model.state_dict())
+
+
+def two_optimizers_of_one_model(worker: Any) -> State:
+    """Of which worker.distribute is given one."""
+    model = network()
+    first, second = sgd(model[0]), torch.optim.Adam(model[2].parameters(), lr=0.01)
+    worker.distribute(model, first)
+    for batch in batches(worker):
+        loss_of(model, batch).backward()
+        for one in (first, second):
+            one.step()
+            one.zero_grad()
+    return dict(model.state_dict())
+
+
+def normed_weights(worker: Any) -> State:
+    model = network()
+    nn.utils.parametrizations.weight_norm(model[0])
+    nn.utils.parametrizations.spectral_norm(model[2])
+    model, optimizer = worker.distribute(model, sgd(model))
+    return learn(worker, model, optimizer)
+
+
+def complex_parameters(worker: Any) -> State:
+    torch.manual_seed(1)
+    model = nn.Linear(FEATURES, CLASSES, dtype=torch.complex128)
+    model, optimizer = worker.distribute(model, sgd(model))
+    return learn(
+        worker, model, optimizer, lambda model, batch: loss_of(lambda one: model(one.to(torch.complex128)).abs(), batch)
+    )
+
+
+def own_collectives(worker: Any) -> State:
+    """Calls of the user's own to torch.distributed, between the steps and within."""
+    model = network()
+    model, optimizer = worker.distribute(model, sgd(model))
+    for batch in batches(worker, 1):
+        optimizer.zero_grad()
+        loss = loss_of(model, batch)
+        loss.backward()
+        if worker.world_size > 1:
+            together = torch.ones(3)
+            torch.distributed.all_reduce(together)
+            assert together.tolist() == [worker.world_size] * 3
+        optimizer.step()
+    return dict(model.state_dict())
 
 
 def shared_parameters(worker: Any) -> State:
@@ -380,6 +484,14 @@ EQUAL: list[Loop] = [
     seeds_stay,
     buffers,
     unused,
+    branches_by_samples,
+    steps_without_backward,
+    odd_outputs,
+    sharpness_aware,
+    two_optimizers_of_one_model,
+    normed_weights,
+    complex_parameters,
+    own_collectives,
     shared_parameters,
     nested_outputs,
     another_method_than_forward,
@@ -423,6 +535,11 @@ def two_models_that_share(worker: Any) -> State:
     return {}
 
 
+def other_shapes(worker: Any) -> State:
+    worker.distribute(nn.Linear(FEATURES, CLASSES + worker.rank))
+    return {}
+
+
 def nonsense(worker: Any) -> State:
     worker.distribute(network(), torch.optim.lr_scheduler.StepLR(sgd(network()), 3))
     return {}
@@ -443,6 +560,11 @@ REFUSED: dict[Loop, str] = {
     two_models_that_share: (
         "BadInput: worker.distribute: 0.weight is a parameter of a model that is distributed already; accepted: both "
         "models in one module, as torch.nn.ModuleList([first, second])"
+    ),
+    other_shapes: (
+        "RanksDiffer: ranks differ, so nothing was started:\n"
+        "  parameter weight: rank 0: (3, 5) float32; rank 1: (4, 5) float32\n"
+        "  parameter bias: rank 0: (3,) float32; rank 1: (4,) float32"
     ),
     nonsense: (
         "BadInput: worker.distribute was given a StepLR; accepted: torch modules and optimisers, and lists of these"
