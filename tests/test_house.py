@@ -50,7 +50,7 @@ def rooms_there_are():
 
 
 def imported(file):
-    """(line, room) of every import of ours in `file`, also of those inside functions and under TYPE_CHECKING."""
+    """(line, room) of every import of ours in `file`, also inside functions, under TYPE_CHECKING, and by a name."""
     rooms = rooms_there_are()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         names = []
@@ -61,6 +61,8 @@ def imported(file):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "volary":
             names = [f"volary.{node.attr}"]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module":
+            names = [named.value for named in node.args if isinstance(named, ast.Constant)]
         for name in names:
             package, _, rest = name.partition(".")
             first = rest.partition(".")[0]
@@ -76,9 +78,10 @@ def test_imports_are_found_wherever_they_stand(tmp_path):
         "if TYPE_CHECKING:\n    from volary.data.feed import Feed\n"
         "def later():\n    import volary.session\n"
         "    return volary.launch, volary.__version__, volary.errors.BadInput\n"
+        "import_module('volary.api').train(importlib.import_module('ray'))\n"
     )
-    assert {room for _, room in imported(file)} == {"comm", "run", DOOR, "data", "session", "errors"}
-    assert len(list(imported(file))) == 7
+    assert {room for _, room in imported(file)} == {"comm", "run", DOOR, "data", "session", "errors", "api"}
+    assert len(list(imported(file))) == 8
 
 
 def test_every_room_has_its_row_and_every_row_its_room():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "Session": "volary.session.spec",
+    "Session": "volary.api",  # which makes session.train() train
     "launch": "volary.api",
     "Result": "volary.api",
     "init": "volary.train.own.startup.init",

@@ -22,7 +22,7 @@ from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session.own_source import source_of
 from volary.session.script import SOURCE, Script
-from volary.session.spec import OwnCheckpoint, RunSettings, Session, Strategy
+from volary.session.spec import OwnCheckpoint, RunSettings, Session, Strategy, Train
 from volary.session.values.reference import UserObject
 
 if TYPE_CHECKING:
@@ -86,6 +86,9 @@ def train(session: Session, *, show: bool = True) -> Result:
     Raises BadInput before anything starts, and WorkerFailed, WorkerLost, RanksDiffer, NotFinite or Stopped.
     """
     return _result(start(session, _watcher(show)))
+
+
+Train.start = train
 
 
 def launch(

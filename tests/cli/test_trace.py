@@ -12,9 +12,9 @@ import pytest
 from cli.conftest import Said
 from monitor._made_runs import journal, new_run
 from monitor.test_trace import check_rules, step_of
+from volary import Session
 from volary.run.database.spans import Span
 from volary.run.directory import RunDirectory
-from volary.session import Session
 
 Volary = Callable[..., Said]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -69,6 +68,8 @@ class Data:
 class Train:
     """How long and how carefully. In Python `session.train` is also called: `session.train()` trains."""
 
+    start: ClassVar[Callable[..., Any] | None] = None  # `volary.api.train`, which is set by that room: it imports this
+
     epochs: float | None = field(default=None, metadata={"instead_of": "steps"})  # passes over the data (default 10)
     steps: int | None = field(default=None, metadata={"instead_of": "epochs"})  # updates, instead of epochs
     seed: int = 1  # of everything random: initial parameters, sample order, dropout
@@ -100,11 +101,16 @@ class Train:
         require(self.clip_value is None or self.clip_value > 0, "clip_value", self.clip_value, POSITIVE)
 
     def __call__(self, **options: Any) -> Any:
-        """Train the session that this section belongs to; what `volary.api.train(session, **options)` returns."""
+        """Train the session that this section belongs to; what `volary.api.train(session, **options)` returns.
+
+        Raises SettingError without a session, and what `volary.api.train` raises.
+        """
         session = vars(self).get("_session")
         if session is None:
             raise SettingError("this train section belongs to no session; call session.train()")
-        return import_module("volary.api").train(session, **options)  # by name: that room imports this one
+        if Train.start is None:
+            raise SettingError("session.train() needs `from volary import Session`")
+        return Train.start(session, **options)
 
 
 @dataclass(frozen=True, kw_only=True)
