@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from docs._pages import FOREIGN, LANGUAGES, MARKS, NOT_RUN, PAGES, Block, blocks
+from docs._pages import CHECKOUT, FOREIGN, LANGUAGES, MARKS, NOT_RUN, PAGES, Block, blocks
 from volary.cli.command.main import cli
 from volary.cli.launch import parted
 from volary.session import Session, starter
@@ -18,6 +18,7 @@ from volary.session.script import Script
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 TYPED = re.compile(r"(\$ |volary |torchrun |python |pip |make |sqlite3 |curl |from \w+ import|import \w+$)")
 SPAN = re.compile(r"`volary ((?:--debug )?[a-z]+(?: [^`]+)?)`")
+TEST = re.compile(r"((?:\w+/)*test_\w+\.py)?(?:::(test_\w+))?")
 UNTRIED_AT_MOST = 12  # a lab needs root, installing a network, an engine its launcher (tests/engine runs those)
 
 
@@ -71,3 +72,23 @@ def test_a_command_in_running_text_is_one_that_there_is(page: str, words: str) -
     settings = [word for word in rest if re.match(r"[a-z_.]+=[^.]", word)]
     Path("session.yaml").write_text(starter())
     Session.read("session.yaml", settings)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tests_that_a_page_names_are_there(page: Path) -> None:
+    """A file by its path below tests/, or by its name alone; a test without one is of the file named before it."""
+    files: list[Path] = []
+    for path, test in TEST.findall(page.read_text()):
+        if path:
+            below = path.removeprefix("tests/")
+            files = list((CHECKOUT / "tests").glob(below if "/" in below else f"**/{below}"))
+            assert files, path
+        if test:
+            assert any(f"def {test}(" in file.read_text() for file in files), f"{path}::{test}"
+
+
+def test_every_fault_in_the_table_has_a_test() -> None:
+    page = (CHECKOUT / "docs" / "faults.md").read_text()
+    rows = [line.split("|")[1:-1] for line in page.partition("\n| fault |")[2].splitlines()[2:]]
+    assert len(rows) >= 21
+    assert [row[0].strip() for row in rows if not re.search(r"`\w+/(\w+/)*test_\w+\.py", row[4])] == []
