@@ -256,6 +256,50 @@ def test_no_file_holds(what, pattern):
     assert not found, "\n".join(found)
 
 
+READS_PLAIN_VALUES = {"torch.load": "weights_only", "np.load": "allow_pickle"}
+UNPICKLES = re.compile(
+    r"\b(c?pickle|cloudpickle|dill|marshal|shelve|joblib)\b|gather_object$|_object_list$|^(eval|exec)$"
+)
+
+
+UNPICKLES_PERHAPS = re.compile(r"pickle|dill|marshal|shelve|joblib|_object|\b(eval|exec)\(|\b(torch|np)\.load\(")
+
+
+def unpickling(tree):
+    """Lines that import or call what runs what it reads; torch and numpy are told not to."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
+            if any(UNPICKLES.search(name) for name in names):
+                yield node.lineno
+        elif isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            said = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            told = READS_PLAIN_VALUES.get(called)
+            if UNPICKLES.search(called) or (told and said.get(told) != str(told == "weights_only")):
+                yield node.lineno
+
+
+def test_what_unpickles_is_found_however_it_is_written():
+    bad = ["import pickle", "from dill import loads", "import torch; torch.load(x)", "np.load(x, allow_pickle=True)"]
+    bad += [
+        "torch.load(x, weights_only=False)",
+        "dist.all_gather_object(a, b)",
+        "dist.broadcast_object_list(a)",
+        "eval(x)",
+    ]
+    assert [text for text in bad if not list(unpickling(ast.parse(text)))] == []
+    good = "torch.load(x, weights_only=True)\nnp.load(x, allow_pickle=False)\nmodule.eval()"
+    assert not list(unpickling(ast.parse(good)))
+
+
+def test_nothing_that_is_read_or_received_is_unpickled():
+    texts = {file: file.read_text(encoding="utf-8") for file in sorted(PACKAGE.rglob("*.py"))}
+    trees = {file: ast.parse(text) for file, text in texts.items() if UNPICKLES_PERHAPS.search(text)}
+    assert "state_file.py" in {file.name for file in trees}
+    assert [f"{file.relative_to(PACKAGE)}:{line}" for file, tree in trees.items() for line in unpickling(tree)] == []
+
+
 def documented(file):
     """(name, docstring) of every class and function of `file` that has one."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

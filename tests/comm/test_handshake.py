@@ -57,6 +57,13 @@ def test_both_sides_with_the_key_agree() -> None:
     assert there.service == "board"
 
 
+def test_proofs_of_both_sides_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    monkeypatch.setattr("hmac.compare_digest", lambda one, other: compared.append(len(one)) or one == other)
+    agree(client(), server())
+    assert compared == [32, 32], "the client's, then the server's"
+
+
 def test_a_client_without_the_key_is_refused_and_no_service_opens() -> None:
     there = server()
     with pytest.raises(KeyRefused, match="not the run's key"):

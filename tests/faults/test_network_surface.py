@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import signal
@@ -19,6 +20,7 @@ from faults._running import SOURCE, VOLARY, descendants, last_step, session, sta
 from volary.comm.control.board import Set
 from volary.comm.control.wire import Connection
 from volary.comm.groups.listeners import ListeningSocket, listeners
+from volary.run.database.reader import RunReader
 
 GARBAGE = {
     "random bytes": secrets.token_bytes(4096),
@@ -86,6 +88,20 @@ def test_sockets_of_a_run_are_on_loopback_and_garbage_at_all_of_them_does_not_di
     run.process.terminate()
     assert run.ended().status == 130, run.text()
     assert state(run.directory) == "stopped"
+
+
+@pytest.mark.slow  # as above, with servers
+def test_each_server_of_a_run_has_one_socket_more_on_loopback_alone(launch):
+    run = launch("train", session(pace_s=0.005, exchange="{name: server, servers: 2}"))
+    run.wait_for_step(5)
+    with RunReader(run.directory) as reader:
+        servers = json.loads(reader.info()["server_pids"])
+    assert len(servers) == 2
+    ends = listeners({run.process.pid, *(one.pid for one in descendants(run.process.pid))})
+    assert sorted(end.pid for end in ends) == sorted([run.process.pid, *servers])
+    assert [end for end in ends if end.beyond_loopback] == []
+    run.process.terminate()
+    assert run.ended().status == 130, run.text()
 
 
 @pytest.mark.slow  # tests/comm has what is encrypted

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from monitor._made_runs import evaluated, finished, journal, new_run, row, rows, started, whole_run
+from volary.comm.groups.listeners import listeners
 from volary.errors import BadInput, SettingError
 from volary.loggers import ROOM
 from volary.loggers.copying.copy import copy_run
@@ -163,6 +164,7 @@ def test_prometheus_serves_the_newest_figures_on_loopback_while_the_run_trains()
             copying.start()
             wait_until(lambda: 'volary_step{run="live"} 4.0' in scraped())
             text = scraped()
+            assert [end.beyond_loopback for end in listeners([os.getpid()]) if end.port == port] == [False]
             with pytest.raises(BadInput, match=f"port {port} cannot be listened on"):
                 copy_run(directory, loggers, follow=True)
         copying.join(60)
