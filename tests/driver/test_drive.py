@@ -81,6 +81,15 @@ def test_start_is_ended_by_the_first_signal(directory, number):
         assert reader.state() == "stopped"
 
 
+def test_run_that_begins_again_for_want_of_a_checkpoint_says_so(directory):
+    for _ in range(2):
+        with pytest.raises(WorkerLost):
+            drive(directory, NoServers())
+    with RunReader(directory) as reader:
+        told = [(event.life, event.data["text"]) for event in reader.events(kind="warning")]
+    assert told == [(1, "the run has no checkpoint yet: training begins at step 0")]
+
+
 @pytest.mark.parametrize("how", ["after this step", "now"])
 def test_start_is_ended_by_a_request_of_another_process_and_the_request_is_gone(directory, how):
     def launch(_: object) -> Elsewhere:
