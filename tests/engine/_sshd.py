@@ -63,15 +63,16 @@ def configured(folder: Path, port: int, listen: str, hosts: Mapping[str, str]) -
 
 
 @contextlib.contextmanager
-def sshd(folder: Path, *wrapper: str) -> Iterator[Path]:
-    """One for a while; the client's configuration, where it is alpha and beta. wrapper: a command that starts it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
+def sshd(folder: Path, *wrapper: str, names: str = "alpha beta", listen: str = "127.0.0.1") -> Iterator[Path]:
+    """One for a while; the client's configuration, where it has these names. wrapper: a command that starts it."""
+    family = socket.AF_INET6 if ":" in listen else socket.AF_INET
+    with socket.create_server((listen, 0), family=family) as free:
         port = free.getsockname()[1]
-    command = [*wrapper, *configured(folder, port, "127.0.0.1", {"alpha beta": "127.0.0.1"})]
+    command = [*wrapper, *configured(folder, port, listen, {names: listen})]
     with (folder / "sshd.log").open("wb") as log, subprocess.Popen(command, stderr=log) as server:
         try:
             until = time.monotonic() + UP_WITHIN_S
-            while not _answers(port):
+            while not _answers(listen, port):
                 assert server.poll() is None and time.monotonic() < until, (folder / "sshd.log").read_text()
                 time.sleep(0.02)
             yield folder / "ssh_config"
@@ -79,7 +80,7 @@ def sshd(folder: Path, *wrapper: str) -> Iterator[Path]:
             server.terminate()
 
 
-def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+def _answers(address: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=1):
         return True
     return False

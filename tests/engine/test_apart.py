@@ -19,7 +19,7 @@ from lab.conftest import why_not
 from volary.lab import Lab
 from volary.run.directory import RunDirectory
 
-pytestmark = pytest.mark.slow  # three network namespaces, two sshd, two lives
+pytestmark = pytest.mark.slow  # network namespaces, sshd, two lives
 PORT, STEPS = 2222, 400
 MACHINES = ("here", "alpha", "beta")
 
@@ -91,3 +91,23 @@ def test_machine_that_is_cut_off_is_named_ends_what_it_runs_and_the_run_is_resum
         )
         assert again.wait(BUSY * 60) == 0, said.read_text()
         assert (state(directory), last_step(directory)) == ("finished", STEPS)
+
+
+@pytest.mark.parametrize("engine", ["hosts", "torchrun"])
+def test_machine_that_has_no_address_but_the_loopback_of_ipv6_runs_all_over_it(engine):
+    if reason := why_not() or _sshd.why_not() or ("sshd needs root" if os.geteuid() else ""):
+        pytest.skip(reason)
+    said = Path("said")
+    with Lab(hosts=2) as lab, said.open("wb") as out:
+        lab.output(0, ["ip", "-4", "address", "flush", "dev", "lo"])
+        lab.output(0, ["ip", "address", "flush", "dev", "eth0"])
+        lab.output(0, ["sh", "-c", "ip -6 address show dev lo | grep -q ::1 || ip address add ::1/128 dev lo"])
+        lab.start(0, _sshd.configured(Path.cwd(), PORT, "::1", {"here": "::1"}), output=out)
+        lab.output(0, [str(shutil.which("ssh")), "-F", "ssh_config", "-o", "ConnectionAttempts=20", "here", "true"])
+        settings, machines = asked(engine)
+        variables = {"PYTHONPATH": str(SOURCE), "PATH": plain_ssh()}
+        more = [f"{machines}=[here:2]", "strategy.interface=lo"]
+        run = lab.start(0, [*VOLARY, "train", session(steps=30), *settings, *more], variables, out)
+        assert run.wait(BUSY * 60) == 0, said.read_text()
+        directory = RunDirectory(Path("runs") / "it")
+        assert (state(directory), last_step(directory)) == ("finished", 30)

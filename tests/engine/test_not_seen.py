@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from engine import _sshd
 from engine._engines import mpirun
 from engine._slurmd import started
+from engine.conftest import plain_ssh
 from engine.test_ray import RAY_START, START_S, free_port, has_cpus
 from faults._running import VOLARY, Run, descendants, events, last_step, lives, running, session, state
 from volary.run.checkpoints import Checkpoints
@@ -97,6 +100,28 @@ def test_a_node_of_slurm_s_sends_home_what_another_writes_into_the_run(
         with running(*VOLARY, "train", session(steps=STEPS, pace_s=0.02), "engine=slurm", interface) as run:
             keeps_its_key(run)
             shows_all(run)
+
+
+@pytest.fixture
+def ssh_to_others(
+    hidden: list[str], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """`ssh alpha` and `ssh beta` reach an sshd that sees no runs."""
+    if reason := _sshd.why_not():
+        pytest.skip(reason)
+    with _sshd.sshd(tmp_path_factory.mktemp("sshd"), *hidden) as config:
+        shutil.copy(config, "ssh_config")
+        monkeypatch.setenv("PATH", plain_ssh())
+        yield
+
+
+def test_workers_of_torchrun_s_agents_on_several_machines_send_home_what_they_write(ssh_to_others):
+    engine = ["engine=torchrun", "engine.nodes=[alpha,beta]"]
+    with running(*VOLARY, "train", session(steps=STEPS, pace_s=0.02), *engine) as run:
+        keeps_its_key(run)
+        shows_all(run)
+    for rank in (0, 1):
+        assert run.directory.log(rank).exists()
 
 
 @pytest.fixture

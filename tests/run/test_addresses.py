@@ -12,7 +12,7 @@ from volary.errors import BadInput
 from volary.run.launch.assignment import Assignment
 from volary.run.launch.meeting import Meeting
 from volary.run.machine import addresses
-from volary.run.machine.addresses import address_of, own_address
+from volary.run.machine.addresses import address_of, address_towards, is_this_machine, own_address
 
 
 def entry(address: str) -> SimpleNamespace:
@@ -40,6 +40,16 @@ def test_machine_without_a_default_route_is_known_by_the_address_of_an_interface
     del entries["eth1"]
     with pytest.raises(BadInput, match="has no network interface but loopback"):
         addresses.address_for_others()
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="Python was built without IPv6")
+def test_loopback_of_ipv6_is_this_machine_and_reached_by_itself():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"::1 is not here: {error}")
+    assert is_this_machine("::1")
+    assert address_towards("::1") == own_address("", "::1") == "::1"
 
 
 def test_interface_that_is_not_there_is_refused_with_those_that_are():

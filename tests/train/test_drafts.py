@@ -27,8 +27,9 @@ def ranks(home: Home) -> Iterator[list[RemoteDrafts]]:
     with ExitStack() as stack:
         found = []
         for rank in (0, 1):
+            place = SimpleNamespace(rank=rank)
             member: Any = SimpleNamespace(
-                directory=home.directory, files=lambda rank=rank: home.client(rank), remote=None, place=None
+                directory=home.directory, files=lambda rank=rank: home.client(rank), remote=None, place=place
             )
             found.append(RemoteDrafts(member))
             stack.callback(found[-1].close)
@@ -38,7 +39,8 @@ def ranks(home: Home) -> Iterator[list[RemoteDrafts]]:
 def save(step: int, ranks: list[RemoteDrafts]) -> None:
     """Write and commit, without waiting until it counts."""
     sums = {f"rank-{rank}.pt": one.write(step, f"rank-{rank}.pt", b"of %d" % rank) for rank, one in enumerate(ranks)}
-    ranks[0].commit(step, 2, sums, None)
+    for one in ranks:
+        one.commit(step, 2, sums, None)
 
 
 def test_what_is_settled_counts_and_is_taken_up(home, ranks):

@@ -14,6 +14,7 @@ from volary.comm.groups.gloo import cut
 from volary.comm.groups.group import join, leave
 from volary.comm.groups.timeouts import LAST_RESORT_S
 from volary.errors import PeerLost, VolaryError
+from volary.run.checkpoint_files.store import CheckpointsInStore
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.agreement.first_state import messages
@@ -25,6 +26,7 @@ from volary.train.member.compare import code_facts, compare, setting_facts, shap
 from volary.train.served.run import run_served
 from volary.train.state.drafts import Drafts, LocalDrafts, RemoteDrafts
 from volary.train.state.seeds import seed_all
+from volary.train.state.store_drafts import StoreDrafts
 from volary.train.trial import try_first
 from volary.train.update.precision import check_precision
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.comm.groups.group import Group
+    from volary.session.spec import Checkpoint, OwnCheckpoint
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
     from volary.train.recording.recorder import Recorder
@@ -58,9 +61,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         share_buffers(model.module, group)
         recorder.enter("starting")
         seed_all(session.train.seed + 1 + place.rank)
-        drafts = drafts_of(
-            member, group, recorder, session.checkpoint.keep_last, keep_best=session.checkpoint.keep_best
-        )
+        drafts = drafts_of(member, group, recorder, pulse, session.checkpoint)
         training = assemble(
             session,
             group=group,
@@ -87,7 +88,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         recorder.starting("doing the first step")
         try:
             lockstep.replica.start(lockstep.saver.late)
-            pulse.can_finish(saves=isinstance(drafts, LocalDrafts))  # without a driver nothing is sent to its disk
+            pulse.can_finish(saves=not isinstance(drafts, RemoteDrafts))  # without a driver nothing is sent to its disk
             return train(training)
         except BaseException:
             cut()  # the exchange's thread may wait for ranks that will never come
@@ -97,14 +98,21 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
             drafts.close()
 
 
-def drafts_of(member: Membership, group: Group, recorder: Recorder, keep_last: int, *, keep_best: bool) -> Drafts:
+def drafts_of(
+    member: Membership, group: Group, recorder: Recorder, pulse: Pulse, settings: Checkpoint | OwnCheckpoint
+) -> Drafts:
     """Where the ranks of `group` write checkpoints: to a store, each its part; else by the driver if any of them does
     not see the run's directory. A collective call.
     """
     checkpoints = Checkpoints(member.directory.checkpoints)
-    if any(gather_plain(member.remote is not None, group)) and not checkpoints.in_store:
+    apart = any(gather_plain(member.remote is not None, group))
+    if apart and not checkpoints.in_store:
         return RemoteDrafts(member)
-    return LocalDrafts(checkpoints, recorder, keep_last, keep_best=keep_best)
+    local = LocalDrafts(checkpoints, recorder, settings.keep_last, keep_best=settings.keep_best)
+    if isinstance(checkpoints.files, CheckpointsInStore):
+        board = group.bulletin.beside("checkpoints")
+        return StoreDrafts(local, checkpoints.files, recorder, board, lambda: bool(pulse.lost))
+    return local
 
 
 @contextmanager

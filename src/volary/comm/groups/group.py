@@ -52,6 +52,10 @@ class Bulletin(Protocol):
         """A part of it, whose topics are its own."""
         ...
 
+    def beside(self, part: str) -> Bulletin:
+        """A part of it for another thread of each rank: what waits there is not the worker."""
+        ...
+
     def among(self, ranks: Sequence[int]) -> Bulletin:
         """A part of it for these ranks, this one among them; there they are counted from 0, in this order."""
         ...

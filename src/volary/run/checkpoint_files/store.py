@@ -12,12 +12,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from volary.errors import BadInput, RunError, SettingError
 from volary.run.checkpoint_files.folder import MANIFEST, digest_of
 from volary.run.content import Content, StreamedFile
-from volary.run.disk import Disk
+from volary.run.disk import Disk, refusal
 
 if TYPE_CHECKING:
     from volary.storage.remote_path import RemotePath
@@ -79,13 +79,16 @@ class CheckpointsInStore:
                 (self._root / name).remove()
 
     def write(self, step: int, name: str, content: Content) -> str:
-        """By a file on this machine, so that a call which fails can be made again. Its size is compared."""
-        with tempfile.NamedTemporaryFile(prefix=f".{name}.", dir=self._folder) as file:
-            streamed = StreamedFile(cast("BinaryIO", file))
-            streamed.take(content)
-            file.flush()
-            (self._draft(step) / name).upload(Path(file.name))
-        return streamed.checksum
+        """By a file on this machine, so that a call which fails can be made again."""
+        with tempfile.TemporaryDirectory(prefix=".upload-", dir=self._folder) as folder:
+            path = Path(folder, name)
+            checksum = write_here(path, content)
+            self.upload(step, path)
+        return checksum
+
+    def upload(self, step: int, path: Path) -> None:
+        """Have a file of this machine in the draft, under its name. Its size is compared. Raises OSError."""
+        (self._draft(step) / path.name).upload(path)
 
     def give_up(self, step: int) -> None:
         """What resists is removed by the next `begin`."""
@@ -193,6 +196,23 @@ class CheckpointsInStore:
             return attempt()
         except OSError as error:
             raise RunError(f"checkpoints in {self._root} cannot be read: {_why(error)}") from None
+
+
+def write_here(path: Path, content: Content) -> str:
+    """Write a file of this machine that is to be uploaded; its checksum. Raises OSError, with bytes needed and free."""
+    size_bytes = 0
+    try:
+        with path.open("wb") as file:
+            streamed = StreamedFile(file)
+            try:
+                streamed.take(content)
+            finally:
+                size_bytes = streamed.size_bytes
+    except OSError as error:
+        # the half that was written is no part of what was free
+        path.unlink(missing_ok=True)
+        raise OSError(refusal(error, path, size_bytes)) from error
+    return streamed.checksum
 
 
 def writable(url: str) -> None:

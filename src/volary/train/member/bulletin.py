@@ -36,6 +36,10 @@ class BoardBulletin:
         """A part of it, whose topics are its own: for what happens again and again."""
         return BoardBulletin(self._store, self.rank, self.size, self._life, f"{self._part}/{part}", self._waiting)
 
+    def beside(self, part: str) -> BoardBulletin:
+        """A part of it for another thread of each rank: what waits there is not the worker."""
+        return BoardBulletin(self._store, self.rank, self.size, self._life, f"{self._part}/{part}")
+
     def among(self, ranks: Sequence[int]) -> BoardBulletin:
         """A part of it for these ranks, counted from 0 there."""
         place, part = ranks.index(self.rank), f"{self._part}/ranks {'-'.join(map(str, ranks))}"

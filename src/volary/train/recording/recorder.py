@@ -17,7 +17,7 @@ STEP_PHASES = ("data", "forward", "backward", "exchange", "optimizer")
 
 
 class Recorder:
-    """One worker's clock and notebook. The pulse thread reads it; only the training thread writes.
+    """One worker's clock and notebook. The pulse thread reads it; the training thread writes, and any thread events.
 
     phase: what the worker is in; in "exchange" and "idle" it waits for others, and they never for it.
     call: of the user's, in which all workers wait for each other just now, `worker.mean` say; empty in a step.

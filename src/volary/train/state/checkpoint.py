@@ -97,7 +97,7 @@ class Saver:
         save without the run's driver, too.
         """
         step = self._recorder.step
-        if step == self._saved:
+        if step == self._saved and not (last and self._committing.settle()):
             return
         self._recorder.saves += 1
         # steps that a checkpoint is beyond are never done again: they must be written down before it counts
@@ -110,8 +110,10 @@ class Saver:
                 time.sleep(wait_s)
                 failure = self._committing.write(step, lambda: self._files(step), metric, last=last)
         if failure and last:
+            kept = self._committing.newest()
             raise NotSaved(
-                f"the last checkpoint, of step {step}, could not be written: {failure}; kept: {self._newest}"
+                f"the last checkpoint, of step {step}, could not be written: {failure}; kept: "
+                f"{'none yet' if kept is None else f'step {kept}'}"
             )
         if failure:
             self._tell(f"{failure}; training goes on, older checkpoints stay")

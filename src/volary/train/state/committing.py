@@ -23,16 +23,25 @@ class Committing:
         """Write and commit the checkpoint of `step`. Returns why that failed, the same on all ranks; then nothing of it
         is left. A collective call. files: what this rank writes, by name. last: waits until it counts.
         """
-        failure = self._tried(step, files, metric)
+        drafts = self._drafts.at_once() if last else self._drafts
+        failure = self._tried(drafts, step, files, metric)
         if last and not failure:
-            failure = self._failure_of_first(self._drafts.settle)
+            failure = self._failure_of_any(drafts.settle)
         if failure and self._rank == 0:
-            self._drafts.give_up(step)
+            drafts.give_up(step)
         return failure
 
-    def _tried(self, step: int, files: Files, metric: float | None) -> str:
-        drafts = self._drafts
-        if failure := self._failure_of_first(lambda: drafts.begin(step)):
+    def settle(self) -> str:
+        """Wait until what was written counts. Returns why it does not, the same on all ranks. A collective call."""
+        return self._failure_of_any(self._drafts.settle)
+
+    def newest(self) -> int | None:
+        """The step of the checkpoint that came to count last. A collective call."""
+        found: int | None = self._gathered(self._drafts.newest)[0]
+        return found
+
+    def _tried(self, drafts: Drafts, step: int, files: Files, metric: float | None) -> str:
+        if failure := self._failure_of_any(lambda: drafts.begin(step)):
             return failure
         sums: dict[str, str] = {}
 
@@ -44,19 +53,23 @@ class Committing:
         everybody = self._gathered((_failure(write), sums))
         for other, (failure, theirs) in enumerate(everybody):
             if failure:
-                return f"rank {other}: {failure}" if other else str(failure)
+                return _of(other, failure)
             sums |= theirs
-        return self._failure_of_first(lambda: drafts.commit(step, len(everybody), sums, metric))
+        return self._failure_of_any(lambda: drafts.commit(step, len(everybody), sums, metric))
 
-    def _failure_of_first(self, work: Callable[[], object]) -> str:
-        """Rank 0 does it; all ranks learn why it failed, if it did."""
-        failure: str = self._gathered(_failure(work) if self._rank == 0 else "")[0]
-        return failure
+    def _failure_of_any(self, work: Callable[[], object]) -> str:
+        """All ranks do it, and learn why it failed, if it did: of the first where it did."""
+        everybody: list[str] = self._gathered(_failure(work))
+        return next((_of(other, failure) for other, failure in enumerate(everybody) if failure), "")
 
     def _gathered(self, value: Any) -> list[Any]:
         """What all ranks say, by rank; meanwhile the others are those that are late."""
         with self._recorder.waiting():
             return self._gather(value)
+
+
+def _of(rank: int, failure: str) -> str:
+    return f"rank {rank}: {failure}" if rank else failure
 
 
 def _failure(work: Callable[[], object]) -> str:

@@ -22,12 +22,21 @@ if TYPE_CHECKING:
 
 
 class Drafts(Protocol):
-    """Rank 0 begins, commits and takes up; every rank writes and reads. All that write raise OSError.
+    """Every rank begins, writes, commits and settles, together; rank 0 takes up. All that write raise OSError.
 
     checkpoints: where those are that `have` has named, to be read.
     """
 
     checkpoints: Checkpoints
+
+    @property
+    def newest(self) -> int | None:
+        """The step of the checkpoint that came to count last, or was taken up; known to rank 0."""
+        ...
+
+    def at_once(self) -> Drafts:
+        """Where a save is written after which nothing is saved: it needs no driver if this one does not."""
+        ...
 
     def begin(self, step: int) -> None:
         """Make room for the checkpoint of `step`."""
@@ -38,7 +47,7 @@ class Drafts(Protocol):
         ...
 
     def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
-        """Let it count, as soon as all its files are in the run's directory; then that is told."""
+        """Let it count, as soon as all its files are where they belong; then that is told. files: checksum by name."""
         ...
 
     def give_up(self, step: int) -> None:
@@ -46,7 +55,7 @@ class Drafts(Protocol):
         ...
 
     def settle(self) -> None:
-        """Wait until what was committed counts."""
+        """Wait until what was committed counts. Raises OSError if it does not."""
         ...
 
     def take_up(self) -> tuple[int | None, list[str]]:
@@ -67,20 +76,28 @@ class LocalDrafts:
 
     def __init__(self, checkpoints: Checkpoints, recorder: Recorder, keep_last: int, *, keep_best: bool) -> None:
         self.checkpoints = checkpoints
+        self.newest: int | None = None
         self._recorder, self._keep_last, self._keep_best = recorder, keep_last, keep_best
         self._began_at = 0.0
 
+    def at_once(self) -> LocalDrafts:
+        return self
+
     def begin(self, step: int) -> None:
         """An empty draft; leftovers are cleared away."""
-        self._began_at = time.perf_counter()
-        self.checkpoints.begin(step)
+        if self._recorder.rank == 0:
+            self._began_at = time.perf_counter()
+            self.checkpoints.begin(step)
 
     def write(self, step: int, name: str, content: Content) -> str:
         return self.checkpoints.write(step, name, content)
 
     def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
-        """At once; the event is this rank's."""
+        """At once; the event is that of rank 0."""
+        if self._recorder.rank:
+            return
         path = self.checkpoints.commit(step, world_size, files, metric)
+        self.newest = step
         seconds = time.perf_counter() - self._began_at
         self._recorder.event("checkpoint", step=step, path=str(path), seconds=seconds)
         self.checkpoints.keep(self._keep_last, keep_best=self._keep_best)
@@ -94,7 +111,8 @@ class LocalDrafts:
     def take_up(self) -> tuple[int | None, list[str]]:
         """Of the run's directory; damaged ones are set aside."""
         manifest, warnings = self.checkpoints.take_up()
-        return (None if manifest is None else manifest.step), warnings
+        self.newest = None if manifest is None else manifest.step
+        return self.newest, warnings
 
     def have(self, step: int, *, whole: bool) -> Manifest:
         # a store brings what is of ranks, and, where that is not enough, all
@@ -116,11 +134,15 @@ class RemoteDrafts:
     def __init__(self, member: Membership) -> None:
         self._member = member
         self.checkpoints = Checkpoints(member.directory.checkpoints)
+        self.newest: int | None = None
         self._jobs: queue.Queue[Callable[[FileClient], None] | None] = queue.Queue()
         self._client: FileClient | None = None
         self._step, self._failure = -1, ""
         self._thread = threading.Thread(target=self._carry, name="checkpoints", daemon=True)
         self._thread.start()
+
+    def at_once(self) -> RemoteDrafts:
+        return self
 
     def begin(self, step: int) -> None:
         """The driver makes the draft when the first file comes."""
@@ -137,8 +159,14 @@ class RemoteDrafts:
         return checksum
 
     def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
-        """Have the driver let it count, which tells it, too."""
-        self._jobs.put(lambda client: client.commit(step, world_size, files, metric))
+        """Rank 0 has the driver let it count, which tells it, too."""
+
+        def count(client: FileClient) -> None:
+            client.commit(step, world_size, files, metric)
+            self.newest = step
+
+        if self._member.place.rank == 0:
+            self._jobs.put(count)
 
     def give_up(self, step: int) -> None:
         pass
@@ -155,6 +183,7 @@ class RemoteDrafts:
                 found = client.take_up()
         except OSError as error:
             raise RunError(str(error)) from None
+        self.newest = found.step
         return found.step, found.warnings
 
     def have(self, step: int, *, whole: bool) -> Manifest:

@@ -49,7 +49,7 @@ def worker_of(
             recorder.note(device=device)
         recorder.starting(doing)
         # what servers write is theirs
-        drafts = _drafts(member, group, recorder, script) if isinstance(group, Group) else None
+        drafts = drafts_of(member, group, recorder, pulse, script.checkpoint) if isinstance(group, Group) else None
         worker = Worker(script, group, recorder, pulse, device, place.local_rank, drafts)
         pulse.can_finish(saves=False)  # the loop may keep what it has when it is asked to end
         with closing(worker), closing(drafts) if drafts else nullcontext():
@@ -57,11 +57,6 @@ def worker_of(
             worker.finish()
             if drafts:
                 _settle(drafts)
-
-
-def _drafts(member: Membership, group: Group, recorder: Recorder, script: Script) -> Drafts:
-    kept = script.checkpoint
-    return drafts_of(member, group, recorder, kept.keep_last, keep_best=kept.keep_best)
 
 
 def _settle(drafts: Drafts) -> None:
