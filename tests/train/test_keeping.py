@@ -318,7 +318,7 @@ if worker.rank == 0:
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def store() -> Iterator[str]:
     """A store's URL."""
     with s3_server():

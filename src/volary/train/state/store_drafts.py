@@ -49,7 +49,7 @@ class StoreDrafts:
 
     @property
     def newest(self) -> int | None:
-        """See `Drafts`."""
+        """The step of the checkpoint that came to count last."""
         return self._foreground.newest
 
     def at_once(self) -> LocalDrafts:
