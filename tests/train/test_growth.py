@@ -212,6 +212,7 @@ def with_residuals(rank: int, world_size: int, strategy: dict[str, Any]) -> list
     ]
 
 
+@pytest.mark.slow  # one worker resumes exactly above
 def test_several_workers_choose_alike_and_resume_exactly_with_the_same_residuals(workers):
     (first, lossy), (second, _) = workers(2, with_residuals, {**OVERLAPPED, "bucket_mb": 1e-2})
     fixed, held = lossy

@@ -126,7 +126,7 @@ def train_every_step(rank: int, world_size: int) -> dict[str, Trained]:
     }
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_with_a_period_of_one_step_and_plain_sgd_it_is_bsp_over_every_route(workers, world_size):
     for found in workers(world_size, train_every_step):
         for name in ROUTES:
@@ -240,6 +240,7 @@ def learn(rank: int, world_size: int) -> dict[str, Trained]:
     return found
 
 
+@pytest.mark.slow  # that it is what one does by hand is above; codecs by themselves are in tests/codec
 def test_it_learns_with_codecs_by_the_clock_and_with_batches_that_grow(workers):
     first, second = workers(2, learn)
     for name in LOSSY:

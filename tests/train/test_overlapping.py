@@ -151,6 +151,7 @@ def train_over_levels(rank: int, world_size: int) -> dict[str, Trained]:
     return found
 
 
+@pytest.mark.slow  # each route by itself is in tests/comm/routes
 def test_where_sums_are_read_by_others_too_workers_equal_one_as_well(workers, alone):
     expected = alone(AMONG_THREE)
     everyone = workers(3, train_over_levels)
