@@ -60,11 +60,12 @@ def test_full_disk_ends_no_training_but_fails_the_run_at_its_end_and_resume_goes
 
 
 def test_file_that_may_not_grow_ends_no_training(launch):
-    # the journal and the weights are below the limit, the rest of the state (800,000 bytes) is not
+    # the database (with as much of it in its log as a slow disk leaves there) and the weights are below the limit,
+    # the rest of the state (8,000,000 bytes) is not
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, 700_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (7_000_000, 7_000_000))
 
-    run = launch("train", session(steps=60, ballast=200_000), preexec_fn=limit)
+    run = launch("train", session(steps=60, ballast=2_000_000), preexec_fn=limit)
     ended = run.ended()
     path = run.directory.checkpoints / ".step-00000060"
     assert ended.status == 1, run.text()

@@ -15,6 +15,7 @@ from volary.run.directory import RunDirectory
 from volary.session import Session
 
 STEP_S = 0.1
+RAN_S = 14.0  # each run, whenever it is read
 
 
 def session_yaml() -> str:
@@ -67,7 +68,7 @@ def row(step: int, rank: int, own_s: float, slowest_s: float, **changed: Any) ->
 
 
 def started(run: Journal, steps: int = 230, workers: int = 2) -> None:
-    run.note(state="running", started_at=time.time() - 14, workers=workers, steps_planned=steps, epochs_planned=10.0)
+    run.note(state="running", started_at=time.time() - RAN_S, workers=workers, steps_planned=steps, epochs_planned=10.0)
     run.note(metric="accuracy", higher_is_better=True)
     run.event("started")
 
@@ -79,7 +80,8 @@ def evaluated(run: Journal, step: int, accuracy: float, loss: float = 0.1) -> No
 
 
 def finished(run: Journal, step: int, state: str = "finished", message: str = "") -> None:
-    run.note(state=state, ended_at=time.time(), steps_done=step, message=message)
+    now = time.time()
+    run.note(state=state, started_at=now - RAN_S, ended_at=now, steps_done=step, message=message)
     run.event(state, step=step)
 
 

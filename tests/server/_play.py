@@ -87,6 +87,7 @@ class Play:
     ) -> None:
         usual: dict[str, Any] = {
             "replicas": 1,
+            "give_up_after_s": 10.0,
             "batch_size": 8,
             "steps": lambda per_epoch: per_epoch,
             "evaluate_every": lambda _: None,

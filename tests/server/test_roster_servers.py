@@ -40,12 +40,19 @@ def test_without_a_partner_the_run_cannot_go_on():
 
 
 def test_a_silent_server_is_lost_within_its_bound_and_told_to_end_if_it_comes_back():
-    play = Play("async", servers=2, replicas=2, workers=1)
+    play = Play("async", servers=2, replicas=2, workers=1, give_up_after_s=3.0)
     play.tick()
-    for _ in range(16):
-        play.now += 0.1
-        play.say(FIRST_SERVER, Beat(0))
-        play.deliver(play.roster.tick(play.now))
+
+    def go_on(seconds: float) -> None:
+        until = play.now + seconds
+        while play.now < until:
+            play.now += 0.1
+            play.say(FIRST_SERVER, Beat(0))
+            play.deliver(play.roster.tick(play.now))
+
+    go_on(2.8)
+    assert not play.heard(FIRST_SERVER + 1, End), "a busy machine has such pauses"
+    go_on(0.4)
     assert "silent" in play.heard(FIRST_SERVER + 1, End)[0].outcome
     assert play.heard(0, View)[-1].shards == [[0], [0]]
 

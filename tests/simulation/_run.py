@@ -84,6 +84,7 @@ class Run:
             workers=self.workers_count,
             servers=self.servers_count,
             replicas=case.replicas,
+            give_up_after_s=1.5,  # of virtual seconds
             batch_size=self.batch_size,
             steps=lambda per_epoch: case.epochs * per_epoch,
             evaluate_every=lambda per_epoch: evaluate_every,

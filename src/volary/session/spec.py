@@ -192,7 +192,7 @@ class Strategy:
     security: Literal["encrypted", "always", "authenticated"] = "encrypted"  # see docs/security.md
     bucket_mb: float = 8.0  # MiB that travel at once: small parameters together, large ones in blocks of rows
     suspect_after_s: float = 5.0  # seconds of silence after which a worker is reported as suspect
-    give_up_after_s: float = 10.0  # seconds of silence after which a worker counts as lost, or its driver
+    give_up_after_s: float = 10.0  # seconds of silence after which a worker or a server counts as lost, or their driver
     stuck_after_s: float = 600.0  # seconds that others wait for a worker without progress before it counts as lost
     startup_timeout_s: float = 120.0  # seconds that workers may take to start and meet
     interface: str = ""  # network interface that all machines have, as eth0; empty: the route between them decides

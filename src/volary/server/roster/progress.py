@@ -26,15 +26,17 @@ Outcome = Literal["finished", "stopped"]
 class RosterSettings:
     """What a session says of a run over servers.
 
-    workers, servers: that it begins with. replicas: servers that keep each shard. batch_size: samples of a global
-    batch. steps: the run's length, given the steps of an epoch. evaluate_every, checkpoint_every: in steps, given those
-    of an epoch; None: never. patience: evaluations in a row without a better one after which the run ends early.
-    skip_corrupt: share of an epoch's samples that may be lost, as they cannot be read.
+    workers, servers: that it begins with. replicas: servers that keep each shard. give_up_after_s: of a server's
+    silence, after which it is lost. batch_size: samples of a global batch. steps: the run's length, given the steps of
+    an epoch. evaluate_every, checkpoint_every: in steps, given those of an epoch; None: never. patience: evaluations in
+    a row without a better one after which the run ends early. skip_corrupt: share of an epoch's samples that may be
+    lost, as they cannot be read.
     """
 
     workers: int
     servers: int
     replicas: int
+    give_up_after_s: float
     batch_size: int
     steps: Callable[[int], int]
     evaluate_every: Callable[[int], int | None]

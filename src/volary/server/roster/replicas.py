@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from volary.server.protocol.messages import View
 
-SILENT_S = 1.5  # without a beat, after which a server is lost
-
 
 @dataclass
 class ServerReplica:
@@ -22,10 +20,13 @@ class ServerReplica:
 
 
 class Replicas:
-    """Of `servers` processes, server n keeps shard n and with two copies also the shard before it."""
+    """Of `servers` processes, server n keeps shard n and with two copies also the shard before it.
 
-    def __init__(self, servers: int, copies: int) -> None:
-        self._servers, self._copies = servers, copies
+    give_up_after_s: without a heartbeat, after which a server is lost.
+    """
+
+    def __init__(self, servers: int, copies: int, give_up_after_s: float) -> None:
+        self._servers, self._copies, self._give_up_after_s = servers, copies, give_up_after_s
         self._at: dict[int, ServerReplica] = {}
         self._came: set[int] = set()
         self._views = 0
@@ -63,7 +64,7 @@ class Replicas:
 
     def silent(self, now: float) -> list[ServerReplica]:
         """Who has not been heard of for too long."""
-        return [server for server in self if now - server.heard_at > SILENT_S]
+        return [server for server in self if now - server.heard_at > self._give_up_after_s]
 
     def keepers(self, shard: int) -> list[int]:
         """The servers that keep a shard, the first of which is asked."""

@@ -72,7 +72,8 @@ class Roster:
         self._restore = restored[0] if restored else None
         self._state = state = msgspec.convert(restored[1], RosterState) if restored else RosterState()
         self._closer = model.closer(terms.workers, state.closings, state.samples)
-        self._members, self._replicas = Members(terms.workers), Replicas(terms.servers, terms.replicas)
+        self._members = Members(terms.workers)
+        self._replicas = Replicas(terms.servers, terms.replicas, terms.give_up_after_s)
         self._voice, self._counters = Outgoing(self._members, self._replicas, said), RosterCounters()
         self._first: WorkerHello | None = None
         self._course: RunProgress | None = None
