@@ -307,7 +307,7 @@ def test_the_page_says_that_its_server_is_gone(browser, tmp_path):
 
 
 SESSION = """
-network: lenet
+network: "held.py:Held"
 data: {source: digits, batch_size: 64}
 optimizer: {name: sgd, lr: 0.01}
 train: {steps: 40, trace: 10 steps}
@@ -316,10 +316,32 @@ checkpoint: {every: 20 steps}
 strategy: {workers: 2, exchange: {name: server, servers: 1}, consistency: ssp}
 run: {name: live}
 """
+HELD = """
+import time
+from pathlib import Path
+
+from torch import nn
+
+SEEN = Path(__file__).with_name("seen")
+
+
+class Held(nn.Sequential):
+    def __init__(self, classes):
+        super().__init__(nn.Conv2d(1, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 24 * 24, classes))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += self.training
+        until = time.monotonic() + 200
+        while self.calls == 15 and not SEEN.exists() and time.monotonic() < until:
+            time.sleep(0.01)  # until somebody has seen the run train
+        return super().forward(x)
+"""
 
 
 def test_a_run_that_trains_is_seen_live_and_every_panel_has_its_real_numbers(page):
     Path("session.yaml").write_text(SESSION)
+    Path("held.py").write_text(HELD)
     command = [sys.executable, "-m", "volary", "train", "session.yaml", "--quiet", "--ui"]
     training = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert training.stderr is not None
@@ -328,7 +350,8 @@ def test_a_run_that_trains_is_seen_live_and_every_panel_has_its_real_numbers(pag
         assert word == "page"
         page.goto(link)
         page.get_by_role("heading", level=1, name="live").wait_for()
-        page.get_by_text(re.compile(r"step [1-3]?\d of 40")).wait_for()  # before it has ended
+        page.get_by_text(re.compile(r"step [1-3]?\d of 40")).wait_for()
+        Path("seen").touch()
         page.get_by_text("step 40 of 40").wait_for()  # nobody reloaded the page
         page.get_by_role("heading", level=1, name="live finished").wait_for()
         assert_it_shows(page, RunDirectory("runs/live"))
