@@ -37,6 +37,7 @@ from volary.run.database.reader import RunReader
 
 STEPS = 60
 ENDED_WITHIN_S = 10
+STARTS = "strategy.startup_timeout_s=600"  # no promise is about how long a busy machine takes to start a cluster
 Start = Callable[..., Run]
 
 
@@ -70,7 +71,7 @@ def start(engine: Tried) -> Iterator[Start]:
 
     def begin(*overrides: str, **network: object) -> Run:
         file = session(**network)  # type: ignore[arg-type]
-        started.append(Run([*VOLARY, "train", file, *engine.settings, *overrides]))
+        started.append(Run([*VOLARY, "train", file, STARTS, *engine.settings, *overrides]))
         return started[-1]
 
     yield begin
@@ -180,7 +181,7 @@ def test_run_that_is_interrupted_saves_leaves_nothing_and_resumes_on_another_eng
 @pytest.mark.slow
 def test_run_that_began_on_another_engine_is_resumed_on_this_one_bit_for_bit(engine, local):
     other = ["engine=local"] if engine.name == "torchrun" else ["engine=torchrun"]
-    with running(*VOLARY, "train", session(steps=STEPS, pace_s=0.03), *other) as run:
+    with running(*VOLARY, "train", session(steps=STEPS, pace_s=0.03), STARTS, *other) as run:
         run.wait_for_step(25)
         run.process.send_signal(signal.SIGINT)
         assert run.ended(gone_within_s=ENDED_WITHIN_S).status == 130, run.text()
