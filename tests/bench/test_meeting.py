@@ -15,13 +15,17 @@ from volary.comm.control.store import KeyedStore
 from volary.placement import find
 
 def late(self, keys):
-    time.sleep(0.3)
+    until = time.monotonic() + 2
+    while not os.path.exists("left") and time.monotonic() < until:
+        time.sleep(0.01)
     return answer(self, keys)
 
 place = find()
 with met(place, 60):
     if place.rank:
         answer, KeyedStore.multi_get = KeyedStore.multi_get, late
+if place.rank == 0:
+    open("left", "w").close()
 """
 
 

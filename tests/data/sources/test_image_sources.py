@@ -219,6 +219,17 @@ def test_columns_of_numbers_are_inputs(tmp_path):
     assert (inputs.tolist(), targets.tolist()) == ([[0.5, 0.0], [0.5, 1.0]], [0, 1])
 
 
+def test_a_parquet_file_of_many_equal_numbers_is_refused_before_memory_is_taken_for_them(tmp_path):
+    parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    settings = as_parquet(tmp_path)
+    table = arrow.table({"more": np.zeros(2**21), "label": np.zeros(2**21, dtype=np.int64)})
+    parquet.write_table(table, tmp_path / "train.parquet")
+    assert refused("parquet", settings | {"inputs": ("more",)}) == (
+        f"{tmp_path}/train.parquet: unpacks to more than 16 MiB, and to more than 100 times its size; "
+        "accepted: an .arrow file"
+    )
+
+
 def test_a_file_that_is_no_parquet_is_refused_before_a_run(tmp_path):
     settings = as_parquet(tmp_path)
     (tmp_path / "test.parquet").write_bytes(b"something else")

@@ -107,6 +107,21 @@ def test_arrays_that_are_no_samples_are_refused(tmp_path, arrays, sentence):
     assert sentence in str(problem.value)
 
 
+def test_an_npz_that_unpacks_to_many_times_its_size_is_refused_before_memory_is_taken_for_it(tmp_path):
+    rows = {"inputs": np.zeros((17, 2**20), dtype=np.uint8), "targets": np.zeros(17, dtype=np.int64)}
+    np.savez_compressed(tmp_path / "train.npz", **rows)
+    with pytest.raises(DataError) as problem:
+        Arrays(folder=tmp_path).open("train")
+    assert str(problem.value) == (
+        f"{tmp_path / 'train.npz'}: unpacks to more than 16 MiB, and to more than 100 times its size; "
+        "accepted: an .npz that is not compressed (numpy.savez)"
+    )
+    np.savez(tmp_path / "train.npz", **rows)
+    assert len(Arrays(folder=tmp_path).open("train")) == 17
+    np.savez_compressed(tmp_path / "train.npz", inputs=rows["inputs"][:2], targets=rows["targets"][:2])
+    assert len(Arrays(folder=tmp_path).open("train")) == 2
+
+
 def test_a_table_is_standardised_and_its_names_are_classes(tables):
     source = CsvTable(**tables, target="species")
     source.check()

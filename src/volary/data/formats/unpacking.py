@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from volary.errors import DataError
 
@@ -46,6 +47,18 @@ def gzip_file(path: Place) -> gzip.GzipFile:
 def unpacked_limit(path: Place) -> int:
     """How many bytes may come out of the gzip file at `path`."""
     return min(LIMIT_BYTES, max(SMALL_BYTES, RATIO_LIMIT * path.stat().st_size))
+
+
+def check_npz(file: IO[bytes], path: Place) -> None:
+    """Raise DataError if the compressed arrays of the .npz file at `path` are beyond the limits. file: it, opened.
+
+    Of an array no more is unpacked than the file says, which is what is added up.
+    """
+    with zipfile.ZipFile(file) as arrays:
+        packed = [one.file_size for one in arrays.infolist() if one.compress_type != zipfile.ZIP_STORED]
+    if sum(packed) > (most := unpacked_limit(path)):
+        raise beyond(path, most, "an .npz that is not compressed (numpy.savez)")
+    file.seek(0)
 
 
 def beyond(path: Place, limit_bytes: int, instead: str) -> DataError:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from volary.data.formats.unpacking import check_npz
 from volary.data.order import WINDOW_BLOCKS
 from volary.data.records.names import Names
 from volary.data.records.records import FILE_LIMIT_BYTES, Bytes, hashed, refuse_large, will_need
@@ -68,10 +69,12 @@ class Index:
         """Read it back. Raises DataError for a file that is missing or damaged."""
         try:
             # opened here: np.load leaves a damaged one open
-            with path.open("rb", buffering=2**22) as opened, np.load(opened, allow_pickle=False) as file:
-                names = Names.packed(file["names"].tobytes(), file["ends"])
-                rows = [file[name] for name in ("sizes", "sums", "labels")]
-                found = cls(rows[0], rows[1], rows[2], names, file["shards"], int(file["classes"]))
+            with path.open("rb", buffering=2**22) as opened:
+                check_npz(opened, path)
+                with np.load(opened, allow_pickle=False) as file:
+                    names = Names.packed(file["names"].tobytes(), file["ends"])
+                    rows = [file[name] for name in ("sizes", "sums", "labels")]
+                    found = cls(rows[0], rows[1], rows[2], names, file["shards"], int(file["classes"]))
         except FileNotFoundError:
             raise DataError(f"{path.parent}: has no {path.name}; accepted: {ACCEPTED}") from None
         except Exception as problem:  # foreign bytes: whatever

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from volary.data.formats.files import existing_file, existing_folder
+from volary.data.formats.unpacking import check_npz
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
@@ -99,10 +100,9 @@ class Arrays:
                 whole = np.load(path, mmap_mode="c", allow_pickle=False) if isinstance(path, Path) else _loaded(path)
                 array: NDArray[Any] = whole
             else:
-                with path.open("rb", buffering=2**22) as file, np.load(file, allow_pickle=False) as opened:
-                    if name not in opened.files:
-                        raise DataError(f"{path}: has no array {name!r}; it has {', '.join(opened.files)}")
-                    array = opened[name]
+                with path.open("rb", buffering=2**22) as file:
+                    check_npz(file, path)
+                    array = _of_npz(file, path, name)
         except DataError:
             raise
         except Exception as problem:  # foreign bytes: whatever
@@ -110,6 +110,16 @@ class Arrays:
         if array.ndim == 0 or array.dtype.kind not in "biuf":
             raise DataError(f"{path}: is {array.dtype} of {array.ndim} dimensions; accepted: rows of numbers")
         return array
+
+
+def _of_npz(file: IO[bytes], path: Place, name: str) -> NDArray[Any]:
+    import numpy as np
+
+    with np.load(file, allow_pickle=False) as opened:
+        if name not in opened.files:
+            raise DataError(f"{path}: has no array {name!r}; it has {', '.join(opened.files)}")
+        array: NDArray[Any] = opened[name]
+    return array
 
 
 def _loaded(path: RemotePath) -> NDArray[Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from volary.data.formats.extras import needed
 from volary.data.formats.files import existing_file, matching
+from volary.data.formats.unpacking import RATIO_LIMIT, SMALL_BYTES, beyond
 from volary.data.loading.image_settings import ImageSettings
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
@@ -99,15 +100,27 @@ def _read(path: Place, columns: list[str]) -> Any:
     arrow = needed("pyarrow", "parquet")
     if path.suffix == ".parquet":
         parquet = needed("pyarrow.parquet", "parquet")
-        source = path if isinstance(path, Path) else arrow.BufferReader(path.read_bytes())
-        there = parquet.read_schema(source).names
-        return parquet.read_table(source, columns=[name for name in columns if name in there])
+        with parquet.ParquetFile(path if isinstance(path, Path) else arrow.BufferReader(path.read_bytes())) as file:
+            _check(file.metadata, path, columns)
+            return file.read([name for name in columns if name in file.schema_arrow.names])
     mapped = arrow.memory_map(str(path)) if isinstance(path, Path) else arrow.BufferReader(path.read_bytes())
     try:
         return arrow.ipc.open_file(mapped).read_all()
     except arrow.ArrowInvalid:  # a stream, as Hugging Face's data sets write them
         mapped.seek(0)
         return arrow.ipc.open_stream(mapped).read_all()
+
+
+def _check(metadata: Any, path: Place, columns: list[str]) -> None:
+    """Raise DataError if the columns would be many times as large in memory as the file: numbers that are all equal
+    take next to nothing in it. A text that occurs often counts once.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    parts = [group.column(number) for group in groups for number in range(group.num_columns)]
+    content = sum(one.total_uncompressed_size for one in parts if one.path_in_schema.partition(".")[0] in columns)
+    most = max(SMALL_BYTES, RATIO_LIMIT * path.stat().st_size)
+    if max(content, 8 * metadata.num_rows * len(columns)) > most:
+        raise beyond(path, most, "an .arrow file")
 
 
 def _encoded(column: Any) -> Any:
