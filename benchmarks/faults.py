@@ -298,7 +298,7 @@ CASES = {
     "host-cut": Case(_host_cut, 15, quick=1),
     "warning": Case(_worker_warned_of, 12, quick=1),  # 10 s, and the look of the driver
     "reset": Case(_connection_reset, 3, quick=2),
-    "slow-worker": Case(_worker_slow, 20, quick=1, unit="steps"),
+    "slow-worker": Case(_worker_slow, 40, quick=1, unit="steps"),  # 11, and 3 s of steps of 0.12 s
     "stranger": Case(_stranger, 6, quick=2),  # 5 s, and the look of the server
 }
 

@@ -26,3 +26,15 @@ def test_the_limits_of_the_page_are_those_of_every_server() -> None:
     for limits in (Limits(), acceptor._LIMITS):
         sentence = f"within {limits.handshake_s:.0f} s is closed; at most {limits.strangers} such connections are kept"
         assert sentence in page
+
+
+def test_the_messages_of_the_page_are_what_is_said() -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    said = "".join(file.read_text() for file in (ROOT / "src" / "volary" / "comm").rglob("*.py"))
+    said = re.sub(r'"\n\s*f?"', "", said)  # a text that goes on in the next line
+    messages = re.findall(
+        r"^\| `([^`]+)`", page.partition("| message | meaning |")[2].partition("\n\n")[0], re.MULTILINE
+    )
+    assert len(messages) >= 8
+    parts = [part.strip(": ") for message in messages for part in re.split("…|<address>", message)]
+    assert [part for part in parts if part not in said] == []
