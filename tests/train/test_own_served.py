@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -95,6 +97,17 @@ def test_every_model_over_servers_trains_an_own_loop_on_all_samples(workers, mod
 def test_under_ssp_an_own_loop_runs_ahead_of_a_slower_one_up_to_the_staleness_and_no_further(workers):
     first, _, _ = workers(3, own_served, bounded, {"workers": 2, "consistency": {"name": "ssp", "staleness": 2}})
     assert 2 <= max(first.value) <= 2 + 1, "one more where the other has not begun its batch"
+
+
+def test_random_generators_stay_as_the_script_seeded_them():
+    model, script = network(), Script(function="a.py:loop", strategy={"exchange": "server", "workers": 2})
+    member: Any = SimpleNamespace(place=SimpleNamespace(rank=1))
+    loop = ServedLoop(script, member, Recorder(1), SimpleNamespace(asked_to_end=False), torch.device("cpu"), {})
+    seed_all(12)
+    drawn = (torch.rand(3).tolist(), random.random(), np.random.rand())
+    seed_all(12)
+    loop.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1), 1)
+    assert (torch.rand(3).tolist(), random.random(), np.random.rand()) == drawn
 
 
 def test_a_model_that_changes_after_servers_have_it_is_refused_at_that_step():

@@ -39,7 +39,6 @@ from volary.train.served.replica import ServedReplica
 from volary.train.served.residuals import OwnState, Residuals, Writers
 from volary.train.served.server.network_file import HERE, load_values, write_network
 from volary.train.served.server.own_optimizer import OwnOptimizer, plain
-from volary.train.state.seeds import seed_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,8 +102,6 @@ class ServedLoop:
         self._settings = OwnOptimizer.of(optimizer, _trained(model))
         self._contents = Contents(model)
         self._model, self._optimizer = model, optimizer
-        if self.size > 1:
-            seed_all(self._script.seed + 1 + self.rank)
         _Hooks(self, self._recorder).attach(model, optimizer)
 
     def refuse_changed(self) -> None:
