@@ -1,4 +1,4 @@
-"""Our parameter server as a side of _server_ranks.py: host, shard and vault at the server, a link at each worker."""
+"""Our parameter server as a side of _server_ranks.py: host, shard and slices at the server, a link at each worker."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ class Server:
         forms = Forms({number: SliceShape((count,), (count,)) for number, count in sizes.items()})
         way: Transport = ROOM.load(setup.transport)()
         values = {number: torch.zeros(count) for number, count in sizes.items()}
-        self.vault = SliceStore(
+        self.slice_store = SliceStore(
             forms, values, lambda number: Add(), memory=None if setup.transport == "tcp" else way.memory
         )
         shard = Shard({number: VALUE_BYTES * count for number, count in sizes.items()}, local=EachAlone())
-        self.host = Host(shard, self.vault)
+        self.host = Host(shard, self.slice_store)
         self.workers = ranks.world_size - 1
         key = torch.randint(256, (32,), dtype=torch.uint8).numpy().tobytes()
         self.door = way.listen(address, Credentials(key, LIFE, SERVER, setup.security), self.host.accepted)
@@ -88,8 +88,8 @@ class Server:
 
     def check(self, rounds: int) -> None:
         """Raise RuntimeError unless all pushes are in."""
-        for number in self.vault.numbers:
-            reading = self.vault.read(number)
+        for number in self.slice_store.numbers:
+            reading = self.slice_store.read(number)
             if not bool((reading.tensor == rounds * self.workers).all()):
                 raise RuntimeError(f"ours: the server has {reading.tensor} after {rounds} rounds")
             reading.close()

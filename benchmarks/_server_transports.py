@@ -1,6 +1,6 @@
 """The rows of server.py about what carries tensors: push and pull of 100 MB by each worker, one server.
 
-Ours: host, shard and vault of volary.server, each push an update of its own, at workers the link that training uses.
+Ours: host, shard and slices of volary.server, each push an update of its own, at workers the link that training uses.
 Peers: what a user would sketch (_server_sketches.py): plain sockets, gloo's send and receive (one receive at a time, or
 all posted ahead), ZeroMQ; 4 MB chunks. All run in the same processes, on memory of their own, and take turns; what was
 pulled is checked at the end. GB/s counts bytes in and out at the server.

@@ -51,13 +51,13 @@ class Learner:
         pieces = [
             Piece(place, plan, plan.head, whole, self.memory[place], used, None) for place, plan in enumerate(plans)
         ]
-        shelves = [
+        slices = [
             WorkerSlice(one, representation.pushed(piece, encoding), pulled)
             for one, piece, pulled in zip(SLICES, pieces, self.pulled, strict=True)
         ]
         gates = {id(gate): (gate, [number]) for number, gate in enumerate(self.gates)}
         self.clock = 0
-        self.exchange = ServerKeeper(self.link, shelves, gates, encoding, lambda clock: None, lambda: None)
+        self.exchange = ServerKeeper(self.link, slices, gates, encoding, lambda clock: None, lambda: None)
 
     def contribute(self, clock: int) -> None:
         self.clock = clock

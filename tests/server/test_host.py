@@ -88,9 +88,9 @@ def serving(
     here = {} if local else shapes
     values = {number: torch.zeros(shape.size, dtype=shape.dtype) for number, shape in here.items()} | dict(first or {})
     shapes = {number: replace(shape, codec=codec) for number, shape in shapes.items()}
-    vault = SliceStore(Forms(shapes), values, lambda number: rule, memory=carrier.memory)
+    slice_store = SliceStore(Forms(shapes), values, lambda number: rule, memory=carrier.memory)
     shard = Shard({number: shape.size_bytes for number, shape in here.items()}, local=local)
-    host = Host(shard, vault, pulls=pulls, kept=kept.append)
+    host = Host(shard, slice_store, pulls=pulls, kept=kept.append)
     own = Credentials(secrets.token_bytes(32), "now", 0)
     listener = carrier.listen("127.0.0.1", own, host.accepted)
     try:
@@ -171,7 +171,7 @@ def push_and_pull(rank: int, world_size: int, transport: str) -> Any:
             distributed.broadcast_object_list(where, 0)
             distributed.barrier()
             first.channel.close()
-            return {number: server.host.vault.read(number).tensor.unique().tolist() for number in range(SLICES)}
+            return {number: server.host.slice_store.read(number).tensor.unique().tolist() for number in range(SLICES)}
     distributed.broadcast_object_list(where, 0)
     address, own = where[0]
     channel = TRANSPORTS.load(transport)().connect(address, own, {"worker": rank}, WITHIN_S)
@@ -239,7 +239,7 @@ def test_a_cut_stays_as_it_was_while_updates_go_on() -> None:
             assert worker.pull(number, at_least=4)[1].unique().tolist() == [4.0]
             header, values = worker.pull(number, cut=7)
             assert (header.version, header.cut, values.unique().tolist()) == (2, 7, [2.0])
-            assert host.vault.kept_state(number, 7) == 2
+            assert host.slice_store.kept_state(number, 7) == 2
         assert server.kept == [7]
         host.order(lambda: host.shard.release(7))
         assert worker.pull(0, cut=7)[0].kind is MessageKind.REFUSED
@@ -406,8 +406,8 @@ def test_what_a_rule_raises_ends_the_server_and_is_told() -> None:
 
     shape = SliceShape((SIZE,), (SIZE,))
     broken = Broken()
-    vault = SliceStore(Forms({0: shape}), {0: torch.zeros(SIZE)}, lambda number: broken)
-    host = Host(Shard({0: shape.size_bytes}), vault)
+    slice_store = SliceStore(Forms({0: shape}), {0: torch.zeros(SIZE)}, lambda number: broken)
+    host = Host(Shard({0: shape.size_bytes}), slice_store)
     carrier, own = TRANSPORTS.load("tcp")(), Credentials(secrets.token_bytes(32), "now", 0)
     listener = carrier.listen("127.0.0.1", own, host.accepted)
     worker = Worker(0, carrier.connect(listener.address, own, {"worker": 0}, WITHIN_S))

@@ -359,9 +359,9 @@ def test_what_is_settled_is_remembered_in_few_bytes_however_long_the_run():
         used = tuple(Contribution(worker, clock) for worker in WORKERS if worker != clock % 3)
         shard.close(Closing(clock + 1, used, 1.0, clock, (Contribution(clock % 3, clock),)))
         shard.applied(0, clock + 1)
-    ledger = shard._ledger
-    assert not ledger._closings and not ledger._numbers and not shard._slices[0].held
-    assert [clocks.runs for clocks in ledger._settled.values()] == [1, 1, 1]
+    update_log = shard._update_log
+    assert not update_log._closings and not update_log._numbers and not shard._slices[0].held
+    assert [clocks.runs for clocks in update_log._settled.values()] == [1, 1, 1]
     for clock in range(500):
         assert not shard.wants(0, push(0, 0, clock))
 

@@ -138,9 +138,9 @@ class ForgetsTooMuch(Residuals):
 
 class ForgetsLeases(Roster):
     def _worker_gone(self, rank, kind, reason, now):
-        if self._course is not None:
-            for task in self._course.work.tasks(rank):
-                self._course.work.portions.used(task.portions)
+        if self._progress is not None:
+            for task in self._progress.work.tasks(rank):
+                self._progress.work.portions.used(task.portions)
         super()._worker_gone(rank, kind, reason, now)
 
 

@@ -60,7 +60,7 @@ class Servers:
         self.start = copy.deepcopy(self.model.module)
         self.checkpoints = Checkpoints(folder, Quick())
         welcome = ServerWelcome(restore, applied)
-        self.vaults: list[SliceStore] = [
+        self.slice_stores: list[SliceStore] = [
             filled(of, self.model, self.layout, self._of(shard), self.checkpoints, welcome, rates=rates)
             for shard in range(servers)
         ]
@@ -71,7 +71,7 @@ class Servers:
     def update(self, number: int, given: dict[str, Tensor], samples: int, scale: float = 1.0) -> None:
         """given: by name, in the order in memory; of what is missing nothing was used."""
         for one in self.layout.slices:
-            vault = self.vaults[one.shard]
+            slice_store = self.slice_stores[one.shard]
             parts = [(self.layout.tensors[part.parameter][0], part) for part in one.parts]
             used = sum((name in given) << place for place, (name, _) in enumerate(parts))
             dtype = self.layout.values(one.parts[0]).dtype
@@ -79,16 +79,16 @@ class Servers:
             values = torch.cat([given.get(name, nothing[name])[part.start : part.end] for name, part in parts])
             names = [Contribution(worker, number) for worker in range(2)]
             for worker, name in enumerate(names):
-                room = vault.pool.take(len(values) * values.element_size())
+                room = slice_store.pool.take(len(values) * values.element_size())
                 room.tensor.view(values.dtype).copy_(values * (0.25 if worker == 0 else 0.75))
-                offer = Offer(vault.pool, room, Received(b"", room.payload))
-                vault.hold(one.number, name, PendingContribution(Form.EXACT, used, offer))
-            vault.apply(one.number, number, names, scale, samples)
+                offer = Offer(slice_store.pool, room, Received(b"", room.payload))
+                slice_store.hold(one.number, name, PendingContribution(Form.EXACT, used, offer))
+            slice_store.apply(one.number, number, names, scale, samples)
 
     def values(self) -> dict[str, Tensor]:
         found = {name: torch.empty(one.numel(), dtype=one.dtype) for name, one in self.layout.tensors}
         for one in self.layout.slices:
-            at, read = 0, self.vaults[one.shard].read(one.number)
+            at, read = 0, self.slice_stores[one.shard].read(one.number)
             for part in one.parts:
                 name = self.layout.tensors[part.parameter][0]
                 found[name][part.start : part.end] = read.tensor[at : at + part.size]
@@ -97,17 +97,17 @@ class Servers:
         return found
 
     def keep(self, cut: int) -> None:
-        for vault in self.vaults:
-            for number in vault.numbers:
-                vault.keep(number, cut)
+        for slice_store in self.slice_stores:
+            for number in slice_store.numbers:
+                slice_store.keep(number, cut)
 
     def save(self, step: int, cut: int, progress: bytes = b"{}") -> None:
         self.checkpoints.begin(step)
         sums = {ROSTER: self.checkpoints.write(step, ROSTER, progress)}
-        for shard, vault in enumerate(self.vaults):
+        for shard, slice_store in enumerate(self.slice_stores):
             writer = ShardWriter(shard, self.layout, self.model.module, self.checkpoints.write)
-            sums |= writer.write(vault, cut, step, [shard])
-        self.checkpoints.commit(step, len(self.vaults), sums, None)
+            sums |= writer.write(slice_store, cut, step, [shard])
+        self.checkpoints.commit(step, len(self.slice_stores), sums, None)
 
 
 class Alone:
@@ -222,14 +222,14 @@ def test_an_index_that_is_expanded_stays_beside_what_travels() -> None:
 def test_what_a_server_writes_for_one_that_was_lost_stands_beside_its_own(tmp_path: Path) -> None:
     servers = Servers(served(), 1, tmp_path)
     servers.layout = lay_out(served(), servers.model.module, 2)
-    vault = filled(
+    slice_store = filled(
         served(), servers.model, servers.layout, servers.layout.slices, servers.checkpoints, ServerWelcome(None, 0)
     )
-    for number in vault.numbers:
-        vault.keep(number, 1)
+    for number in slice_store.numbers:
+        slice_store.keep(number, 1)
     writer = ShardWriter(0, servers.layout, servers.model.module, servers.checkpoints.write)
     servers.checkpoints.begin(1)
-    sums = writer.write(vault, 1, 1, [0]) | writer.write(vault, 1, 1, [1])
+    sums = writer.write(slice_store, 1, 1, [0]) | writer.write(slice_store, 1, 1, [1])
     servers.checkpoints.commit(1, 2, sums, None)
     manifest = servers.checkpoints.verify(1)
     saved = SavedWeights(servers.checkpoints.path(1), manifest)

@@ -67,8 +67,8 @@ class _Keeper:
         self._shapes: dict[int, SliceShape] = {}
         self._rules: dict[int, SliceRule] = {}
         shard = Shard({}, local=EachAlone() if settings.mode == "async" else AllOf(settings.workers))
-        vault = SliceStore(Forms(self._shapes), {}, self._rules.__getitem__, memory=AutoTransport().memory)
-        self.host = Host(shard, vault, most_bytes=MOST_BYTES)
+        slice_store = SliceStore(Forms(self._shapes), {}, self._rules.__getitem__, memory=AutoTransport().memory)
+        self.host = Host(shard, slice_store, most_bytes=MOST_BYTES)
 
     def add(self, order: AddSlices) -> str:
         """Expect first values; returns why not, if so."""
@@ -91,7 +91,7 @@ class _Keeper:
         def step() -> list[Any]:
             for number in numbers:
                 self.host.shard.drop(number)
-                self.host.vault.drop(number)
+                self.host.slice_store.drop(number)
                 self._rules.pop(number, None)
             return []
 

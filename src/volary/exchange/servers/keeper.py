@@ -69,17 +69,17 @@ class ServerKeeper:
     def __init__(
         self,
         link: Link,
-        shelves: Sequence[WorkerSlice],
+        slices: Sequence[WorkerSlice],
         gates: Mapping[int, tuple[ParameterGate, Sequence[int]]],
         encoding: PushEncoding,
         held: Callable[[int], None],
         came: Callable[[], None],
     ) -> None:
         self._link, self._gates, self._held, self._came, self._encoding = link, gates, held, came, encoding
-        self.shelves = {shelf.slice.number: shelf for shelf in shelves}  # as forward uses them
+        self.slices = {one.slice.number: one for one in slices}  # as forward uses them
         chunks: dict[int, list[WorkerSlice]] = {}
-        for shelf in shelves:
-            chunks.setdefault(shelf.slice.chunk, []).append(shelf)
+        for one in slices:
+            chunks.setdefault(one.slice.chunk, []).append(one)
         self._chunks = chunks
         self._needed = 0
         self._clock = self._pushed = -1  # the contribution at hand, and that of which something was pushed last
@@ -88,7 +88,7 @@ class ServerKeeper:
         self._cut_gone = False
         self._counting = threading.Lock()
         self._counted: dict[str, list[int]] = {}  # bytes sent, received, and as values would be, by codec
-        link.start(self, {number: place for place, number in enumerate(self.shelves)})
+        link.start(self, {number: place for place, number in enumerate(self.slices)})
 
     @property
     def sent_bytes(self) -> int:
@@ -112,23 +112,23 @@ class ServerKeeper:
 
     def push(self, chunk: int) -> None:
         self._pushed = self._clock
-        for shelf in self._chunks.get(chunk, ()):
-            pushed = shelf.pushed
+        for worker_slice in self._chunks.get(chunk, ()):
+            pushed = worker_slice.pushed
             pushed.ready()
-            version = max(0, shelf.pulled.installed)
-            self._link.push(shelf.slice.number, self._clock, version, pushed.used(), pushed.form, pushed.length)
+            version = max(0, worker_slice.pulled.installed)
+            self._link.push(worker_slice.slice.number, self._clock, version, pushed.used(), pushed.form, pushed.length)
 
     # Pulling
 
     def ask_ahead(self) -> None:
         """Backward begins: ask for all slices, so that something newer is here when it ends; what is read stays."""
-        for number in self.shelves:
+        for number in self.slices:
             self._link.pull(number, self._needed)
 
     def release(self, at_least: int) -> None:
         """Ask for all slices, of at least this version, before they are read again."""
         self._needed = max(self._needed, at_least)
-        for number in self.shelves:
+        for number in self.slices:
             self._link.pull(number, self._needed)
         self._shut()
 
@@ -136,14 +136,14 @@ class ServerKeeper:
         """Contribution `clock` begins: nothing older is read from now on, and what has not been asked for is."""
         self._clock = clock
         self._needed = max(self._needed, at_least)
-        for number, shelf in self.shelves.items():
-            if shelf.pulled.version < self._needed:
+        for number, worker_slice in self.slices.items():
+            if worker_slice.pulled.version < self._needed:
                 self._link.pull(number, self._needed)
         self._shut()
 
     def _shut(self) -> None:
-        for shelf in self.shelves.values():
-            shelf.pulled.in_use = False
+        for worker_slice in self.slices.values():
+            worker_slice.pulled.in_use = False
         for gate, _ in self._gates.values():
             gate.waits = 1
 
@@ -156,7 +156,7 @@ class ServerKeeper:
 
     def pull_rest(self, numbers: Iterable[int]) -> None:
         """The same for slices that stand behind no gate."""
-        behind = [self.shelves[number].pulled for number in numbers]
+        behind = [self.slices[number].pulled for number in numbers]
         self._link.wait_for(lambda: self._ready(behind), lambda: f"buffers, as of update {self._needed},")
         self._install(behind)
 
@@ -170,7 +170,7 @@ class ServerKeeper:
         self._link.close()
 
     def _behind(self, gate: ParameterGate) -> list[Pulled]:
-        return [self.shelves[number].pulled for number in self._gates[id(gate)][1]]
+        return [self.slices[number].pulled for number in self._gates[id(gate)][1]]
 
     def _ready(self, behind: Iterable[Pulled]) -> bool:
         return all(
@@ -206,10 +206,10 @@ class ServerKeeper:
     # What the link asks and tells, from its threads
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
-        return self.shelves[header.slice].pushed.leave(header)
+        return self.slices[header.slice].pushed.leave(header)
 
     def place(self, header: Header) -> Payload | None:
-        pulled = self.shelves[header.slice].pulled
+        pulled = self.slices[header.slice].pulled
         if header.cut:
             return self._cut[header.slice]
         room = pulled.room(header)
@@ -221,7 +221,7 @@ class ServerKeeper:
 
     def landed(self, header: Header, payload: Payload) -> None:
         self._came()
-        pulled = self.shelves[header.slice].pulled
+        pulled = self.slices[header.slice].pulled
         if header.cut:
             room = self._cut[header.slice]
             if payload is not room:
@@ -239,10 +239,10 @@ class ServerKeeper:
         """So many bytes of a message have gone over a wire; of what is lent its announcement alone does."""
         codec, plain = "none", sent + received
         if header.length and plain >= header.length and not header.cut:
-            shelf = self.shelves[header.slice]
-            codec = shelf.pushed.codec if header.kind is MessageKind.PUSH else "none"
-            codec = shelf.pulled.codec if header.form is Form.DIFFERENCE else codec
-            plain += shelf.pulled.value_bytes - header.length if codec != "none" else 0
+            worker_slice = self.slices[header.slice]
+            codec = worker_slice.pushed.codec if header.kind is MessageKind.PUSH else "none"
+            codec = worker_slice.pulled.codec if header.form is Form.DIFFERENCE else codec
+            plain += worker_slice.pulled.value_bytes - header.length if codec != "none" else 0
         with self._counting:
             counted = self._counted.setdefault(codec, [0, 0, 0])
             for place, more in enumerate((sent, received, plain)):

@@ -22,7 +22,7 @@ LEAVE_S = 10.0  # for threads to end
 
 
 class Owner(Protocol):
-    """What a plug tells, from its threads."""
+    """What a connection tells, from its threads."""
 
     def opened(self, server: int) -> None:
         """A connection to server `server` stands again: what was under way is to be sent anew."""
@@ -68,7 +68,7 @@ class ServerConnection:
         self._past = (0, 0)
         self._queue: list[tuple[tuple[int, int], int, Header]] = []
         self._order = itertools.count()
-        self._lock, self._bell = threading.Lock(), Wakeup()  # of the queue, for the thread that sends
+        self._lock, self._wakeup = threading.Lock(), Wakeup()  # of the queue, for the thread that sends
         self._ended = threading.Event()
         name = f"server-{number}"
         self._threads = [
@@ -89,14 +89,14 @@ class ServerConnection:
         with self._lock:
             if self._channel is not None:  # else `lost` is being told: what the next connection carries is said anew
                 heapq.heappush(self._queue, (urgency, next(self._order), header))
-        self._bell.ring()
+        self._wakeup.ring()
 
     def end(self) -> None:
         """Let go of the connection; returns at once."""
         with self._lock:
             self._ended.set()
             channel = self._channel
-        self._bell.ring()
+        self._wakeup.ring()
         if channel is not None:
             channel.close()
 
@@ -139,7 +139,7 @@ class ServerConnection:
                 channel.close()
                 raise ConnectionLost("the connection is not wanted any more")
             self._channel = channel
-        self._bell.ring()
+        self._wakeup.ring()
         self._to.opened(self._number)
         return channel
 
@@ -185,5 +185,5 @@ class ServerConnection:
                 if self._channel is not None and self._queue:
                     _, _, header = heapq.heappop(self._queue)
                     return self._channel, header, bool(self._queue) and not self._queue[0][2].length
-            self._bell.wait()
+            self._wakeup.wait()
         return None

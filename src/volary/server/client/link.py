@@ -68,39 +68,39 @@ class Link:
         self.changed = threading.Condition(threading.RLock())
         self.unreachable = unreachable
         self._client, self._connect = client, connect
-        self._desk: BufferProvider
+        self._buffers: BufferProvider
         self._urgency: Mapping[int, int] = {}
-        self._plugs: dict[int, ServerConnection] = {}
+        self._connections: dict[int, ServerConnection] = {}
         self._failure: Exception | None = None
         self._awaited: list[Callable[[], bool]] = []
         self._past = [0, 0]
         self._turns = itertools.count()
         self._reading: dict[int, set[tuple[int, int]]] = {}  # by server, pushes that a channel still reads, by clock
 
-    def start(self, desk: BufferProvider, urgency: Mapping[int, int]) -> None:
+    def start(self, buffers: BufferProvider, urgency: Mapping[int, int]) -> None:
         """Say whose memory it is, before the first view. urgency: by slice; the smaller, the sooner it is needed."""
-        self._desk, self._urgency = desk, urgency
+        self._buffers, self._urgency = buffers, urgency
 
     @property
     def traffic(self) -> tuple[int, int]:
         """Bytes sent and received since the start."""
-        plugs = [plug.traffic for plug in list(self._plugs.values())]
-        return self._past[0] + sum(sent for sent, _ in plugs), self._past[1] + sum(received for _, received in plugs)
+        sent, received = zip(self._past, *(one.traffic for one in list(self._connections.values())), strict=True)
+        return sum(sent), sum(received)
 
     def view(self, view: View) -> None:
         """Use the servers of a new view: some have come, or gone."""
         with self.changed:
-            gone = [self._plugs.pop(number) for number in list(self._plugs) if number not in view.addresses]
-            for plug in gone:
-                self._past = [past + more for past, more in zip(self._past, plug.traffic, strict=True)]
-                plug.end()
+            gone = [self._connections.pop(number) for number in list(self._connections) if number not in view.addresses]
+            for connection in gone:
+                self._past = [past + more for past, more in zip(self._past, connection.traffic, strict=True)]
+                connection.end()
             self._do(self._client.view(view))
             for number, address in view.addresses.items():
-                if number not in self._plugs:
-                    self._plugs[number] = ServerConnection(number, address, self._connect, self)
+                if number not in self._connections:
+                    self._connections[number] = ServerConnection(number, address, self._connect, self)
 
     def push(self, number: int, clock: int, version: int, used: int, form: Form, length: int) -> None:
-        """Contribute to a slice; what the desk lets leave for it must stay as it is until all of `clock` is held."""
+        """Contribute to a slice; what `buffers` lets leave for it must stay as it is until all of `clock` is held."""
         with self.changed:
             self._do(self._client.push(number, clock, version, used, form, length))
 
@@ -164,13 +164,13 @@ class Link:
     def close(self) -> None:
         """End all connections and their threads."""
         with self.changed:
-            plugs = list(self._plugs.values())
-        for plug in plugs:
-            plug.end()
-        for plug in plugs:
-            plug.join()
+            connections = list(self._connections.values())
+        for connection in connections:
+            connection.end()
+        for connection in connections:
+            connection.join()
 
-    # What plugs tell, see `volary.server.client.connection.Owner`
+    # What connections tell, see `volary.server.client.connection.Owner`
 
     def opened(self, server: int) -> None:
         with self.changed:
@@ -191,17 +191,17 @@ class Link:
         with self.changed:
             turn = header.clock, next(self._turns)
             self._reading.setdefault(server, set()).add(turn)
-        return *self._desk.leave(header), partial(self._read, server, turn)
+        return *self._buffers.leave(header), partial(self._read, server, turn)
 
     def carried(self, header: Header, sent: int, received: int) -> None:
         """It is counted where it is known what it was."""
-        self._desk.carried(header, sent, received)
+        self._buffers.carried(header, sent, received)
 
     def place(self, server: int, header: Header) -> Payload | None:
         """Awaited values have theirs. Raises BadFrame for a length that does not fit."""
         if header.kind is MessageKind.VALUES:
             with self.changed:
-                return self._desk.place(header) if self._client.awaits(server, header) else None
+                return self._buffers.place(header) if self._client.awaits(server, header) else None
         if header.kind is MessageKind.REFUSED and header.length <= REFUSAL_BYTES:
             return memoryview(bytearray(header.length))
         if header.length:
@@ -215,7 +215,7 @@ class Link:
                 wanted = self._client.awaits(server, header)
             if not wanted or payload is None:
                 return
-            self._desk.landed(header, payload)
+            self._buffers.landed(header, payload)
         if header.kind is MessageKind.REFUSED and not header.cut:
             why = "" if payload is None else bytes(payload).decode(errors="replace")
             raise VolaryError(f"server {server} refused what it was sent: {why}")
@@ -228,10 +228,10 @@ class Link:
     def _do(self, actions: Iterable[Action]) -> None:
         for action in actions:
             if isinstance(action, Send):
-                if (plug := self._plugs.get(action.server)) is not None:
-                    plug.say(self._turn(action.header), action.header)
+                if (connection := self._connections.get(action.server)) is not None:
+                    connection.say(self._turn(action.header), action.header)
             elif isinstance(action, HeldAll | Installed | RequestRefused):  # whoever waits, waits for one of these
-                self._desk.happened(action)
+                self._buffers.happened(action)
                 self._tell()
 
     def _turn(self, header: Header) -> tuple[int, int]:

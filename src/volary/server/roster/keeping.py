@@ -50,10 +50,10 @@ class Cuts:
     """All states that are kept now. best: of all evaluations so far. unsaved: why the last checkpoint is not there."""
 
     def __init__(
-        self, voice: Outgoing, replicas: Replicas, keeping: CheckpointStore, measure: Measure, best: Best
+        self, outgoing: Outgoing, replicas: Replicas, keeping: CheckpointStore, measure: Measure, best: Best
     ) -> None:
         self.best = best
-        self._voice, self._replicas, self._keeping, self._measure = voice, replicas, keeping, measure
+        self._outgoing, self._replicas, self._keeping, self._measure = outgoing, replicas, keeping, measure
         self._open: dict[int, Cut] = {}
         self._numbers = 0
         self._to_save: deque[Cut] = deque()
@@ -106,12 +106,12 @@ class Cuts:
         self._numbers += 1
         measure = self._measure
         pieces = cut_evenly(measure.held_back, measure.pieces) if evaluate else []
-        owners = [] if clocks is None else self._voice.workers
+        owners = [] if clocks is None else self._outgoing.workers
         cut = Cut(self._numbers, number, step, state, Measuring(pieces) if pieces else None, save, owners)
         self._open[cut.cut] = cut
         for worker in owners:  # before servers, once all of which have kept it they are asked to save it
-            self._voice.to_worker(worker, Keep(cut.cut, (clocks or {}).get(worker, -1)))
-        self._voice.to_servers(Keep(cut.cut, number))
+            self._outgoing.to_worker(worker, Keep(cut.cut, (clocks or {}).get(worker, -1)))
+        self._outgoing.to_servers(Keep(cut.cut, number))
 
     def kept(self, server: int, cut: int) -> None:
         """A server holds it. Raises BadMessage for a cut that never was."""
@@ -149,7 +149,7 @@ class Cuts:
         if better:
             cut.metric = said.value
             cut.save = cut.save or self._measure.keep_best
-        self._voice.said(
+        self._outgoing.said(
             "evaluated",
             None,
             {"step": cut.step, "figures": said.figures, "metric": self._measure.metric, "best": better},
@@ -159,7 +159,7 @@ class Cuts:
     def _say_lost(self, step: int, lost: int) -> None:
         if lost and lost != self._told_lost:
             text = f"{lost} of {self._measure.held_back} samples of the test part could not be read; figures are of "
-            self._voice.said("warning", None, {"step": step, "text": f"{text}the others; `volary show` lists them"})
+            self._outgoing.said("warning", None, {"step": step, "text": f"{text}the others; `volary show` lists them"})
         self._told_lost = lost
 
     def left(self, worker: int) -> None:
@@ -256,12 +256,12 @@ class Cuts:
             self._ask_for(self._saving, list(self._replicas.shards))
             for worker in cut.owners:
                 self._saving.workers.add(worker)
-                self._voice.to_worker(worker, Save(cut.cut, cut.step, []))
+                self._outgoing.to_worker(worker, Save(cut.cut, cut.step, []))
 
     def _ask_for(self, saving: Saving, shards: list[int]) -> None:
         for number, duty in self._replicas.duties(shards).items():
             saving.waiting.setdefault(number, []).append(duty)
-            self._voice.to_server(number, Save(saving.cut.cut, saving.cut.step, duty))
+            self._outgoing.to_server(number, Save(saving.cut.cut, saving.cut.step, duty))
 
     def _end_saving(self, saving: Saving) -> None:
         """Everybody has written, or said why not."""
@@ -275,7 +275,7 @@ class Cuts:
         if saving.problem:
             self._failed(cut, saving.problem)
             return
-        self._voice.said("checkpoint", None, {"step": cut.step})
+        self._outgoing.said("checkpoint", None, {"step": cut.step})
         self._release(cut)
 
     def _failed(self, cut: Cut, problem: str) -> None:
@@ -290,12 +290,12 @@ class Cuts:
         else:
             self._lost = cut.number
             what = "training goes on, older checkpoints stay"
-        self._voice.said("checkpoint_failed", None, {"step": cut.step, "reason": f"{problem}; {what}"})
+        self._outgoing.said("checkpoint_failed", None, {"step": cut.step, "reason": f"{problem}; {what}"})
         if cut is not self._again:
             self._release(cut)
 
     def _release(self, cut: Cut) -> None:
         del self._open[cut.cut]
-        self._voice.to_servers(Release(cut.cut))
+        self._outgoing.to_servers(Release(cut.cut))
         for worker in cut.owners:
-            self._voice.to_worker(worker, Release(cut.cut))
+            self._outgoing.to_worker(worker, Release(cut.cut))

@@ -1,4 +1,4 @@
-"""The course of a run: from the first portion to the end, with what is kept, measured and saved on the way."""
+"""The progress of a run: from the first portion to the end, with what is kept, measured and saved on the way."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class RosterState(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class RosterContext:
-    """Whom a course speaks to, and what it leaves behind."""
+    """Whom the progress of a run is reported to, and what it leaves behind."""
 
-    voice: Outgoing
+    outgoing: Outgoing
     replicas: Replicas
     keeping: CheckpointStore
     counters: RosterCounters
@@ -91,10 +91,10 @@ class RunProgress:
         self._patience = terms.patience
         self.work = WorkScheduler(Portions(self.plan, state.left), closer, model.steps, state.closings, state.samples)
         measure = Measure(hello.held_back, terms.workers, hello.metric, hello.higher_is_better, terms.keep_best)
-        self.cuts = Cuts(around.voice, around.replicas, around.keeping, measure, replace(state.best))
+        self.cuts = Cuts(around.outgoing, around.replicas, around.keeping, measure, replace(state.best))
         self._residuals = hello.residuals
         self.ending: Outcome | None = None
-        self._voice, self._counters = around.voice, around.counters
+        self._outgoing, self._counters = around.outgoing, around.counters
         self._measured_at = self._saved_at = state.closings
         self._final = self._save_next = False
         self._left_over = 0
@@ -137,7 +137,7 @@ class RunProgress:
         for _ in self.work.stolen(member.rank, learn.clock):
             self._counters.count("stolen", member.rank)
         if (left_over := self.work.portions.left_over) > self._left_over:
-            self._voice.said("left_over", None, {"step": self.steps, "samples": left_over - self._left_over})
+            self._outgoing.said("left_over", None, {"step": self.steps, "samples": left_over - self._left_over})
             self._left_over = left_over
         return learn
 
@@ -145,10 +145,10 @@ class RunProgress:
         """Tell everybody of updates, and keep the states that are due with them."""
         before = self.steps
         for each in closed:
-            self._voice.to_servers(Close(each.closing))
+            self._outgoing.to_servers(Close(each.closing))
             for task in each.late:
                 self._counters.count("dropped", task.contribution.worker)
-                self._voice.to_worker(task.contribution.worker, Dropped(task.contribution.clock))
+                self._outgoing.to_worker(task.contribution.worker, Dropped(task.contribution.clock))
             self._keep_if_due(before, self.steps)
             before = self.steps
 
@@ -169,7 +169,7 @@ class RunProgress:
                 )
             if lost and not self._told_lost:
                 self._told_lost[epoch] = lost
-                self._voice.said(
+                self._outgoing.said(
                     "warning",
                     None,
                     {"step": self.steps, "text": "samples that cannot be read are skipped; `volary show` lists them"},

@@ -74,9 +74,9 @@ class Roster:
         self._closer = model.closer(terms.workers, state.closings, state.samples)
         self._members = Members(terms.workers)
         self._replicas = Replicas(terms.servers, terms.replicas, terms.give_up_after_s)
-        self._voice, self._counters = Outgoing(self._members, self._replicas, said), RosterCounters()
+        self._outgoing, self._counters = Outgoing(self._members, self._replicas, said), RosterCounters()
         self._first: WorkerHello | None = None
-        self._course: RunProgress | None = None
+        self._progress: RunProgress | None = None
         self._stopping = False
         self._requests: list[Request] = []
         self._rate: Rate | None = None  # of the newest change
@@ -95,17 +95,17 @@ class Roster:
     @property
     def samples(self) -> int:
         """Samples that all updates so far have learnt from."""
-        return self._course.work.samples if self._course else self._state.samples
+        return self._progress.work.samples if self._progress else self._state.samples
 
     @property
     def steps(self) -> int:
         """Whole batches that all updates so far have learnt from."""
-        return self._course.steps if self._course else self._restore or 0
+        return self._progress.steps if self._progress else self._restore or 0
 
     @property
     def unsaved(self) -> str:
         """Why the run's last checkpoint is not there; empty if it is, or is yet to come."""
-        return self._course.cuts.unsaved if self._course else ""
+        return self._progress.cuts.unsaved if self._progress else ""
 
     @property
     def ended(self) -> bool:
@@ -118,7 +118,7 @@ class Roster:
         """A worker is given up; its work goes to others. reason: what happened to it, without its name."""
         member = self._members.of(rank)
         if member is not None:
-            self._voice.dismiss(member.peer, End(f"rank {rank} was given up: it {reason}"))
+            self._outgoing.dismiss(member.peer, End(f"rank {rank} was given up: it {reason}"))
         self._worker_gone(rank, "lost", reason, now)
         return self._said(now)
 
@@ -176,13 +176,13 @@ class Roster:
         self._seen_s += min(now - self._now, LOOK_S) if self._now is not None else 0.0
         self._now = now
         for server in self._replicas.silent(self._seen_s):
-            self._voice.dismiss(server.peer, End(f"server {server.number} was silent for too long"))
+            self._outgoing.dismiss(server.peer, End(f"server {server.number} was silent for too long"))
             self._server_gone(server, "is silent: it is stopped, or its host is gone")
-        if self._course is not None:
-            self._course.announce(self._course.work.tick(now))
-            self._course.cuts.tick(now)
+        if self._progress is not None:
+            self._progress.announce(self._progress.work.tick(now))
+            self._progress.cuts.tick(now)
         if self._counters.due(now):
-            self._voice.said("counts", None, {"rows": self._counters.taken(now)})
+            self._outgoing.said("counts", None, {"rows": self._counters.taken(now)})
         return self._said(now)
 
     # Coming and going
@@ -190,20 +190,20 @@ class Roster:
     def _worker_came(self, peer: int, hello: WorkerHello) -> None:
         _check(hello)
         if why_not := self._why_not(hello.rank):
-            self._voice.dismiss(peer, End(why_not))
+            self._outgoing.dismiss(peer, End(why_not))
             return
         self._first = self._first or hello
         if _sizes(hello) != _sizes(self._first):
-            self._voice.dismiss(peer, End("its data has another number of samples than that of the first worker"))
+            self._outgoing.dismiss(peer, End("its data has another number of samples than that of the first worker"))
             return
         self._members.came(peer, hello.rank)
-        self._voice.said("joined", hello.rank, {"step": self.steps})
-        self._voice.to(peer, Welcome(hello.rank, self._first.facts, self._restore))
-        if self._course is not None:
-            self._course.work.join(hello.rank)
-            self._voice.to(peer, self._replicas.view())
+        self._outgoing.said("joined", hello.rank, {"step": self.steps})
+        self._outgoing.to(peer, Welcome(hello.rank, self._first.facts, self._restore))
+        if self._progress is not None:
+            self._progress.work.join(hello.rank)
+            self._outgoing.to(peer, self._replicas.view())
             if self._rate is not None:
-                self._voice.to(peer, self._rate)
+                self._outgoing.to(peer, self._rate)
 
     def _why_not(self, rank: int) -> str:
         """Why a worker cannot come; how the run has ended, if it has."""
@@ -217,7 +217,7 @@ class Roster:
         was_here = self._members.of(rank) is not None
         if not self._members.gone(rank) or self.outcome is not None:
             return
-        self._voice.said(kind, rank, {"step": self.steps, "reason": reason})
+        self._outgoing.said(kind, rank, {"step": self.steps, "reason": reason})
         if not self._model.elastic:
             self._fail(f"rank {rank} {reason}, and this consistency model needs every worker")
             return
@@ -225,14 +225,14 @@ class Roster:
             self._last_gone = kind, f"rank {rank} {reason}"
         if self._members.nobody:
             self._without_workers(*self._last_gone)
-        if self._course is not None and was_here and not self.failure:
-            self._course.cuts.left(rank)
-            self._course.announce(self._course.work.leave(rank, now))
+        if self._progress is not None and was_here and not self.failure:
+            self._progress.cuts.left(rank)
+            self._progress.announce(self._progress.work.leave(rank, now))
             self._buried.append(rank)
 
     def _without_workers(self, kind: str, sentence: str) -> None:
         """The last one has left, and what is done is saved; or it is lost, and the run with it."""
-        if kind == "lost" or self._course is None:
+        if kind == "lost" or self._progress is None:
             self._fail(f"{sentence}, and no worker is left")
         else:
             self._stopping = True
@@ -242,23 +242,23 @@ class Roster:
             raise BadMessage(f"a server says that its number is {hello.number}")
         address = (hello.host, hello.port)
         if self.outcome is not None or not self._replicas.came(peer, hello.number, address, self._seen_s):
-            self._voice.dismiss(peer, End(f"there is no place for a server {hello.number} in this run (any more)"))
+            self._outgoing.dismiss(peer, End(f"there is no place for a server {hello.number} in this run (any more)"))
             return
-        self._voice.to(peer, ServerWelcome(self._restore, self._state.closings))
+        self._outgoing.to(peer, ServerWelcome(self._restore, self._state.closings))
 
     def _server_gone(self, server: ServerReplica, reason: str) -> None:
         self._replicas.gone(server.peer)
         if self.outcome is not None or self.failure:
             return
-        self._voice.said("server_lost", None, {"step": self.steps, "server": server.number, "reason": reason})
-        if self._course is None:
+        self._outgoing.said("server_lost", None, {"step": self.steps, "server": server.number, "reason": reason})
+        if self._progress is None:
             self._fail(f"server {server.number} {reason} before training began", server.number)
         elif self._replicas.orphans:
             sentence = f"server {server.number} {reason}, and no other server keeps its part of the parameters"
             self._fail(sentence, server.number)
         else:
             self._tell_view()
-            self._course.cuts.server_gone()
+            self._progress.cuts.server_gone()
 
     def _fail(self, sentence: str, server: int | None = None) -> None:
         if not self.failure:
@@ -266,8 +266,8 @@ class Roster:
 
     def _tell_view(self) -> None:
         view = self._replicas.view()
-        self._voice.to_workers(view)
-        self._voice.to_servers(view)
+        self._outgoing.to_workers(view)
+        self._outgoing.to_servers(view)
 
     # What they say
 
@@ -278,7 +278,7 @@ class Roster:
             case Leave() if not self._model.elastic:
                 self._stopping = True  # whoever asks one worker to go means the run, which needs each of them
             case Leave():
-                self._voice.dismiss(member.peer, End("it wanted to leave"))
+                self._outgoing.dismiss(member.peer, End("it wanted to leave"))
                 self._worker_gone(member.rank, "left", "has left", now)
             case Over():
                 self._loop_over(member, now)
@@ -291,10 +291,10 @@ class Roster:
 
     def _loop_over(self, member: Member, now: float) -> None:
         """A worker's own loop is over. What it has not done is for those that go on; after the last one the run is."""
-        if self._course is None:
+        if self._progress is None:
             raise BadMessage(f"rank {member.rank} reports its loop's end before there was any work")
         member.over, member.asks = True, 0
-        self._course.announce(self._course.work.leave(member.rank, now))
+        self._progress.announce(self._progress.work.leave(member.rank, now))
 
     def _asked(self, member: Member, now: float) -> None:
         if member.asks == MOST_ASKS:
@@ -303,25 +303,25 @@ class Roster:
         member.asks += 1
 
     def _hear_of_work(self, rank: int, said: Computed | Done | Evaluated | Figures | Saved, now: float) -> None:
-        if self._course is None:
+        if self._progress is None:
             raise BadMessage(f"rank {rank} reports on work before there was any")
         match said:
             case Computed():
-                self._course.announce(
-                    self._course.work.computed(rank, said.clock, said.finite, now, said.lost, said.rates)
+                self._progress.announce(
+                    self._progress.work.computed(rank, said.clock, said.finite, now, said.lost, said.rates)
                 )
-                if said.lost and (corrupt := self._course.corrupt):
+                if said.lost and (corrupt := self._progress.corrupt):
                     self.corrupt = corrupt
                     self._fail(corrupt)
             case Done():
-                self._course.announce(self._course.work.done(rank, said.clock, now))
+                self._progress.announce(self._progress.work.done(rank, said.clock, now))
                 self._counters.waited(rank, said.waited_ms)
             case Evaluated():
-                self._course.cuts.evaluated(rank, said)
+                self._progress.cuts.evaluated(rank, said)
             case Figures():
-                self._course.figures(rank, said)
+                self._progress.figures(rank, said)
             case Saved():
-                self._course.cuts.own_saved(rank, said)
+                self._progress.cuts.own_saved(rank, said)
 
     def _cannot_reach(self, member: Member, server: int, now: float) -> None:
         """The one of the two that others have lost, too, has to go."""
@@ -332,115 +332,115 @@ class Roster:
         blaming.add(member.rank)
         here = [each.rank for each in self._members]
         if 2 * len(blaming.intersection(here)) > len(here):
-            self._voice.dismiss(replica.peer, End(f"server {server} cannot be reached by workers"))
+            self._outgoing.dismiss(replica.peer, End(f"server {server} cannot be reached by workers"))
             self._server_gone(replica, f"cannot be reached by rank {member.rank}")
         else:
-            self._voice.dismiss(member.peer, End(f"rank {member.rank} cannot reach server {server}, and others can"))
+            self._outgoing.dismiss(member.peer, End(f"rank {member.rank} cannot reach server {server}, and others can"))
             self._worker_gone(member.rank, "lost", f"cannot reach server {server}", now)
 
     def _hear_server(self, server: ServerReplica, said: Any) -> None:
         if isinstance(said, Beat):
             server.applied = said.applied
             self._counters.beat(server.number, said)
-            self._voice.to(server.peer, Heard())
+            self._outgoing.to(server.peer, Heard())
         elif not isinstance(said, Kept | Saved):
             raise BadMessage(f"server {server.number} says what only a worker says: {type(said).__name__}")
-        elif self._course is None:
+        elif self._progress is None:
             raise BadMessage(f"server {server.number} reports on a snapshot before there was any")
         elif isinstance(said, Kept):
-            self._course.cuts.kept(server.number, said.cut)
+            self._progress.cuts.kept(server.number, said.cut)
         else:
-            self._course.cuts.saved(server.number, said)
+            self._progress.cuts.saved(server.number, said)
 
     # What follows from it
 
     @property
     def _updates(self) -> int:
-        return self._course.work.number if self._course else 0
+        return self._progress.work.number if self._progress else 0
 
     @property
     def _in_step(self) -> bool:
-        return self._course is not None and self._course.plan.in_step
+        return self._progress is not None and self._progress.plan.in_step
 
     def _said(self, now: float, alone: Member | None = None) -> Replies:
         """Go on as far as possible; all that is to be sent. alone: the only worker that there may be something for."""
         if self.outcome is None and not self.failure:
             self._begin(now)
-            if self._course is not None:
-                self._go_on(self._course, now, alone)
+            if self._progress is not None:
+                self._go_on(self._progress, now, alone)
             elif self._stopping:
                 self._end("stopped", now)
         if self.outcome is not None and len(self._replicas):
             self._dismiss_servers(now)
-        return self._voice.taken()
+        return self._outgoing.taken()
 
     def _begin(self, now: float) -> None:
         """Once everybody is here, the work begins."""
-        if self._course is not None or self._first is None or self.awaited or not len(self._members):
+        if self._progress is not None or self._first is None or self.awaited or not len(self._members):
             return
-        self._course = RunProgress(
+        self._progress = RunProgress(
             self._terms,
             self._model,
             self._closer,
             self._first,
             self._state,
-            RosterContext(self._voice, self._replicas, self._keeping, self._counters),
+            RosterContext(self._outgoing, self._replicas, self._keeping, self._counters),
         )
         for member in self._members:
-            self._course.work.join(member.rank)
+            self._progress.work.join(member.rank)
         for member in self._members:
-            self._course.work.take_part(member.rank, now)
+            self._progress.work.take_part(member.rank, now)
         self._tell_view()
 
-    def _go_on(self, course: RunProgress, now: float, alone: Member | None) -> None:
-        self._do_what_is_asked(course)
+    def _go_on(self, progress: RunProgress, now: float, alone: Member | None) -> None:
+        self._do_what_is_asked(progress)
         if self._stopping:
-            course.stop()
+            progress.stop()
         elif len(self._members) and all(member.over for member in self._members):
-            course.loops_over()
+            progress.loops_over()
         asking = deque(self._members.asking() if alone is None else [alone] if alone.asks else [])
         while asking:
             member = asking.popleft()
-            number = course.work.number
-            if (task := course.task(member, now)) is not None:
+            number = progress.work.number
+            if (task := progress.task(member, now)) is not None:
                 member.asks -= 1
-                self._voice.to(member.peer, task)
+                self._outgoing.to(member.peer, task)
             again = task is not None and member.asks
-            if course.work.number != number or (again and not self._in_step):
+            if progress.work.number != number or (again and not self._in_step):
                 asking = deque(self._members.asking())  # there may be something for others now
             elif again:
                 asking.appendleft(member)
-        course.end_if_over()
-        self._bury(course)
-        if course.over:
-            self._end(course.ending or "stopped", now)
+        progress.end_if_over()
+        self._bury(progress)
+        if progress.over:
+            self._end(progress.ending or "stopped", now)
 
-    def _do_what_is_asked(self, course: RunProgress) -> None:
+    def _do_what_is_asked(self, progress: RunProgress) -> None:
         """With the next update; what was changed is saved, so that a resumed run begins with it."""
         for request in self._requests:
-            course.save_soon()
+            progress.save_soon()
             if isinstance(request, ChangeRate):
-                self._rate = Rate(course.work.samples, request.lr)
-                self._voice.to_servers(self._rate)
-                self._voice.to_workers(self._rate)
+                self._rate = Rate(progress.work.samples, request.lr)
+                self._outgoing.to_servers(self._rate)
+                self._outgoing.to_workers(self._rate)
         self._requests = []
 
-    def _bury(self, course: RunProgress) -> None:
+    def _bury(self, progress: RunProgress) -> None:
         """Servers may forget a worker once all that it finished is in an update."""
-        for rank in [rank for rank in self._buried if not course.work.tasks(rank)]:
+        for rank in [rank for rank in self._buried if not progress.work.tasks(rank)]:
             self._buried.remove(rank)
-            self._voice.to_servers(Gone(rank))
+            self._outgoing.to_servers(Gone(rank))
 
     def _end(self, outcome: Outcome, now: float) -> None:
         self.outcome, self._over_at = outcome, now
-        self._voice.said("counts", None, {"rows": self._counters.taken(now)})
-        self._voice.to_workers(End(outcome, self.unsaved))
+        self._outgoing.said("counts", None, {"rows": self._counters.taken(now)})
+        self._outgoing.to_workers(End(outcome, self.unsaved))
 
     def _dismiss_servers(self, now: float) -> None:
         """Once the workers have gone, the servers may go."""
         if not len(self._members) or now - self._over_at > LEAVE_S:
             for server in self._replicas:
-                self._voice.dismiss(server.peer, End(self.outcome or "stopped"))
+                self._outgoing.dismiss(server.peer, End(self.outcome or "stopped"))
                 self._replicas.gone(server.peer)
 
 

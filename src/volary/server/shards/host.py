@@ -50,15 +50,15 @@ class Host:
     def __init__(
         self,
         shard: Shard,
-        vault: SliceStore,
+        slice_store: SliceStore,
         *,
         pulls: FrameCodec | None = None,
         kept: Callable[[int], None] = lambda cut: None,
         most_bytes: int | None = None,
     ) -> None:
-        self.shard, self.vault = shard, vault
+        self.shard, self.slice_store = shard, slice_store
         self._pulls, self._kept = pulls, kept
-        self._most_bytes = most_bytes or vault.forms.most_bytes
+        self._most_bytes = most_bytes or slice_store.forms.most_bytes
         self._lock = threading.Lock()  # of the shard, and of the order in which its decisions are carried out
         self._connections: dict[int, _Connection] = {}
         self._speaking: set[Outbox] = set()  # that have something to send
@@ -74,8 +74,8 @@ class Host:
         if not isinstance(worker, int) or self._closed:
             channel.close()
             return
-        differences = Differences(self._pulls, self.vault.pool) if self._pulls is not None else None
-        connection = _Connection(self, worker, channel, Outbox(channel, self.vault, differences, self._fail))
+        differences = Differences(self._pulls, self.slice_store.pool) if self._pulls is not None else None
+        connection = _Connection(self, worker, channel, Outbox(channel, self.slice_store, differences, self._fail))
         try:
             self._enter(connection)
             connection.receive()
@@ -133,7 +133,7 @@ class Host:
         """Apply what is due, and what becomes due by that."""
         while due:
             one = due.pop(0)
-            self.vault.apply(one.slice, one.number, one.contributions, one.scale, one.samples, one.rates)
+            self.slice_store.apply(one.slice, one.number, one.contributions, one.scale, one.samples, one.rates)
             due += self.decide(lambda one=one: self.shard.applied(one.slice, one.number))  # type: ignore[misc]
 
     def beat(self) -> Beat:
@@ -213,9 +213,9 @@ class Host:
         """Why what follows cannot be a contribution, or a slice's first values."""
         if header.kind not in (MessageKind.PUSH, MessageKind.SET):
             return ""
-        if header.slice not in self.vault.forms.shapes:
+        if header.slice not in self.slice_store.forms.shapes:
             return f"slice {header.slice} is not kept here"
-        return self.vault.forms.why_not(header.slice, header.form, header.length)
+        return self.slice_store.forms.why_not(header.slice, header.form, header.length)
 
     def _refused(self, worker: int) -> list[Action]:
         self.shard.refused[worker] += 1
@@ -223,7 +223,7 @@ class Host:
 
     def _carry_out(self, action: Action, offer: Offer | None, header: Header | None) -> None:
         """Do what an action says."""
-        vault = self.vault
+        slice_store = self.slice_store
         match action:
             case Respond(peer, answer, sentence):
                 if connection := self._connections.get(peer):
@@ -231,23 +231,23 @@ class Host:
                     self._speaking.add(connection.outbox)
             case Give(peer, answer):
                 if connection := self._connections.get(peer):
-                    kept = vault.read_kept(answer.slice, answer.cut) if answer.cut else None
+                    kept = slice_store.read_kept(answer.slice, answer.cut) if answer.cut else None
                     connection.outbox.give(answer, kept)
                     self._speaking.add(connection.outbox)
             case Hold(number, contribution):
                 assert offer is not None and header is not None
                 offer.kept = True
-                vault.hold(number, contribution, PendingContribution(header.form, header.used, offer))
+                slice_store.hold(number, contribution, PendingContribution(header.form, header.used, offer))
             case Forget(number, contribution):
-                vault.forget(number, contribution)
+                slice_store.forget(number, contribution)
             case SetValues(number):
                 assert offer is not None
                 offer.kept = True
-                vault.store(number, offer)
+                slice_store.store(number, offer)
             case KeepSlice(number, cut):
-                vault.keep(number, cut)
+                slice_store.keep(number, cut)
             case ReleaseSlice(number, cut):
-                vault.release(number, cut)
+                slice_store.release(number, cut)
             case KeptAll(cut):
                 self._kept(cut)
 
@@ -258,7 +258,7 @@ class _Connection:
     def __init__(self, host: Host, worker: int, channel: Channel, outbox: Outbox) -> None:
         self.worker, self.channel, self.outbox = worker, channel, outbox
         self.ended = threading.Event()
-        self._host, self._vault = host, host.vault
+        self._host, self._slice_store = host, host.slice_store
         self._room: PooledBuffer | None = None
 
     def receive(self) -> None:
@@ -272,13 +272,13 @@ class _Connection:
         self._room = None
         if not header.length or not self._host.wants(self.worker, header):
             return None
-        self._room = self._vault.pool.take(header.length)
+        self._room = self._slice_store.pool.take(header.length)
         return self._room.payload
 
     def _take(self, message: Message) -> None:
         header = Header.unpack(message.header)
         room, self._room = self._room, None
-        offer = Offer(self._vault.pool, room, message) if message.payload is not None else None
+        offer = Offer(self._slice_store.pool, room, message) if message.payload is not None else None
         due = self._host.decide(lambda: self._host.arrived(self.worker, header), offer, header)
         if offer is not None and not offer.kept:
             offer.drop()

@@ -28,16 +28,16 @@ class Outbox:
     def __init__(
         self,
         channel: Channel,
-        vault: SliceStore,
+        slice_store: SliceStore,
         differences: Differences | None,
         failed: Callable[[BaseException], None],
     ) -> None:
         self._failed = failed
-        self._channel, self._vault, self._differences = channel, vault, differences
+        self._channel, self._slice_store, self._differences = channel, slice_store, differences
         self._answers: deque[tuple[Header, str]] = deque()
         self._values: dict[tuple[int, int], tuple[Header, Reading | None]] = {}  # by slice and cut, in order
         self._lent: set[Reading] = set()
-        self._lock, self._bell, self._closed = threading.Lock(), Wakeup(), False
+        self._lock, self._wakeup, self._closed = threading.Lock(), Wakeup(), False
         self._thread = threading.Thread(target=self._run, name="server-outbox", daemon=True)
         self._thread.start()
 
@@ -58,12 +58,12 @@ class Outbox:
 
     def stir(self) -> None:
         """Wake the thread that sends: there is something to be sent."""
-        self._bell.ring()
+        self._wakeup.ring()
 
     def close(self) -> None:
         """Send no more; the channel must have been closed."""
         self._closed = True
-        self._bell.ring()
+        self._wakeup.ring()
         self._thread.join(JOIN_S)
         for reading in [kept for _, kept in self._values.values() if kept is not None]:
             reading.close()
@@ -91,18 +91,18 @@ class Outbox:
         while not self._closed:
             if self._answers or self._values:
                 return True
-            self._bell.wait()
+            self._wakeup.wait()
         return False
 
     def _send_values(self, header: Header, kept: Reading | None) -> None:
-        reading = kept or self._vault.read(header.slice)
+        reading = kept or self._slice_store.read(header.slice)
         version = max(header.version, reading.version)  # an update of nothing changes only what the shard counts
         if self._differences is not None and kept is None:
             frame = self._differences.frame(header.slice, reading.tensor, anew=header.form is Form.EXACT)
             if frame is not None:
                 reading.close()
                 header = header._replace(form=Form.DIFFERENCE, version=version, length=len(frame.payload))
-                self._channel.send(header.pack(), frame.payload, lambda: self._vault.pool.give(frame))
+                self._channel.send(header.pack(), frame.payload, lambda: self._slice_store.pool.give(frame))
                 return
         header = header._replace(form=Form.EXACT, version=version, length=len(reading.payload))
         self._lent.add(reading)

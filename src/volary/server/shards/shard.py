@@ -56,7 +56,7 @@ class _Slice:
 
     size_bytes: int
     version: int
-    ledger: UpdateLog
+    update_log: UpdateLog
     busy: bool = False
     held: dict[Contribution, int] = field(default_factory=dict)
     pulls: dict[tuple[int, bool], Header] = field(default_factory=dict)
@@ -85,8 +85,8 @@ class Shard:
         self.late: Counter[int] = Counter()
         self.refused: Counter[int] = Counter()
         self._local = local
-        self._ledger = UpdateLog(len(sizes), applied)
-        self._slices = {number: _Slice(size, applied, self._ledger) for number, size in sizes.items()}
+        self._update_log = UpdateLog(len(sizes), applied)
+        self._slices = {number: _Slice(size, applied, self._update_log) for number, size in sizes.items()}
         self._gone = ClockSet()  # workers
         self._cuts: dict[int, _Cut] = {}
         self._released = ClockSet()  # cuts
@@ -98,7 +98,7 @@ class Shard:
     @property
     def oldest(self) -> int:
         """The newest update that all slices hold."""
-        return min((one.version for one in self._slices.values()), default=self._ledger.last)
+        return min((one.version for one in self._slices.values()), default=self._update_log.last)
 
     # What workers say
 
@@ -140,7 +140,7 @@ class Shard:
 
     def close(self, closing: Closing) -> list[Action]:
         """An update is announced, the next in order; once or again."""
-        if not self._ledger.close(closing):
+        if not self._update_log.close(closing):
             return []
         actions: list[Action] = []
         for number, one in self._slices.items():
@@ -181,10 +181,10 @@ class Shard:
         actions: list[Action] = self.left(worker)
         for number, one in self._slices.items():
             for contribution in [held for held in one.held if held.worker == worker]:
-                if one.ledger.number(contribution) is None:
+                if one.update_log.number(contribution) is None:
                     del one.held[contribution]
                     actions.append(Forget(number, contribution))
-            one.ledger.gone(worker)
+            one.update_log.gone(worker)
         return actions
 
     # What the host says
@@ -232,7 +232,7 @@ class Shard:
 
     def _held(self, one: _Slice, header: Header) -> Respond:
         """It is held; with a `local` rule the version is that of the update that it is in, if that is known."""
-        known = one.ledger.number(Contribution(header.worker, header.clock)) if self._local else None
+        known = one.update_log.number(Contribution(header.worker, header.clock)) if self._local else None
         version = one.version if known is None else known
         return Respond(
             header.worker, Header(MessageKind.HELD, header.slice, header.worker, header.clock, version, length=0)
@@ -240,15 +240,15 @@ class Shard:
 
     def _settled(self, one: _Slice, contribution: Contribution) -> bool:
         """Whether the slice has had it, or will not have it."""
-        number = one.ledger.number(contribution)
+        number = one.update_log.number(contribution)
         if number is not None:
             return number <= one.version + one.busy
-        return one.ledger.settled(contribution) or contribution.worker in self._gone
+        return one.update_log.settled(contribution) or contribution.worker in self._gone
 
     def _close_locally(self, one: _Slice, rule: LocalRule) -> None:
-        waiting = (held for held in one.held if not one.ledger.settled(held))
-        if closing := rule.closing(one.ledger.last + 1, waiting):
-            one.ledger.close(closing)
+        waiting = (held for held in one.held if not one.update_log.settled(held))
+        if closing := rule.closing(one.update_log.last + 1, waiting):
+            one.update_log.close(closing)
 
     def _pulled(self, peer: int, header: Header) -> list[Action]:
         number, one = header.slice, self._slices.get(header.slice)
@@ -271,7 +271,7 @@ class Shard:
     def _advance(self, number: int, one: _Slice) -> list[Action]:
         """Begin with the next update, if all of it is here."""
         actions: list[Action] = []
-        while not one.busy and (closing := one.ledger.closing(one.version + 1)):
+        while not one.busy and (closing := one.update_log.closing(one.version + 1)):
             if any(contribution not in one.held for contribution in closing.contributions):
                 break
             if not closing.contributions:
@@ -288,7 +288,7 @@ class Shard:
     def _passed(self, number: int, one: _Slice) -> list[Action]:
         """It is one version further."""
         one.version += 1
-        one.ledger.applied(one.version)
+        one.update_log.applied(one.version)
         actions: list[Action] = []
         for cut, kept in list(self._cuts.items()):
             if kept.number == one.version:

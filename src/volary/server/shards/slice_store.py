@@ -53,10 +53,10 @@ class _Kept:
 class Reading:
     """A slice's values as of `version`, which do not change before `close`."""
 
-    __slots__ = ("_open", "_values", "_vault", "version")
+    __slots__ = ("_open", "_slice_store", "_values", "version")
 
-    def __init__(self, vault: SliceStore, values: _Values, version: int) -> None:
-        self._vault, self._values, self.version, self._open = vault, values, version, True
+    def __init__(self, slice_store: SliceStore, values: _Values, version: int) -> None:
+        self._slice_store, self._values, self.version, self._open = slice_store, values, version, True
 
     @property
     def tensor(self) -> Tensor:
@@ -70,13 +70,13 @@ class Reading:
 
     def again(self) -> Reading:
         """The same once more, to be closed on its own."""
-        return self._vault.reading(self._values, self.version)
+        return self._slice_store.reading(self._values, self.version)
 
     def close(self) -> None:
         """They may change; harmless when repeated, by one thread after the other."""
         if self._open:
             self._open = False
-            self._vault.let_go(self._values)
+            self._slice_store.let_go(self._values)
 
 
 class _Place:

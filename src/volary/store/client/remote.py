@@ -52,10 +52,10 @@ class RemoteStore:
             wanted = Credentials(admission.key, admission.connection.life, server, welcome.security)
             return transport.connect(address, wanted, {"worker": welcome.number}, CONNECT_TIMEOUT_S)
 
-        self._shelves = StoreBuffers(transport.memory)
+        self._buffers = StoreBuffers(transport.memory)
         self._client = Client([], welcome.number)
         self._link = Link(self._client, connect, self._unreachable)
-        self._link.start(self._shelves, defaultdict(int))
+        self._link.start(self._buffers, defaultdict(int))
         servers = range(len(welcome.ports))
         addresses = {number: (admission.host, welcome.ports[number]) for number in servers}
         self._link.view(View(0, [[number] for number in servers], addresses))
@@ -64,8 +64,8 @@ class RemoteStore:
     def init(self, key: Key, tensor: Tensor) -> None:
         kind = kind_of(key, tensor)
         with self._finding:
-            if key in self._shelves.entries:
-                require_same(key, self._shelves.entries[key].place.kind, tensor)
+            if key in self._buffers.entries:
+                require_same(key, self._buffers.entries[key].place.kind, tensor)
                 return
             place = self._control.ask(Declare(key, kind))
             entry = self._enter(place)
@@ -106,9 +106,9 @@ class RemoteStore:
 
     def close(self) -> None:
         try:
-            self._link.wait_for(lambda: all(map(self._held, self._shelves.entries.values())), lambda: "word of pushes")
+            self._link.wait_for(lambda: all(map(self._held, self._buffers.entries.values())), lambda: "word of pushes")
             self._link.check()  # what has arrived may be gone again
-            self._control.say(Goodbye({entry.name: entry.pushed for entry in self._shelves.entries.values()}))
+            self._control.say(Goodbye({entry.name: entry.pushed for entry in self._buffers.entries.values()}))
         finally:
             self._end()
 
@@ -128,25 +128,25 @@ class RemoteStore:
     def _find(self, key: Key) -> Entry:
         check_key(key)
         with self._finding:
-            entry = self._shelves.entries.get(key)
+            entry = self._buffers.entries.get(key)
             return entry or self._enter(self._control.ask(Find(key)))
 
     def _enter(self, place: Known) -> Entry:
         with self._link.changed:
             self._client.add([Slice(one.number, one.server, 0, (Part(0, one.start, one.end),)) for one in place.cuts])
-            return self._shelves.enter(place)
+            return self._buffers.enter(place)
 
     def _pack(self, entry: Entry, tensor: Tensor) -> int:
         """Wait for memory, copy the tensor there; returns the clock at which it leaves."""
 
         def there() -> bool:
             for clock in [one for one in entry.rooms if self._link.is_free(one)]:
-                self._shelves.free(entry, clock)
+                self._buffers.free(entry, clock)
             return len(entry.rooms) < UNDER_WAY
 
         self._link.wait_for(there, lambda: f"word that earlier pushes of key {entry.key!r} are held")
         clock = next(self._clocks)
-        self._shelves.pack(entry, tensor, clock)
+        self._buffers.pack(entry, tensor, clock)
         with self._link.changed:
             self._client.begin(clock, len(entry.place.cuts))
         return clock
@@ -160,7 +160,7 @@ class RemoteStore:
             self._link.wait_for(lambda: self._held(entry), lambda: f"word that pushes of key {entry.key!r} are held")
             count = entry.pushed
         with self._link.changed:
-            self._shelves.await_in(entry, target)
+            self._buffers.await_in(entry, target)
             for number, _ in entry.spans():
                 self._link.pull(number, count if self._sync else self._client.told(number))
         try:
@@ -173,7 +173,7 @@ class RemoteStore:
             raise
         finally:
             with self._link.changed:
-                self._shelves.await_no_more(entry)
+                self._buffers.await_no_more(entry)
         if not self._came(entry):
             raise PeerLost(self._why_never(entry, count))
         entry.seen = max(entry.seen, count)

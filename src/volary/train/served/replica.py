@@ -67,12 +67,12 @@ class ServedReplica:
         self._statistics = [Statistics(layout, number) for number in layout.buffer_chunks]
         pulls = strategy.exchange.pulls
         codec = None if pulls == "none" else CODECS.load(pulls)()
-        self._shelves = WorkerSlices(layout, module, buckets, self._statistics, self._encoding, codec)
-        behind, slots = self._shelves.behind(), buckets.slots
+        self._slices = WorkerSlices(layout, module, buckets, self._statistics, self._encoding, codec)
+        behind, slots = self._slices.behind(), buckets.slots
         gates = {id(slot.gate): (slot.gate, behind[id(slot.parameter)]) for slot in slots}
         self._keeper = ServerKeeper(
             link,
-            self._shelves.all,
+            self._slices.all,
             gates,
             encoding,
             self._is_held,
@@ -109,7 +109,7 @@ class ServedReplica:
         """A contribution begins: from now on parameters are read that are as new as the model wants."""
         self._clock, self._cut, self._samples = task.clock, (0, {}), task.samples
         self._keeper.begin(task.clock, task.oldest)
-        self._wait(lambda: self._keeper.pull_rest(self._shelves.buffers))
+        self._wait(lambda: self._keeper.pull_rest(self._slices.buffers))
         for gate in self._awaited:
             self._wait_for(gate)
         if not self._contributions.lazy:  # it is about to change more than its gradients
@@ -164,16 +164,16 @@ class ServedReplica:
     def as_of(self, cut: int) -> Iterator[bool]:
         """Let the network have the state that is kept under `cut` for a while; False: it is not kept any more."""
         kept = self._wait_for_cut(cut)
-        shelves = self._keeper.shelves
-        own = {number: shelf.pulled.taken_from_network() for number, shelf in shelves.items()} if kept else {}
+        slices = self._keeper.slices
+        own = {number: one.pulled.taken_from_network() for number, one in slices.items()} if kept else {}
         self._aside = True
         try:
             for number, values in self._cut[1].items() if kept else ():
-                shelves[number].pulled.install(values)
+                slices[number].pulled.install(values)
             yield kept
         finally:
             for number, values in own.items():
-                shelves[number].pulled.install(values)
+                slices[number].pulled.install(values)
             self._aside = False
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class ServedReplica:
     def _wait_for_cut(self, cut: int) -> bool:
         if self._cut[0] == cut:
             return True
-        values = {number: torch.empty_like(shelf.pulled.values) for number, shelf in self._keeper.shelves.items()}
+        values = {number: torch.empty_like(one.pulled.values) for number, one in self._keeper.slices.items()}
         self._recorder.enter("exchange")
         if not self._keeper.pull_cut(cut, {number: as_bytes(one) for number, one in values.items()}):
             return False
@@ -204,7 +204,7 @@ class ServedReplica:
         self._held(clock, self._waited_s.pop(clock, 0.0))
 
     def _leave(self, chunk: Chunk) -> None:
-        factors = self._shelves.factors.get(chunk.bucket.index)
+        factors = self._slices.factors.get(chunk.bucket.index)
         if factors is not None:
             factors.take()
         for one in [chunk] if factors is None else chunk.bucket.chunks:

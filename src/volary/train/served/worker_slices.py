@@ -62,21 +62,21 @@ class WorkerSlices:
         self.factors = {number: FactorRows(payload) for number, payload in enumerate(payloads) if payload is not None}
         self._places = [(bucket, number) for bucket, count in enumerate(counts) for number in range(count)]
         order = {id(one): place for place, one in enumerate(module.parameters())}
-        self.all = [self._shelf(one) for one in sorted(layout.slices, key=lambda one: self._use(one, order))]
+        self.all = [self._worker_slice(one) for one in sorted(layout.slices, key=lambda one: self._use(one, order))]
         self.buffers = [one.slice.number for one in self.all if layout.is_of_buffers(one.slice)]
 
     def behind(self) -> dict[int, list[int]]:
         """The slices that a parameter's values lie in, by the parameter's id."""
         found: dict[int, list[int]] = {}
-        for shelf in self.all:
-            for part in shelf.slice.parts:
-                found.setdefault(id(self._layout.tensors[part.parameter][1]), []).append(shelf.slice.number)
+        for worker_slice in self.all:
+            for part in worker_slice.slice.parts:
+                found.setdefault(id(self._layout.tensors[part.parameter][1]), []).append(worker_slice.slice.number)
         return found
 
     def _use(self, one: Slice, order: dict[int, int]) -> int:
         return min(order.get(id(self._layout.tensors[part.parameter][1]), -1) for part in one.parts)
 
-    def _shelf(self, one: Slice) -> WorkerSlice:
+    def _worker_slice(self, one: Slice) -> WorkerSlice:
         network = [self._layout.values(part) for part in one.parts]
         codec = self._codec if network[0].dtype == torch.float32 else None
         return WorkerSlice(one, self._pushed(one), Pulled(network, codec))

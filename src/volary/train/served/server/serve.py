@@ -104,14 +104,16 @@ def serve(
             checkpoints = Checkpoints(directory.checkpoints)
             if welcome.restore is not None:
                 bring(remote, checkpoints, welcome.restore, lambda name: not is_of_rank(name))
-            vault = stored(network, slices, checkpoints, welcome, door.transport.memory)
-            shard = Shard({one: vault.forms.shapes[one].size_bytes for one in vault.numbers}, welcome.applied)
-            host = Host(shard, vault, pulls=network.pulls, kept=lambda cut: reports.say(Kept(cut)))
+            slice_store = stored(network, slices, checkpoints, welcome, door.transport.memory)
+            shard = Shard(
+                {one: slice_store.forms.shapes[one].size_bytes for one in slice_store.numbers}, welcome.applied
+            )
+            host = Host(shard, slice_store, pulls=network.pulls, kept=lambda cut: reports.say(Kept(cut)))
             shard_writer = ShardWriter(number, layout, network.module, writer(remote, checkpoints))
             door.open(host)
             try:
                 RosterOrders(
-                    hearing, reports, host, lambda *what: shard_writer.write(vault, *what), network.rates.add
+                    hearing, reports, host, lambda *what: shard_writer.write(slice_store, *what), network.rates.add
                 ).follow()
             finally:
                 host.close()
