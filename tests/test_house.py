@@ -45,6 +45,11 @@ def room_of(file):
 
 
 @functools.cache
+def tree(file):
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def rooms_there_are():
     return {room_of(file) for file in PACKAGE.rglob("*.py")}
 
@@ -52,7 +57,7 @@ def rooms_there_are():
 def imported(file):
     """(line, room) of every import of ours in `file`, also inside functions, under TYPE_CHECKING, and by a name."""
     rooms = rooms_there_are()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(file)):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names if alias.name != "volary"]
@@ -114,8 +119,8 @@ DEFAULT_GROUP = {  # what is torch's default group, asks for it, or makes groups
 
 def uses_of_the_default_group(file):
     """(line, name) where `file` uses torch's default group: makes it, or calls a function of it without `group=`."""
-    names, tree = {}, ast.parse(file.read_text(encoding="utf-8"))  # by what the file calls it: its name in torch
-    for node in ast.walk(tree):
+    names, parsed = {}, tree(file)  # by what the file calls it: its name in torch
+    for node in ast.walk(parsed):
         if isinstance(node, ast.Import):
             own = [one for one in node.names if one.name.partition(".")[0] == "torch"]
             names |= {one.asname or "torch": one.name if one.asname else "torch" for one in own}
@@ -127,8 +132,8 @@ def uses_of_the_default_group(file):
             return f"{in_torch(node.value)}.{node.attr}"
         return names.get(node.id, "") if isinstance(node, ast.Name) else ""
 
-    called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(tree):
+    called = {id(node.func): node for node in ast.walk(parsed) if isinstance(node, ast.Call)}
+    for node in ast.walk(parsed):
         module, _, name = in_torch(node).rpartition(".")
         if module not in ("torch.distributed", "torch.distributed.distributed_c10d"):
             continue
@@ -302,7 +307,7 @@ def test_nothing_that_is_read_or_received_is_unpickled():
 
 def documented(file):
     """(name, docstring) of every class and function of `file` that has one."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(file)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
             said := ast.get_docstring(node)
         ):
@@ -317,10 +322,48 @@ def test_a_docstring_is_a_sentence_and_no_mere_reference():
     assert not empty, "\n".join(empty)
 
 
+def raised_by(function):
+    """The errors that it raises itself: not what a function within raises, nor what it catches."""
+    found, waiting = set(), [(node, False) for node in function.body]
+    while waiting:
+        node, caught = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
+            continue
+        if isinstance(node, ast.Raise) and node.exc is not None and not caught:
+            error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+            found |= {name for name in [getattr(error, "attr", getattr(error, "id", ""))] if name[:1].isupper()}
+        tried = node.body if isinstance(node, ast.Try) and node.handlers else []
+        waiting += [(child, caught or child in tried) for child in ast.iter_child_nodes(node)]
+    return found
+
+
+def public_functions(file):
+    """(class, function) of each of a file's public functions and methods; None for the class of a function."""
+    parsed = tree(file)
+    yield from ((None, node) for node in parsed.body if isinstance(node, ast.FunctionDef))
+    classes = (node for node in ast.walk(parsed) if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+    yield from ((kind, node) for kind in classes for node in kind.body if isinstance(node, ast.FunctionDef))
+
+
+def test_a_public_function_that_raises_says_so_or_its_protocol_does():
+    """Verbs are not looked at: their docstrings are what the command line prints."""
+    promised, silent = set(), {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for kind, function in public_functions(file) if room_of(file) != "cli" else ():
+            said = " ".join(ast.get_docstring(one) or "" for one in (kind, function) if one is not None)
+            if "aise" in said and kind is not None and any("Protocol" in ast.unparse(base) for base in kind.bases):
+                promised.add(function.name)
+            raised = raised_by(function)
+            if raised and "aise" not in said and not any(name in said for name in raised) and function.name[0] != "_":
+                silent[f"{file.relative_to(PACKAGE)}:{function.lineno}"] = function.name
+    assert len(promised) > 30
+    assert {where: name for where, name in silent.items() if name not in promised} == {}
+
+
 def test_a_class_name_has_one_meaning():
     homes = {}
     for file in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(file)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(str(file.relative_to(PACKAGE)))
     assert len(homes) > 400

@@ -84,7 +84,7 @@ class Journal:
         self.replaced = False
 
     def start_life(self, step: int) -> int:
-        """Begin a new life of the run that goes on from `step`; what an earlier life wrote beyond it is taken back."""
+        """Begin a restart attempt from `step`; rows of earlier ones beyond it are removed. Raises VolaryError."""
         with self._lock:
             try:
                 take_room(self._path)
