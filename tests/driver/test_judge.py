@@ -264,6 +264,20 @@ def test_worker_that_never_joined_is_named_with_its_exit(directory):
     )
 
 
+def test_worker_that_never_came_to_write_a_log_is_shown_with_that_of_its_launcher(directory):
+    directory.log(2).unlink()
+    (directory.logs / "ray-workers.log").write_text("Ray did not start: the node timed out\n")
+    watch = watched(joined=2, rules=Rules(50, 100, 15))
+    for tick in range(200):
+        watch.tick(tick / 10)
+    error = verdict_of(directory, watch, [], said(0, "peer_lost"), said(1, "peer_lost"))
+    assert lines(error)[:2] == [
+        f"rank 2 (host {HOST}) did not come within 15 s; before it joined the run",
+        "  | Ray did not start: the node timed out",
+    ]
+    assert "log: runs/it/logs/ray-workers.log" in lines(error)
+
+
 def test_worker_that_died_before_its_first_step_is_named_with_that(directory):
     watch = watched(joined=0)
     watch.joined(1, 1, 101, "h")

@@ -94,7 +94,7 @@ def judge(
     lost = _lost(watch, exits, verdicts)
     if lost is not None:
         message = _lost_message(directory, watch, lost, exits, verdicts)
-        raise noted(WorkerLost(message), directory, directory.log(lost.rank))
+        raise noted(WorkerLost(message), directory, _log_of(directory, lost.rank))
     broken = [v for v in verdicts.values() if v.outcome == "peer_lost"]
     if broken or len(verdicts) < watch.world_size:
         reason = broken[0].reason if broken else "not every worker left a verdict"
@@ -134,7 +134,7 @@ def _of_elastic(
         raise noted(WorkerLost("all workers have left the run"), directory)
     last = watch.lost[-1]
     message = f"no worker is left\n{_lost_message(directory, watch, last, exits, verdicts)}"
-    raise noted(WorkerLost(message), directory, directory.log(last.rank))
+    raise noted(WorkerLost(message), directory, _log_of(directory, last.rank))
 
 
 def _stopped(directory: RunDirectory, step: int) -> Ending:
@@ -231,7 +231,7 @@ def _lost_message(
     also = [more for more in others if more.kind != "died" or watch.workers[more.rank].dismissed]
     # the stack of a standstill that ended well, or of the start, is no evidence of anything else
     stack = worker.stack if lost.kind == "stuck" else ""
-    told = stack.splitlines()[-TAIL_LINES:] or tail(directory.log(lost.rank))
+    told = stack.splitlines()[-TAIL_LINES:] or tail(_log_of(directory, lost.rank))
     lines = [
         f"rank {lost.rank} ({who}) {_what_happened(lost, exits, verdicts)}; {_how_far(worker)}",
         *indented(told),
@@ -239,6 +239,13 @@ def _lost_message(
         *_consequences(watch, verdicts, {lost.rank, *(more.rank for more in also)}),
     ]
     return "\n".join(lines)
+
+
+def _log_of(directory: RunDirectory, rank: int) -> Path:
+    """A worker's own; of one that never came to write it that of the launcher which was to start it."""
+    own = directory.log(rank)
+    launchers = [log for log in directory.logs.glob("*-workers.log") if log.stat().st_size]
+    return own if own.exists() or not launchers else max(launchers, key=lambda log: log.stat().st_mtime)
 
 
 def _what_happened(lost: LostWorker, exits: Sequence[Exited], verdicts: Mapping[int, Verdict]) -> str:
