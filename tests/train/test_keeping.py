@@ -327,9 +327,9 @@ def store() -> Iterator[str]:
 
 @pytest.mark.slow  # the same without processes is above; this is the way of `volary launch` and `volary resume`
 @pytest.mark.parametrize("elsewhere", [None, "large/disk", "store"])
-def test_a_killed_program_is_resumed_by_the_command_from_wherever_it_saves(monkeypatch, request, elsewhere):
+def test_a_killed_program_is_resumed_by_the_command_from_wherever_it_saves(monkeypatch, store, elsewhere):
     Path("mine.py").write_text(PROGRAM)
-    where = request.getfixturevalue("store") if elsewhere == "store" else elsewhere
+    where = store if elsewhere == "store" else elsewhere
     kept = [] if where is None else [f"checkpoint.path={where}", "checkpoint.keep_last=2"]
     launch = (*VOLARY, "launch", "strategy.workers=2", *kept, "run.name=it", "mine.py")
     Path("wait").touch()
