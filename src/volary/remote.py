@@ -21,6 +21,7 @@ import msgspec
 
 import volary
 from volary.comm.files.client import FileClient
+from volary.engine.processes.descendants import below, end
 from volary.engine.processes.processes import NewProcess, Processes
 from volary.engine.remote.messages import END, KILL, MachineFound, RemoteExited, RemoteLaunch, RemoteStarted
 from volary.errors import BadInput, VolaryError
@@ -71,7 +72,7 @@ def _carry_out(order: RemoteLaunch, words: _Words) -> None:
             _say(RemoteStarted(processes.pids()))
             _see_to(processes, words, carrier, order)
         finally:
-            processes.stop(0.0)
+            _stop(processes)
 
 
 def _enter(order: RemoteLaunch, words: _Words) -> None:
@@ -132,19 +133,27 @@ def _see_to(processes: Processes, words: _Words, carrier: _Carrier, order: Remot
     while processes.running():
         for word in words.come(LOOK_S):
             if word == KILL:
-                processes.stop(0.0)
+                _stop(processes)
             elif word == END:
                 processes.ask_to_end()
         if words.over and kill_at is None:
             kill_at = time.monotonic() + ALONE_S
             processes.ask_to_end()
         if kill_at is not None and time.monotonic() > kill_at:
-            processes.stop(0.0)
+            _stop(processes)
         for gone in processes.events():
             for number in order.numbers if order.launcher else [gone.rank]:
                 carrier.carry(number)
             if not order.launcher:  # what becomes of a launcher's processes is seen by their connections
                 _say(RemoteExited(gone.rank, gone.code, gone.signal, gone.out_of_memory))
+
+
+def _stop(processes: Processes) -> None:
+    """Kill them, and what they have started: a launcher's processes lead sessions of their own."""
+    running = processes.running()
+    started = [one for number, pid in processes.pids().items() if number in running for one in below(pid)]
+    processes.stop(0.0)
+    end(started)
 
 
 def _say(what: Any) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from volary.comm.groups.confined import Confined
 from volary.engine._base import Ended, Exited, Launch
 from volary.engine.local import LOOPBACK
-from volary.engine.processes.processes import KILLED_WITHIN_S, NewProcess, Processes
+from volary.engine.processes.descendants import below, end
+from volary.engine.processes.processes import NewProcess, Processes
 from volary.run.launch.assignment import FOLDER, KEY
 
 FIRST, PIN = "VOLARY_FIRST", "VOLARY_PIN"
@@ -100,24 +101,16 @@ class Launched:
         """End the launcher, and what it has left."""
         self.ended()
         self._stopping = True
-        below = [*_below(self._pid), *_of_session(self._pid)]
+        started = [*below(self._pid), *_of_session(self._pid)]
         self._launcher.stop(grace_s or CLEAN_UP_S)
-        _end(below)
+        end(started)
         for path in self._leaves(self._pid):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _below(pid: int) -> list[object]:
-    import psutil  # type: ignore[import-untyped]  # not needed by `volary --help`
-
-    with suppress(psutil.Error):
-        return list(psutil.Process(pid).children(recursive=True))
-    return []
-
-
 def _of_session(leader: int) -> list[object]:
     """What a launcher has started that has not left its session: where it was killed, nobody else knows of them."""
-    import psutil
+    import psutil  # type: ignore[import-untyped]  # not needed by `volary --help`
 
     found: list[object] = []
     for process in psutil.process_iter():
@@ -125,12 +118,3 @@ def _of_session(leader: int) -> list[object]:
             if process.pid != leader and os.getsid(process.pid) == leader:
                 found.append(process)
     return found
-
-
-def _end(processes: Sequence[object]) -> None:
-    import psutil
-
-    for process in processes:
-        with suppress(psutil.Error):
-            process.kill()  # type: ignore[attr-defined]  # psutil has no types
-    psutil.wait_procs(processes, KILLED_WITHIN_S)
