@@ -22,9 +22,10 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from volary.comm.groups import gloo
-from volary.comm.groups.timeouts import LAST_RESORT_S
 from volary.errors import SettingError
 
+# of the data path itself, which the driver's watch comes long before: two days, beyond any strategy.stuck_after_s
+LAST_RESORT_S = 172_800.0
 _SEE_OUT_S = 2.0  # for threads to come out of gloo at exit
 
 _store: Store | None = None  # torch keeps only the C++ half of a store that is written in Python

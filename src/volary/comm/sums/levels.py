@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from volary.comm.groups.timeouts import LAST_RESORT_S
+from volary.comm.groups.group import LAST_RESORT_S
 from volary.comm.sums.hops import Hop, share
 from volary.comm.sums.node import NodeBuffers
 from volary.comm.sums.sums import Sums, needs_cpu

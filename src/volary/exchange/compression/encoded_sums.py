@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.groups.timeouts import LAST_RESORT_S
+from volary.comm.groups.group import LAST_RESORT_S
 from volary.comm.routes._base import Memory
 from volary.comm.sums.node import NodeBuffers
 from volary.comm.sums.segments import SharedBuffer

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from volary.comm.groups.timeouts import LAST_RESORT_S
+from volary.comm.groups.group import LAST_RESORT_S
 from volary.comm.routes import ROOM as ROUTES
 from volary.comm.sums.segments import SharedSum
 from volary.comm.topology.links import Links

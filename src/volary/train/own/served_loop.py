@@ -13,8 +13,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch e
 from torch.utils._pytree import tree_leaves
 
 from volary.comm.control.store import KeyedStore
-from volary.comm.groups.group import Group
-from volary.comm.groups.timeouts import LAST_RESORT_S
+from volary.comm.groups.group import LAST_RESORT_S, Group
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.consistency._base import Push
 from volary.data.sharing.among import Among
