@@ -20,6 +20,7 @@ from volary.exchange.representations._base import Piece, Representation
 from volary.exchange.representations.exact import EXACT
 from volary.exchange.servers.keeper import ServerKeeper, WorkerSlice
 from volary.exchange.servers.pulled import Pulled
+from volary.exchange.servers.transfer_times import TransferTimes
 from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.server.protocol.header import Header, MessageKind
@@ -27,6 +28,18 @@ from volary.server.protocol.messages import View
 from volary.server.protocol.slices import Part, Slice
 
 SLICES = [Slice(number, 0, number, (Part(number, 0, SIZE),)) for number in range(4)]
+
+
+class Kept:
+    """See `volary.exchange.servers.transfer_times.SpanLog`."""
+
+    recording = True
+
+    def __init__(self) -> None:
+        self.all: list[tuple[int, str, str, float, float, int]] = []
+
+    def add(self, step: int, kind: str, name: str, start_s: float, end_s: float, size_bytes: int = 0) -> None:
+        self.all.append((step, kind, name, start_s, end_s, size_bytes))
 
 
 class Learner:
@@ -56,8 +69,9 @@ class Learner:
             for one, piece, pulled in zip(SLICES, pieces, self.pulled, strict=True)
         ]
         gates = {id(gate): (gate, [number]) for number, gate in enumerate(self.gates)}
-        self.clock = 0
-        self.exchange = ServerKeeper(self.link, slices, gates, encoding, lambda clock: None, lambda: None)
+        self.clock, self.spans = 0, Kept()
+        times = TransferTimes(self.spans, {one.number: f"slice {one.number}" for one in SLICES})
+        self.exchange = ServerKeeper(self.link, slices, gates, encoding, lambda clock: None, lambda: None, times)
 
     def contribute(self, clock: int) -> None:
         self.clock = clock
@@ -99,6 +113,24 @@ def update(server: Serving, number: int) -> None:
     with closed(server.worker(1)) as other:
         for one in SLICES:
             other.pull(one.number, at_least=number)
+
+
+def test_it_is_kept_when_each_slice_left_was_held_came_back_and_was_put_into_the_network():
+    with serving() as server, learning(server) as one:
+        one.read(0)
+        one.contribute(0)
+        update(server, 1)
+        one.exchange.release(1)
+        one.await_version(1)
+        one.clock = 1
+        one.read(1)
+    found = {(kind, name): (start, end, size) for step, kind, name, start, end, size in one.spans.all if step == 1}
+    for number in range(len(SLICES)):
+        (left, held, sent), (asked, came, got), (began, ended, _) = (
+            found[kind, f"slice {number}"] for kind in ("exchange", "pull", "update")
+        )
+        assert left < held < asked < came < began < ended
+        assert (sent, got) == (4 * SIZE, 4 * SIZE)
 
 
 @pytest.mark.parametrize("pulls", ["none", "fp16"])

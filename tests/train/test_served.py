@@ -45,7 +45,7 @@ def equal_ones() -> dict[str, Session]:
     found["shared"] = session("Tied64")
     found["of whole parameters"] = session("Exact", optimizer={"name": f"{CODE}:OwnRule", "lr": 0.2})
     found["as factors"] = session("Wide", batch_size=4, source={"name": "points", "samples": 18})
-    found["measured"] = session("Exact", evaluate={"every": "5 steps"})
+    found["measured"] = session("Exact", evaluate={"every": "5 steps"}, train={"steps": 20, "histograms": "3 steps"})
     return found
 
 
@@ -143,6 +143,20 @@ def test_workers_over_servers_equal_one_device_over_20_steps(workers, alone, cou
     assert sum(row.sent_bytes for row in kept["as factors"].rows) < 0.7 * 20 * dense_bytes
     figures = [event["figures"] for event in kept["measured"].told("evaluated")]
     assert figures == [pytest.approx(figures) for _, figures in alone("measured").metrics]
+    (looked,), (expected,) = _looks(kept["measured"].worker_said), _looks(alone("measured").said)
+    assert {key for key in looked if key[0] == "gradient"} == {key for key in expected if key[0] == "gradient"}
+    for kind, name in expected:  # a gradient is the worker's own, of its share
+        if kind != "gradient":
+            assert looked[kind, name] == pytest.approx(expected[kind, name], rel=1e-4, abs=1e-7), (kind, name)
+
+
+def _looks(said: list[dict[str, Any]]) -> list[dict[tuple[str, str], float]]:
+    """The mean magnitude of each histogram of step 3: the first look is never left out."""
+    return [
+        {(kind, name): magnitude for kind, name, _, _, magnitude, _ in one["histograms"]}
+        for one in said
+        if "histograms" in one and one["step"] == 3
+    ]
 
 
 LOOSE = {

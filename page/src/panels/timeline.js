@@ -9,7 +9,7 @@ import { brief, number, size } from "../words.js";
 const HEIGHT = 16;
 const DRAWN = 3000;
 const OF_PHASE = Object.fromEntries(PHASES.map(([name, , colour]) => [name, colour]));
-const OF_KIND = { exchange: SERIES[3], broadcast: SERIES[3], update: SERIES[2], wait: SERIES[1], ready: SERIES[7] };
+const OF_KIND = { exchange: SERIES[3], pull: SERIES[5], broadcast: SERIES[3], update: SERIES[2], wait: SERIES[1], ready: SERIES[7] };
 
 export function Timeline({ id, tick, facts }) {
   const [step, set] = useState(null);

@@ -23,6 +23,7 @@ TRACKS = {
     "wait": "waits",
     "ready": "ready",
     "exchange": "wire",
+    "pull": "wire",
     "broadcast": "wire",
     "update": "update",
 }
@@ -83,7 +84,7 @@ def journeys(spans: Sequence[Span]) -> list[Journey]:
     by_name: dict[str, dict[tuple[int, int], dict[str, list[Span]]]] = {}
     recorded = {(span.rank, span.step) for span in spans if span.kind != "broadcast"}
     for span in spans:
-        if span.kind in ("ready", "exchange", "update", "wait"):
+        if span.kind in ("ready", "exchange", "pull", "update", "wait"):
             name = _PIECE.sub("", span.name)
             seen = by_name.setdefault(name, {}).setdefault((span.rank, span.step), {})
             seen.setdefault(span.kind, []).append(span)
@@ -94,16 +95,21 @@ def _journey(name: str, steps: list[dict[str, list[Span]]], recorded: int) -> Jo
     """steps: the spans of one name, by kind, for each rank and step of the `recorded` ones that have some."""
     sent = [step for step in steps if "exchange" in step]
     ready = [max(0.0, _first(s["exchange"]) - min(one.end_s for one in s["ready"])) for s in sent if "ready" in s]
-    applied = [max(0.0, _last(s["update"]) - _last(s["exchange"])) for s in sent if "update" in s]
+    applied = [max(0.0, _last(s["update"]) - _last(_travel(s))) for s in sent if "update" in s]
     waited = [sum(one.end_s - one.start_s for one in step["wait"]) for step in steps if "wait" in step]
     return Journey(
         name,
         size_bytes=_median([sum(one.size_bytes for one in step["exchange"]) for step in sent]) or 0.0,
         ready_to_sent_s=_median(ready),
-        sent_to_received_s=_median([_last(step["exchange"]) - _first(step["exchange"]) for step in sent]),
+        sent_to_received_s=_median([_last(_travel(step)) - _first(step["exchange"]) for step in sent]),
         received_to_applied_s=_median(applied),
         waited_s=_median([*waited, *[0.0] * (recorded - len(waited))]) if waited else None,
     )
+
+
+def _travel(step: dict[str, list[Span]]) -> list[Span]:
+    """There, and, where servers keep the parameters, back."""
+    return [*step["exchange"], *step.get("pull", [])]
 
 
 def _whole_steps(spans: Iterable[Span]) -> list[Span]:

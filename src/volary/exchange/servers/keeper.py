@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from volary.exchange.servers.pulled import Pulled, PullState
 from volary.run.database.traffic import Traffic
-from volary.server.client.client import HeldAll, Installed, RequestRefused
+from volary.server.client.client import Held, HeldAll, Installed, RequestRefused
 from volary.server.protocol.header import Form, Header, MessageKind
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from volary.exchange.compression.error_feedback import ResidualState
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.bucket import ParameterGate
+    from volary.exchange.servers.transfer_times import TransferTimes
     from volary.server.client.link import Link
     from volary.server.protocol.slices import Slice
 
@@ -62,7 +64,8 @@ class ServerKeeper:
     """See `volary.exchange._base.Keeper`. Of slices in the order in which forward uses them.
 
     gates: of each parameter, and before which slices it stands. encoding: of what is pushed.
-    held: called with each contribution that all servers hold. came: with each slice's values that are here.
+    held: called with each contribution that all servers hold. came: with each slice's values that are here. times: is
+    told of each slice when it leaves and comes.
     Used by the training thread, but for what is said otherwise.
     """
 
@@ -74,7 +77,9 @@ class ServerKeeper:
         encoding: PushEncoding,
         held: Callable[[int], None],
         came: Callable[[], None],
+        times: TransferTimes,
     ) -> None:
+        self._times = times
         self._link, self._gates, self._held, self._came, self._encoding = link, gates, held, came, encoding
         self.slices = {one.slice.number: one for one in slices}  # as forward uses them
         chunks: dict[int, list[WorkerSlice]] = {}
@@ -123,23 +128,27 @@ class ServerKeeper:
     def ask_ahead(self) -> None:
         """Backward begins: ask for all slices, so that something newer is here when it ends; what is read stays."""
         for number in self.slices:
-            self._link.pull(number, self._needed)
+            self._ask(number)
 
     def release(self, at_least: int) -> None:
         """Ask for all slices, of at least this version, before they are read again."""
         self._needed = max(self._needed, at_least)
         for number in self.slices:
-            self._link.pull(number, self._needed)
+            self._ask(number)
         self._shut()
 
     def begin(self, clock: int, at_least: int) -> None:
         """Contribution `clock` begins: nothing older is read from now on, and what has not been asked for is."""
-        self._clock = clock
         self._needed = max(self._needed, at_least)
         for number, worker_slice in self.slices.items():
             if worker_slice.pulled.version < self._needed:
-                self._link.pull(number, self._needed)
+                self._ask(number)
+        self._clock = clock
         self._shut()
+
+    def _ask(self, number: int) -> None:
+        self._times.asked(number, self._clock)
+        self._link.pull(number, self._needed)
 
     def _shut(self) -> None:
         for worker_slice in self.slices.values():
@@ -151,14 +160,15 @@ class ServerKeeper:
         """Wait until what is behind `gate` is new enough, and let the network have the newest that is here."""
         behind = self._behind(gate)
         self._link.wait_for(lambda: self._ready(behind), lambda: f"{gate.name}, as of update {self._needed},")
-        self._install(behind)
+        self._install(self._gates[id(gate)][1])
         gate.waits = 0
 
     def pull_rest(self, numbers: Iterable[int]) -> None:
         """The same for slices that stand behind no gate."""
+        numbers = list(numbers)
         behind = [self.slices[number].pulled for number in numbers]
         self._link.wait_for(lambda: self._ready(behind), lambda: f"buffers, as of update {self._needed},")
-        self._install(behind)
+        self._install(numbers)
 
     def state(self, *, copied: bool = True) -> ResidualState:
         return self._encoding.state(copied=copied)
@@ -178,17 +188,20 @@ class ServerKeeper:
             for one in behind
         )
 
-    def _install(self, behind: Sequence[Pulled]) -> None:
+    def _install(self, numbers: Sequence[int]) -> None:
+        behind = {number: self.slices[number].pulled for number in numbers}
         with self._link.changed:
-            here = [one for one in behind if one.state is PullState.HERE and not one.in_use]
-            for one in behind:
+            here = {number: one for number, one in behind.items() if one.state is PullState.HERE and not one.in_use}
+            for one in behind.values():
                 one.in_use = True
-            for one in here:
+            for one in here.values():
                 one.state = PullState.INSTALLING
-        for one in here:
+        for number, one in here.items():
+            started_s = time.perf_counter()
             one.install()
+            self._times.installed(number, started_s, time.perf_counter())
         with self._link.changed:
-            for one in here:
+            for one in here.values():
                 one.state, one.installed = PullState.READ, one.version
             self._link.changed.notify_all()
 
@@ -206,6 +219,7 @@ class ServerKeeper:
     # What the link asks and tells, from its threads
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
+        self._times.leaves(header.slice, header.clock)
         return self.slices[header.slice].pushed.leave(header)
 
     def place(self, header: Header) -> Payload | None:
@@ -234,6 +248,7 @@ class ServerKeeper:
         pulled.take(header, payload)
         with self._link.changed:
             pulled.state, pulled.version = PullState.HERE, header.version  # the client says so next, to whoever waits
+        self._times.came(header.slice, header.length)
 
     def carried(self, header: Header, sent: int, received: int) -> None:
         """So many bytes of a message have gone over a wire; of what is lent its announcement alone does."""
@@ -248,8 +263,10 @@ class ServerKeeper:
             for place, more in enumerate((sent, received, plain)):
                 counted[place] += more
 
-    def happened(self, event: HeldAll | Installed | RequestRefused) -> None:
-        if isinstance(event, HeldAll):
+    def happened(self, event: Held | HeldAll | Installed | RequestRefused) -> None:
+        if isinstance(event, Held):
+            self._times.held(event.slice, event.clock, self.slices[event.slice].pushed.length)
+        elif isinstance(event, HeldAll):
             self._held(event.clock)
         elif isinstance(event, Installed) and event.cut:
             self._cut_left.discard(event.slice)

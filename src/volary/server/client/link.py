@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from volary.comm.control.errors import BadFrame
 from volary.errors import PeerLost, VolaryError
-from volary.server.client.client import Client, HeldAll, Installed, RequestRefused, Send
+from volary.server.client.client import Client, Held, HeldAll, Installed, RequestRefused, Send
 from volary.server.client.connection import ServerConnection
 from volary.server.protocol.header import Form, Header, MessageKind
 
@@ -46,7 +46,7 @@ class BufferProvider(Protocol):
         """So many bytes of a message have gone over a wire."""
         ...
 
-    def happened(self, event: HeldAll | Installed | RequestRefused) -> None:
+    def happened(self, event: Held | HeldAll | Installed | RequestRefused) -> None:
         """An event that the client reports, under the link's lock."""
         ...
 
@@ -233,6 +233,8 @@ class Link:
             elif isinstance(action, HeldAll | Installed | RequestRefused):  # whoever waits, waits for one of these
                 self._buffers.happened(action)
                 self._tell()
+            else:
+                self._buffers.happened(action)
 
     def _turn(self, header: Header) -> tuple[int, int]:
         return (header.clock, self._urgency[header.slice]) if header.kind in CARRYING else NOW

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.transports._base import Payload
-    from volary.server.client.client import HeldAll, Installed, RequestRefused
+    from volary.server.client.client import Held, HeldAll, Installed, RequestRefused
     from volary.server.protocol.header import Header
     from volary.server.shards.memory import Take
     from volary.store.messages import Known
@@ -113,5 +113,5 @@ class StoreBuffers:
     def carried(self, header: Header, sent: int, received: int) -> None:
         """Nobody asks what a store's values take."""
 
-    def happened(self, event: HeldAll | Installed | RequestRefused) -> None:
+    def happened(self, event: Held | HeldAll | Installed | RequestRefused) -> None:
         pass

@@ -1,7 +1,8 @@
 """Histograms of weights, gradients and updates at some steps: they show whether each layer learns, and how fast.
 
 The update of a parameter is what a step has changed of it; its mean magnitude over that of the parameter is about 0.001
-where the learning rate fits (a rule of thumb, as in Deeplearning4j's and Karpathy's notes).
+where the learning rate fits (a rule of thumb, as in Deeplearning4j's and Karpathy's notes). Over parameter
+servers it is what has changed when this worker's next contribution begins: all updates in between.
 """
 
 from __future__ import annotations
@@ -38,13 +39,15 @@ class Histograms:
         self._named = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
         self._recorder, self._period, self._settle, self._wanted = recorder, period, settle, wanted
         self._began_s, self._took_s = time.perf_counter(), 0.0
+        self._begun = 0  # the newest step; 0: none yet
         self._before: dict[str, Tensor] = {}
         self._gradients: dict[str, Tensor] = {}
         self._hooks: list[Any] = []
 
     def begin(self, done: int, steps_per_epoch: int) -> None:
-        """A step begins after `done` others; it may be one to measure."""
-        if not self._wanted or not self._period.ends(done + 1, steps_per_epoch):
+        """A step begins after `done` others; it may be one to measure. Steps without this worker are not begun here."""
+        before, self._begun = self._begun or done, done + 1
+        if not self._wanted or not self._period.ends_within(before, self._begun, steps_per_epoch):
             return
         started_s = time.perf_counter()
         if self._took_s > MOST_SHARE * (started_s - self._began_s):

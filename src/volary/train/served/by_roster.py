@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from volary.data.samples import Samples
     from volary.network.flow import Flow
     from volary.server.protocol.messages import Portion
+    from volary.train.recording.histograms import Histograms
     from volary.train.recording.recorder import Recorder
     from volary.train.served.replica import ServedReplica
     from volary.train.served.roster_client import RosterClient
@@ -54,7 +55,8 @@ class LearningSettings:
 class ByRoster:
     """See `volary.train.coordinator.Coordinator`. work: what the roster says, and hears.
 
-    flow: of the network, where the loop is not the user's. portion: that the newest part is of.
+    flow: of the network, where the loop is not the user's. portion: that the newest part is of. histograms: looks at
+    parameters as some contributions are computed with them, and the next ones.
     """
 
     portion: Portion
@@ -70,7 +72,10 @@ class ByRoster:
         held_back: Samples | None = None,
         flow: Flow | None = None,
         casting: Callable[[], AbstractContextManager[object]] = nullcontext,
+        histograms: Histograms | None = None,
+        steps_per_epoch: int = 1,
     ) -> None:
+        self._histograms, self._steps_per_epoch = histograms, steps_per_epoch
         self._settings, self._work, self._replica, self._recorder = settings, work, replica, recorder
         self._flow, self._casting = flow, casting
         self._reader, self._held_back = reader, held_back
@@ -157,6 +162,9 @@ class ByRoster:
 
     def _parts(self) -> Iterator[MicroBatch]:
         local = self._settings.consistency.at(0, 0.0).updates
+        if self._histograms is not None:
+            self._histograms.end()  # of the contribution before: what has changed since is here
+            self._histograms.begin(self._learn.clock, self._steps_per_epoch)
         for place, portion in enumerate(self._portions):
             self._recorder.enter("data")
             self._expect(self._portions[place:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from volary.comm.routes._base import Memory
 from volary.exchange.gradients.just_in_time import JustInTime
 from volary.exchange.servers.keeper import ServerKeeper
 from volary.exchange.servers.pushed import as_bytes
+from volary.exchange.servers.transfer_times import TransferTimes
 from volary.train.replica import await_parameter
 from volary.train.served.worker_slices import Statistics, WorkerSlices
 
@@ -77,6 +79,7 @@ class ServedReplica:
             encoding,
             self._is_held,
             recorder.moved,
+            TransferTimes(recorder.spans, {one.number: self._name(one.chunk) for one in layout.slices}),
         )
         self.residuals = residuals(self._keeper)
         self._held = held
@@ -85,6 +88,8 @@ class ServedReplica:
         # TorchScript reads its parameters where nobody can wait for them
         self._awaited = [slot.gate for slot in slots] if scripted or not self._contributions.lazy else []
         self._clock, self._learnt, self._samples = 0, 0, 0
+        self._slots = slots
+        self._backward_s = 0.0  # when the newest began, of time.perf_counter
         self._waited_s: dict[int, float] = {}  # by clock
         self._aside = False
         self._cut: tuple[int, dict[int, Tensor]] = (0, {})
@@ -126,6 +131,7 @@ class ServedReplica:
         if last and self._contributions.lazy:
             self.residuals.begin(self._clock)
         self._contributions.in_backward(last=last)
+        self._backward_s = time.perf_counter()
         if last and self._asks_ahead:
             self._keeper.ask_ahead()
         for one in self._statistics if last else ():
@@ -203,7 +209,18 @@ class ServedReplica:
         self.residuals.held(clock)
         self._held(clock, self._waited_s.pop(clock, 0.0))
 
+    def await_all(self) -> None:
+        """Wait until all parameters are as new as the contribution at hand wants them."""
+        for slot in self._slots:
+            self._wait_for(slot.gate)
+
+    def _name(self, chunk: int) -> str:
+        chunks = self._contributions.buckets.chunks
+        return chunks[chunk].name if chunk < len(chunks) else "buffers"
+
     def _leave(self, chunk: Chunk) -> None:
+        if self._recorder.spans.recording:
+            self._recorder.spans.add(self._clock + 1, "ready", chunk.name, self._backward_s, time.perf_counter())
         factors = self._slices.factors.get(chunk.bucket.index)
         if factors is not None:
             factors.take()

@@ -26,6 +26,7 @@ from volary.train.corrupt import teller
 from volary.train.loop import Training, train
 from volary.train.member.compare import code_facts, compare_with_first, setting_facts, shape_facts, user_objects
 from volary.train.member.remote_directory import bring, writer
+from volary.train.recording.histograms import Histograms
 from volary.train.served.admission import admitted, connecting
 from volary.train.served.by_roster import ByRoster, LearningSettings
 from volary.train.served.colocated import server_beside
@@ -129,6 +130,10 @@ def _train(
         return Residuals(own, _writer(member), work.saved, writers.start, kept=_saves(session))
 
     made = partial(_contributions, session, model.module, layout)
+    # before the replica, whose parameters are waited for when they are read; one worker looks for all
+    histograms = Histograms(
+        model.module, recorder, session.train.histograms, lambda: replica.await_all(), wanted=rank == 0
+    )
     replica = ServedReplica(
         session.strategy, model.module, layout, recorder, link, transport, encoding, residuals, made, work.done, local
     )
@@ -153,6 +158,8 @@ def _train(
             held_back=held_back,
             flow=flow,
             casting=precision.casting,
+            histograms=histograms,
+            steps_per_epoch=feed.steps_per_epoch or steps,
         )
         return train(
             Training(
