@@ -2,6 +2,7 @@
 
 import math
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -181,6 +182,44 @@ def test_a_closed_run_is_whole_in_its_one_file_also_while_a_reader_has_it_open(r
         shutil.copy(run.database, tmp_path / "copy/run.sqlite")
     with RunReader(RunDirectory(tmp_path / "copy")) as copy:
         assert copy.last_step() == 99
+
+
+def test_a_database_that_somebody_holds_holds_nobody_up_and_what_is_lost_is_counted_and_said(run, monkeypatch):
+    monkeypatch.setattr("volary.run.database.journal.MOST_WAITING", 10)
+    lost: list[str] = []
+    journal = Journal(run.database, behind=True)
+    journal.start_life(0)
+    with closing(sqlite3.connect(run.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")  # a writer that waited for it would wait for this test
+        for step in range(1, 15):
+            journal.steps([row(step)])
+        journal.events([("checkpoint", 0, 14, {})], lambda: lost.append("checkpoint"))
+        other.execute("ROLLBACK")
+        other.execute("BEGIN")  # and somebody who reads, as long as they like
+        other.execute("SELECT * FROM steps").fetchall()
+        journal.end(state="finished")
+        journal.metrics(15, {"accuracy": 1.0})
+        journal.close()
+    assert (journal.dropped, lost) == (5, ["checkpoint"])
+    with RunReader(run) as reader:
+        assert [one.step for one in reader.steps()] == list(range(1, 11))
+        assert (reader.info()["state"], reader.metrics()) == ("finished", {"accuracy": [(15, 1.0)]})
+        (said,) = reader.events(kind="warning")
+        assert said.data["text"].endswith("is slow: 5 records of this run were not written")
+
+
+def test_a_writer_whose_database_is_spoilt_says_so_at_the_next_record(run):
+    journal = Journal(run.database, behind=True)
+    journal.start_life(0)
+    with closing(sqlite3.connect(run.database)) as other:
+        other.execute("DROP TABLE metrics")
+        other.execute("CREATE TABLE metrics (step INTEGER CHECK (step < 0), name TEXT, value REAL, at REAL)")
+        other.commit()
+    journal.metrics(1, {"accuracy": 1.0})
+    with pytest.raises(sqlite3.IntegrityError):
+        while True:
+            journal.note(state="running")
+    journal.close()
 
 
 def test_a_full_disk_is_counted_and_said_and_writing_goes_on_when_there_is_room(run):

@@ -82,7 +82,7 @@ class Drive:
 
         Raises what `judge` raises, and Stopped if the user would not wait for the step.
         """
-        journal = Journal(self._directory.database)
+        journal = Journal(self._directory.database, behind=True)
         state, step = "failed", None
         try:
             newest = Checkpoints(self._directory.checkpoints).steps()

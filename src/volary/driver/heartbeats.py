@@ -234,12 +234,13 @@ class HeartbeatService:
         """Into the journal; what a full disk keeps out of it is said here, or nobody would learn of it."""
         if not found:
             return
-        dropped = self._journal.dropped
-        self._journal.events(found)
-        if self._journal.dropped > dropped:
+
+        def lost() -> None:
             for kind, rank, step, data in found:
                 words = ", ".join(f"{name} {value}" for name, value in data.items())
                 _log.warning("rank %s, step %d: %s: %s", rank, step, kind.replace("_", " "), words)
+
+        self._journal.events(found, lost)
 
 
 def _row(values: list[float | None]) -> StepRow:

@@ -7,8 +7,9 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, fields
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,10 @@ from volary.run.database.network import LayerGraph
 from volary.run.database.spans import Span
 from volary.run.database.traffic import Traffic
 from volary.run.database.usage import Usage
+from volary.run.database.write_behind import WriteBehind
+
+MOST_WAITING = 200_000  # records, about 100 MB: half a minute of 64 workers with 100 steps a second
+END_S = 30.0  # for what still waits when a run ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +74,16 @@ _INSERT_STEP = f"INSERT OR REPLACE INTO steps VALUES ({', '.join('?' * len(_COLU
 class Journal:
     """Appends to the database at `path`, from any thread. `life` counts the starts of this run.
 
-    A full disk does not end a run: what could not be written is counted in `dropped`, and the sentence is in `fault`.
-    At the start of a life it is refused (VolaryError), for there the user can still mend it. replaced: another process
-    has begun a newer life, so that this one writes no more.
+    behind: a thread of its own writes, so that a disk that is slow, or held by somebody else, holds nobody up.
+    A full disk does not end a run: what could not be written is counted in `dropped`, and the sentence is in `fault`;
+    once something can be written again, the run says so too. At the start of a life it is refused (VolaryError), for
+    there the user can still mend it. replaced: another process has begun a newer life, so that this one writes no more.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, behind: bool = False) -> None:
         self._lock = threading.Lock()
+        self._behind = WriteBehind(MOST_WAITING) if behind else None
+        self._told_dropped = 0
         self._path = path
         self._database = _open(path)
         self.life = 0
@@ -108,9 +116,10 @@ class Journal:
 
     def end(self, **facts: Any) -> None:
         """Set the facts with which this life ends, a full disk notwithstanding."""
+        self._unwritten()  # or there may be no room for it behind all that waits
         before = self.dropped
         self.note(**facts)
-        if self.dropped > before:
+        if self._unwritten() or self.dropped > before:
             with contextlib.suppress(OSError):  # nothing is left to be tried
                 keep_ending(self._path, {key: str(value) for key, value in facts.items()})
 
@@ -118,12 +127,15 @@ class Journal:
         """Record that something happened."""
         self.events([(kind, rank, step, data)])
 
-    def events(self, found: Iterable[tuple[str, int | None, int | None, Mapping[str, Any]]]) -> None:
-        """Record what happened: of each its kind, rank, step and data."""
+    def events(
+        self,
+        found: Iterable[tuple[str, int | None, int | None, Mapping[str, Any]]],
+        lost: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Record what happened: of each its kind, rank, step and data. lost: called if that cannot be written."""
         now, life = time.time(), self.life
-        self._write(
-            _INSERT_EVENT, [(now, life, rank, step, kind, json.dumps(data)) for kind, rank, step, data in found]
-        )
+        rows = [(now, life, rank, step, kind, json.dumps(data)) for kind, rank, step, data in found]
+        self._write(_INSERT_EVENT, rows, lost)
 
     def steps(self, rows: Iterable[StepRow]) -> None:
         """Record steps of one or more workers."""
@@ -162,13 +174,28 @@ class Journal:
 
     def close(self) -> None:
         """Write everything into the one file, so that it can be copied alone."""
+        if self._behind is not None:
+            unwritten = self._unwritten()
+            self._behind.end()
+            if unwritten:
+                return  # the thread is in the database still
         with self._lock:
             with contextlib.suppress(sqlite3.Error):
                 # closing alone leaves the newest in the write-ahead file while a reader has the run open
                 self._database.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._database.close()
 
-    def _write(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+    def _unwritten(self) -> int:
+        """How many records still wait after a while."""
+        return 0 if self._behind is None else self._behind.wait(END_S)
+
+    def _write(self, statement: str, rows: list[tuple[Any, ...]], lost: Callable[[], object] = lambda: None) -> None:
+        if self._behind is None:
+            self._commit(statement, rows, lost)
+        elif not self._behind.put(partial(self._commit, statement, rows, lost), len(rows)):
+            self._lose(len(rows), f"the disk of {self._path} is slow", lost)
+
+    def _commit(self, statement: str, rows: list[tuple[Any, ...]], lost: Callable[[], object]) -> None:
         with self._lock:
             try:
                 self._database.execute("BEGIN IMMEDIATE")
@@ -176,11 +203,22 @@ class Journal:
                 self.replaced = self.replaced or _life(self._database) > self.life
                 if not self.replaced:
                     self._database.executemany(statement, rows)
+                    self._tell_dropped()
                 self._database.execute("COMMIT")
             except sqlite3.OperationalError as error:
-                self.dropped += len(rows)
-                self.fault = f"{error}: {self.dropped} records of this run were not written"
                 _roll_back(self._database)
+                self._lose(len(rows), str(error), lost)
+
+    def _tell_dropped(self) -> None:
+        if (dropped := self.dropped) > self._told_dropped:
+            text = json.dumps({"text": self.fault})
+            self._database.execute(_INSERT_EVENT, (time.time(), self.life, None, None, "warning", text))
+            self._told_dropped = dropped
+
+    def _lose(self, records: int, why: str, lost: Callable[[], object]) -> None:
+        self.dropped += records
+        self.fault = f"{why}: {self.dropped} records of this run were not written"
+        lost()
 
 
 def _open(path: Path) -> sqlite3.Connection:
