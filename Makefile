@@ -1,7 +1,7 @@
 # make demo: from nothing to a trained model.  make test: what has to pass before a change is shared.
 # make engines: what tests start runs with (Open MPI's and MPICH's mpirun, Ray), into .engines.
 # make loggers: W&B and MLflow, which tests copy runs to, into .loggers.
-# make page-tests: the page in a real browser, which is fetched if there is none.
+# make page-tests: the page in a real browser, which is fetched if there is none, and checked with axe-core if there is npm.
 # The first call makes .venv and installs what constraints.txt pins; later calls find it done.
 
 PYTHON ?= python3
@@ -17,6 +17,7 @@ RAY := .engines/ray/ray/__init__.py
 LOGGERS := .loggers/.installed
 CHROMIUM := $(firstword $(foreach name,chromium chromium-browser google-chrome-stable google-chrome,$(shell command -v $(name))))
 BROWSER := .browser/.installed
+AXE := page/node_modules/axe-core/axe.min.js
 
 .PHONY: demo setup engines loggers browser lint types test quick-tests test-all page-tests bench docs clean
 
@@ -52,7 +53,7 @@ quick-tests: $(INSTALLED)
 test-all: lint types engines loggers
 	@$(BIN)/pytest -q $(PARALLEL)
 
-page-tests: $(INSTALLED) browser
+page-tests: $(INSTALLED) browser $(AXE)
 	@$(BIN)/pytest -q tests/page
 
 bench: $(INSTALLED)
@@ -88,6 +89,10 @@ $(BROWSER): $(INSTALLED)
 	else echo "No Chromium is here, and none can be installed (.browser/log says why); on Debian, as root: apt-get install chromium" >&2; \
 		exit 1; fi
 	@touch $@
+
+$(AXE): page/package-lock.json
+	@cd page && npm ci --silent --ignore-scripts >/dev/null 2>&1 && touch ../$@ || \
+		echo "axe-core cannot be installed here (it needs npm); its tests are skipped" >&2
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

@@ -9,6 +9,10 @@ events with two figures. 256 a commit: as many as a worker's beat brings of a th
 drawn. `paint-runs`: of the table of 1,000 runs (--quick: 200) until there are rows.
 `ready-run`: from starting the server until the loss of that run is drawn, beside TensorBoard, from starting it until it
 has the newest step of the same curve, a value for each of our steps.
+`paint-metrics`: as `paint-run`, of a run with 10,000 metrics, until one of them is drawn too. `scroll-lanes`: with the
+timeline of 64 workers in view, the longest frame of 95 in 100 while the page is scrolled. `update`: from the moment at
+which a step is in the run until the page shows it. `watched`: steps a second of a training while a tab looks at it,
+over those without; both share the processors, Chromium's drawing included.
 `memory`: what the server takes at most in all of this. The peer is the bound that is wanted, where no other is named.
 
 Painting needs a Chromium and Playwright. TENSORBOARD_PYTHON names a Python that has TensorBoard; without it `ready-run`
@@ -35,16 +39,31 @@ import psutil
 from playwright.sync_api import Browser, sync_playwright
 
 from _monitor_data import WORKERS, event_files, large_run, many_runs
+from _monitor_live import run_of_metrics, run_of_ranks, scrolled_ms, update_s, watched
 from _report import Row, arguments, report
 from volary.run.database.journal import Journal, StepRow
+from volary.run.directory import RunDirectory
 from volary.train.recording.recorder import STEP_PHASES, Recorder
 
-NAMES = ("rows", "events", "events-step", "paint-run", "paint-runs", "ready-run", "memory")
+NAMES = (
+    "rows",
+    "events",
+    "events-step",
+    "paint-run",
+    "paint-runs",
+    "ready-run",
+    "memory",
+    "paint-metrics",
+    "scroll-lanes",
+    "update",
+    "watched",
+)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 TURNS = 5
 TOGETHER = 256
 AT_MOST_S = 900
 DRAWN = "[data-card=loss] [role=img] canvas"
+PAINTED, LIVE = NAMES[3:7], NAMES[7:]
 
 
 def main() -> None:
@@ -57,7 +76,10 @@ def main() -> None:
         rows.append(_bound("events", median(_events_per_s() for _ in range(TURNS)), "events/s", 200_000, "higher"))
     if options.wants("events-step"):
         rows.append(_bound("events-step", median(_step_s() for _ in range(TURNS)) * 1e6, "us", 50, "lower"))
-    if any(map(options.wants, NAMES[3:])):
+    if any(map(options.wants, LIVE)):
+        with tempfile.TemporaryDirectory() as folder:
+            rows += _live(Path(folder), options.wants, 3 if options.quick else 9)
+    if any(map(options.wants, PAINTED)):
         with tempfile.TemporaryDirectory() as folder:
             found = _painted(Path(folder), 10**6 if options.quick else 10**7, 200 if options.quick else 1000)
         rows += [row for row in found if options.wants(row.name)]
@@ -110,14 +132,40 @@ def _step_s(steps: int = 2000, events: int = 10) -> float:
     return spent / steps
 
 
-def _painted(folder: Path, points: int, runs: int) -> list[Row]:
-    large_run(folder / "large", points)
-    many_runs(folder / "many", runs)
+def _live(folder: Path, wants: Callable[[str], bool], pairs: int) -> list[Row]:
+    run_of_metrics(folder)
+    run_of_ranks(folder)
+    rows = []
+    with _chromium() as browser, _served(folder) as (link, _):
+        if wants("paint-metrics"):
+            drawn = "[data-card=metrics] [role=img] canvas"
+            spent = median(_paint_s(browser, f"{link}#/run/metrics", drawn) for _ in range(TURNS))
+            rows.append(_bound("paint-metrics", spent, "s", 1.0, "lower"))
+        if wants("scroll-lanes"):
+            frame_ms = median(scrolled_ms(browser, link) for _ in range(TURNS))
+            rows.append(_bound("scroll-lanes", frame_ms, "ms", 33.4, "lower"))
+        if wants("update"):
+            rows.append(_bound("update", update_s(browser, link, RunDirectory(folder / "metrics")), "s", 1.0, "lower"))
+    if wants("watched"):
+        with _chromium() as browser:
+            rows.append(_bound("watched", watched(browser, folder, _served, pairs), "of it", 0.99, "higher"))
+    return rows
+
+
+@contextmanager
+def _chromium() -> Iterator[Browser]:
     path = next(found for name in BROWSERS if (found := shutil.which(name)))
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path)
-        turns = [_turn(browser, folder) for _ in range(TURNS)]
+        yield browser
         browser.close()
+
+
+def _painted(folder: Path, points: int, runs: int) -> list[Row]:
+    large_run(folder / "large", points)
+    many_runs(folder / "many", runs)
+    with _chromium() as browser:
+        turns = [_turn(browser, folder) for _ in range(TURNS)]
     one, table, ready, memory = (median(turn[part] for turn in turns) for part in range(4))
     rows = [
         _bound("paint-run", one, "s", 1.0, "lower"),

@@ -6,7 +6,7 @@ import { Chart } from "./chart.js";
 import { line, SERIES, useTheme } from "./colours.js";
 import { html } from "./html.js";
 import { Parallel } from "./parallel.js";
-import { brief, duration, number, size } from "./words.js";
+import { brief, duration, folderOf, number, size } from "./words.js";
 
 const OVER = {
   steps: ["step", (data) => data.x, number],
@@ -26,7 +26,7 @@ export function Compare({ ids }) {
   const [word, along] = OVER[over];
   const error = [table, ...steps].find((one) => one.error);
   return html`<main>
-    <h1>${ids.length} runs</h1>
+    <h1>${ids.length} runs${folderOf(ids) && ` of ${folderOf(ids).slice(0, -1)}`}</h1>
     ${error && html`<p class="error" role="alert">${error.error}</p>`}
     <div class="tools" role="toolbar" aria-label="what charts are drawn over">
       ${Object.keys(OVER).map((name) => html`<label><input type="radio" name="over" checked=${over === name} onChange=${() => set(name)} /> ${name}</label>`)}
@@ -67,17 +67,18 @@ function Joined({ label, ids, ready, parts, word, log, format, dots, of }) {
 export function joined(ids, parts, dots) {
   const x = [...new Set(parts.flatMap(([places]) => places.filter((place) => place !== null)))].sort((a, b) => a - b);
   const at = new Map(x.map((place, index) => [place, index]));
+  const folder = folderOf(ids);
   const series = parts.map(([places, values], which) => {
     const made = new Array(x.length);
     for (const [index, place] of places.entries()) if (place !== null) made[at.get(place)] = values[index];
-    return { label: ids[which], colour: SERIES[which % SERIES.length], values: made, dots: !!dots && places.length < 100 };
+    return { label: ids[which].slice(folder.length), colour: SERIES[which % SERIES.length], values: made, dots: !!dots && places.length < 100 };
   });
   return [x, series];
 }
 
 function Rows({ data }) {
   useTheme();
-  const head = data.runs.map((id, at) => html`<th scope="col"><i class="dot" style=${{ background: line(SERIES[at % SERIES.length]) }}></i><a href=${`#/run/${id}`}>${id}</a></th>`);
+  const head = data.runs.map((id, at) => html`<th scope="col"><i class="dot" style=${{ background: line(SERIES[at % SERIES.length]) }}></i><a href=${`#/run/${id}`}>${id.slice(folderOf(data.runs).length)}</a></th>`);
   const row = ([label, ...cells]) => html`<tr><th scope="row">${label}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label="the runs side by side"><table>
     <thead><tr><td></td>${head}</tr></thead>

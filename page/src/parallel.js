@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { line, SERIES, useTheme } from "./colours.js";
 import { html } from "./html.js";
+import { folderOf } from "./words.js";
 
 const MOST = 8; // axes: settings first, then results
 const AXIS = 125; // pixels that the name of one needs
@@ -22,7 +23,7 @@ export function Parallel({ data }) {
     </svg>
     ${axes.map(({ label, marks }, at) => html`<div class="name" style=${{ left: `${x(at)}%` }} data-side=${side(at, axes.length)}>${label.split(".").map((part, which) => html`${which > 0 && html`.<wbr />`}${part}`)}</div>
       ${marks.map(([text, place]) => html`<div class="mark" style=${{ left: `${x(at)}%`, top: `${100 - 100 * place}%` }} data-side=${side(at, axes.length)}>${text}</div>`)}`)}</div></div>
-    <p class="shares">${data.runs.map((id, run) => html`<span onPointerEnter=${() => point(run)} onPointerLeave=${() => point(null)}><i class="dot" style=${{ background: line(SERIES[run % SERIES.length]) }}></i>${id}</span>`)}</p>`;
+    <p class="shares">${data.runs.map((id, run) => html`<span onPointerEnter=${() => point(run)} onPointerLeave=${() => point(null)}><i class="dot" style=${{ background: line(SERIES[run % SERIES.length]) }}></i>${id.slice(folderOf(data.runs).length)}</span>`)}</p>`;
 }
 
 const side = (at, count) => (at === 0 ? "first" : at === count - 1 ? "last" : "");

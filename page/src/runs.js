@@ -43,7 +43,7 @@ export function Runs({ answer }) {
     <h1>Runs ${!report && html`<a class="button" href="#/new">New run</a>`}</h1>
     <p class="quiet">${answer.data.folder}</p>
     <form class="tools" role="search" onSubmit=${(event) => event.preventDefault()}>
-      <label>Filter <input type="search" value=${words} placeholder="name, state, network, strategy, tag" onInput=${(event) => filter(event.target.value)} /></label>
+      <label>Filter <input type="search" size="36" value=${words} placeholder="name, state, network, strategy, tag" onInput=${(event) => filter(event.target.value)} /></label>
       <span role="status">${rows.length === runs.length ? "" : `${many(rows.length)} of `}${plural(runs.length, "run")}${answer.data.unread ? `; reading ${many(answer.data.unread)} more` : ""}</span>
       ${compared.length > 1 && compared.length <= MOST && html`<a class="button" href=${`#/compare/${compared.map(encodeURIComponent).join(",")}`}>Compare ${compared.length} runs</a>`}
       ${compared.length > MOST && html`<span class="quiet">up to ${MOST} can be compared</span>`}

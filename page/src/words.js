@@ -56,3 +56,9 @@ export function hour(at) {
 }
 
 export const plural = (count, what) => `${many(count)} ${what}${count === 1 ? "" : "s"}`;
+
+// The folder that all of these runs are in, with a slash; empty if there is none.
+export function folderOf(ids) {
+  const folder = ids[0].slice(0, ids[0].lastIndexOf("/") + 1);
+  return ids.every((id) => id.startsWith(folder)) ? folder : "";
+}

@@ -61,7 +61,7 @@ def histograms() -> list[Histogram]:
     found = []
     for step in range(10, 101, 10):
         counts = tuple(20 - abs(place - 20) for place in range(41))
-        for name, share in (("0.weight", 0.002), ("0.bias", 0.05)):
+        for name, share in (("0.weight", 0.002), ("10.weight", 0.05)):
             wide = 0.1 + step / 500
             found.append(Histogram(step, "weight", name, -wide, wide, 0.1, counts))
             found.append(Histogram(step, "update", name, -share / 10, share / 10, 0.1 * share, counts))

@@ -167,8 +167,8 @@ def test_all_other_panels_show_their_numbers(page, server):
     shown = [plot.get_attribute("aria-label") or "" for plot in spread.get_by_role("img").all()]
     assert "gradients of worker 0: at step 100 from -0.3 to 0.4" in shown
     assert any("0.weight: newest 0.002 at step 100" in one for one in shown), shown
-    assert "0.bias: a step changes 0.05 of it, far more than 0.001" in spread.inner_text()
-    spread.get_by_role("combobox").select_option("0.bias")
+    assert "10.weight: a step changes 0.05 of it, far more than 0.001" in spread.inner_text()
+    spread.get_by_role("combobox").select_option("10.weight")
     spread.get_by_text("This layer's gradient is written where it travels from").wait_for()
     used = card(page, "usage")
     assert "rank 1: newest 1.5 at" in told(used)

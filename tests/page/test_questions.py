@@ -69,7 +69,7 @@ def test_the_course_of_staleness_is_the_mean_of_each_ten_seconds(monkeypatch):
 def test_ratios_are_of_the_updates_magnitude_and_what_is_far_from_the_rule_is_said():
     directory = new_run()
     with journal(directory) as run:
-        for name, share in (("fits", 0.001), ("fast", 0.02), ("still", 0.00001)):
+        for name, share in (("fits", 0.001), ("fast", 0.02), ("still", 0.00001), ("fast.bias", 0.02)):
             run.histograms(
                 [
                     Histogram(10, "weight", name, -1, 1, 0.5, (1, 1)),
@@ -78,7 +78,7 @@ def test_ratios_are_of_the_updates_magnitude_and_what_is_far_from_the_rule_is_sa
             )
     with RunReader(directory) as reader:
         found = histograms(reader, "fast")
-    assert found["ratios"] == {"fits": [0.001], "fast": [0.02], "still": [0.00001]}
+    assert found["ratios"] == {"fits": [0.001], "fast": [0.02], "still": [0.00001], "fast.bias": [0.02]}
     assert [one.partition(":")[0] for one in found["told"]] == ["fast", "still"]
     assert (found["chosen"], list(found["kinds"])) == ("fast", ["weight", "gradient", "update"])
 

@@ -27,7 +27,7 @@ export function Histograms({ id, tick, facts }) {
         <div><h3>what a step changes of a parameter</h3>
           <${Chart} label="Magnitude of the update over that of the parameter" x=${data.x} series=${series} log height=${200} sync="histograms" />
         </div></div>
-      <p class="quiet">Rule of thumb: a step should change about ${data.rule} of a parameter; ten times more is too fast, ten times less hardly learns.${facts.session.strategy.includes(" x server x ") ? " Here the servers keep the parameters: a step is all updates between two contributions of worker 0." : ""}</p>
+      <p class="quiet">Rule of thumb: a step should change about ${data.rule} of a layer's weights; ten times more is too fast, ten times less hardly learns.${facts.session.strategy.includes(" x server x ") ? " Here the servers keep the parameters: a step is all updates between two contributions of worker 0." : ""}</p>
       ${data.told.length > 0 && html`<ul class="told">${data.told.slice(0, 6).map((one) => html`<li>${one}</li>`)}${data.told.length > 6 && html`<li class="quiet">and ${data.told.length - 6} more</li>`}</ul>`}`;
   }}<//>`;
 }

@@ -9,7 +9,8 @@ import { brief, number, size } from "../words.js";
 const HEIGHT = 16;
 const DRAWN = 3000;
 const OF_PHASE = Object.fromEntries(PHASES.map(([name, , colour]) => [name, colour]));
-const OF_KIND = { exchange: SERIES[3], pull: SERIES[5], broadcast: SERIES[3], update: SERIES[2], wait: SERIES[1], ready: SERIES[7] };
+const KINDS = [["ready", "until the gradient is ready", SERIES[7]], ["exchange", "on the wire", SERIES[3]], ["pull", "asked for, until it is here", SERIES[6]], ["update", "applied", SERIES[2]], ["wait", "compute waits", SERIES[1]]];
+const OF_KIND = { broadcast: SERIES[3], ...Object.fromEntries(KINDS.map(([kind, , colour]) => [kind, colour])) };
 
 export function Timeline({ id, tick, facts }) {
   const [step, set] = useState(null);
@@ -60,6 +61,6 @@ function Lanes({ spans, step }) {
       ${ticks.map((tick, index) => html`<text class="tick" x=${percent(tick)} y=${count * HEIGHT + 14} text-anchor=${index === 0 ? "start" : index === 4 ? "end" : "middle"}>${number(tick)} ms</text>`)}
     </svg></div>
     <figcaption class="shares">${PHASES.map(([, word, colour]) => html`<span><i class="dot" style=${{ background: colour }}></i>${word}</span>`)}
-      <span><i class="dot" style=${{ background: OF_KIND.exchange }}></i>on the wire</span><span><i class="dot" style=${{ background: OF_KIND.update }}></i>applied</span></figcaption>
+      ${KINDS.filter(([kind]) => spans.some((span) => span[2] === kind)).map(([, words, colour]) => html`<span><i class="dot" style=${{ background: colour }}></i>${words}</span>`)}</figcaption>
   </figure>`;
 }

@@ -50,14 +50,14 @@ class TransferTimes:
             self._asked.setdefault(number, (clock, time.perf_counter()))
 
     def came(self, number: int, size_bytes: int) -> None:
-        """They are here."""
+        """The values that were asked for are here."""
         clock, asked_s = self._asked.pop(number, (None, 0.0))
         if clock is not None:
             self._came[number] = clock
             self._add(clock, "pull", number, asked_s, time.perf_counter(), size_bytes)
 
     def installed(self, number: int, started_s: float, ended_s: float) -> None:
-        """The network has them."""
+        """The network computes with them from now on."""
         clock = self._came.pop(number, None)
         if clock is not None:
             self._add(clock, "update", number, started_s, ended_s)

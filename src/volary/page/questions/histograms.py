@@ -35,7 +35,11 @@ def histograms(reader: RunReader, name: str) -> dict[str, Any]:
         "x": shown,
         "rule": RULE,
         "ratios": ratios,
-        "told": [sentence for parameter, values in ratios.items() if (sentence := _told(parameter, values, lowered))],
+        "told": [
+            sentence
+            for parameter, values in ratios.items()
+            if not parameter.endswith("bias") and (sentence := _told(parameter, values, lowered))
+        ],  # biases begin at 0, and change by far more than the rule of thumb, which is one of weights
         "chosen": chosen,
         "kinds": _kinds(list(reader.histograms(chosen)), set(shown)) if chosen else {},
     }
