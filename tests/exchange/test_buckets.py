@@ -37,27 +37,6 @@ def test_chunks_leave_during_backward_the_moment_their_gradients_exist(module):
         assert left == [0, 1, 2, 3], "each once"
 
 
-def test_rows_of_a_large_parameter_leave_while_the_rest_is_copied(module):
-    module = module[0]
-    there: list[list[bool]] = []
-
-    class Leaving(list[int]):
-        def append(self, index: int) -> None:
-            super().append(index)
-            there.append(slot.view.any(1).tolist())
-
-    left = Leaving()
-    buckets = buckets_of(module, left, chunk_mb=1e-5, weight=lambda: 0.5)
-    slot = next(slot for slot in buckets.slots if slot.name == "weight")
-    assert len(slot.chunks) == 4
-    backward(module)
-    assert left == list(range(len(buckets.chunks)))
-    assert there[-4:] == [[True] * rows + [False] * (4 - rows) for rows in (1, 2, 3, 4)]
-    assert closed(buckets) == []
-    assert torch.equal(module.weight.grad, torch.ones(4, 3))
-    assert left == list(range(len(buckets.chunks))), "each once"
-
-
 def test_what_has_no_gradient_leaves_at_the_end_as_zeros_and_as_unused(module):
     left: list[int] = []
     buckets = buckets_of(module, left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from volary.exchange.gradients.factor_sums import FactorMemory
@@ -36,8 +36,8 @@ class ParameterSlot:
 
     chunks: what its values travel in. left: backward passes of this step that have not reached it yet. users: how many
     ranks had a gradient for it, once that is agreed. written: its layer wrote this pass's gradient in place, on top of
-    earlier passes'. alone: so it was in the last step, and nothing was added to it. departed: its chunks left one by
-    one, as they were written.
+    earlier passes'. alone: so it was in the last step, and nothing was added to it. departed: its chunks left while
+    backward wrote them.
     """
 
     __slots__ = (
@@ -61,18 +61,6 @@ class ParameterSlot:
         self.gate = ParameterGate(name)
         self.left = self.users = 0
         self.written = self.alone = self.departed = False
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether what lies together in memory is what the first dimension counts."""
-        return row_values(self.parameter) * len(self.view) == self.view.numel()
-
-    def rows(self) -> Iterator[tuple[Chunk, slice]]:
-        """What its values travel in, each with the parameter's rows in it."""
-        row = row_values(self.parameter)
-        for chunk in self.chunks:
-            part = next(part for part, other in zip(chunk.parts, chunk.slots, strict=True) if other is self)
-            yield chunk, slice(part.start // row, part.end // row)
 
 
 class Chunk:

@@ -217,23 +217,13 @@ class Gradients(Buckets):
             )
         if gradient.is_sparse:
             gradient = gradient.to_dense()
-        adds = slot.left < self.passes and not written
-        if slot.left > 1 or len(slot.chunks) == 1 or not slot.has_rows:
-            self._put(gradient, slot.view, adds=adds)
-            return
-        slot.departed = True
-        for chunk, rows in slot.rows():  # what is there leaves while the rest is copied
-            self._put(gradient[rows], slot.view[rows], adds=adds)
-            self.part_written(chunk)
-
-    def _put(self, gradient: Tensor, into: Tensor, *, adds: bool) -> None:
         weight = self.weight()
-        if adds:
-            into.add_(gradient, alpha=weight)
+        if slot.left < self.passes and not written:
+            slot.view.add_(gradient, alpha=weight)
         elif weight == 1.0:
-            into.copy_(gradient)
+            slot.view.copy_(gradient)
         else:
-            torch.mul(gradient, weight, out=into)
+            torch.mul(gradient, weight, out=slot.view)
 
 
 def _beside(slot: ParameterSlot, payload: Payload) -> Callable[[Tensor], None]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from volary.exchange.gradients.plain_layers import looked_at, plain_layers, watched
+from volary.exchange.gradients.plan import row_values
 
 if TYPE_CHECKING:
     from torch.autograd.function import FunctionCtx
@@ -60,7 +61,10 @@ class RowBlocks:
             return errors.t() @ inputs
         slot.written = True
         slot.departed = slot.alone and slot.left == 1
-        for chunk, rows in slot.rows():
+        row = row_values(slot.parameter)
+        for chunk in slot.chunks:
+            part = next(p for p, other in zip(chunk.parts, chunk.slots, strict=True) if other is slot)
+            rows = slice(part.start // row, part.end // row)
             if slot.left == buckets.passes:
                 torch.mm(errors[:, rows].t(), inputs, out=slot.view[rows])
             else:
