@@ -1,4 +1,5 @@
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,9 @@ def test_ranks_that_do_not_end_in_time_are_asked_then_killed(opened):
 def test_what_a_rank_left_running_is_cleared_away_on_its_host(opened):
     lab = opened(hosts=1)
     assert lab.run(shell("(true &) ; (true &) ; true")).status == 0
-    assert "Z" not in lab.output(0, shell("cat /proc/[0-9]*/stat 2>/dev/null | cut -d' ' -f3"))
+    until = time.monotonic() + 20
+    while "Z" in (states := lab.output(0, shell("cat /proc/[0-9]*/stat 2>/dev/null | cut -d' ' -f3"))):
+        assert time.monotonic() < until, states  # one that has just ended may be seen, too
 
 
 def test_pinned_ranks_have_their_share_of_the_cores(opened):
