@@ -97,6 +97,7 @@ class Net(nn.Sequential):
 """
 
 
+@pytest.mark.slow  # cli/test_another_terminal.py asks a run that trains for the same; buttons are pressed below
 def test_a_run_is_saved_changed_and_stopped_from_the_page_while_it_trains(page):
     Path("session.yaml").write_text(
         "network: net.py:Net\ndata: {source: digits, batch_size: 16}\noptimizer: {name: sgd, lr: 0.01}\n"

@@ -99,6 +99,7 @@ def compared(rank: int, world_size: int, one: Session) -> list[dict[str, list[Tr
     return found
 
 
+@pytest.mark.slow  # tests/exchange/test_choices.py compares them
 def test_the_two_best_are_compared_over_some_steps_the_better_stays_and_a_run_resumes_amid_them(workers):
     found = workers(2, compared, wide(codec=LOSSY, steps=2 * EACH + 4))
     for better, everyone in enumerate(zip(*found, strict=True)):
