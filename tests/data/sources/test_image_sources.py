@@ -230,6 +230,30 @@ def test_a_parquet_file_of_many_equal_numbers_is_refused_before_memory_is_taken_
     )
 
 
+@pytest.mark.parametrize("kind", ["file", "stream"])
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_compressed_buffers_of_an_arrow_file_are_refused_before_memory_is_taken_for_them(kind, compression, tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    ipc = pytest.importorskip("pyarrow.ipc")
+    settings = as_parquet(tmp_path)
+    settings["train"] = tmp_path / "train.arrow"
+
+    def write(rows: int) -> None:
+        table = arrow.table({"more": np.zeros(rows), "label": np.zeros(rows, dtype=np.int64)})
+        options = ipc.IpcWriteOptions(compression=compression)
+        with getattr(ipc, f"new_{kind}")(settings["train"], table.schema, options=options) as writer:
+            writer.write_table(table, max_chunksize=2**18)
+
+    settings |= {"inputs": ("more",)}
+    write(100)
+    assert len(ROOM.load("parquet")(**settings).open("train")) == 100
+    write(2**21)
+    assert refused("parquet", settings) == (
+        f"{tmp_path}/train.arrow: unpacks to more than 16 MiB, and to more than 100 times its size; "
+        "accepted: one whose buffers are not compressed"
+    )
+
+
 def test_a_file_that_is_no_parquet_is_refused_before_a_run(tmp_path):
     settings = as_parquet(tmp_path)
     (tmp_path / "test.parquet").write_bytes(b"something else")

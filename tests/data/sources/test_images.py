@@ -245,7 +245,7 @@ def test_gz_that_unpacks_to_many_times_its_size_is_refused_before_memory_is_take
     assert sum(came) <= limit
     sentence = refused_at_open(path.parent)
     assert sentence.startswith(
-        f"{path}: unpacks to more than {limit / 2**20:g} MiB, and to more than 100 times its size;"
+        f"{path}: unpacks to more than {limit / 2**20:,.0f} MiB, and to more than 100 times its size;"
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from volary.data.formats.arrow_size import unpacked_bytes
 from volary.data.formats.extras import needed
 from volary.data.formats.files import existing_file, matching
 from volary.data.formats.unpacking import RATIO_LIMIT, SMALL_BYTES, beyond
@@ -103,12 +104,13 @@ def _read(path: Place, columns: list[str]) -> Any:
         with parquet.ParquetFile(path if isinstance(path, Path) else arrow.BufferReader(path.read_bytes())) as file:
             _check(file.metadata, path, columns)
             return file.read([name for name in columns if name in file.schema_arrow.names])
-    mapped = arrow.memory_map(str(path)) if isinstance(path, Path) else arrow.BufferReader(path.read_bytes())
+    whole = arrow.memory_map(str(path)).read_buffer() if isinstance(path, Path) else arrow.py_buffer(path.read_bytes())
+    if unpacked_bytes(arrow, whole) > (most := _most(path)):
+        raise beyond(path, most, "one whose buffers are not compressed")
     try:
-        return arrow.ipc.open_file(mapped).read_all()
+        return arrow.ipc.open_file(whole).read_all()
     except arrow.ArrowInvalid:  # a stream, as Hugging Face's data sets write them
-        mapped.seek(0)
-        return arrow.ipc.open_stream(mapped).read_all()
+        return arrow.ipc.open_stream(whole).read_all()
 
 
 def _check(metadata: Any, path: Place, columns: list[str]) -> None:
@@ -118,9 +120,13 @@ def _check(metadata: Any, path: Place, columns: list[str]) -> None:
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     parts = [group.column(number) for group in groups for number in range(group.num_columns)]
     content = sum(one.total_uncompressed_size for one in parts if one.path_in_schema.partition(".")[0] in columns)
-    most = max(SMALL_BYTES, RATIO_LIMIT * path.stat().st_size)
-    if max(content, 8 * metadata.num_rows * len(columns)) > most:
+    if max(content, 8 * metadata.num_rows * len(columns)) > (most := _most(path)):
         raise beyond(path, most, "an .arrow file")
+
+
+def _most(path: Place) -> int:
+    """Bytes that may come out of a file; it may be large, as its columns are what is trained on."""
+    return max(SMALL_BYTES, RATIO_LIMIT * path.stat().st_size)
 
 
 def _encoded(column: Any) -> Any:
