@@ -5,7 +5,7 @@ const brought = document.getElementById("volary-report");
 export const report = brought && JSON.parse(brought.textContent);
 
 // one answer for each: a report has all steps, and is searched here
-const key = (name, { run = "", name: metric = "" }) => [name, run, metric, ""].join("|");
+const key = (name, { run = "", name: metric = "", rank = metric }) => [name, run, rank, ""].join("|");
 
 export async function ask(name, words, signal) {
   if (report) {

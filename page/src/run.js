@@ -154,14 +154,20 @@ function Rate({ answer, range, onRange }) {
   }}<//>`;
 }
 
-function Phases({ answer, range, onRange, facts }) {
-  return html`<${Card} name="phases" title="Where a step's time goes">${() => {
-    const data = answer.data;
+// Of all workers in the mean, or of one.
+function Phases({ id, tick, answer, range, onRange, facts, first, last }) {
+  const [rank, choose] = useState(null);
+  const aside = facts.ranks.length > 1 && html`<label class="aside">of <select onChange=${(event) => choose(event.target.value === "" ? null : Number(event.target.value))}>
+    <option value="" selected=${rank === null}>all workers</option>${facts.ranks.map((one) => html`<option value=${one} selected=${one === rank}>rank ${one}</option>`)}</select></label>`;
+  return html`<${Card} name="phases" title="Where a step's time goes" aside=${aside}>${(seen) => {
+    const own = useAnswer("phases", { run: id, rank, first, last, columns: columns() }, tick, seen && rank !== null);
+    const shown = rank === null ? answer : own;
+    const data = shown.data;
     const series = useMemo(() => data && phases(data), [data]);
-    if (!data?.points) return html`<${Waiting} answer=${answer} empty="No step yet." chart />`;
-    const shares = facts.window?.shares;
+    if (!data?.points || (rank !== null && data.rank !== rank)) return html`<${Waiting} answer=${shown} empty=${rank === null ? "No step yet." : `No step of rank ${rank} here.`} chart />`;
+    const shares = rank === null && facts.window?.shares;
     return html`${shares && html`<p class="shares">newest steps: ${PHASES.map(([name, word, colour]) => html`<span><i class="dot" style=${{ background: colour }}></i>${word} <b>${percent(shares[name])}</b></span>`)}</p>`}
-      <${Chart} label="Time of a step by phase, mean of all workers" x=${data.x} series=${series} range=${range} onRange=${onRange} format=${brief} from0 />`;
+      <${Chart} label=${`Time of a step by phase, ${rank === null ? "mean of all workers" : `of rank ${rank}`}`} x=${data.x} series=${series} range=${range} onRange=${onRange} format=${brief} from0 />`;
   }}<//>`;
 }
 

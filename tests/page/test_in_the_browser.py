@@ -109,6 +109,11 @@ def test_one_runs_first_view_says_how_it_goes_and_what_is_wrong(page, server):
     phases = told(card(page, "phases"))
     assert "forward: newest 80 ms" in phases
     assert "communication: newest 62 ms" in phases
+    card(page, "phases").get_by_role("combobox", name="of").select_option("rank 1")
+    card(page, "phases").get_by_role("img", name="of rank 1.").wait_for()
+    phases = told(card(page, "phases"))
+    assert "forward: newest 130 ms" in phases
+    assert "communication: newest 12 ms" in phases
     assert "2 workers; rank 0 waits most: 56 % of a step on average." in told(card(page, "ranks"))
     page.get_by_text("steps 1 to 100; showing 100 of 200 points").wait_for()
 

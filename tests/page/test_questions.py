@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from monitor._made_runs import journal, new_run, rows
+from volary.page.questions.charts import phases
 from volary.page.questions.communication import exact_bytes, stragglers
 from volary.page.questions.histograms import histograms
 from volary.page.questions.network import network
@@ -52,6 +53,18 @@ def test_who_is_slow_is_slow_until_it_is_said_otherwise_or_somebody_else_is():
         (2, 20, 30, "forward"),
         (None, 40, None, "exchange"),
     ]
+
+
+def test_the_time_of_one_worker_by_phase_is_its_own():
+    directory = new_run()
+    with journal(directory) as run:
+        run.steps(rows(1, 40, slow_s=0.1))
+    with RunReader(directory) as reader:
+        found = phases(reader, 1, 1, None, 20)
+        assert (found["rank"], found["workers"], found["points"], found["width"]) == (1, 1, 40, 2)
+        assert found["phases_s"]["forward"] == [0.13] * 20
+        assert phases(reader, 0, 1, None, 20)["phases_s"]["exchange"] == [0.112] * 20
+        assert phases(reader, 7, 1, None, 20)["points"] == 0
 
 
 def test_the_course_of_staleness_is_the_mean_of_each_ten_seconds(monkeypatch):

@@ -47,6 +47,8 @@ def test_a_report_opens_from_disk_and_shows_the_runs_numbers(page):
         card = page.locator(f"[data-card={name}]")
         card.scroll_into_view_if_needed()
         card.get_by_text(text).first.wait_for()
+    page.locator("[data-card=phases]").get_by_role("combobox").select_option("rank 1")
+    page.locator("[data-card=phases]").get_by_role("img", name="forward: newest 130 ms").wait_for()
     page.get_by_role("button", name="zoom in").click()
     page.get_by_text("steps 26 to 75").wait_for()
     assert page.get_by_role("button", name="Delete").count() == 0

@@ -63,6 +63,7 @@ def _read(answer: Callable[[RunReader, Query], Any]) -> Callable[[RunDirectory, 
 ANSWERS: dict[str, Callable[[RunDirectory, Query], Any]] = {
     "facts": lambda directory, _: facts(directory),
     "steps": _read(lambda reader, query: charts.steps(reader, *query.view())),
+    "phases": _read(lambda reader, query: charts.phases(reader, query.number("rank") or 0, *query.view())),
     "ranks": _read(lambda reader, query: charts.ranks(reader, *query.view())),
     "metric": _read(lambda reader, query: charts.metric(reader, query.text("name"), *query.view())),
     "timeline": _read(lambda reader, query: timeline(reader, query.number("step"))),

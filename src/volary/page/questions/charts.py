@@ -34,8 +34,7 @@ def steps(reader: RunReader, first: int, last: int | None, most: int) -> dict[st
             short(_throughput(group, len(groups))) if group else None
             for group, groups in zip(columns, by_column, strict=True)
         ],
-        "step_s": _each(columns, _mean("step_s")),
-        "phases_s": {phase: _each(columns, _mean(f"{phase}_s")) for phase in PHASES},
+        **_times(columns),
         "ended_at": _each(columns, attrgetter("ended_at"), digits=14),
         "samples": _added(columns, "samples"),
         "sent_bytes": _added(columns, "sent_bytes"),
@@ -43,6 +42,14 @@ def steps(reader: RunReader, first: int, last: int | None, most: int) -> dict[st
         "sent_bytes_per_step": _each(columns, _mean("sent_bytes")),
         "received_bytes_per_step": _each(columns, _mean("received_bytes")),
     }
+
+
+def phases(reader: RunReader, rank: int, first: int, last: int | None, most: int) -> dict[str, Any]:
+    """Time of a step of one worker, whole and by phase."""
+    view = _view(reader, first, last, most, rank)
+    columns = [groups[0] if groups else None for groups in _by_column(view)]
+    x = [_middle(view, column) for column in range(len(columns))]
+    return {"rank": rank, **_frame(view), "x": x, **_times(columns)}
 
 
 def ranks(reader: RunReader, first: int, last: int | None, most: int) -> dict[str, Any]:
@@ -85,8 +92,8 @@ def metric(reader: RunReader, name: str, first: int, last: int | None, most: int
     }
 
 
-def _view(reader: RunReader, first: int, last: int | None, most: int) -> StepView:
-    return reader.view(max(1, first), max(1, reader.last_step() if last is None else last), most)
+def _view(reader: RunReader, first: int, last: int | None, most: int, rank: int | None = None) -> StepView:
+    return reader.view(max(1, first), max(1, reader.last_step() if last is None else last), most, rank)
 
 
 def _frame(view: StepView) -> dict[str, Any]:
@@ -118,6 +125,13 @@ def _by_column(view: StepView) -> list[list[StepGroup]]:
 
 def _each(columns: Sequence[StepGroup | None], value: Callable[[StepGroup], float | None], digits: int = 6) -> Values:
     return [short(value(group), digits) if group else None for group in columns]
+
+
+def _times(columns: Sequence[StepGroup | None]) -> dict[str, Any]:
+    return {
+        "step_s": _each(columns, _mean("step_s")),
+        "phases_s": {phase: _each(columns, _mean(f"{phase}_s")) for phase in PHASES},
+    }
 
 
 def _added(columns: Sequence[StepGroup | None], name: str) -> Values:

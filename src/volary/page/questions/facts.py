@@ -25,7 +25,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
     digest = found.digest
     with RunReader(directory) as reader:
         info, names, recorded = reader.info(), reader.metric_names(), reader.recorded_steps()
-        events = list(reader.events())
+        events, ranks = list(reader.events()), reader.ranks()
     life = int(known_number(info, "life") or 0)
     window, settings = digest.window, _settings(directory)
     return {
@@ -49,6 +49,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         "update": info.get("update", ""),
         "hosts": _hosts(info),
         "metric_names": names,
+        "ranks": ranks,
         "wrong": [asdict(one) for one in wrong(found, (event for event in events if event.life == life))],
         "happened": [
             {"at": event.at, "life": event.life, "text": text} for event in events if (text := happened(event, digest))

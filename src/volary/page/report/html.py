@@ -30,6 +30,7 @@ from volary.run.directory import RunDirectory
 STATIC = Path(__file__).parents[1] / "static"
 COLUMNS = 1200  # of a chart: nothing is read again later
 RANK_COLUMNS = 160
+RANKS = 64  # as many workers' time by phase is brought along
 METRICS = 200  # as many of a run's are brought along
 
 
@@ -60,12 +61,13 @@ def _names(runs: Sequence[RunDirectory]) -> list[str]:
 
 def _answers(directory: RunDirectory) -> dict[tuple[str, str], Any]:
     told = facts(directory)
-    names = told["metric_names"][:METRICS]
+    names, ranks = told["metric_names"][:METRICS], told["ranks"][:RANKS]
     with RunReader(directory) as reader:
         of_step = timeline(reader, None)
         metrics = {("metric", name): charts.metric(reader, name, 1, None, COLUMNS) for name in names}
+        phases = {("phases", str(rank)): charts.phases(reader, rank, 1, None, RANK_COLUMNS) for rank in ranks}
         return {
-            ("facts", ""): told | {"metric_names": names},
+            ("facts", ""): told | {"metric_names": names, "ranks": ranks},
             ("steps", ""): charts.steps(reader, 1, None, COLUMNS),
             ("ranks", ""): charts.ranks(reader, 1, None, RANK_COLUMNS),
             ("timeline", ""): of_step | {"steps": [of_step["step"]]},
@@ -76,6 +78,7 @@ def _answers(directory: RunDirectory) -> dict[tuple[str, str], Any]:
             ("logs", ""): logs(directory),
             ("session", ""): session_text(directory),
             **metrics,
+            **phases,
         }
 
 

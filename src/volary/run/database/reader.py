@@ -130,9 +130,9 @@ class RunReader:
         known |= {row.rank for row in self.steps(after=self.last_step() - pyramid.BASE)}
         return sorted(known)
 
-    def view(self, first: int, last: int, most: int) -> StepView:
-        """Steps `first` to `last` in at most `most` columns: sums, least and greatest values."""
-        return pyramid.view(self._rows, self.ranks(), first, last, most)
+    def view(self, first: int, last: int, most: int, rank: int | None = None) -> StepView:
+        """Steps `first` to `last` in at most `most` columns: sums, least and greatest values; of one rank or of all."""
+        return pyramid.view(self._rows, self.ranks() if rank is None else [rank], first, last, most)
 
     def events(self, after: int = 0, kind: str | None = None) -> Iterator[Event]:
         """Events with an id beyond `after`, oldest first; of one kind or of all."""
