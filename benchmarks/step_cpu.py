@@ -11,7 +11,8 @@ stretch, what its threads spent, in ms a step over all ranks, by kind of work.
 A row is the CPU seconds of a step, over all ranks, beyond those of a step without exchange, both without the matrix
 products of the training thread: these are the same work in every stretch, and what the processor takes for them
 changes from one minute to the next by more than what is asked for here. `dense`, `factors` and `onebit` are compared
-with DistributedDataParallel, `powersgd` with its PowerSGD hook. A stretch is 20 steps, --quick: 8.
+with DistributedDataParallel, `powersgd` with its PowerSGD hook. A stretch is 20 steps, --quick: 8. With --only there
+are only the stretches that the row is made of.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,19 +54,21 @@ class Stretch:
 def main() -> None:
     """Run the rows that are asked for."""
     options = arguments(__doc__, list(CODECS))
+    names = [name for name in CODECS if options.wants(name)]
     try:
-        found = _measured(8 if options.quick else 20)
+        found = _measured(names, 8 if options.quick else 20)
     except (LabError, DataError) as reason:
         print(f"all rows: skipped: {reason}")
         return
     for name, stretch in found.items():
         _print(name, stretch)
-    report([_row(name, found) for name in CODECS if options.wants(name)], options.json)
+    report([_row(name, found) for name in names], options.json)
 
 
-def _measured(steps: int) -> dict[str, Stretch]:
+def _measured(names: Sequence[str], steps: int) -> dict[str, Stretch]:
     case = Case(**cases.GPT, rate="1gbit")
-    wanted = json.dumps({"codecs": CODECS, "peers": [DDP, HOOK], "steps": steps})
+    peers = list(dict.fromkeys(AGAINST[name] for name in names))
+    wanted = json.dumps({"codecs": {name: CODECS[name] for name in names}, "peers": peers, "steps": steps})
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "perf.data")
         with recorded(file):
