@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,10 +20,12 @@ from torch import distributed, nn
 from torch.distributed.distributed_c10d import _get_default_store
 from torch.utils.data import DataLoader
 
+from _workers import joined
 from train._own_loops import network, points
 from train._training import Quick
 from volary.comm.control.board import Board
 from volary.comm.control.server import KeyedServer
+from volary.comm.groups.group import Group
 from volary.driver.servers.checkpoint_drafts import CheckpointDrafts
 from volary.driver.servers.served import terms_of_own_loop
 from volary.placement import Place
@@ -58,13 +61,14 @@ def own_served(rank: int, world_size: int, loop: Loop, strategy: dict[str, Any],
     """Call `loop(worker)` on each worker; None on servers."""
     script = Script(function="a.py:loop", strategy={"exchange": "server", **strategy})
     workers, store = script.strategy.workers, _get_default_store()
+    peers = joined().divided([list(range(workers)), list(range(workers, world_size))])
     torch.set_num_threads(1)
     found: Looped | None = None
     if rank == 0:
         directory = RunDirectory.create(Path("runs"), name, "it", script.to_yaml(), Quick())
         with _hosted(directory, script) as (server, roster, said):
             store.set(f"meet {name}", json.dumps([*server.address, server.life]))
-            found = _work(rank, script, directory, (*server.address, server.life), loop)
+            found = _work(rank, script, directory, (*server.address, server.life), loop, peers)
             distributed.barrier()
         found.outcome, found.said = roster.outcome, said
         checkpoints = Checkpoints(directory.checkpoints)
@@ -75,7 +79,7 @@ def own_served(rank: int, world_size: int, loop: Loop, strategy: dict[str, Any],
         where = tuple(json.loads(store.get(f"meet {name}")))
         directory = RunDirectory(Path("runs") / name)
         if rank < workers:
-            found = _work(rank, script, directory, where, loop)
+            found = _work(rank, script, directory, where, loop, peers)
         else:
             serve(directory, rank - workers, where[:2], where[2], "127.0.0.1")
         distributed.barrier()
@@ -83,7 +87,9 @@ def own_served(rank: int, world_size: int, loop: Loop, strategy: dict[str, Any],
     return found
 
 
-def _work(rank: int, script: Script, directory: RunDirectory, where: tuple[str, int, str], loop: Loop) -> Looped:
+def _work(
+    rank: int, script: Script, directory: RunDirectory, where: tuple[str, int, str], loop: Loop, peers: Group
+) -> Looped:
     host, port, life = where
     size = script.strategy.workers
     place = Place(launcher="test", rank=rank, world_size=size, local_rank=rank, node=0, life=1, meet=f"{host}:{port}")
@@ -93,7 +99,7 @@ def _work(rank: int, script: Script, directory: RunDirectory, where: tuple[str, 
     )
     recorder, pulse, device = Recorder(rank), SimpleNamespace(asked_to_end=False), torch.device("cpu")
     seed_all(1)
-    served: Any = ServedLoop(script, member, recorder, pulse, device, {})
+    served: Any = ServedLoop(script, member, recorder, pulse, device, {}, lambda: nullcontext(peers))
     with closing(Worker(script, served, recorder, pulse, device, rank)) as worker:
         value = loop(worker)
         worker.finish()
@@ -164,3 +170,48 @@ def bounded(worker: Any, staleness: int = 2, steps: int = 6) -> list[int]:
         nn.functional.cross_entropy(model(inputs), targets).backward()
         optimizer.step()
     return ahead
+
+
+def finding_out(worker: Any) -> dict[str, Any]:
+    """What workers find out together in 3 epochs of 25 samples, the last of which is a batch that one of them has."""
+    model = network()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9))
+    feed = worker.feed(points(25), batch_size=BATCH)
+    held_out, losses, figures, lengths = DataLoader(points(7), batch_size=4), [], [], []
+    for _ in range(3):
+        for inputs, targets in feed:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            losses.append(float(worker.mean(loss.detach())))
+        figures.append(worker.evaluate(partial(judged, model), held_out))
+        lengths.append(worker.gather(len(losses)))
+        worker.barrier()
+    assert model.training
+    return {"losses": losses, "figures": figures, "lengths": lengths, "sum": worker.sum(torch.ones(2)).tolist()}
+
+
+def judged(model: nn.Module, batch: Any) -> dict[str, Any]:
+    """Loss and accuracy of a batch."""
+    assert not model.training
+    outputs = model(batch[0])
+    right = (outputs.argmax(1) == batch[1]).double().mean()
+    return {"loss": nn.functional.cross_entropy(outputs, batch[1]), "accuracy": right}
+
+
+def judging_alone(worker: Any) -> list[Any]:
+    """Each measures as it goes, whether or not the others do."""
+    model = network()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    found = []
+    for inputs, targets in worker.feed(points(SAMPLES), batch_size=BATCH):
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+        if worker.is_first:
+            found.append(worker.evaluate(partial(judged, model), DataLoader(points(7), batch_size=4)))
+    try:
+        worker.mean(1.0)
+    except Exception as error:
+        found.append(str(error))
+    return found

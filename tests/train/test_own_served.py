@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,17 @@ from torch import nn
 
 from _workers import alone
 from train._own_loops import as_a_session, network
-from train._own_served import BATCH, EPOCHS, SAMPLES, adam, bounded, own_served, scheduled
+from train._own_served import (
+    BATCH,
+    EPOCHS,
+    SAMPLES,
+    adam,
+    bounded,
+    finding_out,
+    judging_alone,
+    own_served,
+    scheduled,
+)
 from train._served import served
 from train._training import session
 from train._user_code import points
@@ -36,6 +47,13 @@ ROUNDING = 1e-12
 def learnt(rows: Any) -> float:
     """The sum of all samples' losses."""
     return sum(row.loss * row.samples for row in rows)
+
+
+def loop_of(script: Script, rank: int = 0) -> ServedLoop:
+    """Of a worker whose run nobody drives."""
+    member: Any = SimpleNamespace(place=SimpleNamespace(rank=rank))
+    pulse, device = SimpleNamespace(asked_to_end=False), torch.device("cpu")
+    return ServedLoop(script, member, Recorder(rank), pulse, device, {}, lambda: nullcontext(alone()))
 
 
 def by_one(loop: Any) -> dict[str, Any]:
@@ -83,6 +101,23 @@ def test_over_servers_a_loop_of_ones_own_and_a_sessions_are_one_thing(workers):
     assert all(torch.equal(ours[name], own[name]) for name in own), "bit for bit"
 
 
+def test_over_servers_workers_find_out_together_what_one_worker_does(workers):
+    expected = by_one(finding_out)
+    for found in workers(3, own_served, finding_out, {"workers": 2})[:2]:
+        assert found.value["losses"] == pytest.approx(expected["losses"], abs=ROUNDING)
+        assert found.value["figures"] == [pytest.approx(one, abs=ROUNDING) for one in expected["figures"]]
+        assert found.value["lengths"] == [[7, 7], [14, 14], [21, 21]], "without a sample of a batch one takes part, too"
+        assert found.value["sum"] == [2.0, 2.0]
+
+
+def test_where_workers_may_come_and_go_each_evaluates_by_itself_and_what_is_of_all_is_refused(workers):
+    first, second, _ = workers(3, own_served, judging_alone, {"workers": 2, "consistency": "async"})
+    assert all(0 < one["loss"] < 5 for one in first.value[:-1])
+    for found in (first, second):
+        assert found.value[-1].startswith("worker.mean is of all workers, who here go each at its own pace, and may co")
+    assert len(second.value) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["ssp", "async", "backup", {"name": "async", "push_every": 2}])
 def test_every_model_over_servers_trains_an_own_loop_on_all_samples(workers, model):
@@ -101,8 +136,7 @@ def test_under_ssp_an_own_loop_runs_ahead_of_a_slower_one_up_to_the_staleness_an
 
 def test_random_generators_stay_as_the_script_seeded_them():
     model, script = network(), Script(function="a.py:loop", strategy={"exchange": "server", "workers": 2})
-    member: Any = SimpleNamespace(place=SimpleNamespace(rank=1))
-    loop = ServedLoop(script, member, Recorder(1), SimpleNamespace(asked_to_end=False), torch.device("cpu"), {})
+    loop = loop_of(script, 1)
     seed_all(12)
     drawn = (torch.rand(3).tolist(), random.random(), np.random.rand())
     seed_all(12)
@@ -112,8 +146,7 @@ def test_random_generators_stay_as_the_script_seeded_them():
 
 def test_a_model_that_changes_after_servers_have_it_is_refused_at_that_step():
     model, script = network(), Script(function="a.py:loop", strategy={"exchange": "server", "workers": 1})
-    member: Any = SimpleNamespace(place=SimpleNamespace(rank=0))
-    loop = ServedLoop(script, member, Recorder(0), SimpleNamespace(asked_to_end=False), torch.device("cpu"), {})
+    loop = loop_of(script)
     loop.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1), 1)
     loop.refuse_changed()
     model.float()
@@ -126,11 +159,10 @@ def test_a_model_that_changes_after_servers_have_it_is_refused_at_that_step():
 
 def test_what_a_loop_over_servers_cannot_do_is_refused_in_a_sentence_each():
     script = Script(function="a.py:loop", strategy={"exchange": "server", "workers": 1})
-    member: Any = SimpleNamespace(place=SimpleNamespace(rank=0))
-    recorder, pulse, device, model = Recorder(0), SimpleNamespace(asked_to_end=False), torch.device("cpu"), network()
+    pulse, model = SimpleNamespace(asked_to_end=False), network()
 
     def worker() -> Worker:
-        return Worker(script, ServedLoop(script, member, recorder, pulse, device, {}), recorder, pulse, device, 0)
+        return Worker(script, loop_of(script), Recorder(0), pulse, torch.device("cpu"), 0)
 
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
     distributed = worker()
@@ -150,10 +182,6 @@ def test_what_a_loop_over_servers_cannot_do_is_refused_in_a_sentence_each():
         (lambda: worker().distribute(model), "takes one model with its optimiser, once"),
         (lambda: distributed.distribute(model, sgd), "takes one model with its optimiser, once"),
         (lambda: distributed.clip_grad_norm_(model, 1.0), "servers update, and no gradients are here"),
-        (
-            lambda: distributed.mean(1.0),
-            "worker.mean waits for all workers, and over servers each goes at its own pace",
-        ),
         (lambda: distributed.save(model=model), "a loop over servers cannot be resumed; accepted: exchange=allreduce"),
         (lambda: sgd.step(lambda: 0.0), r"optimizer.step\(closure\) cannot be distributed"),
         (sgd.step, "a step was taken before the first batch"),

@@ -189,8 +189,9 @@ class Worker:
 
         Each worker's `value` is a mean over its share of the batch, a loss say, and counts as much as that has samples.
         """
+        weight = self._group.weight if isinstance(self._group, ServedLoop) else self._share.weight
         with self._together("mean", _size(value)) as group:
-            return together.total(value, group, self._share.weight)
+            return together.total(value, group, weight)
 
     def sum(self, value: Any) -> Any:
         """The sum of a tensor or number over all workers; all call it alike."""
@@ -204,23 +205,25 @@ class Worker:
 
     def barrier(self) -> None:
         """Wait until all workers are here."""
-        bulletin = self._peers("barrier").bulletin
         with self._recorder.called("worker.barrier"):
-            bulletin.share(f"barrier-{next(self._barriers)}", None)
+            self._peers("barrier").bulletin.share(f"barrier-{next(self._barriers)}", None)
 
     def evaluate(self, function: Callable[[Any], Any], data: Any, batch_size: int | None = None) -> Any:
         """The mean over all samples of `data` of what `function(batch)` gives; all workers call it, and find the same.
 
         data, batch_size: as of `feed`, each worker has its share, without shuffling. function: gives the mean over the
         batch that it is given, a number or a dictionary of some. Distributed models are in evaluation mode meanwhile.
+        Over servers with workers that may come and go, whoever calls it measures all samples, and waits for nobody.
         Raises as `feed`.
         """
-        self._peers("evaluate")
-        among = Among(self.rank, self.world_size, self._script.seed, partial(of_first, together=self._together))
-        held_out = shared(data, batch_size, None if batch_size is None else False, among)
-        models = [one.model for one in self._models]
-        self._settle()
         agreeing = partial(self._together, "evaluate")
+        with self._recorder.called("worker.evaluate"):
+            group = self._peers("evaluate")
+        among = Among(group.rank, group.size, self._script.seed, partial(of_first, together=self._together))
+        held_out = shared(data, batch_size, None if batch_size is None else False, among)
+        served = self._group.models if isinstance(self._group, ServedLoop) else []
+        models = [*served, *(one.model for one in self._models)]
+        self._settle()
         return together.evaluated(function, held_out, models, self.device, self._recorder, agreeing)
 
     @contextmanager
@@ -229,20 +232,19 @@ class Worker:
 
         size: of how many values, if these must be as many. Raises RanksDiffer if another worker makes another call.
         """
-        group = self._peers(called)
         with self._recorder.called(f"worker.{called}"):
-            if self._apart is None:
-                self._apart = group.divided([list(range(group.size))]) if group.size > 1 else group
-            together.require_same(called, size, self._apart)
-            yield self._apart
+            group = self._peers(called)
+            together.require_same(called, size, group)
+            yield group
 
     def _peers(self, called: str) -> Group:
-        if isinstance(self._group, ServedLoop):
-            raise BadInput(
-                f"worker.{called} waits for all workers, and over servers each goes at its own pace; accepted: "
-                "exchange=allreduce"
-            )
-        return self._group
+        """Who makes this call, over connections that no step uses. Raises BadInput if nobody can."""
+        whole = self._group
+        if isinstance(whole, ServedLoop):
+            return whole.peers(called)
+        if self._apart is None:
+            self._apart = whole.divided([list(range(whole.size))]) if whole.size > 1 else whole
+        return self._apart
 
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs 0 to count - 1; in a resumed run, those that are left, beginning with the one it was in."""

@@ -55,9 +55,10 @@ class OwnPortions:
         if self._order[0] != portion.epoch:
             order = epoch_order(len(self.loader.dataset), self._seed, portion.epoch, self._shuffled)
             self._order = portion.epoch, order
-        numbers = self._order[1][portion.start : portion.end]
+        # without a sample of the batch the worker goes through the loop with another's, whose gradients count nothing
+        numbers = self._order[1][portion.start : max(portion.end, portion.start + 1)]
         batch = moved(self._shared.read(numbers.tolist()), self._device)
-        return ReadPortion([OwnPart(batch, len(numbers))], 0, numbers)
+        return ReadPortion([OwnPart(batch, portion.end - portion.start)], 0, numbers)
 
     def close(self) -> None:
         pass

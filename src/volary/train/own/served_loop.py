@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -40,8 +40,6 @@ from volary.train.served.server.network_file import HERE, load_values, write_net
 from volary.train.served.server.own_optimizer import OwnOptimizer, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
@@ -63,8 +61,8 @@ NEEDED = "exchange=server needs worker.distribute(model, optimizer) and a loop o
 class ServedLoop:
     """What `worker.distribute` and `worker.feed` do over servers. rank of size workers that the run began with.
 
-    facts: what all workers must agree on, besides the network. The worker comes to the roster with its first batch:
-    only then it is known how many samples there are.
+    facts: what all workers must agree on, besides the network. meet: the group of all workers, for a while. The worker
+    comes to the roster with its first batch: only then it is known how many samples there are.
     """
 
     def __init__(
@@ -75,11 +73,14 @@ class ServedLoop:
         pulse: EndWatch,
         device: torch.device,
         facts: Facts,
+        meet: Callable[[], AbstractContextManager[Group]],
     ) -> None:
         self.rank, self.size = member.place.rank, script.strategy.workers
         self._script, self._member, self._recorder, self._pulse = script, member, recorder, pulse
-        self._device, self._facts = device, facts
-        self.alone = Group(BoardBulletin(HashStore(), 0, 1, 0))  # nobody sums with others
+        self._device, self._facts, self._meet = device, facts, meet
+        self.alone = Group(BoardBulletin(HashStore(), 0, 1, 0))
+        self._together: Group | None = None  # of all workers, from their first call on that needs it
+        self._held = ExitStack()
         self._local = script.strategy.consistency.pushes is Push.DIFFERENCE
         self._model: nn.Module | None = None
         self._optimizer: Optimizer | None = None
@@ -91,6 +92,32 @@ class ServedLoop:
     def outcome(self) -> Outcome:
         """How the run has ended for this worker, once it has."""
         return "stopped" if self._training is None else self._training.work.outcome
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """Those that are distributed."""
+        return [] if self._model is None else [self._model]
+
+    @property
+    def weight(self) -> float:
+        """This worker's part of the samples of the newest batch, over all workers."""
+        return 1 / self.size if self._training is None else self._training.part_of_batch
+
+    def peers(self, called: str) -> Group:
+        """Who makes this call together: all workers, who meet with the first one; each alone where they come and go.
+
+        Raises BadInput for a call that then means nothing.
+        """
+        if not self._script.strategy.consistency.elastic:
+            if self._together is None:
+                self._together = self._held.enter_context(self._meet())
+            return self._together
+        if called in ("evaluate", "feed"):  # the samples of an evaluation
+            return self.alone
+        raise BadInput(
+            f"worker.{called} is of all workers, who here go each at its own pace, and may come and go; accepted: "
+            "consistency=bsp or local, or exchange=allreduce"
+        )
 
     def distribute(self, model: nn.Module, optimizer: Optimizer, passes: int) -> None:
         """From now on servers keep the model. Raises BadInput for what they cannot have."""
@@ -139,6 +166,7 @@ class ServedLoop:
         """Let go of the model and the servers."""
         if self._training is not None:
             self._training.close()
+        self._held.close()
 
     @property
     def training(self) -> _Training:
@@ -253,7 +281,6 @@ class _Training:
         self._tasks: Iterator[Any]
         self._task: LearnTask | None = None
         self._parts: Iterator[MicroBatch] = iter(())
-        self._next: MicroBatch | None = None  # read, and not given out yet
         self._now: MicroBatch | None = None  # at hand
         self._computed = self._stepped = self._ended = False
 
@@ -276,19 +303,29 @@ class _Training:
         """The factor of gradients that backward makes now."""
         return 1.0 if self._now is None else self._now.weight
 
+    @property
+    def part_of_batch(self) -> float:
+        """This worker's samples of the newest batch, by those of all workers."""
+        return self._coordinator.part_of_batch
+
+    @property
+    def updates(self) -> bool:
+        """Whether the step at hand changes this worker's own parameters."""
+        return self.local and self._now is not None and self._now.count > 0
+
     def epoch(self) -> Iterator[Any]:
         """The batches of this worker up to the end of the epoch that is under way. Raises Stopped when the run ends."""
         epoch = -1
         while True:
             self._pass_on()
-            if (part := self._next or self._read()) is None:
+            if (ahead := self._coming()) is None:
                 raise Stopped("the run was asked to end")
-            self._next = part
-            if -1 < epoch < self._coordinator.portion.epoch:
+            if -1 < epoch < ahead:
                 self._recorder.enter("between steps")
                 return
-            epoch = max(epoch, self._coordinator.portion.epoch)
-            self._now, self._next, self._computed, self._stepped = part, None, False, False
+            epoch = max(epoch, ahead)
+            self._now = part = next(self._parts)
+            self._computed = self._stepped = False
             self._recorder.enter("forward")
             yield part.inputs
 
@@ -330,16 +367,16 @@ class _Training:
             self.step()
         self._now = None
 
-    def _read(self) -> MicroBatch | None:
-        """The next batch; None: the run is over for this worker."""
-        while (part := next(self._parts, None)) is None:
+    def _coming(self) -> int | None:
+        """The epoch of the next batch, which is not read yet; None: the run is over for this worker."""
+        while (epoch := self._coordinator.coming_epoch) is None:
             self._task = next(self._tasks, None)
             if self._task is None:
                 self._ended = True
                 return None
             self._replica.begin(self._task)
-            self._parts = iter(self._task.parts)
-        return part
+            self._parts = self._task.parts
+        return epoch
 
 
 class _Hooks:
@@ -382,9 +419,9 @@ class _Hooks:
             raise SettingError("optimizer.step(closure) cannot be distributed; call backward(), then step()")
         self._loop.refuse_changed()
         self._recorder.enter("optimizer")
-        if not self._loop.training.local:
+        if not self._loop.training.updates:
             for parameter in self._parameters:
-                parameter.grad = None  # servers update
+                parameter.grad = None  # servers update, or nobody does
 
 
 def _trained(model: nn.Module) -> dict[str, Tensor]:

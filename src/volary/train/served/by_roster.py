@@ -38,9 +38,9 @@ class LearningSettings:
     """How a worker learns from the portions that the roster gives it.
 
     batch_size: samples of a global batch. seed: of each contribution's random numbers; None: the loop is the user's,
-    who draws their own. skips: a loss that is no number is left out, and does not end the
-    run. lr: the learning rate, given the samples that the run learns from before; change_rate: called with a
-    new one. rates: sends it to the servers.
+    who draws their own, and goes through it also where a batch has no sample for this worker. skips: a loss that is no
+    number is left out, and does not end the run. lr: the learning rate, given the samples that the run learns from
+    before; change_rate: called with a new one. rates: sends it to the servers.
     """
 
     consistency: Consistency
@@ -83,11 +83,24 @@ class ByRoster:
         self._unread: list[Portion] = []  # of these
         self._learn = LearnTask(iter(()), 0, 0, 0)
         self._loss, self._lost, self._wanted, self._loss_known = 0.0, 0, True, True
+        self._empty = False  # nothing of the contribution at hand is this worker's
 
     @property
     def outcome(self) -> Outcome:
         """How the run ended for this worker."""
         return self._work.outcome
+
+    @property
+    def coming_epoch(self) -> int | None:
+        """The epoch of the contribution's next portion, which is not read yet; None: all are."""
+        return self._unread[0].epoch if self._unread else None
+
+    @property
+    def part_of_batch(self) -> float:
+        """This worker's samples of the newest part's batch, by those of all workers."""
+        portion, size = self.portion, self._settings.batch_size
+        first = portion.start // size * size
+        return (portion.end - portion.start) / (min(first + size, self._reader.samples) - first)
 
     def __iter__(self) -> Iterator[Task]:
         """What the roster gives, until it says that the run is over."""
@@ -123,6 +136,9 @@ class ByRoster:
         self._wanted = not self._work.is_dropped(clock)
         if not self._wanted:
             self._replica.leave_out(self._work.oldest_ahead)
+        elif self._empty:
+            self._replica.leave_out(self._work.oldest_ahead)
+            return False
         elif not finite:
             self._leave_out(part)
         else:
@@ -131,6 +147,9 @@ class ByRoster:
 
     def complete(self, task: LearnTask) -> None:
         """Let it leave, if it is wanted."""
+        if self._empty:
+            self._work.done(task.clock)
+            return
         if not self._wanted:
             return
         if isfinite(self._loss):
@@ -148,7 +167,9 @@ class ByRoster:
         )
 
     def _contribution(self, task: messages.Learn) -> Iterator[Task]:
-        self._portions = [portion for portion in task.portions if portion.start < portion.end]
+        own_loop = self._settings.seed is None
+        self._portions = [portion for portion in task.portions if own_loop or portion.start < portion.end]
+        self._empty = all(portion.start == portion.end for portion in self._portions)
         if not self._portions:
             self._work.done(task.clock)
             return
@@ -157,6 +178,7 @@ class ByRoster:
         if self._settings.seed is not None:
             seed_contribution(self._settings.seed, self._recorder.rank, task.clock)
         self._loss, self._lost, self._wanted, self._loss_known = 0.0, 0, True, True
+        self._unread = self._portions
         self._learn = LearnTask(self._parts(), task.clock, task.samples, task.oldest)
         yield self._learn
 
@@ -176,7 +198,7 @@ class ByRoster:
                 ends = part is read.parts[-1]
                 last, weight = (
                     ends and portion is self._portions[-1],
-                    part.count / (count if local else self._settings.batch_size),
+                    part.count / (max(1, count) if local else self._settings.batch_size),
                 )
                 number = partial(read.number, first)
                 yield MicroBatch(part.inputs, part.targets, part.count, weight, last, ends and local, number)

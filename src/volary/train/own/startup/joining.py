@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 from volary.comm.groups.gloo import cut
@@ -88,4 +89,5 @@ def _over_servers(
     strategy = script.strategy
     beside = strategy.exchange.servers == COLOCATED and member.place.rank < strategy.workers
     with server_beside(member) if beside else nullcontext():
-        yield ServedLoop(script, member, recorder, pulse, device, facts)
+        meet = partial(joined, member, recorder, device, strategy.backend)
+        yield ServedLoop(script, member, recorder, pulse, device, facts, meet)
