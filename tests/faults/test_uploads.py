@@ -6,6 +6,7 @@ import contextlib
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -13,17 +14,18 @@ import fsspec
 import pytest
 
 from data._stores import s3_server
-from faults._running import BUSY, VOLARY, last_step, running, session, state
+from faults._running import BUSY, VOLARY, events, last_step, running, session, state
 from volary.run.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.slow  # an S3 server, and two lives
-HELD = b"PUT /bucket/checkpoints/it/step-00000040/rank-1.pt"
+PATH = "checkpoint.path=s3://bucket/checkpoints"
 
 
 class HoldingProxy(socketserver.ThreadingTCPServer):
-    """In front of a server: the request HELD stays here until `released`."""
+    """In front of a server: a request that begins with `held` stays here until `released`."""
 
     def __init__(self, server: str) -> None:
+        self.held = b"nothing yet"
         where = urlsplit(server)
         self.behind = (where.hostname, where.port)
         self.connections: list[socket.socket] = []
@@ -46,7 +48,7 @@ class _Connection(socketserver.BaseRequestHandler):
             back = threading.Thread(target=_copy, args=(behind, self.request), daemon=True)
             back.start()
             while data := self.request.recv(2**16):
-                if HELD in data:
+                if self.server.held in data:
                     self.server.asked.set()
                     self.server.released.wait(BUSY * 60)
                 behind.sendall(data)
@@ -80,8 +82,8 @@ def store(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[HoldingProxy
 
 
 def test_run_that_is_killed_while_it_uploads_has_trained_on_leaves_no_half_checkpoint_and_resumes(store):
-    path = "checkpoint.path=s3://bucket/checkpoints"
-    with running(*VOLARY, "train", session(steps=60, pace_s=0.05), path) as run:
+    store.held = b"PUT /bucket/checkpoints/it/step-00000040/rank-1.pt"
+    with running(*VOLARY, "train", session(steps=60, pace_s=0.05), PATH) as run:
         run.wait_until(store.asked.is_set)
         run.wait_for_step(50)
         for rank in (0, 1):
@@ -97,3 +99,25 @@ def test_run_that_is_killed_while_it_uploads_has_trained_on_leaves_no_half_check
     checkpoints = Checkpoints(run.directory.checkpoints)
     assert checkpoints.steps() == [20, 40, 60]
     assert checkpoints.verify(60).world_size == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [
+        ("listed", "GET /bucket?list-type=2&prefix=checkpoints"),
+        ("put", "PUT /bucket/checkpoints/put/step-00000020/roster"),
+    ],
+)
+def test_over_servers_a_store_that_is_away_for_longer_than_silence_is_allowed_ends_no_run(store, name, held):
+    file = session(steps=60, pace_s=0.05, suspect_after_s=1, give_up_after_s=2, exchange="{name: server, servers: 1}")
+    with running(*VOLARY, "train", file, PATH, f"run.name={name}", name=name) as run:
+        run.wait_for_step(2)
+        store.held = held.encode()
+        run.wait_until(store.asked.is_set)
+        asked_at = time.monotonic()
+        run.wait_until(lambda: last_step(run.directory) == 60 and time.monotonic() - asked_at > 4)
+        assert events(run.directory, "checkpoint") == []
+        store.released.set()
+        assert run.ended().status == 0, run.text()
+    assert [event.step for event in events(run.directory, "checkpoint")] == [20, 40, 60]
+    assert not events(run.directory, "lost")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from concurrent.futures import Future
 from random import Random
 from typing import Any
 
@@ -42,25 +43,42 @@ MODELS += [("async", {}), ("async", {"push_every": 3}), ("async", {"warm_up_samp
 
 
 class Shelf:
-    """Keeps checkpoints: (step, files, state, metric). full: writing fails. given_up: drafts that were removed."""
+    """Keeps checkpoints: (step, files, state, metric). full: writing fails. given_up: drafts that were removed.
+
+    away: what is asked for while it does not answer; None: it does at once.
+    """
 
     def __init__(self) -> None:
         self.began: list[int] = []
         self.given_up: list[int] = []
         self.committed: list[tuple[int, dict[str, str], dict[str, Any], float | None]] = []
         self.full = False
+        self.away: list[Future[None]] | None = None
 
-    def begin(self, step: int) -> None:
+    def begin(self, step: int) -> Future[None]:
+        done: Future[None] = Future()
         if self.full:
-            raise OSError("no space left on device")
-        self.began.append(step)
+            done.set_exception(OSError("no space left on device"))
+        else:
+            self.began.append(step)
+            self._do(done)
+        return done
 
     def give_up(self, step: int) -> None:
         self.given_up.append(step)
 
-    def commit(self, step: int, files: dict[str, str], state: dict[str, Any], metric: float | None) -> None:
+    def commit(self, step: int, files: dict[str, str], state: dict[str, Any], metric: float | None) -> Future[None]:
         assert self.began[-1] == step
         self.committed.append((step, files, msgspec.json.decode(msgspec.json.encode(state)), metric))
+        done: Future[None] = Future()
+        self._do(done)
+        return done
+
+    def _do(self, done: Future[None]) -> None:
+        if self.away is None:
+            done.set_result(None)
+        else:
+            self.away.append(done)
 
 
 class Play:

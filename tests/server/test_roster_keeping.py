@@ -21,6 +21,7 @@ from volary.server.protocol.messages import (
     Save,
     Saved,
 )
+from volary.server.roster.snapshots import STORE_S
 
 # Evaluation
 
@@ -188,6 +189,48 @@ def test_a_run_whose_last_state_cannot_be_saved_ends_and_says_so():
     assert reasons(play)[-1] == "no space left on device; it was the last one"
     kept, released = play.heard(FIRST_SERVER, Keep), play.heard(FIRST_SERVER, Release)
     assert [one.cut for one in kept] == [one.cut for one in released] == [1]
+
+
+def test_nobody_waits_for_a_store_that_takes_its_time_and_the_run_ends_once_its_last_state_counts():
+    shelf = Shelf()
+    shelf.away = []
+    play = Play("bsp", workers=1, samples=32, checkpoint_every=lambda _: 2, shelf=shelf)
+    for _ in range(4):
+        play.ask(0)
+        play.turn(0)
+    assert play.roster.steps == 4
+    saved = []
+    while not play.roster.outcome:
+        assert play.said("checkpoint") == saved
+        (asked,) = shelf.away
+        shelf.away.clear()
+        saves = len(play.heard(FIRST_SERVER, Save))
+        play.tick()
+        assert (len(play.heard(FIRST_SERVER, Save)), play.said("checkpoint")) == (saves, saved), "it has yet to answer"
+        asked.set_result(None)
+        play.tick()
+        saved = play.said("checkpoint")
+    assert [data["step"] for _, data in saved] == [2, 4] == [step for step, *_ in shelf.committed]
+
+
+def test_a_store_that_never_answers_is_waited_for_so_long_and_named():
+    shelf = Shelf()
+    shelf.away = []
+    play = Play("bsp", workers=1, samples=32, shelf=shelf)
+    for _ in range(4):
+        play.ask(0)
+        play.turn(0)
+    for _ in range(int(5 * STORE_S)):
+        play.tick(1.0)
+    why = f"the store has not answered for {STORE_S:.0f} s"
+    assert reasons(play) == [
+        f"{why}; it is the last one, and tried again in 1 s",
+        f"{why}; it is the last one, and tried again in 2 s",
+        f"{why}; it is the last one, and tried again in 4 s",
+        f"{why}; it was the last one",
+    ]
+    assert play.roster.outcome == "finished"
+    assert play.roster.unsaved == f"the last checkpoint, of step 4, could not be written: {why}"
 
 
 def test_a_save_is_given_up_only_when_nobody_writes_to_it_any_more():

@@ -115,6 +115,7 @@ def _hosted(directory: RunDirectory, script: Script) -> Iterator[tuple[KeyedServ
     roster = Roster(terms_of_own_loop(strategy), strategy.consistency, keeping, lambda *what: said.append(what))
     with KeyedServer(directory.key(), {"roster": roster, "board": Board()}) as server:
         yield server, roster, said
+    keeping.close()
 
 
 def scheduled(worker: Any, optimizer: Any = None, data: Any = None) -> dict[str, Any]:

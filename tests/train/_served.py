@@ -149,4 +149,5 @@ def _hosted(directory: RunDirectory, session: Session) -> Iterator[tuple[KeyedSe
         with KeyedServer(directory.key(), {"roster": roster}) as server:
             yield server, roster, said
     finally:
+        keeping.close()
         journal.close()

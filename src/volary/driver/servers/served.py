@@ -157,6 +157,7 @@ class RosterAndServers:
     def stop(self) -> None:
         if self._servers:
             self._servers.stop(0.0)
+        self._keeping.close()
         self._journal.note(steps_now=self._roster.steps)
 
     @property

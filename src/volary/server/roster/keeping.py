@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,21 +18,21 @@ from volary.server.roster.snapshots import Cut, Measuring, Saving, cut_evenly
 
 
 class CheckpointStore(Protocol):
-    """The place where a served run's checkpoints are drafted and made visible."""
+    """The place where a served run's checkpoints are drafted and made visible, in the background.
 
-    def begin(self, step: int) -> None:
-        """Make an empty draft, which servers write their files to. Raises OSError."""
+    A future is done once that is, with the OSError for which it could not be.
+    """
+
+    def begin(self, step: int) -> Future[None]:
+        """Make an empty draft, which servers write their files to."""
         ...
 
     def give_up(self, step: int) -> None:
         """Nothing will come of the draft, and nobody writes to it any more."""
         ...
 
-    def commit(self, step: int, files: dict[str, str], state: dict[str, Any], metric: float | None) -> None:
-        """Make it a checkpoint. files: checksum by name. state: of the roster, for `restored`. metric: if the best.
-
-        Raises OSError.
-        """
+    def commit(self, step: int, files: dict[str, str], state: dict[str, Any], metric: float | None) -> Future[None]:
+        """Make it a checkpoint. files: checksum by name. state: of the roster, for `restored`. metric: if the best."""
         ...
 
 
@@ -70,7 +71,10 @@ class Cuts:
         return bool(self._open)
 
     def tick(self, now: float) -> None:
-        """Give up states that take too long; `now` in seconds of a monotonic clock."""
+        """See what the store has done, and save again what is to be; `now` in seconds of a monotonic clock."""
+        if self._saving is not None and self._saving.at_store is not None:
+            self._saving.look(now)
+            self.go_on()
         if self._again is None:
             return
         if self._again_at is None:
@@ -225,8 +229,8 @@ class Cuts:
                         self._to_save.append(cut)
             if self._saving is None and self._to_save:
                 self._begin_saving(self._to_save.popleft())
-            elif self._saving is not None and not self._saving.waiting and not self._saving.workers:
-                self._end_saving(self._saving)
+            elif self._saving is not None and self._saving.stage_is_over:
+                self._next_stage(self._saving)
             else:
                 return
 
@@ -247,36 +251,34 @@ class Cuts:
         return cut.measuring
 
     def _begin_saving(self, cut: Cut) -> None:
-        self._saving = Saving(cut, {})
-        try:
-            self._keeping.begin(cut.step)
-        except OSError as problem:
-            self._saving.problem = str(problem)
-        else:
-            self._ask_for(self._saving, list(self._replicas.shards))
+        self._saving = Saving(cut, self._keeping.begin(cut.step))
+
+    def _next_stage(self, saving: Saving) -> None:
+        """The draft is there; or everybody has written, or said why not; or it counts."""
+        cut = saving.cut
+        saving.hear_store()
+        if saving.problem:
+            self._saving = None
+            self._failed(cut, saving.problem)
+        elif saving.stage == "drafted":
+            saving.stage = "written"
+            self._ask_for(saving, list(self._replicas.shards))
             for worker in cut.owners:
-                self._saving.workers.add(worker)
+                saving.workers.add(worker)
                 self._outgoing.to_worker(worker, Save(cut.cut, cut.step, []))
+        elif saving.stage == "written":
+            saving.stage = "committed"
+            state = cut.state | {"best": self.best.state()}
+            saving.at_store = self._keeping.commit(cut.step, saving.files, state, cut.metric)
+        else:
+            self._saving = None
+            self._outgoing.said("checkpoint", None, {"step": cut.step})
+            self._release(cut)
 
     def _ask_for(self, saving: Saving, shards: list[int]) -> None:
         for number, duty in self._replicas.duties(shards).items():
             saving.waiting.setdefault(number, []).append(duty)
             self._outgoing.to_server(number, Save(saving.cut.cut, saving.cut.step, duty))
-
-    def _end_saving(self, saving: Saving) -> None:
-        """Everybody has written, or said why not."""
-        cut, self._saving = saving.cut, None
-        if not saving.problem:
-            state = cut.state | {"best": self.best.state()}
-            try:
-                self._keeping.commit(cut.step, saving.files, state, cut.metric)
-            except OSError as problem:
-                saving.problem = str(problem)
-        if saving.problem:
-            self._failed(cut, saving.problem)
-            return
-        self._outgoing.said("checkpoint", None, {"step": cut.step})
-        self._release(cut)
 
     def _failed(self, cut: Cut, problem: str) -> None:
         self._keeping.give_up(cut.step)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from volary.comm.control.errors import BadMessage
 from volary.server.protocol.messages import Evaluated, EvaluatePiece
+
+STORE_S = 300.0  # that a store may take for one stage of a save: it is asked seven times, and may be slow each time
 
 
 @dataclass
@@ -89,16 +92,42 @@ class Cut:
 
 @dataclass
 class Saving:
-    """A checkpoint in the making. waiting: by server, shards that it is yet to write, as it was asked.
+    """A checkpoint in the making. at_store: what the store is asked for; None: members write what is theirs.
 
-    workers: that are yet to write what is theirs. problem: why nothing will come of it.
+    stage: what comes to be: the draft is, all that belongs into it, or the checkpoint. waiting: by server, shards that
+    it is yet to write, as it was asked. workers: that are yet to write what is theirs. problem: why nothing will come
+    of it. asked_at: since when the store is known to be asked.
     """
 
     cut: Cut
-    waiting: dict[int, list[list[int]]]
+    at_store: Future[None] | None
+    stage: Literal["drafted", "written", "committed"] = "drafted"
+    waiting: dict[int, list[list[int]]] = field(default_factory=dict)
     workers: set[int] = field(default_factory=set)
     files: dict[str, str] = field(default_factory=dict)
     problem: str = ""
+    asked_at: float | None = None
+
+    @property
+    def stage_is_over(self) -> bool:
+        """Whether nobody is waited for."""
+        return (self.at_store is None or self.at_store.done()) and not self.waiting and not self.workers
+
+    def look(self, now: float) -> None:
+        """Wait no longer for a store that takes too long; `now` in seconds of a monotonic clock."""
+        if self.asked_at is None:
+            self.asked_at = now
+        elif now - self.asked_at > STORE_S:
+            self.at_store = None
+            self.problem = f"the store has not answered for {STORE_S:.0f} s"
+
+    def hear_store(self) -> None:
+        """What it says of that for which it was asked."""
+        if self.at_store is not None and isinstance(problem := self.at_store.exception(), OSError):
+            self.problem = str(problem) or type(problem).__name__
+        elif self.at_store is not None:
+            self.at_store.result()
+        self.at_store = self.asked_at = None
 
 
 def cut_evenly(samples: int, pieces: int) -> list[tuple[int, int]]:
