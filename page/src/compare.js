@@ -25,6 +25,7 @@ export function Compare({ ids }) {
   const ready = steps.every((one) => one.data);
   const [word, along] = OVER[over];
   const error = [table, ...steps].find((one) => one.error);
+  if (error && !(ready && table.data)) return html`<main><h1>${ids.length} runs</h1><p class="error" role="alert">${error.error}</p></main>`;
   return html`<main>
     <h1>${ids.length} runs${folderOf(ids) && ` of ${folderOf(ids).slice(0, -1)}`}</h1>
     ${error && html`<p class="error" role="alert">${error.error}</p>`}

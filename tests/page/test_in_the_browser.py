@@ -290,9 +290,29 @@ def test_nothing_is_wider_than_the_screen(page, server, width, scheme):
         opened(page, server.link, where)
         page.locator("table").first.wait_for(state="attached")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+    lanes, ticks = card(page, "timeline").get_by_role("region", name="timeline"), page.locator(".tick:visible")
+    ticks.last.wait_for()
+    (edge,) = lanes.evaluate_all("all => all.map((one) => one.getBoundingClientRect().right)")
+    places = ticks.evaluate_all("all => all.map((one) => one.getBoundingClientRect().toJSON())")
+    assert max(one["right"] for one in places) <= edge + 1, "the last moment is seen"
+    assert all(one["right"] < other["left"] for one, other in pairwise(places)), "moments do not overlap"
     heads = card(page, "workers").get_by_role("columnheader")
     heads.first.wait_for()
     assert max(heads.evaluate_all("all => all.map((one) => one.clientHeight)")) < 60, "words are not cut into letters"
+
+
+@pytest.mark.slow  # a tab more: the browser itself complains of what is refused
+def test_comparing_with_a_run_that_cannot_be_read_says_so_once(browser, server):
+    from playwright.sync_api import expect
+
+    page = browser.new_page()
+    page.set_default_timeout(AT_MOST_MS)
+    with page.expect_response("**/api/steps?run=gone-1*"), page.expect_response("**/api/compare*"):
+        opened(page, server.link, "#/compare/slow-1,gone-1")
+    expect(page.get_by_role("alert")).to_have_count(1)
+    expect(page.get_by_role("alert")).to_contain_text("gone-1")
+    expect(page.get_by_text("reading …")).to_have_count(0)
+    page.close()
 
 
 @pytest.mark.slow  # a tab more

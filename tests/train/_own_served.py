@@ -48,18 +48,21 @@ Loop = Callable[[Any], Any]
 
 @dataclass
 class Looped:
-    """What a worker's loop returned, and its rows. weights: as servers saved them at the end; of rank 0 alone."""
+    """What a worker's loop returned, its rows, what else it said. weights: as servers saved them; of rank 0 alone."""
 
     value: Any
     rows: list[Any]
     outcome: str | None = None
     said: list[tuple[str, int | None, dict[str, Any]]] = field(default_factory=list)
+    worker_said: list[dict[str, Any]] = field(default_factory=list)
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
-def own_served(rank: int, world_size: int, loop: Loop, strategy: dict[str, Any], name: str = "it") -> Looped | None:
-    """Call `loop(worker)` on each worker; None on servers."""
-    script = Script(function="a.py:loop", strategy={"exchange": "server", **strategy})
+def own_served(
+    rank: int, world_size: int, loop: Loop, strategy: dict[str, Any], name: str = "it", look: str = "never"
+) -> Looped | None:
+    """Call `loop(worker)` on each worker; None on servers. look: how often at weights, gradients and updates."""
+    script = Script(function="a.py:loop", strategy={"exchange": "server", **strategy}, histograms=look)
     workers, store = script.strategy.workers, _get_default_store()
     peers = joined().divided([list(range(workers)), list(range(workers, world_size))])
     torch.set_num_threads(1)
@@ -103,7 +106,7 @@ def _work(
     with closing(Worker(script, served, recorder, pulse, device, rank)) as worker:
         value = loop(worker)
         worker.finish()
-    return Looped(value, list(recorder.rows))
+    return Looped(value, list(recorder.rows), worker_said=list(recorder.said))
 
 
 @contextmanager

@@ -12,7 +12,9 @@ from volary.session import Session
 SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
 
 
-def wide(bits: int = 32, steps: int = 12, checkpoint: str = "3 steps", **strategy: Any) -> Session:
+def wide(
+    bits: int = 32, steps: int = 12, checkpoint: str = "3 steps", histograms: str = "never", **strategy: Any
+) -> Session:
     """Two matrices of 2048 values, each in a bucket of its own, in torch's route although it is one machine."""
     exchange = {"name": "allreduce", "route": "torch", **strategy.pop("exchange", {})}
     return session(
@@ -20,7 +22,7 @@ def wide(bits: int = 32, steps: int = 12, checkpoint: str = "3 steps", **strateg
         of={"bits": bits},
         source={"name": "points", "samples": 44},
         optimizer=SGD,
-        train={"steps": steps},
+        train={"steps": steps, "histograms": histograms},
         checkpoint={"every": checkpoint, "keep_last": 9},
         strategy={"exchange": exchange, "bucket_mb": 5e-3, **strategy},
     )

@@ -10,6 +10,9 @@ import { number, plural } from "../words.js";
 const HEIGHT = 130;
 const LINES = 8; // curves of other parameters beside the chosen one
 const WORDS = { weight: "weights", gradient: "gradients of worker 0", update: "updates: what a step changes" };
+const OF_OWN_LOOP = { ...WORDS, gradient: "gradients as the optimiser had them" };
+const serves = (facts) => facts.session.strategy.includes(" x server x ");
+const setting = (facts) => (facts.own_loop ? "histograms" : "train.histograms");
 
 export function Histograms({ id, tick, facts }) {
   const [name, choose] = useState("");
@@ -17,17 +20,18 @@ export function Histograms({ id, tick, facts }) {
     const answer = useAnswer("histograms", { run: id, name }, tick, seen);
     const series = useMemo(() => answer.data && lines(answer.data), [answer.data]);
     const data = answer.data;
-    if (!data?.x.length) return html`<${Waiting} answer=${answer} empty="Nothing was looked at yet: train.histograms says how often that is done. Runs a step behind and loops of your own have none." />`;
+    if (!data?.x.length) return html`<${Waiting} answer=${answer} empty=${`Nothing was looked at yet: ${setting(facts)} says how often that is done.`} />`;
     const names = Object.keys(data.ratios);
+    const words = facts.own_loop && !serves(facts) ? OF_OWN_LOOP : WORDS;
     return html`<div class="tools"><label>Parameter <select onChange=${(event) => choose(event.target.value)}>${names.map((one) => html`<option value=${one} selected=${one === data.chosen}>${one}</option>`)}</select></label>
         <span class="quiet">${plural(names.length, "parameter")}, looked at ${plural(data.x.length, "time")}</span></div>
       <div class="many">
-        ${Object.entries(WORDS).map(([kind, words]) => html`<div key=${kind}><h3>${words}</h3>${data.kinds[kind]?.length
-          ? html`<${Heat} found=${data.kinds[kind]} steps=${data.x} words=${words} />` : html`<p class="quiet">${kind === "gradient" ? "This layer's gradient is written where it travels from: it is not seen." : "None."}</p>`}</div>`)}
+        ${Object.entries(words).map(([kind, said]) => html`<div key=${kind}><h3>${said}</h3>${data.kinds[kind]?.length
+          ? html`<${Heat} found=${data.kinds[kind]} steps=${data.x} words=${said} />` : html`<p class="quiet">${kind === "gradient" ? "This layer's gradient is written where it travels from: it is not seen." : "None."}</p>`}</div>`)}
         <div><h3>what a step changes of a parameter</h3>
           <${Chart} label="Magnitude of the update over that of the parameter" x=${data.x} series=${series} log height=${200} sync="histograms" />
         </div></div>
-      <p class="quiet">Rule of thumb: a step should change about ${data.rule} of a layer's weights; ten times more is too fast, ten times less hardly learns.${facts.session.strategy.includes(" x server x ") ? " Here the servers keep the parameters: a step is all updates between two contributions of worker 0." : ""}</p>
+      <p class="quiet">Rule of thumb: a step should change about ${data.rule} of a layer's weights; ten times more is too fast, ten times less hardly learns.${serves(facts) ? " Here the servers keep the parameters: a step is all updates between two contributions of worker 0." : ""}</p>
       ${data.told.length > 0 && html`<ul class="told">${data.told.slice(0, 6).map((one) => html`<li>${one}</li>`)}${data.told.length > 6 && html`<li class="quiet">and ${data.told.length - 6} more</li>`}</ul>`}`;
   }}<//>`;
 }

@@ -58,7 +58,7 @@ function Lanes({ spans, step }) {
     <svg role="img" aria-label=${`Step ${step}: ${made.length} lanes over ${number(end)} milliseconds`} width="100%" height=${count * HEIGHT + 18}>
       ${made.flatMap(([, rows]) => rows.map((row) => { const y = line++ * HEIGHT; return row.map(([, , kind, name, start, stop, bytes]) => html`<rect x=${percent(start)} y=${y + 2} width=${percent(Math.max(stop - start, end / 1500))} height=${HEIGHT - 4} rx="1"
         fill=${kind === "phase" ? OF_PHASE[name] ?? REST : OF_KIND[kind] ?? REST}><title>${`${kind === "phase" ? "" : `${kind} `}${name}: ${number(stop - start)} ms from ${number(start)} ms${bytes ? `, ${size(bytes)}` : ""}`}</title></rect>`); }))}
-      ${ticks.map((tick, index) => html`<text class="tick" x=${percent(tick)} y=${count * HEIGHT + 14} text-anchor=${index === 0 ? "start" : index === 4 ? "end" : "middle"}>${number(tick)} ms</text>`)}
+      ${ticks.map((tick, index) => html`<text class=${index % 2 ? "tick between" : "tick"} x=${percent(tick)} y=${count * HEIGHT + 14} text-anchor=${index === 0 ? "start" : index === 4 ? "end" : "middle"}>${number(tick)} ms</text>`)}
     </svg></div>
     <figcaption class="shares">${PHASES.map(([, word, colour]) => html`<span><i class="dot" style=${{ background: colour }}></i>${word}</span>`)}
       ${KINDS.filter(([kind]) => spans.some((span) => span[2] === kind)).map(([, words, colour]) => html`<span><i class="dot" style=${{ background: colour }}></i>${words}</span>`)}</figcaption>

@@ -16,7 +16,7 @@ from volary.session.reading.choice import Choice
 from volary.session.reading.read import read, read_from
 from volary.session.reading.settle import settle
 from volary.session.resolved import to_yaml
-from volary.session.spec import EVERY_100_STEPS, OwnCheckpoint, RunSettings, Strategy
+from volary.session.spec import EVERY_20_STEPS, EVERY_100_STEPS, OwnCheckpoint, RunSettings, Strategy
 from volary.session.values.period import Period
 from volary.session.values.reference import UserObject
 
@@ -41,6 +41,9 @@ class Script:
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda if every worker can have a device, else cpu
     early_update: bool = False  # nothing between backward() and the next forward looks at gradients or parameters
     compare_replicas: Period = EVERY_100_STEPS  # how often replicas that must be equal are compared
+    histograms: Period = (
+        EVERY_20_STEPS  # how often weights, gradients, updates are looked at; in 0.5 % of the time at most
+    )
     checkpoint: OwnCheckpoint = field(default_factory=OwnCheckpoint)
     engine: Annotated[Any, Choice("volary.engine")] = "local"  # who starts the workers
     run: RunSettings = field(default_factory=RunSettings)

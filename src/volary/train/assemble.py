@@ -212,8 +212,6 @@ def assemble(
         passes=session.train.accumulate,
         estimate=estimate.of(data.batch_size / group.size) if estimate else None,
     )
-    # one worker looks for all; a step behind, what is under way must not be applied earlier there than elsewhere
-    looks = group.rank == 0 and not getattr(session.strategy.exchange, "behind", False)
     lockstep = Lockstep(
         session=session,
         group=group,
@@ -236,7 +234,10 @@ def assemble(
         steps_per_epoch=feed.steps_per_epoch or steps,
         asked_to_end=asked_to_end,
         asked=Asked(requests, group.bulletin),
-        histograms=Histograms(model.module, recorder, session.train.histograms, replica.settle, wanted=looks),
+        # one worker looks for all
+        histograms=Histograms(
+            model.module, recorder, session.train.histograms, replica.await_all, wanted=group.rank == 0
+        ),
     )
     return Training(
         flow=lockstep.flow,

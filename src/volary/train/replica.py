@@ -57,6 +57,13 @@ class Replica(Protocol):
         """Update this worker's own parameters with its own gradients, between two pushes."""
         ...
 
+    def await_all(self) -> None:
+        """Wait until all parameters are as new as the contribution at hand wants them, on this worker. Raises PeerLost.
+
+        Before they are looked at, by this worker alone: it changes nothing of what comes when.
+        """
+        ...
+
     def settle(self) -> None:
         """Wait until all that was pushed counts: before anything but training reads parameters. Raises PeerLost."""
         ...
@@ -75,6 +82,10 @@ class Voting(Replica, Protocol):
 
     def update(self) -> None:
         """Nothing is updated but by what is agreed."""
+        return
+
+    def await_all(self) -> None:
+        """They are, unless sums are applied as they arrive."""
         return
 
     def start(self, late: DeferredTensors) -> None:

@@ -127,7 +127,8 @@ class Worker:
         state = self._keeping.strategy_state()
         self._models.append(OwnModel(model, run, group, passes, state, summed=summed, early=early, beside=beside))
         if self._steps is None:
-            self._steps = OwnSteps(self._models, whole, self._share, self._recorder, self._script.compare_replicas)
+            periods = {"compare": self._script.compare_replicas, "look": self._script.histograms}
+            self._steps = OwnSteps(self._models, whole, self._share, self._recorder, **periods)
 
     def clip_grad_norm_(
         self, parameters: nn.Module | Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0

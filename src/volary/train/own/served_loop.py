@@ -31,6 +31,7 @@ from volary.train.member.compare import compare_with_first, shape_facts
 from volary.train.own.model.contents import Contents
 from volary.train.own.model.losses import loss_of_backward
 from volary.train.own.served_feed import OwnPortions, ServedFeed
+from volary.train.recording.histograms import Histograms
 from volary.train.served.admission import admitted, connecting
 from volary.train.served.by_roster import ByRoster, LearningSettings
 from volary.train.served.layout import cut_network
@@ -236,6 +237,10 @@ class ServedLoop:
             return PushedGradients(model, layout.plans, memory, ready, chunk_mb=chunk_mb, passes=passes, weight=weight)
 
         training = _Training(held, work, recorder, optimizer, local=self._local, elastic=strategy.consistency.elastic)
+        # before the replica, whose parameters are waited for when they are read; one worker looks for all
+        histograms = Histograms(
+            model, recorder, self._script.histograms, lambda: replica.await_all(), wanted=self.rank == 0
+        )
         replica = ServedReplica(
             strategy, model, layout, recorder, link, transport, encoding, residuals, made, work.done
         )
@@ -248,7 +253,16 @@ class ServedLoop:
             rates=lambda: training.rates,
         )
         work.start(link.view, link.fail, replica.residuals)
-        training.begin(replica, ByRoster(learning, work=work, replica=replica, recorder=recorder, reader=portions))
+        coordinator = ByRoster(
+            learning,
+            work=work,
+            replica=replica,
+            recorder=recorder,
+            reader=portions,
+            histograms=histograms,
+            steps_per_epoch=-(-portions.samples // portions.batch_size),
+        )
+        training.begin(replica, coordinator)
         return training
 
     def _board(self) -> KeyedStore:

@@ -2,13 +2,14 @@
 
 The update of a parameter is what a step has changed of it; its mean magnitude over that of the parameter is about 0.001
 where the learning rate fits (a rule of thumb, as in Deeplearning4j's and Karpathy's notes). Over parameter
-servers it is what has changed when this worker's next contribution begins: all updates in between.
+servers it is what has changed when this worker's next contribution begins: all updates in between; a step behind what
+the gradients of the step before have changed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,65 +27,95 @@ MOST_VALUES = 2**16  # of a parameter: of more, as many at equal distances
 MOST_SHARE = 0.005  # of training's time; what would take more is left out until it does not
 
 
+class HistogramBudget:
+    """The time that histograms may take. Whoever measures does so within it."""
+
+    def __init__(self) -> None:
+        self._began_s, self._took_s, self._started_s = time.perf_counter(), 0.0, 0.0
+
+    @property
+    def spent(self) -> bool:
+        """Whether they have taken their share already."""
+        return self._took_s > MOST_SHARE * (time.perf_counter() - self._began_s)
+
+    def __enter__(self) -> None:
+        self._started_s = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._took_s += time.perf_counter() - self._started_s
+
+
+class UpdateHistograms:
+    """Of `named` parameters, from now until `write`: one update of each."""
+
+    def __init__(self, named: Sequence[tuple[str, Tensor]]) -> None:
+        self._named = named
+        self._before = [_some(parameter).clone() for _, parameter in named]
+        self._gradients: dict[str, Tensor] = {}
+
+    def add_gradient(self, name: str, gradient: Tensor) -> None:
+        """What backward gives this parameter, of this part of a batch. One of a few rows only is not looked at."""
+        if gradient.is_sparse:
+            return
+        some = _some(gradient)
+        held = self._gradients.get(name)
+        self._gradients[name] = some.clone() if held is None else held + some
+
+    def write(self, recorder: Recorder) -> None:
+        """Record how they are now, their gradients, and what has changed."""
+        found = []
+        for (name, parameter), before in zip(self._named, self._before, strict=True):
+            now = _some(parameter)
+            found += [_histogram("weight", name, now), _histogram("update", name, now - before)]
+            if (gradient := self._gradients.get(name)) is not None:
+                found.append(_histogram("gradient", name, gradient))
+        recorder.histograms([one for one in found if one is not None])
+
+
 class Histograms:
-    """Of the parameters of `module`, on one worker. settle: waits until all updates are in them.
+    """Of the parameters of `module`, on one worker. await_all: waits until they are what a step is computed with.
 
     wanted: whether this worker measures; all have the same parameters, so one is enough. A gradient is this worker's
     own, of its share of the batch; of a layer that sends factors there is none.
     """
 
     def __init__(
-        self, module: nn.Module, recorder: Recorder, period: Period, settle: Callable[[], None], *, wanted: bool
+        self, module: nn.Module, recorder: Recorder, period: Period, await_all: Callable[[], None], *, wanted: bool
     ) -> None:
         self._named = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
-        self._recorder, self._period, self._settle, self._wanted = recorder, period, settle, wanted
-        self._began_s, self._took_s = time.perf_counter(), 0.0
+        self._recorder, self._period, self._await_all, self._wanted = recorder, period, await_all, wanted
+        self._budget = HistogramBudget()
         self._begun = 0  # the newest step; 0: none yet
-        self._before: dict[str, Tensor] = {}
-        self._gradients: dict[str, Tensor] = {}
+        self._measured: UpdateHistograms | None = None
         self._hooks: list[Any] = []
 
     def begin(self, done: int, steps_per_epoch: int) -> None:
         """A step begins after `done` others; it may be one to measure. Steps without this worker are not begun here."""
         before, self._begun = self._begun or done, done + 1
-        if not self._wanted or not self._period.ends_within(before, self._begun, steps_per_epoch):
+        due = self._wanted and self._period.ends_within(before, self._begun, steps_per_epoch)
+        if not due or self._budget.spent:
             return
-        started_s = time.perf_counter()
-        if self._took_s > MOST_SHARE * (started_s - self._began_s):
-            return
-        self._settle()
-        self._before = {name: _some(parameter).clone() for name, parameter in self._named}
-        for name, parameter in self._named:
-            hook = only_looks(self._keep(name))
-            self._hooks.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]
-        self._took_s += time.perf_counter() - started_s
+        with self._budget:
+            self._await_all()
+            self._measured = UpdateHistograms(self._named)
+            for name, parameter in self._named:
+                hook = only_looks(_adding(self._measured, name))
+                self._hooks.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]
 
     def end(self) -> None:
         """Write down the histograms of the step that has ended, if it was one of those that are looked at."""
-        if not self._before:
+        if self._measured is None:
             return
-        started_s = time.perf_counter()
-        for hook in self._hooks:
-            hook.remove()
-        self._settle()
-        found = []
-        for name, parameter in self._named:
-            now = _some(parameter)
-            found.append(_histogram("weight", name, now))
-            found.append(_histogram("update", name, now - self._before[name]))
-            if (gradient := self._gradients.get(name)) is not None:
-                found.append(_histogram("gradient", name, gradient))
-        self._recorder.histograms([one for one in found if one is not None])
-        self._before, self._gradients, self._hooks = {}, {}, []
-        self._took_s += time.perf_counter() - started_s
+        with self._budget:
+            for hook in self._hooks:
+                hook.remove()
+            self._await_all()
+            self._measured.write(self._recorder)
+            self._measured, self._hooks = None, []
 
-    def _keep(self, name: str) -> Callable[[Tensor], None]:
-        def keep(gradient: Tensor) -> None:
-            some = _some(gradient)
-            held = self._gradients.get(name)
-            self._gradients[name] = some.clone() if held is None else held + some  # of several parts of a batch
 
-        return keep
+def _adding(measured: UpdateHistograms, name: str) -> Callable[[Tensor], None]:
+    return lambda gradient: measured.add_gradient(name, gradient)
 
 
 def _some(values: Tensor) -> Tensor:

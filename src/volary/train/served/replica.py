@@ -210,7 +210,6 @@ class ServedReplica:
         self._held(clock, self._waited_s.pop(clock, 0.0))
 
     def await_all(self) -> None:
-        """Wait until all parameters are as new as the contribution at hand wants them."""
         for slot in self._slots:
             self._wait_for(slot.gate)
 

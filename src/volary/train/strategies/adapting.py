@@ -98,6 +98,9 @@ class Adapting(Voting):
         self._now.leave_out()
         self._adapt()
 
+    def await_all(self) -> None:
+        self._now.await_all()
+
     def settle(self) -> None:
         """Wait until every parameter is what was agreed."""
         self._now.settle()

@@ -138,11 +138,15 @@ class Overlapping(Exchanging):
         """The sums still travel, as on all ranks, and change nothing."""
         self._end_backward(_Step(self._busy, left_out=True))
 
+    def await_all(self) -> None:
+        """Wait until all has come that rank 0 sends at the start, and what was agreed; a step behind a step before."""
+        self._wait(lambda: self.contribution.keeper.wait_for(lambda: self._began))
+        self._settle_step()
+
     def settle(self) -> None:
         """Wait until all has come that rank 0 sends at the start, and all sums are applied."""
         keeper = self.contribution.keeper
-        self._wait(lambda: keeper.wait_for(lambda: self._began))
-        self._settle_step()
+        self.await_all()
         if keeper.behind:
             self._now = self._next
             self._wait(keeper.drain)

@@ -141,6 +141,11 @@ class OwnModel:
         """Whether the user's optimiser updates this worker's parameters with its own gradients."""
         return self._consistency.at(self._period.steps, self._step_s).updates
 
+    @property
+    def in_slices(self) -> bool:
+        """Whether updates are made as sums arrive, after `optimizer.step()`, and no gradient is ever seen."""
+        return self._early is not None and self._early.in_slices
+
     def refuse_within_period(self) -> None:
         """Raise SettingError if workers have parameters of their own just now, which no checkpoint holds."""
         if self._period.steps:
@@ -161,7 +166,7 @@ class OwnModel:
         """Scale the gradients so that their norm is at most `max_norm`; the norm before. Raises SettingError."""
         if self._passed and not self.updates_locally:
             self._agree()
-        if not self._in_slices:
+        if not self.in_slices:
             return torch.nn.utils.clip_grad_norm_(parameters, max_norm, kind)
         given = {id(one) for one in parameters}
         if missing := [name for name, one in self.model.named_parameters() if id(one) not in given]:
@@ -191,7 +196,7 @@ class OwnModel:
         elif not closing and (self._passed or not self._agreed or id(optimizer) in self._stepped):
             # fewer passes than were announced, or none that reached a parameter
             self._agree()
-        if self._in_slices and self._early is not None and optimizer is not self._early.optimizer:
+        if self.in_slices and self._early is not None and optimizer is not self._early.optimizer:
             raise SettingError(
                 f"another {type(optimizer).__name__} than worker.distribute was given updates a model that has "
                 "early_update; accepted: that one alone, or early_update=False"
@@ -237,11 +242,6 @@ class OwnModel:
         if self._early is not None:
             self._early.close()
 
-    @property
-    def _in_slices(self) -> bool:
-        """Whether updates are made as sums arrive, and no gradient is ever seen."""
-        return self._early is not None and self._early.in_slices
-
     def _updating_early(self) -> EarlyUpdate | None:
         if self._early_optimizer is None or self._group.size == 1:
             return None
@@ -270,7 +270,7 @@ class OwnModel:
                 early=self._early,
             )
             self._strategy.start(DeferredTensors())
-        self._absent = [(one, AbsentGradient(one)) for one in self.contents.trained if self._in_slices]
+        self._absent = [(one, AbsentGradient(one)) for one in self.contents.trained if self.in_slices]
         self._hooks: list[RemovableHandle] = [
             parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
             for parameter in self.contents.trained
@@ -302,7 +302,7 @@ class OwnModel:
             self._in_backward = True
             self._run.recorder.enter_step("backward")
             self._hear()
-            if self._in_slices:
+            if self.in_slices:
                 self._begin_pass()
             # what follows backward (clipping, a gradient scaler, a log) must see the agreed gradients
             torch.autograd.Variable._execution_engine.queue_callback(self._passed_backward)
@@ -352,7 +352,7 @@ class OwnModel:
         self.ending = self.ending or agreed.ending
         if isnan(self._loss):
             self._loss = agreed.loss
-        self._agreed, self._pending = True, self._in_slices
+        self._agreed, self._pending = True, self.in_slices
         self._stepped.clear()
         for parameter in self.contents.sparse:
             if parameter.grad is not None and not parameter.grad.is_sparse:
@@ -365,7 +365,7 @@ class OwnModel:
 
     def _vote(self) -> None:
         self._strategy.vote(Vote(self._part, busy=True, ending=self._run.pulse.asked_to_end, place=sum(self._place())))
-        self._voted = self._in_slices
+        self._voted = self.in_slices
 
     def _place(self) -> tuple[int, int]:
         """Where this worker is in its loop: steps that it has made, batches that it was given."""

@@ -11,6 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from volary.comm.groups.blocking import add_up
 from volary.errors import BadInput, Stopped
 from volary.run.database.traffic import added
+from volary.train.own.model.own_histograms import OwnHistograms
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -26,13 +27,21 @@ class OwnSteps:
     """Sees every step of every torch optimiser in this process, and cares for those of distributed models.
 
     Steps of the run are those of the first optimiser that steps; another takes over if it steps twice without it.
-    compare: how often replicas are compared.
+    compare: how often replicas are compared. look: how often rank 0 looks at weights, gradients and updates.
     """
 
     def __init__(
-        self, models: Sequence[OwnModel], group: Group, share: Share, recorder: Recorder, compare: Period
+        self,
+        models: Sequence[OwnModel],
+        group: Group,
+        share: Share,
+        recorder: Recorder,
+        *,
+        compare: Period,
+        look: Period,
     ) -> None:
-        self._compare = compare
+        self._compare, self._look = compare, look
+        self._histograms = OwnHistograms(models, recorder) if group.rank == 0 else None
         self._models, self._group, self._share, self._recorder = models, group, share, recorder
         self._lead: Optimizer | None = None
         self._others = set[int]()  # that have stepped since the first did
@@ -68,6 +77,9 @@ class OwnSteps:
         closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
         for model in models:
             model.before(optimizer, closing=closure is not None)
+        if self._histograms is not None:
+            step = self._recorder.step + (self._lead is None or optimizer is self._lead)  # the lead ends a step
+            self._histograms.before(optimizer, step if self._ends(self._look, step) else None)
         self._done_with(optimizer)  # with a step that has raised
         self._under_way.append(optimizer)
         self._recorder.enter("optimizer")
@@ -94,8 +106,18 @@ class OwnSteps:
         leads = not self._under_way and self._leads(optimizer)
         for model in models:
             model.after(optimizer, leads=leads)
+        if leads:
+            self._end_step(optimizer, models)
+        if self._histograms is not None:
+            self._histograms.after(optimizer, late=any(model.in_slices for model in models))
         if not leads:
             return
+        for model in models if self._ends(self._compare, self._recorder.step) else ():
+            model.compare(self._recorder.step)
+        if any(model.ending for model in models):
+            raise Stopped("the run was asked to end after this step")
+
+    def _end_step(self, optimizer: Optimizer, models: Sequence[OwnModel]) -> None:
         losses = [model.take_loss() for model in self._models]
         self._recorder.end_step(
             epoch=self._share.epoch,
@@ -106,16 +128,12 @@ class OwnSteps:
             received_bytes=sum(model.received_bytes for model in self._models),
             traffic=added(*(model.traffic for model in self._models)),
         )
-        for model in models if self._compares else ():
-            model.compare(self._recorder.step)
-        if any(model.ending for model in models):
-            raise Stopped("the run was asked to end after this step")
 
-    @property
-    def _compares(self) -> bool:
-        if self._compare.unit == "epochs":
-            return self._share.ends_epoch and round(self._share.epoch) % self._compare.count == 0
-        return self._compare.ends(self._recorder.step, 1)
+    def _ends(self, period: Period, step: int) -> bool:
+        """Whether the period ends with this step, whose batch is the newest."""
+        if period.unit == "epochs":
+            return self._share.ends_epoch and round(self._share.epoch) % period.count == 0
+        return period.ends(step, 1)
 
     def _done_with(self, optimizer: Optimizer) -> None:
         while any(one is optimizer for one in self._under_way):
