@@ -48,6 +48,19 @@ def test_two_levels_put_on_a_hosts_link_what_one_rank_a_host_would(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_trunk_that_was_not_there_when_links_were_kept_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with Lab(hosts=4, rate="200mbit", groups=2) as lab:
+        before = run(lab, tmp_path, "ring", 1000)
+        kept = (tmp_path / "cache/volary/links.json").read_text()
+    with Lab(hosts=4, rate="200mbit", groups=2, trunk="10mbit") as lab:
+        after = run(lab, tmp_path, "three_level", 1000)
+    assert all(rank["subnetworks"] == [[0, 1, 2, 3]] for rank in before)
+    assert all(rank["subnetworks"] == [[0, 1], [2, 3]] for rank in after)
+    assert kept != (tmp_path / "cache/volary/links.json").read_text()
+
+
+@pytest.mark.slow
 def test_sub_networks_behind_a_slow_trunk_are_found_and_the_trunk_is_spared(tmp_path):
     numel = 2_000_000
     with Lab(hosts=4, rate="200mbit", groups=2, trunk="20mbit") as lab:

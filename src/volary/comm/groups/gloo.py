@@ -41,6 +41,11 @@ def register(address: str = "127.0.0.1") -> None:
     dist.Backend.register_backend(BACKEND, _make, devices=["cpu"])
 
 
+def address() -> str:
+    """Of this machine, that groups made from now on listen on."""
+    return _address
+
+
 def cut() -> int:
     """Shut down every connection of the groups made here: a collective that hangs on a silent peer raises at once.
 

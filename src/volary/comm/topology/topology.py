@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Topology:
     """The same on all ranks.
 
-    nodes: the ranks of each node, ascending; nodes are in the order of their first ranks. hosts: their names.
+    nodes: the ranks of each node, ascending; nodes are in the order of their first ranks. hosts: their names. links:
+    what each node's link is known by; nothing where nobody measures.
     subnetworks: the nodes of each, ascending, by their place in `nodes`. within_bytes_per_s, between_bytes_per_s: what
     a link between two nodes carries in each direction while all are busy, the slowest pair inside sub-networks and the
     fastest across; None: not measured, or there is no such pair. source: where the sub-networks are known from.
@@ -36,13 +37,14 @@ class Topology:
     between_bytes_per_s: float | None = None
     source: str = "found"
     unshared: str = ""
+    links: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, *nodes: Sequence[int], subnetworks: Sequence[Sequence[int]] = ()) -> Topology:
         """These nodes, called node0 and so on, in these sub-networks, or in one."""
         groups = tuple(tuple(group) for group in subnetworks) or (tuple(range(len(nodes))),)
         hosts = tuple(f"node{number}" for number in range(len(nodes)))
-        return cls(tuple(tuple(ranks) for ranks in nodes), hosts, groups, source="given")
+        return cls(tuple(tuple(ranks) for ranks in nodes), hosts, groups, source="given", links=hosts)
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -98,8 +100,7 @@ def find(links: Links, description: Path | None = None) -> Topology:
     from volary.comm.topology.tournament import measured
 
     bulletin = links.group.bulletin
-    nodes, hosts, unshared = _nodes(bulletin)
-    found = Topology(nodes, hosts, (tuple(range(len(nodes))),), unshared=unshared)
+    found = _nodes(bulletin)
     if description is not None:
         found = _as_described(bulletin, found, description)
     return measured(links, found)
@@ -131,19 +132,27 @@ def described(description: Path, hosts: Sequence[str]) -> tuple[tuple[int, ...],
     return tuple(tuple(node for node, host in enumerate(hosts) if host in group) for group in groups)
 
 
-def _nodes(bulletin: Bulletin) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...], str]:
-    """The ranks of each node, the nodes' names, and why ranks that could share memory do not."""
+def _nodes(bulletin: Bulletin) -> Topology:
+    """Who shares memory with whom, in one sub-network, and why ranks that could do not."""
+    from volary.comm.groups import gloo
     from volary.comm.memory.shared_memory import machine
+    from volary.comm.topology.kept_rates import own_link
 
     own = {"machine": machine(), "host": socket.gethostname(), "why_not": futex.why_not()}
-    said = bulletin.share("where", own)
+    said = bulletin.share("where", own | {"link": own_link(gloo.address())})
     members: dict[str, list[int]] = {}
     for rank, one in enumerate(said):
         # who cannot wait in shared memory is a node of its own
         members.setdefault(f"rank {rank}" if one["why_not"] else one["machine"], []).append(rank)
     nodes = tuple(tuple(ranks) for ranks in members.values())
-    unshared = next((str(one["why_not"]) for one in said if one["why_not"]), "")
-    return nodes, tuple(str(said[ranks[0]]["host"]) for ranks in nodes), unshared
+    first = [said[ranks[0]] for ranks in nodes]
+    return Topology(
+        nodes,
+        tuple(str(one["host"]) for one in first),
+        (tuple(range(len(nodes))),),
+        unshared=next((str(one["why_not"]) for one in said if one["why_not"]), ""),
+        links=tuple(str(one["link"]) for one in first),
+    )
 
 
 def _as_described(bulletin: Bulletin, found: Topology, description: Path) -> Topology:
