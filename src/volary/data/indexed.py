@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
@@ -62,10 +63,12 @@ class IndexedReader:
 
     def look_ahead(self, spans: Iterable[BatchRange], share: ShareOf) -> None:
         """Announce to storage as many of these batches, which are read next in this order, as it has room for."""
-        if self._stored is None:
+        spans = iter(spans)
+        newest = next(spans, None)
+        if self._stored is None or newest is None or self._still_no_room(newest):
             return
         announced: dict[BatchRange, Tensor] = {}
-        for span in spans:
+        for span in chain([newest], spans):
             indices = self._announced.get(span)
             if indices is None:
                 indices = self._share_of(span, share)
@@ -74,6 +77,16 @@ class IndexedReader:
                     break
             announced[span] = indices
         self._announced = announced
+
+    def _still_no_room(self, newest: BatchRange) -> bool:
+        """Whether the batch that was refused, to be read after `newest`, is refused again: so would be all others."""
+        if self._stored is None or newest not in self._announced or self._refused is None:
+            return False
+        span, indices = self._refused
+        if span <= newest or not self._stored.prefetch(indices, span.epoch):
+            return span > newest
+        self._announced[span], self._refused = indices, None
+        return False
 
     def numbers(self, epoch: int, places: range) -> Tensor:
         """In the data, of the samples at these places that can be read."""

@@ -22,6 +22,7 @@ from volary.data.caching.cached import reads, through_cache
 from volary.data.feed import Feed
 from volary.data.loading import pipeline
 from volary.data.loading.pipeline import Pipeline, Scale
+from volary.data.loading.readers import Readers
 from volary.data.order import share_of
 from volary.data.records.records import hashed
 from volary.data.skipping import Skipping
@@ -192,6 +193,19 @@ def test_what_the_cache_has_is_made_by_processes_and_counted_as_read_from_there(
     assert sum(levels.values()) == 6000
     assert levels["memory"] > 3900  # of two epochs, less what was told of the second before the first was read
     assert len(pids(samples)) == torch.get_num_threads()
+
+
+def test_for_what_the_cache_has_in_memory_no_reader_is_started(monkeypatch):
+    samples = Pipeline(InStore(400), torch.arange(400), None, Digits(), Scale(1.0, 0.0))
+    feed = Feed(through_cache(samples, Cache(memory="1MB"), "of a test without readers"), 20)
+    feed.limit(2 * (feed.steps_per_epoch or 0))
+    for _ in feed:
+        pass
+    monkeypatch.setattr(Readers, "expect", lambda *_: pytest.fail("all of it is at hand"))
+    feed.limit(4 * (feed.steps_per_epoch or 0))
+    for batch in feed:
+        assert values(batch.inputs) == batch.targets.tolist()
+    assert pids(samples)
 
 
 def taken(samples: Pipeline) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -62,7 +62,9 @@ class CachedRecords:
         return self._shelves[self._first].forked()
 
     def expect(self, indices: Sequence[int]) -> None:
-        missing = [index for index in indices if not any(shelf.has(index) for shelf in self._shelves.values())]
+        missing = indices
+        for shelf in self._shelves.values():
+            missing = shelf.missing(missing)
         if missing:
             self.inner.expect(missing)
 

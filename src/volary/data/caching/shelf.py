@@ -91,9 +91,11 @@ class Shelf:
         """The descriptor of the file that holds the records' bytes."""
         return self._data
 
-    def has(self, record: int) -> bool:
-        """Whether the record is kept here."""
-        return bool(self._places[record])
+    def missing(self, records: Sequence[int]) -> Sequence[int]:
+        """Those of these records that are not kept here."""
+        wanted = np.asarray(records, dtype=np.int64)
+        absent: list[int] = wanted[self._places[wanted] == 0].tolist()
+        return absent
 
     def has_all(self, records: Sequence[int]) -> bool:
         """Whether all of these records are kept here."""

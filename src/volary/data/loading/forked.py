@@ -78,7 +78,8 @@ class Forked:
         count = len(indices)
         made = Made(indices, epoch, self._slots.samples[slot, :count], count, slot=slot, elsewhere=count)
         self._newest[slot] = made
-        size = max(self._least_rows, -(-count // self._count))
+        pieces = max(1, min(self._count, count // self._least_rows))
+        size = -(-count // pieces)
         self._processes.submit(
             [RowRange(slot, epoch, start, min(start + size, count)) for start in range(0, count, size)]
         )

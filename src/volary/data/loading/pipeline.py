@@ -275,8 +275,10 @@ class Pipeline:
 
     def _begin(self, numbers: list[int], epoch: int) -> Made:
         self._began = True
-        self._readers.expect(numbers if self._cache is None else [n for n in numbers if not self._cached[n]])
-        if self._forked and self._at_hand(numbers) and (found := self._forked.begin(numbers, epoch)):
+        at_hand = self._forked is not None and self._at_hand(numbers)
+        if not (at_hand and self.records.remote):  # on a disk of this machine it may still have to be brought
+            self._readers.expect(numbers if self._cache is None else [n for n in numbers if not self._cached[n]])
+        if at_hand and self._forked and (found := self._forked.begin(numbers, epoch)):
             return found
         made = Made(numbers, epoch, self._memory(len(numbers)), len(numbers))
         size = max(self._least_rows, -(-len(numbers) // (_PIECES * self._cores)))
