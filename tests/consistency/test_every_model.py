@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,6 +76,21 @@ def test_every_contribution_of_workers_that_all_finish_is_in_one_update_or_named
             del left[worker]
             steps += closer.left(worker, 0.0)
     assert sorted(settled()) == sorted(begun)
+
+
+@pytest.mark.parametrize("name", ROOM.names())
+@pytest.mark.parametrize("workers", range(2, 10))
+def test_what_workers_push_reaches_all_others_and_all_at_once_where_they_are_to_be_equal(name, workers):
+    model, everybody = ROOM.load(name)(), torch.full((workers, workers), 1 / workers)
+    reached = torch.eye(workers)  # what a worker has, as shares of what each had in the beginning
+    for step in range(100):
+        partners = {place % workers for place in model.partners(step, workers)} - {0}
+        shares = sum((torch.eye(workers).roll(place, 0) for place in partners), torch.eye(workers))
+        reached = shares @ reached / (1 + len(partners))
+        torch.testing.assert_close(reached.sum(0), torch.ones(workers))  # the mean of all stays
+        if model.equal:
+            torch.testing.assert_close(reached, everybody)
+    torch.testing.assert_close(reached, everybody)
 
 
 @pytest.mark.parametrize("name", ROOM.names())

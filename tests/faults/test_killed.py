@@ -37,6 +37,18 @@ def test_killed_worker_ends_the_run_with_its_name_and_resume_completes_it_exactl
     assert outcome(run.directory) == undisturbed
 
 
+@pytest.mark.slow  # trains twice; replicas that are equal are above
+def test_killed_worker_of_replicas_that_differ_is_named_and_resume_completes_the_run(launch):
+    run = launch("train", session(steps=STEPS, workers=3, pace_s=0.02, consistency="gossip"))
+    run.wait_for_step(25)
+    run.kill(rank=1)
+    ended = run.ended(at_most_s=5)
+    assert ended.status == 4
+    assert "rank 1 " in ended.err.splitlines()[0] and " was killed by SIGKILL" in ended.err.splitlines()[0]
+    again = launch("resume", "it")
+    assert again.ended().status == 0, again.text()
+
+
 @pytest.mark.slow  # trains six times; the one above is killed and resumed, too
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_run_killed_at_any_step_leaves_no_worker_and_is_resumed_to_the_same_parameters_bit_for_bit(

@@ -5,6 +5,6 @@ from volary.plugins import Room
 ROOM = Room(
     __name__,
     "CONSISTENCY",
-    planned=("elastic", "gossip", "hogwild"),
+    planned=("elastic", "hogwild"),
     protocol="volary.consistency._base:Consistency",
 )

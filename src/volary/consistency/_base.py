@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
@@ -17,6 +18,7 @@ class Push(Enum):
     NOTHING = "nothing"
     GRADIENT = "gradient"  # of all steps since the last push
     DIFFERENCE = "difference"  # of this worker's parameters to those that it read after the last push
+    PARAMETERS = "parameters"  # this worker's own, which become the mean of its own and its partners'
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,14 @@ class Consistency:
         """
         return Action()
 
+    def partners(self, step: int, workers: int) -> Sequence[int]:
+        """With whom a worker shares what it pushes, in the ring of all workers: those so many places before it.
+
+        So every worker receives from as many as it sends to, and a mean over them preserves that over all workers. Of
+        gradients and differences it is everybody, as here. step: that the contribution begins with.
+        """
+        return range(1, workers)
+
     def steps(self, step_s: float = 0.0) -> int:
         """Steps of a contribution: those up to the first in which something is pushed."""
         return next(number + 1 for number in count() if self.at(number, step_s).push is not Push.NOTHING)
@@ -70,6 +80,11 @@ class Consistency:
     def pushes(self) -> Push:
         """The kind of contribution that workers push."""
         return self.at(self.steps() - 1, 0.0).push
+
+    @property
+    def equal(self) -> bool:
+        """Whether all workers have the same parameters once a contribution counts."""
+        return self.pushes is not Push.PARAMETERS
 
     @property
     def fetch_every(self) -> int:

@@ -49,6 +49,15 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
     if strategy.consistency.needs_server:
         name = CONSISTENCY.name_of(type(strategy.consistency))
         yield Need("consistency", name, "versions", "exchange=server, or consistency=bsp")
+    if not strategy.consistency.equal:
+        name = CONSISTENCY.name_of(type(strategy.consistency))
+        yield Need("consistency", name, "peers", "exchange=allreduce")
+        yield Need("consistency", name, "wire", "exchange.route=auto")
+        if not strategy.codec.exact:
+            raise SettingError(
+                f"codec is {codec}, and with consistency={name} parameters travel, of which nothing may be left out; "
+                "accepted: codec=none"
+            )
     if strategy.codec.needs_gradients and strategy.consistency.pushes.value != "gradient":
         name = CONSISTENCY.name_of(type(strategy.consistency))
         raise SettingError(
@@ -75,7 +84,16 @@ def of_session(session: Session) -> Iterator[Need]:
 
 
 def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
-    """What a loop of one's own needs. early_update: it looks at no gradients."""
+    """What a loop of one's own needs. early_update: it looks at no gradients.
+
+    Raises SettingError for a model whose replicas are one only where a session takes their mean.
+    """
+    if not strategy.consistency.equal:
+        name = CONSISTENCY.name_of(type(strategy.consistency))
+        raise SettingError(
+            f"strategy.consistency is {name}, with which workers' parameters always differ, and only a session's loop "
+            "takes their mean to evaluate and to save; accepted: local"
+        )
     # what it does not look at may be late: what servers update, early updates, means of parameters
     if strategy.servers or early_update or strategy.consistency.pushes.value != "gradient":
         return

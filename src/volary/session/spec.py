@@ -223,7 +223,7 @@ class Strategy:
     @property
     def replicas_equal(self) -> bool:
         """Whether all workers have the same parameters after each step."""
-        return bool(self.exchange.equal and self.codec.equal)
+        return bool(self.exchange.equal and self.codec.equal and self.consistency.equal)
 
     @property
     def remarks(self) -> list[str]:

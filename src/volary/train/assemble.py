@@ -190,16 +190,6 @@ def assemble(
     optimizer: Stateful = update
     if consistency.at(0, 0.0).updates:
         optimizer = own[OPTIMIZER] = LocalOptimizer(update)
-    saver = Saver(
-        drafts,
-        group,
-        recorder,
-        model.module,
-        optimizer,
-        parts | {"corrupt": corrupt} | ({"growth": growth} if growth else {}),
-        own,
-        Progress(feed, best, lambda text: recorder.event("warning", text=text)),
-    )
     replica = build_strategy(
         session.strategy,
         model.module,
@@ -211,6 +201,16 @@ def assemble(
         on_nonfinite=session.train.on_nonfinite,
         passes=session.train.accumulate,
         estimate=estimate.of(data.batch_size / group.size) if estimate else None,
+    )
+    saver = Saver(
+        drafts,
+        group,
+        recorder,
+        model.module,
+        optimizer,
+        parts | {"corrupt": corrupt} | ({"growth": growth} if growth else {}),
+        {**own, **replica.own},
+        Progress(feed, best, lambda text: recorder.event("warning", text=text)),
     )
     lockstep = Lockstep(
         session=session,

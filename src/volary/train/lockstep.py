@@ -131,7 +131,7 @@ class Lockstep:
             if self.growth is not None and self.growth.due:  # a checkpoint may have been taken just before
                 yield from self._grow(self.growth)
                 if self.growth.due:  # somebody asked to end meanwhile
-                    yield SaveTask(lambda: self.saver.save(None, last=True))
+                    yield SaveTask(lambda: self._save(last=True))
                     self.outcome = "stopped"
                     return
             self.histograms.begin(self.feed.step, self.steps_per_epoch)
@@ -255,7 +255,7 @@ class Lockstep:
             or self._ends(session.checkpoint.every)
             or (self._better and session.checkpoint.keep_best)
         ):
-            yield SaveTask(lambda: self.saver.save(self.best.value if self._better else None, last=ending))
+            yield SaveTask(lambda: self._save(self.best.value if self._better else None, last=ending))
         if ending and not (last or exhausted):
             self.outcome = "stopped"
         return ending
@@ -279,10 +279,20 @@ class Lockstep:
     @contextmanager
     def _as_saved(self) -> Iterator[bool]:
         """The network as a checkpoint would have it: with all updates, and rank 0's buffers."""
+        with self._consensus(), buffers_of_first(self.flow.module, self.group):
+            yield True
+
+    def _save(self, metric: float | None = None, *, last: bool) -> None:
+        with self._consensus():
+            self.saver.save(metric, last=last)
+
+    @contextmanager
+    def _consensus(self) -> Iterator[None]:
+        """The parameters of all workers' one model."""
         self.replica.settle()
         self.recorder.enter("exchange")
-        with buffers_of_first(self.flow.module, self.group):
-            yield True
+        with self.replica.consensus():
+            yield
 
     def _measured(self, totals: Tensor, lost: int, count: int) -> None:
         self.recorder.enter("exchange")

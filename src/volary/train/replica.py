@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from volary.train.agreement.votes import Agreed, Vote
     from volary.train.coordinator import LearnTask
     from volary.train.recording.recorder import Recorder
+    from volary.train.state.checkpoint import RankState
 
 
 def await_parameter(keeper: Keeper, gate: ParameterGate, recorder: Recorder) -> tuple[float, float]:
@@ -87,6 +90,20 @@ class Voting(Replica, Protocol):
     def await_all(self) -> None:
         """They are, unless sums are applied as they arrive."""
         return
+
+    @property
+    def own(self) -> Mapping[str, RankState]:
+        """The state of this replica that no other worker's has, by its name in a checkpoint."""
+        return {}
+
+    @contextmanager
+    def consensus(self) -> Iterator[None]:
+        """Lend the network the one model that all replicas are, with all updates: to evaluate, to save.
+
+        A collective call. Raises PeerLost.
+        """
+        self.settle()
+        yield
 
     def start(self, late: DeferredTensors) -> None:
         """Give all ranks rank 0's parameters, then what is `late`; before the first step. A collective call.

@@ -1,4 +1,4 @@
-"""A worker's contributions: gradients as backward makes them, or differences of parameters that it updated."""
+"""A worker's contributions: gradients as backward makes them, or parameters that it updated, or their changes."""
 
 from __future__ import annotations
 
@@ -154,6 +154,47 @@ class PushedDifferences:
     def forget(self) -> None:
         for slot in self.buckets.slots:
             slot.parameter.copy_(self.since[slot.name])
+
+    def close(self) -> None:
+        """Nothing of the network is held."""
+
+
+class PushedParameters:
+    """See `Contributions`. This worker's parameters as they are when they leave."""
+
+    lazy = False
+
+    def __init__(
+        self,
+        plans: Sequence[BucketPlan],
+        memory: Sequence[Memory],
+        ready: Callable[[Chunk], None],
+        *,
+        chunk_mb: float,
+    ) -> None:
+        self._ready = ready
+        self.buckets = Buckets(plans, memory, chunk_mb=chunk_mb, private=False)
+
+    def begin(self) -> None:
+        pass
+
+    def in_backward(self, *, last: bool) -> None:
+        pass
+
+    @torch.no_grad()
+    def complete(self, share: float = 1.0) -> Sequence[ParameterSlot]:
+        """All of them leave, whatever this worker's share of the samples."""
+
+        def write(slot: ParameterSlot) -> None:
+            slot.view.copy_(slot.parameter)
+
+        self.buckets.fill(write)
+        for chunk in self.buckets.chunks:
+            self._ready(chunk)
+        return []
+
+    def forget(self) -> None:
+        """There is nothing that this worker would count."""
 
     def close(self) -> None:
         """Nothing of the network is held."""

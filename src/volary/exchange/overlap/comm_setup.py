@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from volary.comm.groups.group import LAST_RESORT_S
 from volary.comm.routes import ROOM as ROUTES
+from volary.comm.sums.partner_means import PartnerMeans
 from volary.comm.sums.segments import SharedSum
 from volary.comm.topology.links import Links
 from volary.comm.topology.route_choice import SHARED, choose, fallback
@@ -28,6 +29,7 @@ from volary.run.database.traffic import Traffic
 if TYPE_CHECKING:
     from volary.comm.groups.group import Bulletin, Group
     from volary.comm.routes._base import BufferShape, Route, RoutePlugin
+    from volary.comm.sums.partner_means import Partners
     from volary.comm.topology.topology import Topology
     from volary.exchange._base import ReplicatedKeeper
     from volary.exchange.gradients.plan import BucketPlan
@@ -64,16 +66,19 @@ class CommSetup:
         plans: Sequence[BucketPlan],
         box: BufferShape,
         left_out: Callable[[str], None] | None = None,
+        partners: Partners | None = None,
     ) -> ReplicatedKeeper:
         """The keeper of buckets with these plans, and after them of a buffer like `box`.
 
         group: with a bulletin of this keeper alone. left_out: called with a sentence about values that are not finite
-        and so cannot be encoded; None: NotFinite is raised.
+        and so cannot be encoded; None: NotFinite is raised. partners: buckets are not summed over all ranks, but become
+        the mean with these, as of `PartnerMeans`.
 
         Raises SettingError, on all ranks, if the route cannot be taken.
         """
         shapes, errors = [*(plan.shape for plan in plans), box], ErrorFeedback(plans)
-        exact = [*(number for number, plan in enumerate(plans) if plan.representation == EXACT), len(plans)]
+        exact = [number for number, plan in enumerate(plans) if plan.representation == EXACT and partners is None]
+        exact.append(len(plans))
         odd = self.behind or len(exact) < len(shapes)
         name, reason = self._chosen([shapes[number] for number in exact], odd=odd)
         if name == SHARED:
@@ -98,6 +103,9 @@ class CommSetup:
             own = [plans[number] for number in numbers]
             site = Site(group.within(kind.__name__), within, errors, left_out)
             coded.append((own[0].representation.sums(own, site), numbers))
+        if partners is not None:
+            coded = [(PartnerMeans(group, shapes[:-1], partners), range(len(plans)))]
+            reason += "; parameters go to partners alone"
         route = MixedRoutes([(dense, exact), *coded]) if coded else dense
         on_cpu = all(shape.device.type == "cpu" for shape in shapes)
         broadcasts = Broadcasts(self._links, self.topology, self._measured)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 RESIDUALS = "owed"  # of the codecs: their name in the file since its first version
 OPTIMIZER = "optimizer"  # where each worker has its own
+PARAMETERS = "parameters"  # likewise
 _FILE = re.compile(r"rank-(\d{1,9})\.pt")
 
 

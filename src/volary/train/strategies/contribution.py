@@ -12,7 +12,12 @@ import torch
 
 from volary.comm.routes._base import BufferShape
 from volary.exchange._base import KeeperCallbacks
-from volary.exchange.gradients.contributions import Contributions, PushedDifferences, PushedGradients
+from volary.exchange.gradients.contributions import (
+    Contributions,
+    PushedDifferences,
+    PushedGradients,
+    PushedParameters,
+)
 from volary.exchange.gradients.plan import plan
 from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
 from volary.exchange.overlap.delayed import DelayedKeeper
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Bulletin, Group
     from volary.comm.routes._base import Memory
+    from volary.comm.sums.partner_means import Partners
     from volary.exchange._base import ReplicatedKeeper
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.buckets import Buckets
@@ -66,8 +72,8 @@ class ContributionBuffers(Generic[Kind]):
 
     representations: of each parameter that does not travel as it is. group: with a bulletin of this contribution alone.
     Making one is a collective call. make: what is pushed, in given memory. over: a keeper that the session's is used
-    through. links_per_s: how much of `Chunk.load` links carry in a second, if that was measured. Raises RanksDiffer if
-    ranks plan differently.
+    through. partners: with whom alone it is shared; None: with everybody. links_per_s: how much of `Chunk.load` links
+    carry in a second, if that was measured. Raises RanksDiffer if ranks plan differently.
     """
 
     def __init__(
@@ -77,6 +83,7 @@ class ContributionBuffers(Generic[Kind]):
         group: Group,
         make: Callable[[Sequence[BucketPlan], Sequence[Memory], Callable[[Chunk], None]], Kind],
         over: Callable[[ReplicatedKeeper], ReplicatedKeeper] | None = None,
+        partners: Partners | None = None,
     ) -> None:
         settings, module = terms.settings, terms.module
         self.group, self._recorder = group, terms.recorder
@@ -87,7 +94,7 @@ class ContributionBuffers(Generic[Kind]):
         self.compare(group.bulletin, "plan", range(len(self._described)))
         box = BufferShape(votes.size(group.size), torch.float32, torch.device("cpu"))
         left_out = self._warn if terms.on_nonfinite == "skip" else None
-        keeper = terms.ground.build(group, plans, box, left_out)
+        keeper = terms.ground.build(group, plans, box, left_out, partners)
         self.keeper = keeper if over is None else over(keeper)
         terms.state.follow(self.keeper)
         *memory, self._box = self.keeper.memory
@@ -207,6 +214,12 @@ def differences(
     return ContributionBuffers(
         terms, representations, group, partial(PushedDifferences, chunk_mb=terms.settings.bucket_mb)
     )
+
+
+def parameters(terms: StrategySettings, group: Group, partners: Partners) -> ContributionBuffers[PushedParameters]:
+    """This worker's parameters, for its `partners`; for the rest see `ContributionBuffers`. A collective call."""
+    make = partial(PushedParameters, chunk_mb=terms.settings.bucket_mb)
+    return ContributionBuffers(terms, {}, group, make, partners=partners)
 
 
 def _whole() -> float:

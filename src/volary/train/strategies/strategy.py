@@ -12,6 +12,7 @@ from volary.train.strategies.adapting import Adapting
 from volary.train.strategies.after_backward import AfterBackward
 from volary.train.strategies.choosing import Chooser
 from volary.train.strategies.contribution import StrategySettings, differences, gradients
+from volary.train.strategies.gossip_steps import GossipSteps
 from volary.train.strategies.local_steps import LocalSteps
 from volary.train.strategies.overlapping import Overlapping
 from volary.train.strategies.single_worker import SingleWorker
@@ -62,6 +63,11 @@ def build_strategy(
     private = update is None or update.changes_gradients
     ground = settings.exchange.ground(group)
     terms = StrategySettings(settings, module, recorder, ground, state, on_nonfinite, private, passes, weight)
+    if settings.consistency.pushes is Push.PARAMETERS:
+        gossip = GossipSteps(terms, group, _whole(update, recorder))
+        when = "under the next step" if ground.behind else "before the next step"
+        _tell(recorder, group, gossip.contribution, f"by each worker; the mean with partners is taken {when}")
+        return gossip
     chooser = Chooser(terms, group.bulletin, samples or (lambda: 0), estimate)
     numbers = itertools.count()
 

@@ -1,0 +1,149 @@
+"""Gossip: each worker updates its own replica, which then becomes the mean of its own and its partners' parameters.
+
+So replicas differ, and the one model that they are is their mean, which taking means with partners preserves (Lian et
+al., NIPS 2017). A step behind, parameters travel under the next step, and what that changes is added to their mean: the
+order of D-PSGD as it was published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from volary.comm.groups.blocking import add_up
+from volary.train.agreement.first_state import messages, share_now
+from volary.train.agreement.votes import Vote
+from volary.train.state.rank_state import PARAMETERS
+from volary.train.strategies.contribution import parameters
+from volary.train.strategies.exchanging import Exchanging
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from volary.comm.groups.group import Group
+    from volary.exchange.gradients.contributions import PushedParameters
+    from volary.train.agreement.first_state import DeferredTensors
+    from volary.train.agreement.votes import Agreed
+    from volary.train.coordinator import LearnTask
+    from volary.train.state.checkpoint import RankState
+    from volary.train.strategies.contribution import ContributionBuffers, StrategySettings
+    from volary.train.update.whole import WholeUpdate
+
+
+class GossipSteps(Exchanging):
+    """See `volary.train.replica.Voting`. Making one is a collective call.
+
+    A checkpoint has the mean of all replicas, and of each worker its own (see `RankState`).
+    """
+
+    contribution: ContributionBuffers[PushedParameters]
+
+    def __init__(self, terms: StrategySettings, group: Group, update: WholeUpdate | None) -> None:
+        super().__init__(parameters(terms, group, lambda: self._partners), terms.recorder)
+        self._module, self._group, self._update = terms.module, group, update
+        self._consistency, self._behind = terms.settings.consistency, terms.ground.behind
+        self._partners: Sequence[int] = ()  # with whom what travels is shared
+        self._step = 0
+        self._under_way = False
+        self._vote = Vote(0.0, busy=True, ending=False)
+        self._own: dict[str, Tensor] = {}  # while the network has the mean, and until it has what was restored
+
+    def start(self, late: DeferredTensors) -> None:
+        """Start the exchange, and give all ranks what rank 0 has, or each what it had when a checkpoint was saved."""
+        share_now(list(self._module.parameters()), late, self._group, self.contribution.keeper.broadcast)
+        self._take_back()
+        self.contribution.start(
+            votes_first=True, heard=self._hear, apply=None, travelled=self._moved, applied=lambda *_: None
+        )
+
+    def begin(self, task: LearnTask) -> None:
+        self._step = task.clock
+
+    def update(self) -> None:
+        """Update this worker's parameters with its own gradients."""
+        assert self._update is not None
+        self._update.apply(self._recorder.step)
+
+    def vote(self, vote: Vote) -> None:
+        self._vote = vote
+
+    def agree(self) -> Agreed:
+        """Let parameters leave, and wait for what all say of the step; a step behind first for the means before."""
+        self._recorder.enter("exchange")
+        self._take_mean()
+        self._partners = self._consistency.partners(self._step, self._group.size)
+        self.contribution.vote(self._vote)
+        self.contribution.pushed.complete()
+        self._release()
+        return self._take_agreed()
+
+    def apply(self, scale: float = 1.0) -> None:
+        """Let the means count: now, or a step behind before parameters leave again."""
+        self._under_way = True
+        if not self._behind:
+            self.settle()
+
+    def leave_out(self) -> None:
+        """Nobody takes a mean; what a worker has updated by itself stays."""
+        self._recorder.enter("exchange")
+        self.contribution.keeper.settle()
+        if self._update is not None:
+            self._update.forget()
+
+    def settle(self) -> None:
+        """Wait for the means that are under way."""
+        with self._recorder.waiting():
+            self._take_mean()
+
+    @property
+    def own(self) -> Mapping[str, RankState]:
+        return {PARAMETERS: self}
+
+    @contextmanager
+    @torch.no_grad()
+    def consensus(self) -> Iterator[None]:
+        """Lend the network the mean of all replicas."""
+        self.settle()
+        trained = self._trained()
+        self._own = {name: parameter.clone() for name, parameter in trained.items()}
+        for together in messages(list(trained.values())):
+            values = torch.cat([parameter.reshape(-1) for parameter in together])
+            add_up(values, self._group)
+            parts = torch.split(values.div_(self._group.size), [parameter.numel() for parameter in together])
+            for parameter, mean in zip(together, parts, strict=True):
+                parameter.copy_(mean.view(parameter.shape))
+        try:
+            yield
+        finally:
+            self._take_back()
+
+    def rank_state(self) -> dict[str, Any]:
+        """This worker's parameters, within `consensus`, and of how many workers it is one."""
+        return {"workers": self._group.size, "values": self._own}
+
+    def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
+        """Begin with this worker's own parameters; with another number of workers all begin with the mean."""
+        if states and states[0]["workers"] == self._group.size:
+            self._own = states[0]["values"]
+
+    def _trained(self) -> dict[str, Tensor]:
+        return {slot.name: slot.parameter.detach() for slot in self.contribution.slots}
+
+    def _take_back(self) -> None:
+        trained = self._trained()
+        for name, values in self._own.items():
+            trained[name].copy_(values)
+        self._own = {}
+
+    @torch.no_grad()
+    def _take_mean(self) -> None:
+        """Replace what has left, if it did, by its mean with the partners'; what was changed since stays."""
+        if not self._under_way:
+            return
+        self.contribution.keeper.settle()
+        for slot in self.contribution.slots:
+            slot.parameter.sub_(slot.view).add_(slot.agreed)
+        self._under_way = False
