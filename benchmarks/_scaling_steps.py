@@ -1,12 +1,13 @@
 """The rows `cpu-...` of scaling.py: what a step costs a rank among so many hosts, and what that says of more of them.
 
-A perceptron of 407,000 parameters, 4 samples a rank, in labs of 2 to 16 hosts without a limit on their links: as it is,
-as factors, and with onebit. CPU seconds of a step, of one rank with all of its threads, are fitted by least squares to
-a + b * (hosts - 1) + c * (hosts - 1) / hosts: a does not depend on the others, b is what one more peer costs in
-messages, and c what the bytes of a sum cost. Factors go to every peer, so bytes are part of b there. A step of hosts
-with cores and links of their own takes, with nothing overlapped, these CPU seconds + rounds * ROUND_S + bytes / a link
-of 1 Gbit/s: rounds and bytes follow from the way of summing. The cores of one machine are shared by all hosts of a lab,
-so its seconds are no figures of a cluster's, and only CPU seconds are fitted.
+A perceptron of 407,000 parameters, 4 samples a rank, in labs of 2 to 16 hosts without a limit on their links: as it
+is, as factors, with onebit, and over servers, one beside each worker, which counts with it. CPU seconds of a step, of
+one rank with all of its threads, are fitted by least squares to a + b * (hosts - 1) + c * (hosts - 1) / hosts: a does
+not depend on the others, b is what one more peer costs in messages, and c what the bytes of a sum cost. Factors go to
+every peer, so bytes are part of b there. A step of hosts with cores and links of their own takes, with nothing
+overlapped, these CPU seconds + rounds * ROUND_S + bytes / a link of 1 Gbit/s: rounds and bytes follow from the way of
+summing. The cores of one machine are shared by all hosts of a lab, so its seconds are no figures of a cluster's, and
+only CPU seconds are fitted.
 
 Printed are measured and fitted figures, and those for 64 and 1024 hosts with the bounds of the 95 % interval in which a
 further measurement is expected. The row is the CPU seconds at 1024 hosts against those at 16. --quick: five sizes of a
@@ -17,9 +18,11 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -27,22 +30,30 @@ import _in_lab
 from _exchange_cases import Case
 from _exchange_found import CARRIED, TURNS, Turn
 from _report import Options, Row
+from volary.run.database.reader import RunReader
 
+SERVED, WARM_STEPS = "served-{rank}.json", 6  # among a run's results, what each rank over servers took; not counted
 NETWORK = f"{_in_lab.HERE / '_networks.py'}:perceptron"
+TRAINING: dict[str, Any] = {"network": NETWORK, "source": {"name": "digits"}, "share": 4, "rate": None}
+SERVERS = {"exchange": {"name": "server", "servers": "colocated"}}
+STEPS, QUICK_STEPS, SPARE_STEPS = 150, 40, 10
 HOSTS, QUICK_HOSTS = (2, 3, 4, 6, 8, 12, 16), (2, 3, 4, 8, 16)
 BEYOND = (64, 1024)
 CODECS = {"allreduce": "none", "factors": "factors", "onebit": "onebit"}
-# messages that wait for each other: around a ring and back; to everybody; to the owner and back
+# messages that wait for each other: around a ring and back; to everybody; to the owner and back; pushed, told to the
+# roster, told by it, pulled
 ROUNDS: Mapping[str, Callable[[int], int]] = {
     "allreduce": lambda hosts: 2 * (hosts - 1),
     "factors": lambda hosts: 1,
     "onebit": lambda hosts: 2,
+    "servers": lambda hosts: 4,
 }
 # bytes that a rank sends, as a multiple of what it sends among 16
 SENT: Mapping[str, Callable[[int], float]] = {
     "allreduce": lambda hosts: (hosts - 1) / hosts,
     "factors": lambda hosts: hosts - 1,
     "onebit": lambda hosts: (hosts - 1) / hosts,
+    "servers": lambda hosts: (hosts - 1) / hosts,
 }
 ROUND_S = 1e-4
 LINK_BYTES_PER_S = CARRIED * 1e9 / 8
@@ -59,7 +70,7 @@ def _spread(hosts: int) -> list[float]:
     return [1.0, hosts - 1.0]
 
 
-TERMS: Mapping[str, Terms] = {"allreduce": _summed, "factors": _spread, "onebit": _summed}
+TERMS: Mapping[str, Terms] = {"allreduce": _summed, "factors": _spread, "onebit": _summed, "servers": _summed}
 
 
 class Fit:
@@ -88,7 +99,10 @@ class Fit:
 
 def _row(name: str, options: Options) -> Row:
     """One way of summing. Raises LabError."""
-    turns = {hosts: found[name] for hosts, found in _measured(quick=options.quick).items()}
+    if name == "servers":
+        turns = _over_servers(quick=options.quick)
+    else:
+        turns = {hosts: found[name] for hosts, found in _measured(quick=options.quick).items()}
     fit = Fit(TERMS[name], {hosts: turn.cpu_s / hosts for hosts, turn in turns.items()})
     for hosts, turn in turns.items():
         measured_ms, fitted_ms = 1000 * turn.cpu_s / hosts, 1000 * fit.at(hosts)
@@ -113,10 +127,10 @@ def _row(name: str, options: Options) -> Row:
 @cache
 def _measured(*, quick: bool) -> dict[int, dict[str, Turn]]:
     """By hosts and codec."""
-    wanted = json.dumps({"codecs": CODECS, "steps": 40 if quick else 150})
+    wanted = json.dumps({"codecs": CODECS, "steps": QUICK_STEPS if quick else STEPS})
     found = {}
     for hosts in QUICK_HOSTS if quick else HOSTS:
-        case = Case(network=NETWORK, source={"name": "digits"}, share=4, hosts=hosts, rate=None)
+        case = Case(**TRAINING, hosts=hosts)
         with tempfile.TemporaryDirectory() as folder:
             directory = _in_lab.run(case.session(folder), case.rate, "_scaling_ranks.py", wanted)
             known = json.loads((directory.results / TURNS).read_text(encoding="utf-8"))
@@ -124,4 +138,24 @@ def _measured(*, quick: bool) -> dict[int, dict[str, Turn]]:
     return found
 
 
-ROWS: dict[str, Callable[[Options], Row]] = {f"cpu-{name}": partial(_row, name) for name in CODECS}
+def _over_servers(*, quick: bool) -> dict[int, Turn]:
+    """By hosts. What a server sends is what its worker pushes: parameters for gradients."""
+    steps = QUICK_STEPS if quick else STEPS
+    train = {"steps": WARM_STEPS + steps + SPARE_STEPS, "device": "cpu", "compare_replicas": "never"}
+    checkpoint = {"every": "never", "keep_best": False}
+    found = {}
+    for hosts in QUICK_HOSTS if quick else HOSTS:
+        case = Case(**TRAINING, hosts=hosts, strategy=SERVERS)
+        with tempfile.TemporaryDirectory() as folder:
+            session = case.session(folder, train=train, checkpoint=checkpoint)
+            directory = _in_lab.run(session, case.rate, "_scaling_served_ranks.py", json.dumps({"steps": steps}))
+            files = [directory.results / SERVED.format(rank=rank) for rank in range(hosts)]
+            costs = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+            with RunReader(directory) as reader:
+                sent = 2 * statistics.median(row.sent_bytes for row in reader.steps())
+        seconds, cpu_s = max(one["seconds"] for one in costs), sum(one["cpu_s"] for one in costs)
+        found[hosts] = Turn(seconds, cpu_s, sent, sent)
+    return found
+
+
+ROWS: dict[str, Callable[[Options], Row]] = {f"cpu-{name}": partial(_row, name) for name in [*CODECS, "servers"]}

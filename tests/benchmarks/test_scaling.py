@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from volary.lab import LabError
+from volary.lab.needs import needs_user_namespace
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
@@ -33,3 +36,20 @@ def test_what_is_fitted_is_as_sure_beyond_the_measurements_as_they_lie_on_it(mon
     assert exact.within(1024) == pytest.approx(0, abs=1e-6)
     noisy = Fit(TERMS["factors"], {n: 5.0 + 2.0 * (n - 1) + (-1) ** n for n in hosts})
     assert 0 < noisy.within(8) < noisy.within(64) < noisy.within(1024)
+
+
+@pytest.mark.root
+@pytest.mark.slow  # a lab with three processes a host
+def test_what_a_step_over_servers_costs_is_counted_with_the_server_beside_each_worker(monkeypatch):
+    try:
+        needs_user_namespace()
+    except LabError as reason:
+        pytest.skip(str(reason))
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import _scaling_steps
+
+    monkeypatch.setattr(_scaling_steps, "QUICK_HOSTS", (2,))
+    (turn,) = _scaling_steps._over_servers(quick=True).values()
+    assert min(turn.seconds, turn.cpu_s) > 0
+    parameters = 784 * 512 + 512 + 512 * 10 + 10
+    assert turn.payload_bytes == pytest.approx(4 * parameters, rel=0.01)
