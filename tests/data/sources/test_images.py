@@ -341,7 +341,9 @@ def test_resizing_gives_what_pillow_gives_to_a_rounding(kind, channels, side):
     plain = ImageDecoder(channels, None)(buffer.getvalue())
     pillow = Image.fromarray(plain if channels == 3 else plain[:, :, 0])
     expected = np.asarray(pillow.resize((side, side), Image.Resampling.BILINEAR)).reshape(side, side, channels)
-    out = np.empty((side, side, channels), dtype=np.uint8)
-    decode = ImageDecoder(channels, side)
+    batch = np.zeros((3, side, side, channels), dtype=np.uint8)
+    decode, out = ImageDecoder(channels, side), batch[1]
     for found in (decode(buffer.getvalue()), decode(buffer.getvalue(), out)):
         assert np.abs(found.astype(int) - expected.astype(int)).max() <= 2
+    assert found is out
+    assert not batch[[0, 2]].any()

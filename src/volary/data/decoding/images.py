@@ -12,13 +12,13 @@ import numpy as np
 import simplejpeg  # type: ignore[import-untyped]
 import torch
 from PIL import Image
-from torch.nn.functional import interpolate
 
 from volary.data.decoding.decoder import Array
 from volary.data.records.records import Bytes, refuse_large
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
 PIXELS_LIMIT = 64 * 2**20  # of one image: 8192 x 8192; its header says how many there are
+_BILINEAR = torch.ops.aten._upsample_bilinear2d_aa.out
 ACCEPTED = "class folders of image files (" + ", ".join(sorted(SUFFIXES)) + ")"
 
 
@@ -38,14 +38,14 @@ class ImageDecoder:
                 if self._jpeg(record, out).shape == out.shape:
                     return out
         if bytes(record[:2]) != b"\xff\xd8":
-            return self._by_pillow(record)
+            return self._by_pillow(record, out)
         try:
             height, width, colours, _ = simplejpeg.decode_jpeg_header(record)
         except ValueError:  # damaged, or in a way that libjpeg-turbo's simple interface does not know
-            return self._by_pillow(record)
+            return self._by_pillow(record, out)
         refuse_large(width * height, PIXELS_LIMIT, f"pixels ({width}x{height})")
         if colours not in ("YCbCr", "RGB", "Gray"):  # for printers
-            return self._by_pillow(record)
+            return self._by_pillow(record, out)
         if self._fits(height, width):
             return self._jpeg(record, None)
         # memory that is at hand: fresh memory costs a page fault every 4 kB
@@ -72,10 +72,10 @@ class ImageDecoder:
             memory = self._scratch.memory = np.empty(size, dtype=np.uint8)
         return memory[:size]
 
-    def _by_pillow(self, record: Bytes) -> Array:
+    def _by_pillow(self, record: Bytes, out: Array | None) -> Array:
         with Image.open(io.BytesIO(record)) as image:
             refuse_large(image.width * image.height, PIXELS_LIMIT, f"pixels ({image.width}x{image.height})")
-            return self._resized(self._pixels(image))
+            return self._resized(self._pixels(image), out)
 
     def fitted(self, pixels: Array) -> Array:
         """Pixels (height, width, 1 or 3) that are decoded already, in our channels and size."""
@@ -91,14 +91,12 @@ class ImageDecoder:
         """Bilinear, over all pixels that a new one covers: as Pillow does, to a rounding, in a quarter of its time."""
         if self.side is None or self._fits(*pixels.shape[:2]):
             return pixels
-        planes = torch.from_numpy(pixels).permute(2, 0, 1).unsqueeze(0)
-        resized = interpolate(planes, size=(self.side, self.side), mode="bilinear", antialias=True)
-        # numpy copies: torch would have other threads help, which decode already
-        found: Array = resized[0].permute(1, 2, 0).numpy()
-        if out is None or out.shape != found.shape:
-            return np.ascontiguousarray(found)
-        out[...] = found
-        return out
+        shape = self.side, self.side, self.channels
+        found: Array = out if out is not None and out.shape == shape else np.empty(shape, dtype=np.uint8)
+        planes, resized = (torch.from_numpy(image[None]).permute(0, 3, 1, 2) for image in (pixels, found))
+        # what torch.nn.functional.interpolate calls, but for `out`: that gives planes, which cost as much to put back
+        _BILINEAR(planes, [self.side, self.side], False, None, None, out=resized)
+        return found
 
 
 def _image(pixels: Array) -> Image.Image:

@@ -40,7 +40,7 @@ TINY_S = 200e-6  # of a core, for a sample
 WORTH_S = 0.1  # of a core, for all samples: forking takes a tenth of it
 _LINUX = sys.platform == "linux"
 _SOON_S = 0.01  # until threads that have nothing more to do have ended
-_PIECES = 4  # of a batch, a thread
+_PIECES = 16  # of a batch, a thread: few rows each, so that all end at about the same time
 _PIECE_S = 1.5e-3  # of a core, at least, for a piece of tiny samples: handing it over costs some of them
 _GROWTH = 8  # by which a batch may exceed the first one; processes make no larger ones
 
