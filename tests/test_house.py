@@ -345,6 +345,36 @@ def public_functions(file):
     yield from ((kind, node) for kind in classes for node in kind.body if isinstance(node, ast.FunctionDef))
 
 
+ONE_TENSOR = re.compile(r"(?<!\w)(?:torch\.)?Tensor(?!\w)")
+_SIZE = r"(?:\.\.\.|[\w.]+(?:\([\w.]+\))?(?: [*+/-] [\w.]+)*)"
+# (n,), (rows, columns), (n, ...), or in words
+SHAPE = re.compile(rf"\({_SIZE},\)|\({_SIZE}(?:, {_SIZE})+\)|\(\.\.\.\)|\bshapes?\b|\bscalar\b")
+
+
+def takes_tensors(function):
+    """Whether a parameter or what it returns is a tensor, alone or in a tuple; those in lists may be of any shape."""
+    arguments = function.args
+    hints = [one.annotation for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    texts = [ast.unparse(hint) for hint in (*hints, function.returns) if hint is not None]
+    return any(ONE_TENSOR.search(re.sub(r"\b(?!tuple\b)\w+\[.*\]", "", text)) for text in texts)
+
+
+def test_a_public_function_of_a_tensor_says_its_shape_or_its_protocol_does():
+    promised, silent = set(), {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for kind, function in public_functions(file):
+            if not takes_tensors(function) or (function.name[0] == "_" and function.name != "__init__"):
+                continue
+            said = " ".join(ast.get_docstring(one) or "" for one in (kind, function) if one is not None)
+            protocol = kind is not None and any(re.search("Protocol|ABC", ast.unparse(one)) for one in kind.bases)
+            if SHAPE.search(said):
+                promised |= {function.name} if protocol or file.name == "_base.py" else set()
+            else:
+                silent[f"{file.relative_to(PACKAGE)}:{function.lineno}"] = function.name
+    assert len(promised) >= 10
+    assert {where: name for where, name in silent.items() if name not in promised} == {}
+
+
 def test_a_public_function_that_raises_says_so_or_its_protocol_does():
     """Verbs are not looked at: their docstrings are what the command line prints."""
     promised, silent = set(), {}

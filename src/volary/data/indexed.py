@@ -52,7 +52,9 @@ class IndexedReader:
         self._refused: tuple[BatchRange, Tensor] | None = None  # the batch for which there was no room
 
     def read(self, epoch: int, start: int, size: int, share: ShareOf) -> tuple[Tensor, Tensor, int, bool, int]:
-        """A share of up to `size` samples: inputs, targets, samples of all, whether the epoch ends, how many lost."""
+        """A share of up to `size` samples: inputs (n, ...), targets (n, ...), samples of all, whether the epoch ends,
+        how many were lost.
+        """
         end = min(start + size, self.length)
         span = BatchRange(epoch, start, end)
         wanted = self._announced.get(span)
@@ -89,7 +91,7 @@ class IndexedReader:
         return False
 
     def numbers(self, epoch: int, places: range) -> Tensor:
-        """In the data, of the samples at these places that can be read."""
+        """In the data, (n,), of the samples at these places that can be read."""
         wanted = self._order(epoch)[places.start : places.stop][:: places.step]
         return self._source.readable(wanted) if isinstance(self._source, Skipping) else wanted
 

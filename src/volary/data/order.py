@@ -99,6 +99,7 @@ class Bucketed:
     """Another order, of which in every `WINDOW_BATCHES` batches the samples are sorted by length and dealt out anew.
 
     The batches of such a window are permuted. Those that fill no batch come last in the epoch, whatever their length.
+    lengths: of each sample, (n,).
     """
 
     def __init__(self, order: Order, lengths: Tensor, batch_size: int, seed: int, epoch: int) -> None:

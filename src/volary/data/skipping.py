@@ -50,7 +50,7 @@ class Skipping:
         return self._stored is not None and self._stored.prefetch(self.readable(indices), epoch)
 
     def readable(self, indices: Tensor) -> Tensor:
-        """Those of `indices` of which nothing else is known."""
+        """Those of `indices` (n,) of which nothing else is known: (m,)."""
         return indices[~self._corrupt[indices]] if self._any else indices
 
     @property

@@ -26,7 +26,7 @@ class Stored(Samples, Protocol):
         ...
 
     def take(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
-        """As `fetch`, but inputs as they were decoded: bytes of images, a quarter of what their values take."""
+        """As `fetch`, but inputs (n, ...) as they were decoded: bytes of images, a quarter of their values'."""
         ...
 
     def fetch(self, indices: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
@@ -34,7 +34,10 @@ class Stored(Samples, Protocol):
         ...
 
     def prefetch(self, indices: Tensor, epoch: int) -> bool:
-        """Begin to read what will be fetched after all that was told before. False: no room, it was told in vain."""
+        """Begin to read `indices` (n,), which will be fetched after all that were told before.
+
+        False: there is no room, and it was told in vain.
+        """
         ...
 
 

@@ -117,7 +117,7 @@ class ReplicatedKeeper(Keeper, Protocol):
         ...
 
     def broadcast(self, values: Tensor) -> None:
-        """Give all ranks rank 0's `values`, contiguous bytes; before the first step, from one thread."""
+        """Give all ranks rank 0's `values`, (bytes,) contiguous; before the first step, from one thread."""
         ...
 
     def vote(self) -> None:

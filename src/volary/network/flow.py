@@ -44,7 +44,7 @@ class Flow:
             return self.criterion.totals(self.module(inputs), targets)
 
     def no_totals(self, device: torch.device | str = "cpu") -> Tensor:
-        """The totals of no sample at all: where adding starts."""
+        """The totals of no sample at all, (len(criterion.measured), 2): where adding starts."""
         return torch.zeros(len(self.criterion.measured), 2, dtype=torch.float64, device=device)
 
     def figures(self, totals: Tensor) -> dict[str, float]:
@@ -61,11 +61,12 @@ class Flow:
         loss: str = "loss",
         casting: AbstractContextManager[Any] | None = None,
     ) -> None:
-        """Raise SettingError, one sentence, if these samples do not go through network, loss and backward.
+        """Raise SettingError, one sentence, if samples do not go through network, loss and backward.
 
-        classes: how many the data has, if that is known. network, loss: their names in messages. casting: the context
-        that forward runs in. The module is used as it is, in its mode, and is as before: its buffers, attributes,
-        gradients and torch's random generators. Call it before a strategy hooks into the module.
+        inputs, targets: of some samples, (n, ...). classes: how many the data has, if that is known. network, loss:
+        their names in messages. casting: the context that forward runs in. The module is used as it is, in its mode,
+        and is as before: its buffers, attributes, gradients and torch's random generators. Call it before a strategy
+        hooks into the module.
         """
         try_once(
             self.module,

@@ -25,7 +25,7 @@ class Store(Protocol):
         ...
 
     def pull(self, key: Key, out: Tensor | None = None) -> Tensor:
-        """The values of `key`, as they are after all that this worker has pushed; in `out`, or in a new tensor.
+        """The values of `key` after all that this worker has pushed; in `out`, of the key's shape, or a new tensor.
 
         Raises SettingError, and PeerLost or ServerLost if what is waited for cannot come.
         """

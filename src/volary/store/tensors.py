@@ -26,7 +26,7 @@ def check_key(key: Key) -> None:
 
 
 def kind_of(key: Key, tensor: Tensor) -> TensorKind:
-    """The kind of a tensor that `key` is to have. Raises SettingError for what no store keeps."""
+    """The kind of a tensor of any shape that `key` is to have. Raises SettingError for what no store keeps."""
     check_key(key)
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         raise SettingError(f"key {key!r}: a {type(tensor).__name__} was given; accepted: a dense torch tensor")
@@ -37,21 +37,21 @@ def kind_of(key: Key, tensor: Tensor) -> TensorKind:
 
 
 def require_same(key: Key, known: TensorKind, tensor: Tensor) -> None:
-    """Raise SettingError unless `tensor` is of the kind that the key has."""
+    """Raise SettingError unless `tensor` is of the kind that the key has: its shape and dtype."""
     if why := why_not_again(key, known, kind_of(key, tensor)):
         raise SettingError(why)
 
 
 def empty(kind: TensorKind) -> Tensor:
-    """A tensor of this kind, of any content."""
+    """A tensor of the shape and dtype of this kind, of any content."""
     return torch.empty(kind.shape, dtype=getattr(torch, kind.dtype))
 
 
 def lies_plain(tensor: Tensor) -> bool:
-    """Whether its values lie one after the other in memory that can be received into."""
+    """Whether a tensor of any shape lies value by value in memory that can be received into."""
     return tensor.device.type == "cpu" and tensor.is_contiguous()
 
 
 def as_bytes(tensor: Tensor) -> Payload:
-    """The memory of a tensor that lies plain."""
+    """The memory of a tensor of any shape that lies plain."""
     return tensor.detach().view(-1).view(torch.uint8).numpy().data

@@ -10,7 +10,7 @@ from volary.codec._base import FrameCodec
 
 
 def blocks_of(codec: FrameCodec, values: Tensor, frame: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """(blocks (rows, n), their frames (rows, bytes)): views of `values` (any number,) and of their frame."""
+    """(blocks (rows, n), their frames (rows, bytes)): views of `values` (numel,) and of their frame (bytes,)."""
     rows, rest = divmod(values.numel(), codec.block)
     cut, end = values.numel() - rest, codec.frame_bytes(1, values.numel() - rest)
     if rows:
@@ -20,5 +20,5 @@ def blocks_of(codec: FrameCodec, values: Tensor, frame: Tensor) -> Iterator[tupl
 
 
 def changed_blocks(codec: FrameCodec, out: Tensor, frame: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """The same for `out` (1, any number): what becomes of the blocks becomes of it."""
+    """The same for `out` (1, numel) and its frame (bytes,): what becomes of the blocks becomes of it."""
     yield from blocks_of(codec, out.view(-1), frame)

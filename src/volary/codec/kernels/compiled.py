@@ -45,12 +45,12 @@ def _compiled(function: Callable[P, R], fastmath: Any) -> Callable[P, R]:
 
 
 def compiled(tensor: Tensor) -> bool:
-    """Whether kernels are there for the device of `tensor`."""
+    """Whether kernels are there for the device of `tensor`, of any shape."""
     return njit is not None and tensor.device.type == "cpu"
 
 
 def read(tensor: Tensor, kind: type[np.generic] = np.float32) -> NDArray[Any]:
-    """The values of a tensor, one after the other as numbers of `kind`; a copy where they do not lie so.
+    """The values of a tensor of any shape, (numel,) as numbers of `kind`; a copy where they do not lie so.
 
     Of a tensor with gaps its `contiguous` is to be given: for arrays with gaps loops would be compiled a second time.
     """
@@ -58,7 +58,7 @@ def read(tensor: Tensor, kind: type[np.generic] = np.float32) -> NDArray[Any]:
 
 
 def change(tensor: Tensor, loop: Callable[[NDArray[Any]], object]) -> None:
-    """Let `loop` change the values of a tensor, which it gets as `read` gives them."""
+    """Let `loop` change the values of a tensor of any shape, which it gets as `read` gives them."""
     if tensor.is_contiguous():
         loop(read(tensor))
     else:

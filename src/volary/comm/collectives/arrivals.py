@@ -27,7 +27,7 @@ class Arrivals:
             self._ask_into(torch.empty(max(numels), dtype=dtype))
 
     def add_to(self, values: Tensor) -> None:
-        """Add the next piece to `values`, of as many values as it has."""
+        """Add the next piece to `values`, (numel,) with as many values as it has."""
         transfer, place = self._underway.popleft()
         transfer.wait()
         values.add_(place[: values.numel()])

@@ -27,7 +27,7 @@ def flat(values: Tensor) -> Tensor:
 
 
 def summable(values: Tensor) -> Tensor:
-    """As `flat`. Raises SettingError also if values of their dtype are not summed."""
+    """As `flat`, (numel,). Raises SettingError also if values of their dtype are not summed."""
     if values.dtype not in SUMMABLE:
         known = ", ".join(str(dtype).removeprefix("torch.") for dtype in SUMMABLE)
         raise SettingError(f"a sum was asked of {str(values.dtype).removeprefix('torch.')}; accepted: {known}")

@@ -44,13 +44,13 @@ def gather_plain(value: Any, group: Group) -> list[Any]:
 
 
 def by_torch(values: Tensor, group: Group) -> None:
-    """Give all ranks of `group` rank 0's `values`, contiguous, by the collective of its backend."""
+    """Give all ranks of `group` rank 0's contiguous `values`, of any shape, by the collective of its backend."""
     with peers_needed():
         distributed.broadcast(values, group=group.process_group, group_src=0)
 
 
 def take_from_first(tensor: Tensor, group: Group, broadcast: Callable[[Tensor], None] | None = None) -> None:
-    """Give `tensor` rank 0's values, bit for bit, in place; any type and layout.
+    """Give `tensor` rank 0's values, bit for bit, in place; any shape, type and layout.
 
     broadcast: of bytes, from rank 0 of the group; None: `by_torch`.
     """

@@ -22,7 +22,7 @@ FLOWS = 4096  # flows of one sum that tags tell apart
 
 
 def scratch() -> Tensor:
-    """Memory for what one sum has received and not yet added."""
+    """Memory for what one sum has received and not yet added: (AHEAD, SEGMENT_BYTES)."""
     return torch.empty(AHEAD, SEGMENT_BYTES, dtype=torch.uint8)
 
 

@@ -39,14 +39,14 @@ class Links:
         self.sent_bytes = self.received_bytes = 0
 
     def send(self, values: Tensor, to: int, tag: int = 0) -> Transfer:
-        """Begin to send contiguous `values`, which must not change until it is waited for."""
+        """Begin to send contiguous `values`, of any shape, which must not change until it is waited for."""
         self.sent_bytes += values.numel() * values.element_size()
         with peers_needed():
             work = distributed.isend(values, group=self.group.process_group, tag=tag, group_dst=to)
         return Transfer(_underway(work))
 
     def receive(self, values: Tensor, source: int, tag: int = 0) -> Transfer:
-        """Begin to receive into contiguous `values`; of one source and tag in the order in which they were sent."""
+        """Begin to receive into contiguous `values`, of any shape; of a source and tag in the order of being sent."""
         self.received_bytes += values.numel() * values.element_size()
         with peers_needed():
             work = distributed.irecv(values, group=self.group.process_group, tag=tag, group_src=source)

@@ -27,7 +27,7 @@ class WithLengths(Protocol):
 
 
 def lengths_of(samples: Samples) -> Tensor | None:
-    """How long each is, if they say."""
+    """How long each is, (n,), if they say."""
     inner = samples.samples if isinstance(samples, Skipping) else samples
     return inner.lengths if isinstance(inner, WithLengths) else None
 

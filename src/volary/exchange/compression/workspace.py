@@ -40,7 +40,7 @@ class Workspace:
         self._encode(section, lambda values: self._residual.contribute(section, values, frame))
 
     def agree(self, section: BucketSection, others: Sequence[Tensor], frame: Tensor) -> None:
-        """Write the frame of the sum of what this node contributes and `others`, and store it. Raises NotFinite."""
+        """Write the frame, (bytes,), of the sum of `others` and what this node gives; store it. Raises NotFinite."""
         self._encode(section, lambda values: self._residual.agree(section, values, others, frame))
 
     def store(self, section: BucketSection, frame: Tensor) -> None:

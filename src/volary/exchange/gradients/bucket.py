@@ -120,7 +120,7 @@ class Chunk:
                 payload.form(part.start // row, part.end // row, into.view(-1, row))
 
     def form_in(self, scratch: Tensor) -> None:
-        """From now on make them in `scratch`, which holds its values until another chunk is formed there."""
+        """From now on make them in `scratch`, (numel,), which holds its values until another is formed there."""
         at = 0
         for number, part in enumerate(self.parts):
             self.gradients[number] = scratch[at : at + part.end - part.start]

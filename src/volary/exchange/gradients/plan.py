@@ -99,7 +99,7 @@ def _blocks(parameter: Parameter, values: int) -> list[tuple[int, int]]:
 
 
 def row_values(parameter: Tensor) -> int:
-    """Values of one row: what lies together in memory for one index of the first dimension."""
+    """Values of one row of (rows, ...): what lies together in memory for one index of the first dimension."""
     if parameter.dim() > 1 and parameter.stride(0) * parameter.shape[0] == parameter.numel():
         return parameter.stride(0)
     return 1

@@ -32,7 +32,7 @@ class Broadcasts:
         return self._links.received_bytes
 
     def send(self, values: Tensor) -> None:
-        """Give all ranks rank 0's contiguous `values`. Raises PeerLost."""
+        """Give all ranks rank 0's contiguous `values`, of any shape. Raises PeerLost."""
         if values.device.type != "cpu":
             by_torch(values, self._links.group)
             return

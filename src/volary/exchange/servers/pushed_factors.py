@@ -41,7 +41,7 @@ class FactorRows:
 class WeightRows:
     """Rows `start` to `end` of a weight: factors, or where those are more bytes the product.
 
-    values: where that may be formed, flat.
+    values: where that may be formed, (numel,).
     """
 
     form = Form.FACTORS
@@ -76,7 +76,7 @@ class WeightRows:
 
 
 class BiasRows:
-    """Values `start` to `end` of the bias beside such a weight, in `values`."""
+    """Values `start` to `end` of the bias beside such a weight, in `values` (end - start,)."""
 
     form = Form.EXACT
     codec = "none"

@@ -13,7 +13,7 @@ def described(sample_shape: tuple[int, ...]) -> str:
 
 
 def main_output(output: object, network: str = "", loss: str = "the loss") -> Tensor:
-    """The answer: `output`, or the first of a tuple whose others are auxiliary. Else SettingError."""
+    """The answer, of any shape: `output`, or the first of a tuple whose others are auxiliary. Else SettingError."""
     first = output[0] if isinstance(output, tuple) and output else output
     if not isinstance(first, Tensor):
         raise SettingError(f"network {network!r} gives an object of type {type(first).__name__}; {loss} takes a tensor")

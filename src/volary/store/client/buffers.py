@@ -72,7 +72,7 @@ class StoreBuffers:
         return entry
 
     def pack(self, entry: Entry, tensor: Tensor, clock: int) -> None:
-        """Copy a tensor to memory that leaves at this clock."""
+        """Copy a tensor of the key's shape to memory that leaves at this clock."""
         room = self._pool.take(entry.size_bytes)
         room.tensor.view(tensor.dtype).view(tensor.shape).copy_(tensor.detach())
         entry.rooms[clock] = self._rooms[clock] = room
@@ -83,7 +83,7 @@ class StoreBuffers:
         del self._rooms[clock]
 
     def await_in(self, entry: Entry, target: Tensor) -> None:
-        """Let the key's values be received in `target` from now on."""
+        """Let the key's values be received in `target`, of its shape, from now on."""
         memory = as_bytes(target)
         self._awaited.update((number, memory[span]) for number, span in entry.spans())
 

@@ -54,7 +54,7 @@ class UpdateHistograms:
         self._gradients: dict[str, Tensor] = {}
 
     def add_gradient(self, name: str, gradient: Tensor) -> None:
-        """What backward gives this parameter, of this part of a batch. One of a few rows only is not looked at."""
+        """What backward gives this parameter, in its shape, of a part of a batch. A sparse one is not looked at."""
         if gradient.is_sparse:
             return
         some = _some(gradient)

@@ -163,7 +163,7 @@ class OwnModel:
         self._distribute()
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
-        """Scale the gradients so that their norm is at most `max_norm`; the norm before. Raises SettingError."""
+        """Scale gradients so that their norm is at most `max_norm`; the norm before, a scalar. Raises SettingError."""
         if self._passed and not self.updates_locally:
             self._agree()
         if not self.in_slices:
