@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server._play import FIRST_SERVER, MODELS, Play, every
-from volary.server.protocol.messages import Beat, Close, Computed, Contribution, Done, Learn, Leave
+from volary.server.protocol.messages import Ask, Beat, Close, Computed, Contribution, Done, Learn, Leave
 
 ELASTIC = MODELS[1:]
 
@@ -66,6 +66,31 @@ def test_no_sample_is_lost_or_used_twice_when_workers_die_leave_and_join(how, se
     play.to_the_end(random)
     assert play.roster.outcome == "finished", play.roster.failure
     assert play.learnt() == every(45, 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(MODELS), st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 4))
+def test_nobody_waits_for_something_to_do_that_there_is(how, seed, workers, most_ahead):
+    random = Random(seed)
+    play = Play(how[0], model=how[1], workers=workers, samples=45, steps=lambda per_epoch: 2 * per_epoch)
+    newcomer = workers
+    for _ in range(200):
+        rank = random.choice(play.workers)
+        match random.randrange(20):
+            case 0 if how in ELASTIC and len(play.workers) > 1:
+                play.cut_off(rank)
+            case 1 if how in ELASTIC:
+                play.join(newcomer)
+                newcomer += 1
+            case choice if choice < 11 and play.asked[rank] + len(play.tasks[rank]) < most_ahead:
+                play.asked[rank] += 1
+                play.say(rank, Ask())
+            case _:
+                play.turn(rank)
+        if play.roster.outcome or play.roster.failure:
+            break
+        # everybody who waits is looked at again
+        assert not [said for _, said in play.roster.tick(play.now) if isinstance(said, Learn)]
 
 
 def test_all_servers_hear_the_same_updates_in_the_same_order():

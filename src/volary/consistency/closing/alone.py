@@ -41,6 +41,11 @@ class ImmediateCloser:
         self._next[worker] = clock + 1
         return clock
 
+    @property
+    def held_by(self) -> int | None:
+        """After a warm-up nobody waits for a clock."""
+        return None if self._warm_up_samples > 0 else 0
+
     def oldest(self, clock: int) -> int:
         """Parameters of any age may be read."""
         return 0

@@ -44,6 +44,11 @@ class BoundedCloser(ImmediateCloser):
             return None
         return super().next_clock(worker, now)
 
+    @property
+    def held_by(self) -> int | None:
+        """The clock of the slowest."""
+        return min(self._at, default=None)
+
     def oldest(self, clock: int) -> int:
         """The newest update of a clock that is more than `staleness` before: all of those are made."""
         before, number = self._needed

@@ -57,6 +57,11 @@ class FirstInCloser:
             self._began_at = now
         return clock
 
+    @property
+    def held_by(self) -> int | None:
+        """A clock that closes lets all continue."""
+        return None
+
     def oldest(self, clock: int) -> int:
         """All of those before: each clock is one."""
         return clock

@@ -32,6 +32,11 @@ class SynchronousCloser:
         """One after the other; whoever joins begins with the clock that closes next."""
         return self._clocks.take(worker)
 
+    @property
+    def held_by(self) -> int | None:
+        """A clock that closes lets all continue."""
+        return None
+
     def oldest(self, clock: int) -> int:
         """All of those before: each clock is one."""
         return clock

@@ -44,6 +44,11 @@ class Closer(Protocol):
         """Take the clock of the worker's next contribution; None if it has to wait (ask again after any other call)."""
         ...
 
+    @property
+    def held_by(self) -> int | None:
+        """While this stays as it is, whoever got no clock from `next_clock` gets none; None: ask after any call."""
+        ...
+
     def oldest(self, clock: int) -> int:
         """The least update that parameters must hold which a worker reads at this clock, the last that it was given."""
         ...

@@ -61,7 +61,11 @@ def samples_of(steps: int, samples: int, batch_size: int) -> int:
 
 
 class Portions:
-    """Deals out a run's samples. left_over: samples that epochs ended without, and that came first in the next."""
+    """Deals out a run's samples. left_over: samples that epochs ended without, and that came first in the next.
+
+    offered: grows whenever somebody who was given nothing may be given something, unless an epoch ends with a share of
+    the workers: then whoever finishes may begin the next one for all.
+    """
 
     def __init__(self, plan: PortionPlan, left: RemainingSamples | None = None) -> None:
         self.plan = plan
@@ -69,7 +73,7 @@ class Portions:
         self._epoch = left.epoch if left else 0
         ranges = [(epoch, start, min(end, self._dealable(epoch))) for epoch, start, end in left.ranges] if left else []
         self._undealt = [(epoch, start, end) for epoch, start, end in ranges if start < end]
-        self._numbers = 0
+        self.offered = self._numbers = 0
         self._again: deque[Portion] = deque()
         self._queues: dict[int, deque[Portion]] = {}
         self._given: dict[int, tuple[int, Portion]] = {}
@@ -82,6 +86,7 @@ class Portions:
     def leave(self, worker: int) -> None:
         """What it has not begun is everybody's. What it has begun stays its own until `again` or `used`."""
         self._again.extend(portion for portion in self._queues.pop(worker, ()) if portion.end > portion.start)
+        self.offered += 1
         self._sharing.discard(worker)
 
     def offers(self, worker: int) -> bool:
@@ -108,6 +113,7 @@ class Portions:
         for portion in portions:
             if self._given.pop(portion.number, None) and portion.end > portion.start:
                 self._again.append(portion)
+        self.offered += 1
 
     @property
     def exhausted(self) -> bool:
@@ -176,6 +182,7 @@ class Portions:
         """Cut one batch, or what is left of it, in a portion for each worker."""
         workers = sorted(self._queues)
         size = end - start
+        self.offered += 1
         pieces = len(workers)
         if not self.plan.in_step:  # small rests are not cut any smaller
             pieces = ceil(size / ceil(self.plan.batch_size / pieces))

@@ -155,14 +155,14 @@ class Roster:
     def received(self, peer: int, message: Any, now: float) -> Replies:
         """A message has come. Raises BadMessage if it makes no sense."""
         said = _converted(message, FromMember)
-        updates = self._updates
+        held_by = self._held_by
         if (member := self._members.at(peer)) is not None:
             self._hear_worker(member, said, now)
         elif (server := self._replicas.at(peer)) is not None:
             server.heard_at = self._seen_s
             self._hear_server(server, said)
-        # in lock step what one does gives the others nothing to do until it makes an update: there may be thousands
-        alone = self._in_step and isinstance(said, _OF_ONE) and self._updates == updates
+        # mostly what one does gives the others nothing to do, of whom there may be thousands
+        alone = isinstance(said, _OF_ONE) and held_by is not None and self._held_by == held_by
         return self._said(now, member if alone else None)  # what somebody says who was given up is passed over
 
     def closed(self, peer: int, now: float) -> Replies:
@@ -355,12 +355,8 @@ class Roster:
     # What follows from it
 
     @property
-    def _updates(self) -> int:
-        return self._progress.work.number if self._progress else 0
-
-    @property
-    def _in_step(self) -> bool:
-        return self._progress is not None and self._progress.plan.in_step
+    def _held_by(self) -> tuple[int, ...] | None:
+        return self._progress.work.held_by if self._progress else None
 
     def _said(self, now: float, alone: Member | None = None) -> Replies:
         """Go on as far as possible; all that is to be sent. alone: the only worker that there may be something for."""
@@ -401,12 +397,12 @@ class Roster:
         asking = deque(self._members.asking() if alone is None else [alone] if alone.asks else [])
         while asking:
             member = asking.popleft()
-            number = progress.work.number
+            number, held_by = progress.work.number, progress.work.held_by
             if (task := progress.task(member, now)) is not None:
                 member.asks -= 1
                 self._outgoing.to(member.peer, task)
             again = task is not None and member.asks
-            if progress.work.number != number or (again and not self._in_step):
+            if (progress.work.number, progress.work.held_by) != (number, held_by) or (again and held_by is None):
                 asking = deque(self._members.asking())  # there may be something for others now
             elif again:
                 asking.appendleft(member)

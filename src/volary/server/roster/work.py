@@ -71,6 +71,14 @@ class WorkScheduler:
         """Whether a contribution has begun and is in no update yet."""
         return bool(self._tasks)
 
+    @property
+    def held_by(self) -> tuple[int, ...] | None:
+        """While this stays as it is, whoever got nothing from `begin` gets nothing; None: that is not known."""
+        plan, clock = self.portions.plan, self._closer.held_by
+        if plan.in_step:
+            return (self.number,)
+        return None if clock is None or plan.epoch_share is not None else (clock, self.portions.offered)
+
     def tasks(self, worker: int) -> list[Task]:
         """The worker's open tasks, oldest first."""
         return [task for task in self._tasks.values() if task.contribution.worker == worker]
