@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor._made_runs import journal, new_run, whole_run
+from monitor._made_runs import journal, new_run, started, whole_run
 from volary.run.sweep import Sweep
 
 
@@ -64,6 +64,15 @@ def test_runs_are_sorted_and_shown_with_the_columns_that_are_asked_for(volary):
     refused = volary("runs", "--sort", "bets")
     assert refused.status == 2
     assert "did you mean 'best'?" in refused.err
+
+
+def test_show_says_who_decodes_and_why(volary):
+    directory = new_run("a")
+    with journal(directory) as writing:
+        started(writing)
+        writing.event("decoding", source=0, by="threads", count=2, why="samples differ in size", readers=8)
+    sentence = "samples are decoded by 2 threads a worker, 8 threads read ahead: samples differ in size"
+    assert sentence in volary("show", "a").out.splitlines()
 
 
 def test_a_run_is_tagged_and_shows_it(volary):

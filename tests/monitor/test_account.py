@@ -89,6 +89,15 @@ def test_a_folder_that_is_not_there_has_no_runs():
     assert listing(Path("nowhere")) == []
 
 
+def test_who_decodes_is_what_the_first_worker_said_last_of_each_source():
+    directory, said = new_run(), {"by": "threads", "count": 2, "readers": 0}
+    with journal(directory) as writing:
+        started(writing)
+        for rank, source, why in ((1, 0, "a"), (0, 1, "b"), (0, 0, "c"), (0, 0, "d")):
+            writing.event("decoding", rank, source=source, why=why, **said)
+    assert account(directory).decoding == [{"source": 0, "why": "d", **said}, {"source": 1, "why": "b", **said}]
+
+
 def test_what_was_read_from_each_level_is_added_up_over_workers_by_epoch():
     directory = new_run()
     with journal(directory) as writing:

@@ -49,6 +49,7 @@ def show(run: RunDirectory, verify: bool, plot: str | None, as_json: bool) -> No
     _say_members(found)
     _say_changes(found)
     _say_checkpoints(found)
+    _say_decoding(found)
     _say_reads(found)
     _say_corrupt(found)
     _say_warnings(found)
@@ -195,6 +196,15 @@ def _say_checkpoints(found: Account) -> None:
         for kept in found.checkpoints
     ]
     say_table(("step", found.digest.metric or "metric", "files"), rows)
+
+
+def _say_decoding(found: Account) -> None:
+    from volary.monitor.wording import clean
+
+    for one in found.decoding:
+        readers = f", {one['readers']} threads read ahead" if one["readers"] else ""
+        source = f" of source {one['source']}" if len(found.decoding) > 1 else ""
+        say(f"\nsamples{source} are decoded by {one['count']} {one['by']} a worker{readers}: {clean(one['why'])}")
 
 
 def _say_reads(found: Account) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -53,7 +53,8 @@ class Account:
     counts: what was counted. members: events of workers and servers that came or went on the way. corrupt: by split,
     why each sample that was skipped could not be read. said: its tags and the note.
     changes: of settings, when it was resumed. reads: by epoch, how many samples came from each level of the cache, and
-    how many calls of a store were made again. traffic: of all workers, by codec and route.
+    how many calls of a store were made again. decoding: of each source, who decodes its samples in the first worker,
+    and why. traffic: of all workers, by codec and route.
     """
 
     digest: Digest
@@ -70,6 +71,7 @@ class Account:
     said: Tags = field(default_factory=Tags)
     changes: list[Event] = field(default_factory=list)
     reads: dict[int, dict[str, int]] = field(default_factory=dict)
+    decoding: list[dict[str, Any]] = field(default_factory=list)
     traffic: list[Traffic] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -101,6 +103,7 @@ class Account:
             "corrupt": self.corrupt,
             "changes": [{"step": event.step, **event.data} for event in self.changes],
             "reads": [{"epoch": epoch, **levels} for epoch, levels in self.reads.items()],
+            "decoding": self.decoding,
             "traffic": [asdict(one) | {"saved": one.saved} for one in self.traffic],
             "message": digest.message,
             "logs": self.logs,
@@ -128,7 +131,7 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
         members = [event for event in reader.events() if event.kind in MEMBERSHIP]
         corrupt = _corrupt(reader.events(kind="corrupt_sample"))
         changes, traffic = _changes(reader), reader.traffic()
-        reads = _reads(reader.events(kind="reads"))
+        reads, decoding = _reads(reader.events(kind="reads")), _decoding(list(reader.events(kind="decoding")))
         curves = measured(reader, CURVE_POINTS, own_loop=bool(digest.session.own_loop)) if courses else []
     return Account(
         digest=digest,
@@ -145,6 +148,7 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
         said=read_tags(directory),
         changes=changes,
         reads=reads,
+        decoding=decoding,
         traffic=traffic,
     )
 
@@ -166,6 +170,13 @@ def _reads(events: Iterable[Event]) -> dict[int, dict[str, int]]:
         for level in levels:
             levels[level] += int(data[level])
     return found
+
+
+def _decoding(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """The newest of each source, as the first worker said it."""
+    first = min((event.rank or 0 for event in events), default=0)
+    newest = {int(event.data["source"]): event.data for event in events if (event.rank or 0) == first}
+    return [dict(data) for _, data in sorted(newest.items())]
 
 
 def _changes(reader: RunReader) -> list[Event]:

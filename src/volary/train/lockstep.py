@@ -87,7 +87,8 @@ class Lockstep:
     """See `volary.train.coordinator.Coordinator`.
 
     growth: lets batches grow, if they may. held_back: makes this rank's batches of validation data. corrupt: counts
-    samples that cannot be read. reads: tells where samples came from. residuals: those of this rank's codecs.
+    samples that cannot be read. reads: tells who decodes samples, and where they came from. residuals: those of this
+    rank's codecs.
     consistency: bsp for a worker alone. group: with a bulletin of this life. steps: the run's length and that of an
     epoch, as the feed counts them. asked_to_end: whether this worker was asked to end after its step. asked: what else
     the run is asked to do. histograms: looks at parameters before and after some steps.
@@ -161,6 +162,7 @@ class Lockstep:
         self._step_s = agreed.step_s
         if not self._trying:
             self.corrupt.count(self._batch, agreed)
+            self.reads.tell_decoding()
             if self._batch.ends_epoch:
                 self.reads.end_epoch(self._batch.epoch)
         if agreed.not_finite:

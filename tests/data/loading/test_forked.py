@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from data._stores import KINDS
 from data.loading._digits import Digits
 from volary.data.caching.cached import reads, through_cache
 from volary.data.feed import Feed
-from volary.data.loading import pipeline
+from volary.data.loading import choice
 from volary.data.loading.pipeline import Pipeline, Scale
 from volary.data.loading.readers import Readers
 from volary.data.order import share_of
@@ -28,6 +29,8 @@ from volary.data.records.records import hashed
 from volary.data.skipping import Skipping
 from volary.data.sources.packed import PackedShards
 from volary.session.spec import Cache
+from volary.train.recording.reads import Reads
+from volary.train.recording.recorder import Recorder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads make all batches")
 
@@ -64,8 +67,8 @@ class Numbered:
 @pytest.fixture(autouse=True)
 def always(monkeypatch) -> None:
     """However few samples there are, and however long they take."""
-    monkeypatch.setattr(pipeline, "WORTH_S", 0.0)
-    monkeypatch.setattr(pipeline, "TINY_S", 10.0)
+    monkeypatch.setattr(choice, "WORTH_S", 0.0)
+    monkeypatch.setattr(choice, "TINY_S", 10.0)
 
 
 def opened(count: int, corrupt: frozenset[int] = frozenset(), **settings) -> Pipeline:
@@ -169,6 +172,35 @@ def test_code_of_ones_own_is_never_called_in_a_process():
     for _ in range(5):
         next(feed)
     assert samples._forked is None
+    assert samples.decoding is not None
+    assert samples.decoding.why == "a transform is code of your own, which is never called in another process"
+
+
+def decoding(samples: Pipeline) -> tuple[str, int, str]:
+    """Who decodes, after batches that decide it; numbers that were measured are left out."""
+    recorder, feed = Recorder(0), Feed(samples, 10)
+    told = Reads(samples, recorder)
+    for _ in range(5):
+        next(feed)
+        told.tell_decoding()
+    (event,) = recorder.said
+    return event["data"]["by"], event["data"]["count"], re.sub(r"[\d.e-]+ (us|s) ", r"N \1 ", event["data"]["why"])
+
+
+def test_who_decodes_is_told_once_with_the_reason(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert decoding(opened(200)) == ("processes", 2, "a sample takes N us of a core")
+    why = "samples are read from a store, and no cache has them in memory"
+    assert decoding(Pipeline(InStore(200), torch.arange(200), None, Digits(), None)) == ("threads", 2, why)
+    differing = opened(200)
+    differing.pad = True
+    assert decoding(differing) == ("threads", 2, "samples differ in size")
+    monkeypatch.setattr(choice, "WORTH_S", 1000.0)
+    why = "all samples take N s of a core, and processes are for more than 1000 s"
+    assert decoding(opened(200)) == ("threads", 2, why)
+    monkeypatch.setattr(choice, "TINY_S", 0.0)
+    why = "a sample takes N us of a core, and processes are for less than 0"
+    assert decoding(opened(200)) == ("threads", 2, why)
 
 
 class InStore(Numbered):
@@ -221,7 +253,7 @@ def test_processes_give_the_images_of_a_pack_and_of_its_cache_as_threads_do(leve
     samples = through_cache(PackedShards(folder=tmp_path, cache_mb=0).open("train"), cache, str(tmp_path))
     found = taken(samples)
     assert pids(samples)
-    monkeypatch.setattr(pipeline, "TINY_S", 0.0)
+    monkeypatch.setattr(choice, "TINY_S", 0.0)
     for mine, others in zip(found, taken(PackedShards(folder=tmp_path, cache_mb=0).open("train")), strict=True):
         assert all(map(torch.equal, mine, others))
 
@@ -283,8 +315,8 @@ def test_processes_end_with_the_one_that_forked_them_even_if_it_is_killed():
     code = f"""
 import sys, time
 sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]!r}
-from test_forked import Feed, opened, pids, pipeline
-pipeline.WORTH_S, pipeline.TINY_S = 0.0, 10.0
+from test_forked import Feed, choice, opened, pids
+choice.WORTH_S, choice.TINY_S = 0.0, 10.0
 samples = opened(2000)
 feed = Feed(samples, 20)
 for _ in range(5):

@@ -1,8 +1,8 @@
 """Samples in storage: read and decoded ahead of those who fetch them, into batches, by threads or by processes.
 
 A batch is one array that is filled piece by piece, so that all cores make the first batch, too. Whoever decoded
-what, a batch has its samples in the order that was asked for. Samples that take less than `TINY_S` are made by forked
-processes: threads would hand over the interpreter's lock for longer than they decode. `AHEAD` batches
+what, a batch has its samples in the order that was asked for. Tiny samples are made by forked processes
+(`loading/choice.py`): threads would hand over the interpreter's lock for longer than they decode. `AHEAD` batches
 are made ahead, and more, up to `MEMORY_BYTES` of them, if batches are sometimes ready in time and sometimes not; while
 the consumer is slower, nothing grows.
 """
@@ -10,7 +10,6 @@ the consumer is slower, nothing grows.
 from __future__ import annotations
 
 import math
-import sys
 import time
 import weakref
 from collections import deque
@@ -24,8 +23,9 @@ from torch import Tensor
 
 from volary.data.decoding.decoder import Array, Decoder
 from volary.data.loading.ahead import Made
+from volary.data.loading.choice import Decoding, microseconds, only_threads, rather_threads
 from volary.data.loading.forked import Forked, Put, most_slots
-from volary.data.loading.readers import Readers
+from volary.data.loading.readers import READERS, Readers
 from volary.data.loading.slots import Slots, shared_array
 from volary.data.loading.threads import Threads
 from volary.data.loading.transforming import Varied
@@ -36,9 +36,6 @@ AHEAD = 2  # batches, to begin with: the one that is fetched next, and another o
 MOST_AHEAD = 16
 MEMORY_BYTES = 48 * 2**20  # of more batches than at the beginning
 STUCK_S = 300.0  # without a single sample of a batch: storage does not answer
-TINY_S = 200e-6  # of a core, for a sample
-WORTH_S = 0.1  # of a core, for all samples: forking takes a tenth of it
-_LINUX = sys.platform == "linux"
 _SOON_S = 0.01  # until threads that have nothing more to do have ended
 _PIECES = 16  # of a batch, a thread: few rows each, so that all end at about the same time
 _PIECE_S = 1.5e-3  # of a core, at least, for a piece of tiny samples: handing it over costs some of them
@@ -92,7 +89,8 @@ class Pipeline:
         with self._readers.watching():
             number, first = self._first()
         made = vary(first, 0, 0) if vary else first
-        sample_s = self._seconds(number) if _LINUX and isinstance(records, Forkable) and not own_code else math.inf
+        why = only_threads(records, own_code)
+        self._sample_s = math.inf if why else self._seconds(number)
         self._shape, self._dtype, self._sample_bytes = made.shape, made.dtype, made.nbytes
         fits = first.nbytes * len(records) <= cache_bytes
         # memory that is never written is never taken: a cache costs what was decoded so far
@@ -103,8 +101,9 @@ class Pipeline:
         self._threads = Threads(self._cores, "decode")
         self.pad = False  # whether images that are smaller than others of their batch are filled up
         self._forked: Forked | None = None
-        self._least_rows = max(1, round(_PIECE_S / sample_s))  # of a piece
-        self._undecided = sample_s < TINY_S and sample_s * len(records) > WORTH_S  # whether there will be processes
+        self._least_rows = max(1, round(_PIECE_S / self._sample_s))  # of a piece
+        why = why or rather_threads(self._sample_s, len(records))
+        self._decoding = Decoding("threads", self._cores, why) if why else None
         self._began = False  # to make batches
         self._newest: Made | None = None
         self._ahead: deque[Made] = deque()
@@ -127,6 +126,18 @@ class Pipeline:
     def input_dtype(self) -> torch.dtype:
         """float32 with a scale, else the decoder's."""
         return torch.float32 if self.scale else torch.from_numpy(np.empty(0, self._dtype)).dtype
+
+    @property
+    def decoding(self) -> Decoding | None:
+        """Who decodes; None while it is not decided whether processes do."""
+        if self._forked is not None and not self._forked.alive:
+            return Decoding("threads", self._cores, "a process that decoded has died")
+        return self._decoding
+
+    @property
+    def readers(self) -> int:
+        """Threads that read ahead of those who decode; 0 while all is found in memory."""
+        return READERS if self._readers.working else 0
 
     @property
     def ready(self) -> int:
@@ -177,18 +188,24 @@ class Pipeline:
 
     def _may_begin(self, rows: int) -> bool:
         """Whether it is decided who makes the next batch. The first one is made by threads, which are there at once."""
-        if self._undecided and self._began:
+        if self._decoding is None and self._began:
             # what a thread holds when a process is forked, that one would hold for ever
             if self._ahead or not (self._threads.end(_SOON_S) and self._readers.end(_SOON_S)):
                 return False
-            self._undecided = False
-            if isinstance(self.records, Forkable) and self.records.at_hand([]) and not self.pad:
-                most, descriptors = _GROWTH * rows, self.records.descriptors
-                self._at_hand = self.records.at_hand
-                slots = Slots(most_slots(self._cores), most, self._shape, self._dtype)
-                self._forked = Forked(self._in_process, self._cores, slots, self._least_rows, descriptors)
-                self._depth = max(self._depth, min(MOST_AHEAD, 2 * self._cores + AHEAD))
+            self._decoding = self._decided(rows)
         return True
+
+    def _decided(self, rows: int) -> Decoding:
+        """Start processes if they can read the records and batches have memory of one size. rows: of a batch."""
+        if self.pad:
+            return Decoding("threads", self._cores, "samples differ in size")
+        if not isinstance(self.records, Forkable) or not self.records.at_hand([]):
+            return Decoding("threads", self._cores, "samples are read from a store, and no cache has them in memory")
+        self._at_hand = self.records.at_hand
+        slots = Slots(most_slots(self._cores), _GROWTH * rows, self._shape, self._dtype)
+        self._forked = Forked(self._in_process, self._cores, slots, self._least_rows, self.records.descriptors)
+        self._depth = max(self._depth, min(MOST_AHEAD, 2 * self._cores + AHEAD))
+        return Decoding("processes", self._cores, f"a sample takes {microseconds(self._sample_s)} of a core")
 
     def _hear(self, at_most_s: float) -> bool:
         """Take in what processes have done since; whether there was something."""

@@ -1,15 +1,17 @@
-"""Counts reads of samples by level of the cache, and retries of a store: an event an epoch."""
+"""Tells who decodes samples, and counts reads by level of the cache and retries of a store: an event an epoch."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from volary.data.caching.cached import reads
+from volary.data.caching.cached import pipelines, reads
 from volary.storage.retrying import RETRIES
 
 if TYPE_CHECKING:
     from volary.data.datasets.stream import Stream
+    from volary.data.loading.choice import Decoding
     from volary.data.samples import Samples
     from volary.train.recording.recorder import Recorder
 
@@ -22,6 +24,16 @@ class Reads:
     def __init__(self, samples: Samples | Stream, recorder: Recorder) -> None:
         self._samples, self._recorder = samples, recorder
         self._told: Counter[str] = Counter()
+        self._pipelines = pipelines(samples)
+        self._decoding: list[Decoding | None] = [None] * len(self._pipelines)
+
+    def tell_decoding(self) -> None:
+        """Tell who decodes the samples of each source: once it is decided, and if it changes."""
+        for source, pipeline in enumerate(self._pipelines):
+            found = pipeline.decoding
+            if found is not None and found != self._decoding[source]:
+                self._decoding[source] = found
+                self._recorder.event("decoding", source=source, **asdict(found), readers=pipeline.readers)
 
     def end_epoch(self, epoch: int) -> None:
         """Tell what was read since the end of the epoch before; some of it is of the epoch that comes."""

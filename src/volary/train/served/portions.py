@@ -98,6 +98,7 @@ class SessionPortions:
         if self._epoch != epoch:
             self._reads.end_epoch(self._epoch)
             self._epoch = epoch
+        self._reads.tell_decoding()
         inputs, targets, _, _, lost = self._data.read(epoch, start, portion.end - start, whole)
         numbers = self._data.numbers(epoch, range(start, portion.end))
         batch = Batch(inputs, targets, total, epoch, start // total, False, lost, self._data.scale)
