@@ -118,11 +118,15 @@ def test_workers_that_keep_step_have_a_part_of_every_batch_that_make_it_up(sampl
     for worker in range(workers):
         portions.join(worker)
     for first in range(0, samples, size):
-        parts = [dealt(portions, worker) for worker in range(workers)]
+        dealt_out = [dealt(portions, worker) for worker in range(workers)]
+        assert all(first <= part.start < samples for part in dealt_out)
+        parts = [part for part in dealt_out if part.start < part.end]
         assert [part.start for part in parts] == [first, *(part.end for part in parts[:-1])]
         assert parts[-1].end == min(first + size, samples)
         lengths = [part.end - part.start for part in parts]
         assert max(lengths) - min(lengths) <= 1
+        if size >= 2 * workers and sum(lengths) > 1:
+            assert min(lengths) > 1, "batch norm refuses a single sample"
 
 
 def test_a_worker_without_work_takes_over_from_the_one_that_has_most():

@@ -10,6 +10,7 @@ from server._play import FIRST_SERVER, MODELS, Play, Shelf
 from volary.comm.control.errors import BadMessage
 from volary.run.control.requests import ChangeRate, WriteCheckpoint
 from volary.server.protocol.messages import (
+    AskSave,
     Evaluated,
     EvaluatePiece,
     Figure,
@@ -20,6 +21,7 @@ from volary.server.protocol.messages import (
     Release,
     Save,
     Saved,
+    SaveEnded,
 )
 from volary.server.roster.snapshots import STORE_S
 
@@ -372,3 +374,61 @@ def test_what_is_asked_comes_with_the_next_update_and_is_saved():
     play.to_the_end()
     assert len(play.heard(FIRST_SERVER, Rate)) == 1
     assert kept.number == 2
+
+
+# What own loops save
+
+
+def test_own_loops_that_keep_step_are_saved_once_all_ask_and_what_they_finished_is_in_an_update():
+    play = Play("bsp", workers=2, samples=32)
+    play.unanswered = {Save}
+    play.ask(0)
+    play.ask(1)
+    play.turn(0)
+    play.say(0, AskSave(1))
+    play.say(1, AskSave(1))
+    assert play.heard(FIRST_SERVER, Keep) == []
+    play.turn(1)
+    assert [one.number for one in play.heard(FIRST_SERVER, Keep)] == [1]
+    assert [[one.first for one in play.heard(rank, Save)] for rank in (0, 1)] == [[True], [False]]
+    (save,) = play.heard(FIRST_SERVER, Save)
+    play.say(FIRST_SERVER, Saved(save.cut, {"shard-0": "x"}))
+    play.say(0, Saved(save.cut, {"rank-0": "y", "state": "z"}))
+    assert play.heard(0, SaveEnded) == []
+    play.say(1, Saved(save.cut, {"rank-1": "y"}))
+    assert play.heard(0, SaveEnded) == play.heard(1, SaveEnded) == [SaveEnded()]
+    assert play.shelf.committed[0][2]["of_loops"]
+
+
+def test_where_each_goes_at_its_own_pace_the_first_who_is_here_saves_for_all_and_takes_it_along_when_it_goes():
+    play = Play("async", workers=2, samples=64)
+    play.unanswered = {Save}
+    for rank in (0, 1):
+        play.ask(rank)
+        play.turn(rank)
+    play.say(1, AskSave(1))
+    assert play.heard(1, SaveEnded) == [SaveEnded()]
+    play.say(0, AskSave(1))
+    (save,) = play.heard(FIRST_SERVER, Save)
+    assert [[one.first for one in play.heard(rank, Save)] for rank in (0, 1)] == [[True], [False]]
+    play.say(1, Saved(save.cut, {"rank-1": "y"}))
+    play.cut_off(0)
+    play.say(FIRST_SERVER, Saved(save.cut, {"shard-0": "x"}))
+    assert reasons(play) == ["rank 0 has gone; training goes on, older checkpoints stay"]
+    assert play.shelf.committed == []
+    play.say(1, AskSave(1))
+    assert play.heard(1, Save)[-1].first
+
+
+def test_a_stopped_run_of_loops_that_save_is_resumed_from_what_they_saved():
+    play = Play("bsp", workers=1, samples=64)
+    play.ask(0)
+    play.turn(0)
+    play.say(0, AskSave(1))
+    assert len(play.shelf.committed) == 1
+    play.ask(0)
+    play.turn(0)
+    play.deliver(play.roster.finish(play.now))
+    play.to_the_end()
+    assert play.roster.outcome == "stopped"
+    assert len(play.shelf.committed) == 1

@@ -134,7 +134,7 @@ class Worker:
         """All that it has encoded, as its residuals would show."""
         return {"encoded": self._history.encoded.get(self.rank, ())}
 
-    def _write(self, step: int, state: dict[str, Any]) -> dict[str, str]:
+    def _write(self, step: int, state: dict[str, Any], first: bool = False) -> dict[str, str]:
         self._history.residuals[step, self.rank] = state["encoded"]
         return {f"rank-{self.rank}.pt": "checksum"}
 

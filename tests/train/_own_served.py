@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import distributed, nn
 from torch.distributed.distributed_c10d import _get_default_store
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from _workers import joined
 from train._own_loops import network, points
@@ -26,11 +26,13 @@ from train._training import Quick
 from volary.comm.control.board import Board
 from volary.comm.control.server import KeyedServer
 from volary.comm.groups.group import Group
-from volary.driver.servers.checkpoint_drafts import CheckpointDrafts
+from volary.driver.servers.checkpoint_drafts import CheckpointDrafts, restored
 from volary.driver.servers.served import terms_of_own_loop
 from volary.placement import Place
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
+from volary.run.resuming import is_resumable
 from volary.server.roster.roster import Roster
 from volary.session.script import Script
 from volary.session.spec import Checkpoint
@@ -68,14 +70,19 @@ def own_served(
     torch.set_num_threads(1)
     found: Looped | None = None
     if rank == 0:
-        directory = RunDirectory.create(Path("runs"), name, "it", script.to_yaml(), Quick())
+        path = Path("runs") / name
+        directory = (
+            RunDirectory(path)
+            if path.exists()
+            else RunDirectory.create(Path("runs"), name, "it", script.to_yaml(), Quick())
+        )
         with _hosted(directory, script) as (server, roster, said):
             store.set(f"meet {name}", json.dumps([*server.address, server.life]))
             found = _work(rank, script, directory, (*server.address, server.life), loop, peers)
             distributed.barrier()
         found.outcome, found.said = roster.outcome, said
         checkpoints = Checkpoints(directory.checkpoints)
-        (step,) = checkpoints.steps()
+        step = checkpoints.steps()[-1]
         saved = SavedWeights(checkpoints.path(step), checkpoints.manifest(step))
         found.weights = {one: saved.whole(one) for one in saved}
     else:
@@ -86,6 +93,7 @@ def own_served(
         else:
             serve(directory, rank - workers, where[:2], where[2], "127.0.0.1")
         distributed.barrier()
+    store.delete_key(f"meet {name}")
     distributed.barrier()
     return found
 
@@ -114,8 +122,12 @@ def _hosted(directory: RunDirectory, script: Script) -> Iterator[tuple[KeyedServ
     said: list[Any] = []
     strategy = script.strategy
     servers = strategy.servers
-    keeping = CheckpointDrafts(Checkpoints(directory.checkpoints, Quick()), Checkpoint(), servers)
-    roster = Roster(terms_of_own_loop(strategy), strategy.consistency, keeping, lambda *what: said.append(what))
+    checkpoints = Checkpoints(directory.checkpoints, Quick())
+    keeping = CheckpointDrafts(checkpoints, Checkpoint(), servers)
+    with closing(Journal(directory.database)) as journal:
+        found = restored(checkpoints, journal) if is_resumable(directory) else None
+    terms = terms_of_own_loop(strategy)
+    roster = Roster(terms, strategy.consistency, keeping, lambda *what: said.append(what), found)
     with KeyedServer(directory.key(), {"roster": roster, "board": Board()}) as server:
         yield server, roster, said
     keeping.close()
@@ -202,6 +214,50 @@ def judged(model: nn.Module, batch: Any) -> dict[str, Any]:
     outputs = model(batch[0])
     right = (outputs.argmax(1) == batch[1]).double().mean()
     return {"loss": nn.functional.cross_entropy(outputs, batch[1]), "accuracy": right}
+
+
+class Noisy(Dataset[Any]):
+    """Samples that are augmented at random, in the process that reads them."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = points(SAMPLES)[index]
+        return x.float() + 0.1 * torch.randn(x.shape), y
+
+
+def kept(worker: Any, every: int = 4, leave: int = -1) -> dict[str, Any]:
+    """Three epochs of 6 steps; saves each `every` steps and after epochs, and ends with the save of step `leave`."""
+    torch.manual_seed(7 + worker.rank)
+    layers = [nn.Linear(5, 64), nn.BatchNorm1d(64), nn.Dropout(0.3), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 3)]
+    model = nn.Sequential(*layers)
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2], gamma=0.5)
+    named = {"model": model, "optimizer": optimizer, "schedule": schedule}
+    steps = worker.restore(**named, steps=0)["steps"]
+    begun, seen, feed = (
+        torch.cat([one.flatten() for one in model.state_dict().values()]),
+        [],
+        worker.feed(Noisy(), BATCH),
+    )
+    for epoch in worker.epochs(3):
+        for inputs, labels in feed:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+            steps += 1
+            seen.append((epoch, steps, len(inputs)))
+            if steps % every == 0:
+                worker.save(**named, steps=steps)
+            if steps == leave:
+                return {"seen": seen}
+        schedule.step()
+        worker.save(**named, steps=steps)
+        if steps == -leave:
+            return {"seen": seen}
+    last = {name: one.clone() for name, one in model.state_dict().items()}
+    return {"last": last, "seen": seen, "lr": optimizer.param_groups[0]["lr"], "drawn": torch.rand(3), "begun": begun}
 
 
 def judging_alone(worker: Any) -> list[Any]:

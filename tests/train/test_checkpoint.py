@@ -18,10 +18,9 @@ import torch
 from train._training import OVERLAPPED, Quick, Trained, looked_at, made, session, started, trained
 from volary.comm.groups import group
 from volary.errors import NotSaved, RunError
-from volary.run.checkpoints import MANIFEST, ROSTER, Checkpoints, _seal, digest
+from volary.run.checkpoints import MANIFEST, ROSTER, SHARED, Checkpoints, _seal, digest
 from volary.train.loop import train
 from volary.train.state import checkpoint
-from volary.train.state.checkpoint import SHARED
 from volary.train.state.optimizer_state import OPTIMIZER
 from volary.train.state.weights import WEIGHTS
 

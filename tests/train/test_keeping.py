@@ -326,12 +326,15 @@ def store() -> Iterator[str]:
 
 
 @pytest.mark.slow  # the same without processes is above; this is the way of `volary launch` and `volary resume`
-@pytest.mark.parametrize("elsewhere", [None, "large/disk", "store"])
-def test_a_killed_program_is_resumed_by_the_command_from_wherever_it_saves(monkeypatch, store, elsewhere):
+@pytest.mark.parametrize(
+    ("elsewhere", "exchange"),
+    [(None, "allreduce"), ("large/disk", "allreduce"), ("store", "allreduce"), (None, "server")],
+)
+def test_a_killed_program_is_resumed_by_the_command_from_wherever_it_saves(monkeypatch, store, elsewhere, exchange):
     Path("mine.py").write_text(PROGRAM)
     where = store if elsewhere == "store" else elsewhere
     kept = [] if where is None else [f"checkpoint.path={where}", "checkpoint.keep_last=2"]
-    launch = (*VOLARY, "launch", "strategy.workers=2", *kept, "run.name=it", "mine.py")
+    launch = (*VOLARY, "launch", "strategy.workers=2", f"strategy.exchange={exchange}", *kept, "run.name=it", "mine.py")
     Path("wait").touch()
     monkeypatch.setenv("LAST", "resumed.pt")
     with running(*launch) as run:
@@ -342,6 +345,9 @@ def test_a_killed_program_is_resumed_by_the_command_from_wherever_it_saves(monke
         assert "resume from step " in ended.err
         assert ended.err.endswith(": volary resume it\n")
     Path("wait").unlink()
+    other = {"allreduce": "server", "server": "allreduce"}[exchange]
+    with running(*VOLARY, "resume", "it", f"strategy.exchange={other}", name="refused") as run:
+        assert f"cannot be resumed; accepted: exchange={exchange}" in run.ended().err
     with running(*VOLARY, "resume", "it", "strategy.bucket_mb=5") as run:
         assert run.ended().status == 0, run.text()
     monkeypatch.setenv("LAST", "whole.pt")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +25,7 @@ from train._own_served import (
     bounded,
     finding_out,
     judging_alone,
+    kept,
     own_served,
     scheduled,
 )
@@ -51,9 +54,16 @@ def learnt(rows: Any) -> float:
 
 def loop_of(script: Script, rank: int = 0) -> ServedLoop:
     """Of a worker whose run nobody drives."""
-    member: Any = SimpleNamespace(place=SimpleNamespace(rank=rank))
+    directory = SimpleNamespace(checkpoints=Path("checkpoints"))
+    member: Any = SimpleNamespace(place=SimpleNamespace(rank=rank), directory=directory, remote=None)
     pulse, device = SimpleNamespace(asked_to_end=False), torch.device("cpu")
     return ServedLoop(script, member, Recorder(rank), pulse, device, {}, lambda: nullcontext(alone()))
+
+
+def restored(worker: Worker) -> Worker:
+    """With the names that may be saved."""
+    worker.restore(model=None)
+    return worker
 
 
 def by_one(loop: Any) -> dict[str, Any]:
@@ -81,7 +91,8 @@ def test_over_servers_bsp_equals_one_worker_to_rounding_after_every_epoch(worker
     # each worker's rows have the loss that backward was called on, over its own samples
     assert learnt([*first.rows, *second.rows]) == pytest.approx(expected["learnt"], rel=1e-6)
     both = zip(first.value["seen"], second.value["seen"], strict=True)
-    assert [sum(seen) for seen in both] == [SAMPLES] * EPOCHS
+    # the last batch of 3 is one worker's, and the other goes through the loop with two of its samples
+    assert [sum(seen) for seen in both] == [SAMPLES + 2] * EPOCHS
     assert first.outcome == "finished"
 
 
@@ -134,6 +145,41 @@ def test_under_ssp_an_own_loop_runs_ahead_of_a_slower_one_up_to_the_staleness_an
     assert 2 <= max(first.value) <= 2 + 1, "one more where the other has not begun its batch"
 
 
+def in_two_lives(rank: int, world_size: int, strategies: list[tuple[dict[str, Any], int]]) -> list[Any]:
+    found = []
+    for number, (more, leave) in enumerate(strategies):
+        strategy = {"workers": 2, "exchange": {"name": "server", "servers": world_size - 2}} | more
+        whole = own_served(rank, world_size, kept, strategy, f"whole-{number}")
+        own_served(rank, world_size, partial(kept, leave=leave), strategy, f"cut-{number}")
+        found.append((whole, own_served(rank, world_size, kept, strategy, f"cut-{number}")))
+    return found
+
+
+AMONG_BATCHES, LAST_OF_EPOCH, BETWEEN_EPOCHS = 8, 12, -12
+
+
+@pytest.mark.parametrize(
+    ("strategy", "leave"),
+    [
+        ({}, AMONG_BATCHES),
+        pytest.param({"codec": "onebit"}, LAST_OF_EPOCH, marks=pytest.mark.slow),
+        pytest.param({}, BETWEEN_EPOCHS, marks=pytest.mark.slow),
+        pytest.param({"consistency": {"name": "local", "period": 2}}, AMONG_BATCHES, marks=pytest.mark.slow),
+    ],
+)
+def test_over_servers_a_resumed_loop_ends_as_an_uninterrupted_one_bit_for_bit(workers, strategy, leave):
+    first, second, _ = workers(3, in_two_lives, [(strategy, leave)])
+    for ((whole, resumed),) in (first, second):
+        assert resumed.value["seen"] == whole.value["seen"][abs(leave) :]
+        assert resumed.value["lr"] == whole.value["lr"]
+        for name, values in whole.value["last"].items():
+            assert torch.equal(resumed.value["last"][name], values), name
+        assert torch.equal(resumed.value["drawn"], whole.value["drawn"])
+    ((whole, resumed),) = first
+    assert all(torch.equal(resumed.weights[name], values) for name, values in whole.weights.items())
+    assert not torch.equal(resumed.value["begun"], whole.value["begun"]), "restore loads the network, too"
+
+
 def test_random_generators_stay_as_the_script_seeded_them():
     model, script = network(), Script(function="a.py:loop", strategy={"exchange": "server", "workers": 2})
     loop = loop_of(script, 1)
@@ -182,7 +228,10 @@ def test_what_a_loop_over_servers_cannot_do_is_refused_in_a_sentence_each():
         (lambda: worker().distribute(model), "takes one model with its optimiser, once"),
         (lambda: distributed.distribute(model, sgd), "takes one model with its optimiser, once"),
         (lambda: distributed.clip_grad_norm_(model, 1.0), "servers update, and no gradients are here"),
-        (lambda: distributed.save(model=model), "a loop over servers cannot be resumed; accepted: exchange=allreduce"),
+        (
+            lambda: restored(distributed).save(model=model),
+            "worker.save was called before the first batch; accepted with",
+        ),
         (lambda: sgd.step(lambda: 0.0), r"optimizer.step\(closure\) cannot be distributed"),
         (sgd.step, "a step was taken before the first batch"),
     ]:

@@ -110,7 +110,7 @@ class Writer:
         self.writers = Writers()
         self.residuals = Residuals(self.encoding, self.write, self.said.append, self.writers.start, kept=kept)
 
-    def write(self, step: int, state: dict[str, Any]) -> dict[str, str]:
+    def write(self, step: int, state: dict[str, Any], first: bool = False) -> dict[str, str]:
         if self.full:
             raise OSError("No space left on device")
         self.wrote[step] = state["encoded"]

@@ -9,7 +9,7 @@ from volary.driver.ending import Ending, Watcher
 from volary.driver.queued import follow, leave_queue, queue_of, submit
 from volary.driver.start import Task, check, drive, task_of
 from volary.errors import BadInput, RunError
-from volary.run.checkpoints import Checkpoints
+from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.run.database.broken import set_broken_aside
 from volary.run.database.journal import Journal
 from volary.run.database.reader import RunReader
@@ -94,8 +94,9 @@ def _resume_own_loop(
         if not is_resumable(directory):
             raise RunError(
                 f"{directory.path} is a run of a training loop of your own, which has saved nothing; accepted: a loop "
-                "that calls worker.save(...), with exchange=allreduce"
+                "that calls worker.save(...)"
             )
+        _refuse_other_exchange(directory, script)
         refuse(found, has_checkpoint=True, fixed=FIXED_OF_LOOP)
         warnings = check(script)
         if anew:
@@ -105,6 +106,18 @@ def _resume_own_loop(
             return _drive(directory, lock, script, watcher, warnings, found)
     submit(directory, queue, script.strategy.workers, overrides)
     return follow(directory, watcher)
+
+
+def _refuse_other_exchange(directory: RunDirectory, script: Script) -> None:
+    """Raise RunError if workers are to go on from what servers have written, or the other way round."""
+    checkpoints = Checkpoints(directory.checkpoints)
+    over_servers = ROSTER in checkpoints.manifest(checkpoints.steps()[-1]).files
+    if over_servers != bool(script.strategy.servers):
+        was, now = ("server", "allreduce") if over_servers else ("allreduce", "server")
+        raise RunError(
+            f"{directory.path}: its checkpoints are those of a loop with exchange={was}, from which one with "
+            f"exchange={now} cannot be resumed; accepted: exchange={was}"
+        )
 
 
 def _refuse_finished(

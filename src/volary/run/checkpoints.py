@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MANIFEST", "Checkpoints", "Manifest", "digest"]
 
+SHARED = "state.pt"  # what all workers hold alike, or what a loop of one's own has saved
 ROSTER = "roster.json"  # how far the run is, in the words of volary.server.roster.roster
 FORMAT = 2  # of what a checkpoint's files hold
 _WRITTEN_BY = {1: "a volary 0.1.0 from before 22 November 2026"}  # formats that a manifest does not say the version of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from volary.errors import RunError
-from volary.run.checkpoints import ROSTER, Checkpoints
+from volary.run.checkpoints import SHARED, Checkpoints
 from volary.run.directory import RunDirectory
 
 
@@ -23,8 +23,8 @@ def is_resumable(directory: RunDirectory) -> bool:
     checkpoints = Checkpoints(directory.checkpoints)
     try:
         steps = checkpoints.steps()
-        # what servers keep of such a loop says nothing of where the loop was
-        return bool(steps) and ROSTER not in checkpoints.manifest(steps[-1]).files
+        # what servers keep of a loop that saves nothing says nothing of where it was
+        return bool(steps) and SHARED in checkpoints.manifest(steps[-1]).files
     except RunError:
         return True
 

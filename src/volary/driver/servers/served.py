@@ -22,6 +22,7 @@ from volary.run.database.counts import CountRow
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, announce
+from volary.run.resuming import is_resumable
 from volary.server.roster.roster import Roster, RosterSettings
 from volary.session.script import Script
 from volary.session.spec import MOST_STEPS, Session, Strategy
@@ -41,7 +42,8 @@ class RosterAndServers:
         self._count = strategy.servers
         session = None if isinstance(task, Script) else task
         self._keeping = CheckpointDrafts(checkpoints, task.checkpoint, self._count)
-        found = restored(checkpoints, journal) if session else None  # a loop of one's own begins anew
+        goes_on = session is not None or is_resumable(directory)  # a loop that saves nothing begins anew
+        found = restored(checkpoints, journal) if goes_on else None
         terms = terms_of(session) if session else terms_of_own_loop(strategy)
         self._roster = Roster(terms, strategy.consistency, self._keeping, self._said, found)
         self._servers: Handle | None = None  # those beside workers are theirs

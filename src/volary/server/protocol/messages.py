@@ -145,6 +145,12 @@ class Over(_Said, frozen=True):
     """
 
 
+class AskSave(_Said, frozen=True):
+    """This worker's own loop wants the run saved, with its contributions before `clock`, and waits for SaveEnded."""
+
+    clock: int
+
+
 # A server to the roster
 
 
@@ -249,6 +255,12 @@ class Rate(_Said, frozen=True):
     lr: float
 
 
+class SaveEnded(_Said, frozen=True):
+    """What was asked for with AskSave has come to its end. problem: why nothing is saved."""
+
+    problem: str = ""
+
+
 class End(_Said, frozen=True):
     """The run is over for this member. outcome: finished or stopped; anything else: why it has to go.
 
@@ -286,11 +298,15 @@ class Keep(_Said, frozen=True):
 
 
 class Save(_Said, frozen=True):
-    """Write what is kept of these shards to the draft of checkpoint `step`. To a worker: its residuals, no shards."""
+    """Write what is kept of these shards to the draft of checkpoint `step`. To a worker: its residuals, no shards.
+
+    first: of the workers whose loops have asked for it, this one writes what all of them have alike, too.
+    """
 
     cut: int
     step: int
     shards: list[int]
+    first: bool = False
 
 
 class Release(_Said, frozen=True):
@@ -310,7 +326,9 @@ class Heard(_Said, frozen=True):
 
 
 Hello: TypeAlias = WorkerHello | ServerHello
-FromMember: TypeAlias = Ask | Computed | Done | Evaluated | Figures | Unreachable | Leave | Over | Beat | Kept | Saved
+FromMember: TypeAlias = (
+    Ask | Computed | Done | Evaluated | Figures | Unreachable | Leave | Over | AskSave | Beat | Kept | Saved
+)
 ToMember: TypeAlias = (
     Welcome
     | View
@@ -319,6 +337,7 @@ ToMember: TypeAlias = (
     | Figure
     | Dropped
     | Rate
+    | SaveEnded
     | End
     | ServerWelcome
     | Close

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,7 +11,17 @@ from typing import Any, Protocol
 from volary.comm.control.errors import BadMessage
 from volary.run.best import Best
 from volary.run.disk import TRY_AGAIN_AFTER_S
-from volary.server.protocol.messages import Evaluated, EvaluatePiece, Figure, Figures, Keep, Release, Save, Saved
+from volary.server.protocol.messages import (
+    Evaluated,
+    EvaluatePiece,
+    Figure,
+    Figures,
+    Keep,
+    Release,
+    Save,
+    Saved,
+    SaveEnded,
+)
 from volary.server.roster.outgoing import Outgoing
 from volary.server.roster.replicas import Replicas
 from volary.server.roster.snapshots import Cut, Measuring, Saving, cut_evenly
@@ -99,6 +109,7 @@ class Cuts:
         step: int,
         state: dict[str, Any],
         clocks: Mapping[int, int] | None = None,
+        asking: Sequence[int] = (),
         *,
         evaluate: bool,
         save: bool,
@@ -106,12 +117,13 @@ class Cuts:
         """Keep the state as of update `number`, the newest that was announced.
 
         clocks: by worker, its newest contribution in that, as of which its residuals are kept; None: workers have none.
+        asking: workers whose own loops want it saved.
         """
         self._numbers += 1
         measure = self._measure
         pieces = cut_evenly(measure.held_back, measure.pieces) if evaluate else []
         owners = [] if clocks is None else self._outgoing.workers
-        cut = Cut(self._numbers, number, step, state, Measuring(pieces) if pieces else None, save, owners)
+        cut = Cut(self._numbers, number, step, state, Measuring(pieces) if pieces else None, save, owners, list(asking))
         self._open[cut.cut] = cut
         for worker in owners:  # before servers, once all of which have kept it they are asked to save it
             self._outgoing.to_worker(worker, Keep(cut.cut, (clocks or {}).get(worker, -1)))
@@ -172,6 +184,15 @@ class Cuts:
             if cut.measuring is not None:
                 cut.measuring.left(worker)
             cut.owners = [owner for owner in cut.owners if owner != worker]
+            if worker in cut.asking:  # what its loop keeps beside the state is lost with it
+                cut.asking.remove(worker)
+                saving = self._saving
+                if saving is not None and saving.cut is cut:
+                    if saving.stage == "drafted" or worker in saving.workers:
+                        saving.problem = saving.problem or f"rank {worker} has gone"
+                else:
+                    cut.save = False
+                    self._to_save = deque(other for other in self._to_save if other is not cut)
         if self._saving is not None:
             self._saving.workers.discard(worker)
         self.go_on()
@@ -265,7 +286,8 @@ class Cuts:
             self._ask_for(saving, list(self._replicas.shards))
             for worker in cut.owners:
                 saving.workers.add(worker)
-                self._outgoing.to_worker(worker, Save(cut.cut, cut.step, []))
+                first = worker == min(cut.asking, default=-1)
+                self._outgoing.to_worker(worker, Save(cut.cut, cut.step, [], first))
         elif saving.stage == "written":
             saving.stage = "committed"
             state = cut.state | {"best": self.best.state()}
@@ -273,6 +295,7 @@ class Cuts:
         else:
             self._saving = None
             self._outgoing.said("checkpoint", None, {"step": cut.step})
+            self._answer(cut, "")
             self._release(cut)
 
     def _ask_for(self, saving: Saving, shards: list[int]) -> None:
@@ -280,8 +303,15 @@ class Cuts:
             saving.waiting.setdefault(number, []).append(duty)
             self._outgoing.to_server(number, Save(saving.cut.cut, saving.cut.step, duty))
 
+    def _answer(self, cut: Cut, problem: str) -> None:
+        """Tell those whose loops wait for it."""
+        asking, cut.asking = cut.asking, []
+        for worker in asking:
+            self._outgoing.to_worker(worker, SaveEnded(problem))
+
     def _failed(self, cut: Cut, problem: str) -> None:
         self._keeping.give_up(cut.step)
+        self._answer(cut, problem)
         cut.tries += 1
         if cut.last and cut.tries <= len(TRY_AGAIN_AFTER_S):
             self._again = cut

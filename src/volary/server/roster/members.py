@@ -10,13 +10,17 @@ MOST_ASKS = 16  # of one worker, unanswered
 
 @dataclass
 class Member:
-    """A worker that is here. asks: how many are not answered; asked_at: since when. over: its own loop is."""
+    """A worker that is here. asks: how many are not answered; asked_at: since when. over: its own loop is.
+
+    saves: its own loop waits until the run is saved, with its contributions before this clock.
+    """
 
     rank: int
     peer: int
     asks: int = 0
     asked_at: float = 0.0
     over: bool = False
+    saves: int | None = None
 
 
 class Members:

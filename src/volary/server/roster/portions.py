@@ -187,9 +187,14 @@ class Portions:
         if not self.plan.in_step:  # small rests are not cut any smaller
             pieces = ceil(size / ceil(self.plan.batch_size / pieces))
             workers.sort(key=lambda worker: len(self._queues[worker]))
-        for place, worker in enumerate(workers[:pieces]):
+            workers = workers[:pieces]
+        elif size < 2 * pieces <= self.plan.batch_size:  # batch norm refuses a single sample
+            pieces = max(1, size // 2)
+        for place, worker in enumerate(workers):
             self._numbers += 1
-            bounds = start + size * place // pieces, start + size * (place + 1) // pieces
+            bounds = (start, start)
+            if place < pieces:
+                bounds = start + size * place // pieces, start + size * (place + 1) // pieces
             self._queues[worker].append(Portion(self._numbers, epoch, *bounds))
 
     def _dealable(self, epoch: int) -> int:

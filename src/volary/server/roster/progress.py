@@ -47,12 +47,13 @@ class RosterSettings:
 
 
 class RosterState(Struct, frozen=True):
-    """What a checkpoint keeps of a roster. closings, samples: done so far."""
+    """What a checkpoint keeps of a roster. closings, samples: so far. of_loops: workers' own loops save the run."""
 
     closings: int = 0
     samples: int = 0
     left: RemainingSamples = RemainingSamples()
     best: Best = field(default_factory=Best)
+    of_loops: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class RunProgress:
         self.work = WorkScheduler(Portions(self.plan, state.left), closer, model.steps, state.closings, state.samples)
         measure = Measure(hello.held_back, terms.workers, hello.metric, hello.higher_is_better, terms.keep_best)
         self.cuts = Cuts(around.outgoing, around.replicas, around.keeping, measure, replace(state.best))
-        self._residuals = hello.residuals
+        self._residuals, self._of_loops = hello.residuals, state.of_loops
         self.ending: Outcome | None = None
         self._outgoing, self._counters = around.outgoing, around.counters
         self._measured_at = self._saved_at = state.closings
@@ -118,6 +119,11 @@ class RunProgress:
     def save_soon(self) -> None:
         """Save the state as of the next update, whichever is due otherwise."""
         self._save_next = True
+
+    def save_for_loops(self, asking: list[int]) -> None:
+        """Save the newest state, with what the own loops of these workers keep beside it; then they are told."""
+        self._of_loops, self._saved_at = True, self.work.number
+        self._begin_cut(asking, evaluate=False, save=True)
 
     def loops_over(self) -> None:
         """All workers' own loops are over: so is the run, once what is done of them is in an update."""
@@ -194,10 +200,13 @@ class RunProgress:
         self._save_next = False
 
     def _keep(self, *, evaluate: bool, save: bool) -> None:
-        """Keep the newest state if it is to be measured or saved; the last one is both, unless somebody will go on."""
+        """Keep the newest state if it is to be measured or saved; the last one is both, unless somebody will go on.
+
+        What own loops keep beside it is in what they save alone: where they were stopped that is what is resumed from.
+        """
         if self._is_last:
-            self._final = save = True
             self.ending = "finished" if self.work.portions.exhausted else self.ending
+            self._final, save = True, self.ending == "finished" or not self._of_loops
             evaluate = evaluate or (self.ending == "finished" and self._evaluate_every is not None)
         number = self.work.number
         if self._final:
@@ -207,8 +216,12 @@ class RunProgress:
         if evaluate or save:
             self._measured_at = number if evaluate else self._measured_at
             self._saved_at = number if save else self._saved_at
-            state = RosterState(number, self.work.samples, self.work.portions.left())
-            own = self.work.settled if self._residuals else None
-            self.cuts.begin(number, self.steps, to_builtins(state), own, evaluate=evaluate, save=save)
+            self._begin_cut([], evaluate=evaluate, save=save)
             if self._final:
                 self.cuts.last(number)
+
+    def _begin_cut(self, asking: list[int], *, evaluate: bool, save: bool) -> None:
+        number, work = self.work.number, self.work
+        state = RosterState(number, work.samples, work.portions.left(), of_loops=self._of_loops)
+        own = work.settled if self._residuals or asking else None
+        self.cuts.begin(number, self.steps, to_builtins(state), own, asking, evaluate=evaluate, save=save)

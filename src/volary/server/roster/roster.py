@@ -12,6 +12,7 @@ from volary.comm.control.service import Replies
 from volary.run.control.requests import ChangeRate, Request
 from volary.server.protocol.messages import (
     Ask,
+    AskSave,
     Beat,
     Computed,
     Done,
@@ -27,6 +28,7 @@ from volary.server.protocol.messages import (
     Over,
     Rate,
     Saved,
+    SaveEnded,
     ServerHello,
     ServerWelcome,
     Unreachable,
@@ -282,6 +284,8 @@ class Roster:
                 self._worker_gone(member.rank, "left", "has left", now)
             case Over():
                 self._loop_over(member, now)
+            case AskSave():
+                self._loop_saves(member, said.clock)
             case Unreachable():
                 self._cannot_reach(member, said.server, now)
             case Computed() | Done() | Evaluated() | Figures() | Saved():
@@ -295,6 +299,15 @@ class Roster:
             raise BadMessage(f"rank {member.rank} reports its loop's end before there was any work")
         member.over, member.asks = True, 0
         self._progress.announce(self._progress.work.leave(member.rank, now))
+
+    def _loop_saves(self, member: Member, clock: int) -> None:
+        """A worker's own loop saves. Where each goes at its own pace, the first of those here does it for all."""
+        if self._progress is None:
+            raise BadMessage(f"rank {member.rank} wants to save before there was any work")
+        if self._model.elastic and any(each.rank < member.rank and not each.over for each in self._members):
+            self._outgoing.to(member.peer, SaveEnded())
+        else:
+            member.saves = clock
 
     def _asked(self, member: Member, now: float) -> None:
         if member.asks == MOST_ASKS:
@@ -390,6 +403,7 @@ class Roster:
 
     def _go_on(self, progress: RunProgress, now: float, alone: Member | None) -> None:
         self._do_what_is_asked(progress)
+        self._save_for_loops(progress)
         if self._stopping:
             progress.stop()
         elif len(self._members) and all(member.over for member in self._members):
@@ -420,6 +434,18 @@ class Roster:
                 self._outgoing.to_servers(self._rate)
                 self._outgoing.to_workers(self._rate)
         self._requests = []
+
+    def _save_for_loops(self, progress: RunProgress) -> None:
+        """Once all have asked for it who keep step, and what they have finished is in an update."""
+        saving = {member.rank: member.saves for member in self._members if member.saves is not None}
+        going_on = any(member.saves is None and not member.over for member in self._members)
+        under_way = any(
+            task.contribution.clock < clock for rank, clock in saving.items() for task in progress.work.tasks(rank)
+        )
+        if saving and not under_way and (self._model.elastic or not going_on):
+            for member in self._members:
+                member.saves = None
+            progress.save_for_loops(list(saving))
 
     def _bury(self, progress: RunProgress) -> None:
         """Servers may forget a worker once all that it finished is in an update."""

@@ -74,7 +74,8 @@ class Cut:
     """The state as of update `number`. state: of the roster then. save: it is to become a checkpoint.
 
     owners: workers whose residuals belong to it. kept: servers that hold it. metric: of its evaluation, if that was the
-    best so far. last: nothing is saved after it. tries: how often it was saved in vain.
+    best so far. last: nothing is saved after it. tries: how often it was saved in vain. asking: workers whose own loops
+    wait until it is saved.
     """
 
     cut: int
@@ -84,6 +85,7 @@ class Cut:
     measuring: Measuring | None
     save: bool
     owners: list[int] = field(default_factory=list)
+    asking: list[int] = field(default_factory=list)
     kept: set[int] = field(default_factory=set)
     metric: float | None = None
     last: bool = False

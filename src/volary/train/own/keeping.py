@@ -3,45 +3,86 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 from torch.optim import Optimizer
 
 from volary.errors import BadInput
-from volary.run.checkpoints import Manifest, read
+from volary.run.checkpoints import SHARED, Manifest, read
 from volary.train.own.plain_values import ACCEPTED, keepable, loads
-from volary.train.state.checkpoint import SHARED
-from volary.train.state.committing import Committing
 from volary.train.state.rank_state import RESIDUALS, rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.state_file import state_content, unpacked
-from volary.train.state.weights import WEIGHTS, SavedWeights, weights_content
+from volary.train.state.weights import WEIGHTS, SavedWeights, load_weights, weights_content
 from volary.train.strategies.strategy_state import StrategyState
 
 if TYPE_CHECKING:
-    from volary.comm.groups.group import Group
+    from pathlib import Path
+
     from volary.run.content import Content
     from volary.train.own.model.share import Share
-    from volary.train.own.own_feed import OwnFeed
     from volary.train.recording.recorder import Recorder
-    from volary.train.state.drafts import Drafts
 
 MODEL = "model"  # saved under this name, a network is what `volary export` writes
+_SERVED = {"served": True}  # in the place of a network's state, which servers write
 _STATES = "what has state_dict() and load_state_dict(), " + ACCEPTED
+
+
+class KeptFeed(Protocol):
+    """What `worker.feed` gives, as far as it is kept."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a `for` over it has begun and not ended."""
+        ...
+
+    def begin_epoch(self) -> None:
+        """The next epoch of `worker.epochs` begins."""
+        ...
+
+    def state(self, *, within: bool) -> dict[str, Any]:
+        """Where it is, in plain values. within: the run is resumed among the batches of this epoch."""
+        ...
+
+    def resume(self, state: Mapping[str, Any], generators: Any, workers: int) -> None:
+        """Go on where `state` was taken. generators, workers: as they were then. Raises BadInput if that cannot be."""
+        ...
+
+
+class LoopCheckpoints(Protocol):
+    """Who writes checkpoints of a loop of one's own, and finds the newest. For worker `rank` of `size`."""
+
+    rank: int
+    size: int
+
+    def newest(self) -> tuple[Manifest, Path] | None:
+        """The one that the run resumes from, and the folder of its files; the same on all workers. Raises RunError."""
+        ...
+
+    def on_servers(self, value: Any) -> bool:
+        """Whether that is the network that servers keep."""
+        ...
+
+    def write(self, mine: dict[str, Any], alike: Callable[[], Iterator[tuple[str, Content]]]) -> None:
+        """Write one, on all workers; a full disk is a warning of the run. mine: of this worker. alike: files of what
+        all have alike, by name, which one of them writes.
+        """
+        ...
 
 
 @dataclass
 class LoopState:
     """A checkpoint that the run resumes from, and that its parts have yet to take up.
 
-    named: what `worker.save` was given. mine: of this rank; rank 0's place, without its generators, where the run had
-    no such rank.
+    named: what `worker.save` was given. mine: of this rank; the place of one that has saved, without its generators,
+    where this one has not. folder: of its files.
     """
 
     manifest: Manifest
+    folder: Path
     named: Mapping[str, Any]
     ways: list[Any]
     mine: Mapping[str, Any]
@@ -55,7 +96,7 @@ class LoopPlace:
 
     epoch: int = 0
     counted: bool = False
-    feeds: list[OwnFeed] = field(default_factory=list)
+    feeds: list[KeptFeed] = field(default_factory=list)
 
     @property
     def within(self) -> bool:
@@ -64,20 +105,20 @@ class LoopPlace:
 
 
 class Keeping:
-    """The checkpoints of one run, written by all ranks together. drafts: None where there is no run to keep."""
+    """What one run keeps, and takes up. checkpoints: None where there is no run to keep."""
 
-    def __init__(self, group: Group, recorder: Recorder, drafts: Drafts | None, share: Share) -> None:
-        self._group, self._recorder, self._drafts, self._share = group, recorder, drafts, share
+    def __init__(self, checkpoints: LoopCheckpoints | None, recorder: Recorder, share: Share) -> None:
+        self._checkpoints, self._recorder, self._share = checkpoints, recorder, share
         self._place = LoopPlace()
         self._strategies: list[StrategyState] = []
         self._names: list[str] | None = None  # as worker.restore was given them
         self._checked: set[str] = set()
-        self._gathered = 0
+        self._told = False  # that nothing is kept
         self._saved = self._found()
         if self._saved is not None:
             recorder.go_on_from(self._saved.manifest.step)
             share.seen = self._saved.mine.get("seen", 0)
-            if group.rank == 0:
+            if checkpoints is not None and checkpoints.rank == 0:
                 recorder.event("resumed", from_step=self._saved.manifest.step)
 
     def strategy_state(self) -> StrategyState:
@@ -89,8 +130,10 @@ class Keeping:
         self._strategies.append(state)
         return state
 
-    def follow(self, feed: OwnFeed) -> None:
+    def follow(self, feed: KeptFeed) -> None:
         """Keep where this feed is, too; it goes on where it was. Raises BadInput if it cannot."""
+        if any(known is feed for known in self._place.feeds):
+            return
         number = len(self._place.feeds)
         self._place.feeds.append(feed)
         if self._saved is not None and number < len(self._saved.mine["feeds"]):
@@ -125,7 +168,7 @@ class Keeping:
                 f"holds {_listed(sorted(saved.named))}; accepted: the same names"
             )
         states = {**saved.named, **saved.mine.get("own", {})}  # not in checkpoints of earlier versions
-        found = {name: _taken_up(name, value, states[name]) for name, value in named.items()}
+        found = {name: _taken_up(name, value, states[name], saved) for name, value in named.items()}
         if saved.mine["generators"] is not None:
             restore_generators(saved.mine["generators"])
         saved.restored = True
@@ -150,53 +193,45 @@ class Keeping:
                 "`for epoch in worker.epochs(n)` around them"
             )
         states = {name: self._state_of(name, value) for name, value in named.items()}
-        if self._drafts is None:
-            if self._gathered == 0:
+        if self._checkpoints is None:
+            if not self._told:
                 print("worker.save keeps nothing, as no run was asked for: volary launch makes one", file=sys.stderr)
-            self._gathered += 1
+            self._told = True
             return
         own = [name for name, value in named.items() if isinstance(value, Optimizer)] if own_optimizers else []
-        self._write(self._drafts, states, {name: states[name] for name in own})
+        self._write(self._checkpoints, states, {name: states[name] for name in own})
 
-    def _write(self, drafts: Drafts, states: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-        recorder, step = self._recorder, self._recorder.step
+    def _write(self, checkpoints: LoopCheckpoints, states: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        recorder = self._recorder
         recorder.saves += 1
         # steps that a checkpoint is beyond are never done again: they must be written down before it counts
         recorder.hand_over()
         phase = recorder.phase
         recorder.enter("checkpoint")
-        committing = Committing(drafts, recorder, self._group.rank, self._gather)
-        failure = committing.write(step, lambda: self._files(states, own))
-        recorder.enter(phase)
-        if failure and self._group.rank == 0:
-            recorder.event("checkpoint_failed", reason=f"{failure}; training goes on, older checkpoints stay")
-
-    def _gather(self, value: Any) -> list[Any]:
-        """Over the bulletin: a rank that saves while another is in a step must not mix with its exchange."""
-        self._gathered += 1
-        return self._group.bulletin.share(f"save-{self._gathered}", value)
-
-    def _files(self, states: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[tuple[str, Content]]:
         place = self._place
-        mine = {
-            "generators": generators_state(),
+        here = {
             "epoch": place.epoch + (place.counted and not place.within),
             "within": place.within,
             "seen": self._share.seen,
             "feeds": [feed.state(within=place.within) for feed in place.feeds],
-            RESIDUALS: [one.rank_state() for one in self._strategies],
-            "own": own,
         }
-        yield rank_file(self._group.rank), state_content(mine)
-        if self._group.rank == 0:
-            named = dict(states)
-            if isinstance(weights := named.get(MODEL), _Weights):
-                yield WEIGHTS, weights_content(weights.tensors)
-                named[MODEL] = {"weights": True}
-            named = {name: {"state": one.tensors} if isinstance(one, _Weights) else one for name, one in named.items()}
-            yield SHARED, state_content({"named": named, "ways": [one.state() for one in self._strategies]})
+        residuals = [one.rank_state() for one in self._strategies]
+        mine = {**here, "generators": generators_state(), RESIDUALS: residuals, "own": own}
+        checkpoints.write(mine, lambda: self._alike(states, here))
+        recorder.enter(phase)
+
+    def _alike(self, states: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Content]]:
+        named = dict(states)
+        if isinstance(weights := named.get(MODEL), _Weights):
+            yield WEIGHTS, weights_content(weights.tensors)
+            named[MODEL] = {"weights": True}
+        named = {name: {"state": one.tensors} if isinstance(one, _Weights) else one for name, one in named.items()}
+        ways = [one.state() for one in self._strategies]
+        yield SHARED, state_content({"named": named, "ways": ways, "place": here})
 
     def _state_of(self, name: str, value: Any) -> Any:
+        if self._checkpoints is not None and self._checkpoints.on_servers(value):
+            return _SERVED
         if isinstance(value, nn.Module):
             state = value.state_dict()
             if all(isinstance(one, nn.Module | nn.Parameter) or hasattr(one, "dtype") for one in state.values()):
@@ -219,28 +254,22 @@ class Keeping:
 
     def _found(self) -> LoopState | None:
         """The newest whole checkpoint; the same on every rank. Raises RunError if all are damaged."""
-        if self._drafts is None:
+        found = self._checkpoints.newest() if self._checkpoints is not None else None
+        if self._checkpoints is None or found is None:
             return None
-        bulletin, rank = self._group.bulletin, self._group.rank
-        if rank == 0:
-            newest, warnings = self._drafts.take_up()
-            for text in warnings:
-                self._recorder.event("warning", text=text)
-            bulletin.post("resume", newest)
-        step = bulletin.read("resume", 0)
-        if step is None:
-            return None
-        manifest = self._drafts.have(step, whole=True)
-        path = self._drafts.checkpoints.path(step)
+        manifest, path = found
         shared = unpacked(read(path, manifest, SHARED), path / SHARED)
-        states = rank_states(path, manifest, rank, self._group.size)
-        mine = states[0] or unpacked(path / rank_file(0), path / rank_file(0)) | {"generators": None}
+        states = rank_states(path, manifest, self._checkpoints.rank, self._checkpoints.size)
+        if "place" in shared:
+            mine = {"own": {}, "generators": None, **shared["place"], **states[0]}
+        else:  # of an earlier version
+            mine = states[0] or unpacked(path / rank_file(0), path / rank_file(0)) | {"generators": None}
         residuals = [state[RESIDUALS] for state in states if state]
         named = dict(shared["named"])
         if named.get(MODEL) == {"weights": True}:
             weights = SavedWeights(path, manifest)
             named[MODEL] = {"state": {name: weights.whole(name) for name in weights}}
-        return LoopState(manifest, named, shared["ways"], mine, residuals)
+        return LoopState(manifest, path, named, shared["ways"], mine, residuals)
 
 
 @dataclass(frozen=True)
@@ -250,10 +279,13 @@ class _Weights:
     tensors: Mapping[str, Any]
 
 
-def _taken_up(name: str, value: Any, saved: Any) -> Any:
+def _taken_up(name: str, value: Any, saved: Any, of: LoopState) -> Any:
     """A value as it was saved: an object that has taken up its state, or the plain value."""
     if "value" in saved:
         return saved["value"]
+    if saved == _SERVED and isinstance(value, nn.Module):
+        load_weights(value, SavedWeights(of.folder, of.manifest))
+        return value
     if not hasattr(value, "load_state_dict"):
         kind = type(value).__name__
         raise BadInput(f"worker.restore: {name} was saved as a state_dict(), and is a {kind}, which cannot load one")

@@ -19,6 +19,7 @@ from volary.train.own.model.own_model import OwnModel, OwnRun
 from volary.train.own.model.own_steps import OwnSteps
 from volary.train.own.model.share import Share
 from volary.train.own.own_feed import OwnFeed, of_first
+from volary.train.own.rank_checkpoints import RankCheckpoints
 from volary.train.own.served_loop import ServedLoop
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from volary.session.script import Script
     from volary.train.coordinator import Outcome
     from volary.train.member.pulse import EndWatch
+    from volary.train.own.keeping import LoopCheckpoints
     from volary.train.own.served_feed import ServedFeed
     from volary.train.recording.recorder import Recorder
     from volary.train.state.drafts import Drafts
@@ -57,7 +59,7 @@ class Worker:
         self._script, self._group, self._recorder, self._pulse = script, group, recorder, pulse
         self._share = Share(1 / self.world_size)
         self._distributed = False  # over servers
-        self._keeping = Keeping(group.alone if isinstance(group, ServedLoop) else group, recorder, drafts, self._share)
+        self._keeping = Keeping(_checkpoints_of(group, recorder, drafts), recorder, self._share)
         self._fed: list[tuple[tuple[Any, int | None, bool | None], OwnFeed]] = []
         self._models: list[OwnModel] = []
         self._barriers = count()
@@ -170,7 +172,9 @@ class Worker:
         BadInput, DataError and SettingError for what cannot be shared out.
         """
         if isinstance(self._group, ServedLoop):
-            return self._group.feed(data, batch_size, shuffle)
+            served = self._group.feed(data, batch_size, shuffle)
+            self._keeping.follow(served)
+            return served
         for (known, *how), feed in self._fed:  # one that is fed in each epoch goes on where it was
             if known is data and how == [batch_size, shuffle]:
                 return feed
@@ -259,8 +263,10 @@ class Worker:
         changes. Random generators become as they were saved, too. Raises BadInput unless the names are those that
         `worker.save` was given.
         """
-        self._refuse_servers("restore")
-        return self._keeping.restore(state)
+        found = self._keeping.restore(state)
+        if isinstance(self._group, ServedLoop):
+            self._group.saves = True
+        return found
 
     def save(self, **state: Any) -> None:
         """Write a checkpoint, from which `volary resume` goes on. All ranks call it after the same step.
@@ -273,18 +279,13 @@ class Worker:
         and older checkpoints stay. Raises BadInput for what cannot be kept, and SettingError within a period of
         `local`.
         """
-        self._refuse_servers("save")
+        if isinstance(self._group, ServedLoop):
+            self._keeping.save(state, own_optimizers=self._group.updates_locally)
+            return
         for model in self._models:
             model.refuse_within_period()
         self._settle()
         self._keeping.save(state, own_optimizers=any(model.updates_locally for model in self._models))
-
-    def _refuse_servers(self, called: str) -> None:
-        if isinstance(self._group, ServedLoop):
-            raise BadInput(
-                f"worker.{called} was called, and a loop over servers cannot be resumed; accepted: exchange=allreduce, "
-                "or no call of it: servers write the network into the run's last checkpoint"
-            )
 
     @property
     def outcome(self) -> Outcome:
@@ -310,6 +311,12 @@ class Worker:
         """Write metrics of this moment into the run; those of rank 0 are kept."""
         if self.rank == 0:
             self._recorder.metrics({name: float(value) for name, value in metrics.items()})
+
+
+def _checkpoints_of(group: Group | ServedLoop, recorder: Recorder, drafts: Drafts | None) -> LoopCheckpoints | None:
+    if isinstance(group, ServedLoop):
+        return group.checkpoints
+    return None if drafts is None else RankCheckpoints(group, recorder, drafts)
 
 
 def _size(value: Any) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from volary.data.order import epoch_order
 from volary.data.sharing.indexed import SharedIndices
 from volary.errors import BadInput
 from volary.train.served.portions import ReadPortion
+from volary.train.state.seeds import restore_generators
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,16 +48,21 @@ class OwnPortions:
         self.samples = whole // self.batch_size * self.batch_size if self.loader.drop_last else whole
         self._shared, self._device, self._seed, self._shuffled = shared, device, seed, shuffled
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+        self.epoch = -1  # the newest that was read of
 
     def expect(self, portions: Sequence[Portion]) -> None:
         """The user's data set is read by the thread that trains, as without Volary and workers of a loader."""
 
     def read(self, portion: Portion) -> ReadPortion:
+        self.epoch = max(self.epoch, portion.epoch)
         if self._order[0] != portion.epoch:
             order = epoch_order(len(self.loader.dataset), self._seed, portion.epoch, self._shuffled)
             self._order = portion.epoch, order
-        # without a sample of the batch the worker goes through the loop with another's, whose gradients count nothing
-        numbers = self._order[1][portion.start : max(portion.end, portion.start + 1)]
+        start, end = portion.start, portion.end
+        if start == end:  # the worker goes through the loop with two of others', whose gradients count nothing
+            start = max(0, min(start, self.samples - 2))
+            end = start + 2
+        numbers = self._order[1][start:end]
         batch = moved(self._shared.read(numbers.tolist()), self._device)
         return ReadPortion([OwnPart(batch, portion.end - portion.start)], 0, numbers)
 
@@ -68,11 +74,13 @@ class ServedFeed:
     """Batches as the loader's collate_fn makes them, on the worker's device; `len` is the steps of an epoch of all.
 
     Each `for` over it is what this worker learns from of an epoch; after a `break` the next one goes on there. epoch:
-    gives the batches up to the epoch's end.
+    gives the batches up to the epoch's end, which is at least the one that it is given.
     """
 
-    def __init__(self, portions: OwnPortions, epoch: Callable[[], Iterator[Any]]) -> None:
+    def __init__(self, portions: OwnPortions, epoch: Callable[[int], Iterator[Any]]) -> None:
         self._portions, self._epoch = portions, epoch
+        self.under_way = False  # whether a `for` over it has begun and not ended
+        self._resumed: tuple[int, Any] = (-1, None)  # the epoch, and random generators as of its next batch
 
     def __len__(self) -> int:
         return len(self._portions.loader)
@@ -82,5 +90,27 @@ class ServedFeed:
             raise AttributeError(name)
         return getattr(self._portions.loader, name)
 
+    def begin_epoch(self) -> None:
+        """The run's epochs are the roster's."""
+
+    def state(self, *, within: bool) -> dict[str, Any]:
+        """Which epoch is under way; what of it is learnt from the roster keeps."""
+        return {"epoch": self._portions.epoch + (not within), "within": within}
+
+    def resume(self, state: Mapping[str, Any], generators: Any, workers: int) -> None:
+        """Go on in that epoch, with random generators as of its next batch."""
+        self._resumed = state["epoch"], generators if state["within"] else None
+
     def __iter__(self) -> Iterator[Any]:
-        return self._epoch()
+        (first, generators), self._resumed = self._resumed, (-1, None)
+        batches = self._epoch(first)
+        if generators is not None:
+            restore_generators(generators)
+        return self._given(batches)
+
+    def _given(self, batches: Iterator[Any]) -> Iterator[Any]:
+        self.under_way = True
+        try:
+            yield from batches
+        finally:
+            self.under_way = False

@@ -21,6 +21,7 @@ from volary.data.sharing.shared import shared
 from volary.errors import BadInput, SettingError, Stopped
 from volary.exchange.compression.push_encoding import PushEncoding
 from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients
+from volary.run.checkpoints import Checkpoints
 from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.server.protocol.messages import WorkerHello
@@ -28,8 +29,10 @@ from volary.train.agreement.agreed_plan import describe
 from volary.train.coordinator import LearnTask, MicroBatch, Outcome
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.member.compare import compare_with_first, shape_facts
+from volary.train.member.remote_directory import bring
 from volary.train.own.model.contents import Contents
 from volary.train.own.model.losses import loss_of_backward
+from volary.train.own.served_checkpoints import ServedCheckpoints
 from volary.train.own.served_feed import OwnPortions, ServedFeed
 from volary.train.recording.histograms import Histograms
 from volary.train.served.admission import admitted, connecting
@@ -39,6 +42,7 @@ from volary.train.served.replica import ServedReplica
 from volary.train.served.residuals import OwnState, Residuals, Writers
 from volary.train.served.server.network_file import HERE, load_values, write_network
 from volary.train.served.server.own_optimizer import OwnOptimizer, plain
+from volary.train.state.rank_state import is_of_rank, rank_states
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -80,6 +84,8 @@ class ServedLoop:
         self._script, self._member, self._recorder, self._pulse = script, member, recorder, pulse
         self._device, self._facts, self._meet = device, facts, meet
         self.alone = Group(BoardBulletin(HashStore(), 0, 1, 0))
+        self.checkpoints = ServedCheckpoints(self, member)
+        self.saves = False  # whether the loop is made to be saved
         self._together: Group | None = None  # of all workers, from their first call on that needs it
         self._held = ExitStack()
         self._local = script.strategy.consistency.pushes is Push.DIFFERENCE
@@ -93,6 +99,16 @@ class ServedLoop:
     def outcome(self) -> Outcome:
         """How the run has ended for this worker, once it has."""
         return "stopped" if self._training is None else self._training.work.outcome
+
+    @property
+    def began(self) -> bool:
+        """Whether this worker has been given work."""
+        return self._training is not None
+
+    @property
+    def updates_locally(self) -> bool:
+        """Whether workers update their own parameters."""
+        return self._local
 
     @property
     def models(self) -> list[nn.Module]:
@@ -176,12 +192,12 @@ class ServedLoop:
             raise BadInput(f"a step was taken before the first batch; {NEEDED}")
         return self._training
 
-    def _epoch(self) -> Iterator[Any]:
+    def _epoch(self, first: int) -> Iterator[Any]:
         if self._model is None or self._optimizer is None or self._portions is None:
             raise BadInput(f"a batch was asked for before worker.distribute; {NEEDED}")
         if self._training is None:
             self._training = self._began(self._model, self._optimizer, self._portions)
-        return self._training.epoch()
+        return self._training.epoch(first)
 
     def _began(self, model: nn.Module, optimizer: Optimizer, portions: OwnPortions) -> _Training:
         strategy, settings, recorder = self._script.strategy, self._settings, self._recorder
@@ -207,7 +223,7 @@ class ServedLoop:
             if welcome is None:
                 raise Stopped("the run is over")
             compare_with_first(welcome.facts, facts, self.rank)
-            return self._trains(held, work, layout, model, optimizer, portions)
+            return self._trains(held, work, layout, model, optimizer, portions, welcome.restore)
         except BaseException:
             held.close()
             raise
@@ -220,6 +236,7 @@ class ServedLoop:
         model: nn.Module,
         optimizer: Optimizer,
         portions: OwnPortions,
+        restore: int | None,
     ) -> _Training:
         strategy, recorder = self._script.strategy, self._recorder
         transport = TRANSPORTS.load(strategy.exchange.transport)()
@@ -227,7 +244,9 @@ class ServedLoop:
         writers, encoding = held.enter_context(closing(Writers())), PushEncoding(layout.plans, None)
 
         def residuals(keeper: Keeper) -> Residuals:
-            return Residuals(OwnState(keeper, None), lambda *_: {}, work.saved, writers.start, kept=False)
+            own, kept = OwnState(keeper, None), self.saves and strategy.consistency.elastic
+            self._restore(own, restore)
+            return Residuals(own, self.checkpoints.write_own, work.saved, writers.start, kept=kept)
 
         def made(memory: Sequence[Memory], ready: Callable[[Chunk], None]) -> Contributions:
             if self._local:
@@ -265,6 +284,12 @@ class ServedLoop:
         training.begin(replica, coordinator)
         return training
 
+    def _restore(self, own: OwnState, step: int | None) -> None:
+        if step is not None and self.rank < self.size:  # whoever joins later has left out nothing yet
+            checkpoints = Checkpoints(self._member.directory.checkpoints)
+            manifest = bring(self._member.remote, checkpoints, step, is_of_rank)
+            own.restore(rank_states(checkpoints.path(step), manifest, self.rank, self.size))
+
     def _board(self) -> KeyedStore:
         member = self._member
         return KeyedStore.at(member.host, member.port, member.directory.key(), member.server_life, LAST_RESORT_S)
@@ -297,6 +322,7 @@ class _Training:
         self._parts: Iterator[MicroBatch] = iter(())
         self._now: MicroBatch | None = None  # at hand
         self._computed = self._stepped = self._ended = False
+        self._finished = 0  # the clock of the next contribution
 
     def begin(self, replica: ServedReplica, coordinator: ByRoster) -> None:
         self._replica, self._coordinator, self._tasks = replica, coordinator, iter(coordinator)
@@ -327,9 +353,12 @@ class _Training:
         """Whether the step at hand changes this worker's own parameters."""
         return self.local and self._now is not None and self._now.count > 0
 
-    def epoch(self) -> Iterator[Any]:
-        """The batches of this worker up to the end of the epoch that is under way. Raises Stopped when the run ends."""
-        epoch = -1
+    def epoch(self, first: int) -> Iterator[Any]:
+        """The batches of this worker up to the end of the epoch that is under way. Raises Stopped when the run ends.
+
+        first: that is under way at least; -1: nobody knows.
+        """
+        epoch = first
         while True:
             self._pass_on()
             if (ahead := self._coming()) is None:
@@ -361,8 +390,18 @@ class _Training:
             self.in_backward(None)
         if self._now.last:
             self._coordinator.complete(self._task)
+            self._finished = self._task.clock + 1
         else:
             self._recorder.enter("between steps")
+
+    def save(self) -> None:
+        """Have the run saved after this step. Raises SettingError within one, or within a period of `local`."""
+        if self._now is not None and not self._elastic and not (self._stepped and self._now.last):
+            after = "optimizer.step()" if not self._stepped else "the last step of a period of local"
+            raise SettingError(f"worker.save was called within what workers push at once; accepted: after {after}")
+        self._replica.settle()
+        with self._recorder.waiting():
+            self.work.save(self._finished)
 
     def finish(self) -> None:
         """The loop is over: what is at hand counts, and the run is seen out."""

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from volary.train.state.checkpoint import RankState
 
 _JOIN_S = 60.0  # for a file that is being written
-Write = Callable[[int, dict[str, Any]], dict[str, str]]  # a state to the draft of a step's checkpoint: checksums
+# a state to the draft of a step's checkpoint, and as the first of all workers what they have alike: checksums
+Write = Callable[[int, dict[str, Any], bool], dict[str, str]]
 Start = Callable[[Callable[[], None]], None]
 
 
@@ -65,7 +66,7 @@ class Residuals:
         self._after: dict[int, dict[str, Any]] = {}  # by clock; of the newest it is what `encoding` has
         self._settled = -1
         self._cuts: dict[int, int] = {}  # by name, the newest contribution in it
-        self._waiting: dict[int, int] = {}  # by name of a cut that is to be saved, its step
+        self._waiting: dict[int, tuple[int, bool]] = {}  # by name of a cut that is to be saved, its step, and `first`
 
     def begin(self, clock: int) -> None:
         """The contribution `clock` is encoded next; all before are held."""
@@ -95,10 +96,10 @@ class Residuals:
         with self._lock:
             self._cuts[cut] = clock
 
-    def save(self, cut: int, step: int) -> None:
+    def save(self, cut: int, step: int, *, first: bool = False) -> None:
         """Write what belongs to it to the draft of checkpoint `step`, now or as soon as it is there."""
         with self._lock:
-            self._waiting[cut] = step
+            self._waiting[cut] = step, first
             self._save()
 
     def release(self, cut: int) -> None:
@@ -113,17 +114,17 @@ class Residuals:
         return max((one for one in (*self._after, self._newest) if one <= clock), default=-1)
 
     def _save(self) -> None:
-        for cut, step in list(self._waiting.items()):
+        for cut, (step, first) in list(self._waiting.items()):
             clock = self._as_of(self._cuts[cut])
             if clock == self._newest and not self._quiet:
                 continue  # its last values are on their way
             del self._waiting[cut]
             state = self._after[clock] if clock in self._after else self._encoding.state()
-            self._start(partial(self._written, cut, step, state))
+            self._start(partial(self._written, cut, step, state, first))
 
-    def _written(self, cut: int, step: int, state: dict[str, Any]) -> None:
+    def _written(self, cut: int, step: int, state: dict[str, Any], first: bool) -> None:
         try:
-            said = Saved(cut, self._write(step, state))
+            said = Saved(cut, self._write(step, state, first))
         except OSError as problem:
             said = Saved(cut, {}, str(problem))
         self._say(said)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from volary.comm.control.errors import ConnectionLost
-from volary.errors import NotSaved, PeerLost, VolaryError
+from volary.errors import NotSaved, PeerLost, Stopped, VolaryError
 from volary.server.protocol.messages import (
     Ask,
+    AskSave,
     Computed,
     Done,
     Dropped,
@@ -30,6 +31,7 @@ from volary.server.protocol.messages import (
     Release,
     Save,
     Saved,
+    SaveEnded,
     ToMember,
     Unreachable,
     View,
@@ -60,6 +62,7 @@ class RosterClient:
         self._connection, self._leaving = connection, leaving
         self._told = self._going = False
         self._tasks: queue.Queue[Task | End | Exception] = queue.Queue()
+        self._saves: queue.Queue[SaveEnded | End | Exception] = queue.Queue()
         self._dropped = -1  # the newest contribution that was
         self._oldest_ahead = 0
         self._newest: Learn | None = None
@@ -172,6 +175,19 @@ class RosterClient:
         self._going = alone
         self._say(Leave())
 
+    def save(self, clock: int) -> str:
+        """Have the run saved, with what this worker's own loop keeps; returns why that failed. It waits for the others.
+
+        clock: of this worker's next contribution. Raises Stopped if the run ends before, and what ends this worker.
+        """
+        self._say(AskSave(clock))
+        said = self._saves.get()
+        if isinstance(said, Exception):
+            raise said
+        if isinstance(said, End):
+            raise Stopped("the run is over")
+        return said.problem
+
     def over(self, *, elastic: bool) -> None:
         """This worker's own loop is over: see the run out. elastic: it may also go before."""
         self._say(Over())
@@ -217,6 +233,10 @@ class RosterClient:
             if isinstance(said, Learn):
                 self._oldest_ahead, self._newest = said.oldest, said
             self._tasks.put(said)
+            if isinstance(said, End):
+                self._saves.put(said)
+        elif isinstance(said, SaveEnded):
+            self._saves.put(said)
         elif isinstance(said, Dropped):
             self._dropped = max(self._dropped, said.clock)
         else:
@@ -228,7 +248,7 @@ class RosterClient:
             case Keep():
                 self._residuals.keep(said.cut, said.number)
             case Save():
-                self._residuals.save(said.cut, said.step)
+                self._residuals.save(said.cut, said.step, first=said.first)
             case Release():
                 self._residuals.release(said.cut)
 
@@ -237,6 +257,7 @@ class RosterClient:
             return
         lost = PeerLost(f"the run's roster is gone: {problem}") if isinstance(problem, ConnectionLost) else problem
         self._tasks.put(lost)
+        self._saves.put(lost)
         self._failed(lost)
 
 

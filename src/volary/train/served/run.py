@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -33,7 +33,7 @@ from volary.train.served.colocated import server_beside
 from volary.train.served.layout import lay_out
 from volary.train.served.portions import SessionPortions
 from volary.train.served.replica import ServedReplica
-from volary.train.served.residuals import OwnState, Residuals, Writers
+from volary.train.served.residuals import OwnState, Residuals, Write, Writers
 from volary.train.served.server.rule import Clock
 from volary.train.state.rank_state import is_of_rank, rank_file, rank_states
 from volary.train.state.seeds import seed_all
@@ -222,10 +222,10 @@ def _resume(own: OwnState, session: Session, member: Membership, restore: int | 
         own.restore(states)
 
 
-def _writer(member: Membership) -> Callable[[int, dict[str, Any]], dict[str, str]]:
+def _writer(member: Membership) -> Write:
     """Writes what is a worker's own to the draft of a step's checkpoint."""
     name, write = rank_file(member.place.rank), writer(member.remote, Checkpoints(member.directory.checkpoints))
-    return lambda step, state: {name: write(step, name, state_content(state))}
+    return lambda step, state, _: {name: write(step, name, state_content(state))}
 
 
 def _saves(session: Session) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from volary.comm.groups.blocking import gather_plain
 from volary.errors import NotSaved
-from volary.run.checkpoints import ROSTER, Manifest, read
+from volary.run.checkpoints import ROSTER, SHARED, Manifest, read
 from volary.run.disk import TRY_AGAIN_AFTER_S
 from volary.train.agreement.first_state import DeferredTensors
 from volary.train.state.committing import Committing
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
     from volary.train.state.drafts import Drafts
     from volary.train.state.progress import Progress
-
-SHARED = "state.pt"  # beside weights and optimiser: what all ranks hold alike
 
 
 class Stateful(Protocol):
