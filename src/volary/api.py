@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from volary.driver.ending import Ending, Unwatched, Watcher
 from volary.driver.start import start
-from volary.errors import BadInput
+from volary.errors import BadInput, SettingError
 from volary.monitor.digest import steps_done
 from volary.monitor.outline import outline
 from volary.run.checkpoints import Checkpoints
@@ -61,15 +61,26 @@ class Result:
 
     @cached_property
     def module(self) -> nn.Module:
-        """The trained network, from the newest checkpoint, in evaluation mode. Raises BadInput for an own loop."""
-        from volary.train.afterwards import load_model
+        """The trained network, from the newest checkpoint, in evaluation mode.
 
-        if outline(self.directory.session).own_loop:
+        Of a loop of your own it is what was saved as `model`, made by what the run's setting `network` names. Raises
+        BadInput if nothing was saved, or nothing is named.
+        """
+        from volary.train.afterwards import load_model, load_network
+
+        directory = self.directory
+        own_loop, steps = outline(directory.session).own_loop, Checkpoints(directory.checkpoints).steps()
+        if not steps:
+            raise BadInput(f"result.module: {directory.path} has no checkpoint")
+        if not own_loop:
+            return load_model(directory, steps[-1]).module
+        try:
+            return load_network(directory, steps[-1])
+        except SettingError as error:
             raise BadInput(
-                "result.module: only a session says how to make its network; accepted: make yours, and load into it "
-                f"what `volary export {self.directory.argument}` writes"
-            )
-        return load_model(self.directory, Checkpoints(self.directory.checkpoints).steps()[-1]).module
+                f"result.module: {error}; or make your network, and load into it what `volary export "
+                f"{directory.argument}` writes"
+            ) from None
 
     @cached_property
     def values(self) -> list[Any]:
@@ -104,6 +115,7 @@ def launch(
     device: str = "auto",
     engine: str | Mapping[str, Any] = "local",
     checkpoint: Mapping[str, Any] | None = None,
+    network: Callable[[], nn.Module] | str = "",
     show: bool = True,
 ) -> Result:
     """Call `function(worker, *args, **kwargs)` in `workers` (1) processes that train as one; see `volary.Worker`.
@@ -112,7 +124,8 @@ def launch(
     "path/file.py:name"; or a functools.partial of one. args, kwargs: tensors, numbers, text, and lists, tuples and
     dicts of these; argparse's namespaces. strategy: settings as in a session file. name, folder: of the run. engine:
     its name, or its settings with it. checkpoint: where those of `worker.save` are, and how many of them: `path`,
-    `keep_last`. show: progress, as `volary train` does. Call it under
+    `keep_last`. network: what makes the model that is saved as `model`, called without arguments; then
+    `result.module` is that. show: progress, as `volary train` does. Call it under
     `if __name__ == "__main__":`, since workers import the file too; they see the same `sys.argv`. Raises as `train`.
     """
     if "VOLARY_RUN" in os.environ:
@@ -142,6 +155,7 @@ def launch(
         device=device,  # type: ignore[arg-type]  # judged where it is declared
         engine=engine,
         checkpoint=OwnCheckpoint(**(checkpoint or {})),
+        network=network if isinstance(network, str) else reference_to(network),
         run=RunSettings(name=name, folder=folder),
     )
     return _result(start(script, _watcher(show), files))
@@ -156,6 +170,8 @@ def _travelling(function: Callable[..., Any] | str) -> tuple[str, dict[str, byte
         if "<" in function.__qualname__:
             raise BadInput(f"{function.__qualname__} has no name; accepted: a function at the top level of a cell")
         return f"{SOURCE}:{function.__name__}", {SOURCE: source_of(function).encode()}
+    if inspect.isclass(function):
+        raise BadInput(f"{function.__qualname__} is a class; accepted: a function at the top level of a file")
     return reference_to(function), {}
 
 
@@ -169,9 +185,9 @@ def _refuse_arguments(function: Callable[..., Any] | str, args: Sequence[Any], k
 
 
 def reference_to(function: Callable[..., Any]) -> str:
-    """How a worker can import `function`. Raises BadInput if it cannot."""
+    """How a worker can import `function`, or a class. Raises BadInput if it cannot."""
     name = getattr(function, "__qualname__", "")
-    if not inspect.isfunction(function) or "<" in name:
+    if not (inspect.isfunction(function) or inspect.isclass(function)) or "<" in name:
         raise BadInput(
             f"{name or function!r} cannot be imported by workers; accepted: a function at the top level of a file"
         )

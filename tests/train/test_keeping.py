@@ -272,7 +272,35 @@ def test_a_world_of_one_that_nobody_asked_for_a_run_keeps_nothing_and_says_so_on
     assert list(Path().iterdir()) == []
 
 
-def test_a_network_that_is_saved_as_model_is_exported_and_only_a_session_is_evaluated(capsys):
+def test_a_network_that_is_saved_as_model_is_exported_and_evaluated_where_it_is_named(capsys):
+    Path("net.py").write_text(
+        "from torch import nn\n\n\ndef Net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
+    )
+    script = Script(program="mine.py", network="net.py:Net")
+    assert script.network == f"{Path('net.py').resolve()}:Net"
+    directory = RunDirectory.create(Path("runs"), "own", "", script.to_yaml())
+    worker, network = begun(directory.checkpoints), nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+    worker.restore(model=network)
+    with pytest.raises(BadInput, match=r"result.module: .*runs/own has no checkpoint"):
+        _ = Result.of("own").module
+    worker.save(model=network)
+    module = Result.of("own").module
+    assert not module.training
+    torch.testing.assert_close(dict(module.state_dict()), dict(network.state_dict()), rtol=0, atol=0)
+    assert run(["evaluate", "own"]) == 2
+    assert "whose data and loss are in its code; accepted: data.source=... as in a session" in capsys.readouterr().err
+    assert run(["evaluate", "own", "data.source=digits"]) == 0
+    assert 0 <= float(capsys.readouterr().out.split("accuracy")[1].split()[0]) <= 1
+    Path("other.py").write_text(Path("net.py").read_text().replace("nn.Flatten()", "nn.Flatten(0)"))
+    assert run(["evaluate", "own", "data.source=digits", "network=other.py:Net"]) == 2
+    assert "the network cannot be measured on this data: RuntimeError: mat1 and mat2" in capsys.readouterr().err
+    with pytest.raises(SettingError, match=r"network is 'Net'; accepted: 'package.module:name' or 'path/file.py:name'"):
+        Script(program="mine.py", network="Net")
+    assert run(["launch", "network=no.py:Net", "net.py"]) == 2
+    assert "no.py: no such file" in capsys.readouterr().err
+
+
+def test_a_network_that_is_saved_as_model_is_exported_and_what_is_missing_to_evaluate_it_is_said(capsys):
     script = Script(program="mine.py")
     directory = RunDirectory.create(Path("runs"), "own", "", script.to_yaml())
     worker, network = begun(directory.checkpoints), nn.Linear(2, 1)
@@ -285,8 +313,10 @@ def test_a_network_that_is_saved_as_model_is_exported_and_only_a_session_is_eval
         torch.testing.assert_close(file.get_tensor("weight"), network.weight.detach())
     capsys.readouterr()
     assert run(["evaluate", "own"]) == 2
-    assert "own is a run of a training loop of your own; accepted: a run of a session" in capsys.readouterr().err
-    with pytest.raises(BadInput, match=r"result.module: only a session says how to make its network; accepted: make y"):
+    assert "accepted: network=..., data.source=... as in a session" in capsys.readouterr().err
+    with pytest.raises(
+        BadInput, match=r"result.module: no network is named; accepted: network=path/file.py:Net, which"
+    ):
         _ = Result.of("own").module
 
 

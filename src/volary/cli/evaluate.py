@@ -16,16 +16,25 @@ if TYPE_CHECKING:
 
 @click.command()
 @arguments.run
+@arguments.overrides
 @arguments.trust
 @arguments.checkpoint
 @arguments.as_json
-def evaluate(run: RunDirectory, trust: bool, which: str | None, as_json: bool) -> None:
-    """Measure a checkpoint of RUN on the data that training did not see. The run is not changed."""
+def evaluate(run: RunDirectory, overrides: tuple[str, ...], trust: bool, which: str | None, as_json: bool) -> None:
+    """Measure a checkpoint of RUN on the data that training did not see. The run is not changed.
+
+    Settings after RUN replace those of its session; a run of a training loop of your own needs `data.source=...`.
+    """
     refuse_foreign(run.path, run.session, trust=trust)
 
-    from volary.driver.start import session_of
+    from volary.driver.start import task_of
+    from volary.session.script import Script
+    from volary.session.spec import Session
 
-    session_of(run)  # only a session says what to measure, and on which data
+    if isinstance(task := task_of(run), Script):
+        task = task.to_measure(overrides)
+    elif overrides:
+        task = Session.read(run.session, overrides)
 
     from volary.cli.command.checkpoint import choose
     from volary.monitor.wording import number, place
@@ -34,7 +43,7 @@ def evaluate(run: RunDirectory, trust: bool, which: str | None, as_json: bool) -
 
     from volary.train import evaluate_run
 
-    metrics = evaluate_run(run, step, remark)
+    metrics = evaluate_run(run, step, remark, task)
     if as_json:
         say_json({"run": str(run.path), "step": step, "metrics": metrics})
         return

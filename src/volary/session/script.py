@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from volary.errors import SettingError
+from volary.errors.raised import raised
 from volary.session import fitting
 from volary.session.reading.choice import Choice
 from volary.session.reading.read import read, read_from
 from volary.session.reading.settle import settle
 from volary.session.resolved import to_yaml
-from volary.session.spec import EVERY_20_STEPS, EVERY_100_STEPS, OwnCheckpoint, RunSettings, Strategy
+from volary.session.spec import EVERY_20_STEPS, EVERY_100_STEPS, OwnCheckpoint, RunSettings, Session, Strategy
 from volary.session.values.period import Period
 from volary.session.values.reference import UserObject
 
@@ -36,6 +37,7 @@ class Script:
     function: str = ""  # the function train(worker), as "package.module:name" or "path/file.py:name"
     program: str = ""  # or a program that calls volary.init(): "path/train.py", or "-m package.module"
     arguments: list[str] = field(default_factory=list)  # of the program; what the file of a function reads, too
+    network: str = ""  # what makes the model that is saved as `model`, called without arguments: "path/file.py:Net"
     strategy: Strategy = field(default_factory=Strategy)
     seed: int = 1  # of the order of samples; of a function's everything random, set before it is called
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda if every worker can have a device, else cpu
@@ -52,6 +54,8 @@ class Script:
         settle(self)
         if bool(self.function) == bool(self.program):
             raise SettingError(f"function is {self.function!r} and program {self.program!r}; accepted: one of them")
+        if self.network:  # named as in the folder that one is in; the run finds it from any
+            object.__setattr__(self, "network", self._network(Path.cwd()).reference)
         if not 0 <= self.seed < 2**63:
             raise SettingError(f"seed is {self.seed}; accepted: a whole number from 0 to 2**63 - 1")
         fitting.fit(self.strategy, fitting.of_own_loop(self.strategy, early_update=self.early_update))
@@ -87,7 +91,9 @@ class Script:
         return re.sub(r"[^A-Za-z0-9_-]+", "-", last or Path(self.program).stem).strip("-_").lower() or "program"
 
     def check(self) -> None:
-        """Look whether the function or program is there. Raises SettingError if it is not."""
+        """Look whether the function or program is there, and the network. Raises SettingError if it is not."""
+        if self.network:
+            self._network(Path.cwd()).check()
         if self.function:
             if not self.function.startswith(f"{SOURCE}:"):
                 self.named(Path.cwd()).check()
@@ -96,6 +102,38 @@ class Script:
                 raise SettingError(f"no module {self.module!r}; looked in {Path.cwd()} and the installed packages")
         elif not Path(self.program).is_file():
             raise SettingError(f"{self.program}: no such file; accepted: a Python program, or -m and a module")
+
+    def _network(self, folder: Path) -> UserObject:
+        try:
+            return UserObject.found_from(self.network, folder, {})
+        except SettingError as error:
+            raise SettingError(f"network {error}") from None
+
+    def new_network(self) -> Any:
+        """The network, fresh: a torch module. Raises SettingError if it cannot be made, or none is named."""
+        if not self.network:
+            raise SettingError(
+                "no network is named; accepted: network=path/file.py:Net, which is called without arguments"
+            )
+        named = self._network(Path.cwd())
+        factory = named.load()
+        try:
+            return factory()
+        except Exception as error:  # the user's code may raise anything
+            raise SettingError(
+                f"network {named.name}: {raised(error).error}; it is called without arguments"
+            ) from error
+
+    def to_measure(self, overrides: Sequence[str]) -> Session:
+        """A session that measures the network, with what else it needs from `overrides`. Raises SettingError."""
+        network = {"network": self.network} if self.network else {}
+        named = {*network, *(override.partition("=")[0].partition(".")[0] for override in overrides)}
+        if missing := [name for name in ("network", "data.source") if name.partition(".")[0] not in named]:
+            raise SettingError(
+                "the run is one of a training loop of your own, whose data and loss are in its code; accepted: "
+                f"{'=..., '.join(missing)}=... as in a session, and loss=... unless it is cross_entropy"
+            )
+        return read_from(Session, network, overrides)
 
     def named(self, folder: Path) -> UserObject:
         """The training function, of a run in `folder`."""

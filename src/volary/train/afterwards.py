@@ -10,8 +10,10 @@ import torch
 from volary.comm.groups.group import check_backend
 from volary.data.feed import Feed
 from volary.data.idle import refuse_idle_workers
-from volary.errors import DataError
+from volary.errors import DataError, SettingError, VolaryError
+from volary.errors.raised import raised
 from volary.run.checkpoints import Checkpoints
+from volary.session.script import Script
 from volary.session.spec import Session
 from volary.train.assemble import HeldBack, Model, build_model, choose_device
 from volary.train.evaluation import totals
@@ -23,6 +25,8 @@ from volary.train.update.precision import check_precision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from torch import nn
 
     from volary.run.directory import RunDirectory
 
@@ -64,26 +68,52 @@ def check_session(session: Session) -> Summary:
     )
 
 
-def load_model(directory: RunDirectory, step: int) -> Model:
-    """The run's network with the weights of the checkpoint of `step`, on the CPU, in evaluation mode."""
-    checkpoints = Checkpoints(directory.checkpoints)
-    manifest = checkpoints.verify(step)
-    model = build_model(Session.read(directory.session), torch.device("cpu"))
-    load_weights(model.module, SavedWeights(checkpoints.path(step), manifest))
-    model.module.eval()
+def load_model(directory: RunDirectory, step: int, session: Session | None = None) -> Model:
+    """The run's network with the weights of the checkpoint of `step`, on the CPU, in evaluation mode.
+
+    session: that says how to make it; None: the run's.
+    """
+    model = build_model(session or Session.read(directory.session), torch.device("cpu"))
+    _load(model.module, directory, step)
     return model
 
 
-def evaluate_run(directory: RunDirectory, step: int, say: Callable[[str], None] = lambda _: None) -> dict[str, float]:
+def load_network(directory: RunDirectory, step: int) -> nn.Module:
+    """The same of a run of a loop of one's own, whose network is named. Raises SettingError if it cannot be made."""
+    module = Script.read(directory.session).new_network()
+    if not isinstance(module, torch.nn.Module):
+        raise SettingError(f"network makes a {type(module).__name__}; accepted: a torch module")
+    _load(module, directory, step)
+    return module
+
+
+def _load(module: nn.Module, directory: RunDirectory, step: int) -> None:
+    checkpoints = Checkpoints(directory.checkpoints)
+    load_weights(module, SavedWeights(checkpoints.path(step), checkpoints.verify(step)))
+    module.eval()
+
+
+def evaluate_run(
+    directory: RunDirectory,
+    step: int,
+    say: Callable[[str], None] = lambda _: None,
+    session: Session | None = None,
+) -> dict[str, float]:
     """The figures of the checkpoint of `step` on the validation data, on the CPU in this process.
 
-    say: told what could not be read. Raises DataError if that is more than the session allows.
+    session: that says how, if it is not the run's. say: told what could not be read. Raises DataError if that is more
+    than the session allows.
     """
-    model = load_model(directory, step)
+    model = load_model(directory, step, session)
     share = model.session.data.skip_corrupt
 
     batches = HeldBack(model, report=lambda _, reason: say(reason))()
-    found, lost, samples = totals(model.flow("evaluate"), batches, torch.device("cpu"))
+    try:
+        found, lost, samples = totals(model.flow("evaluate"), batches, torch.device("cpu"))
+    except VolaryError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise SettingError(f"the network cannot be measured on this data: {raised(error).error}") from error
     if lost > share * samples:
         raise DataError(f"{lost} of {samples} samples could not be read; data.skip_corrupt allows fewer")
     if lost:
