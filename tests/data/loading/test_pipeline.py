@@ -292,3 +292,11 @@ def test_code_that_ends_a_decoding_thread_is_told_at_once(error):
     samples = Pipeline(Numbered(20), torch.arange(20), None, Ending(), None)
     with pytest.raises(DataError, match=f"raised {error.__name__}"):
         list(one_pass(samples, 5))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_batches_of_a_process_with_a_cuda_device_are_in_pinned_memory():
+    torch.cuda.init()
+    inputs, _ = opened(Numbered(10)).take(torch.arange(5), 0)
+    assert inputs.is_pinned()

@@ -6,6 +6,10 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import torch
+from numpy.typing import DTypeLike
+
 from volary.data.decoding.decoder import Array
 
 
@@ -44,3 +48,12 @@ class Made:
             return list(range(len(self.indices)))
         places = {index: row for row, index in enumerate(self.indices)}
         return [places[index] for index in indices] if all(index in places for index in indices) else None
+
+
+def batch_memory(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    """Memory for a batch; pinned in a process that uses a CUDA device, which then copies it by itself."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return np.empty(shape, dtype)
+    # whoever copies it waits for the end (non_blocking=False): the memory is used again as soon as the batch is gone
+    pinned: Array = torch.empty(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, pin_memory=True).numpy()
+    return pinned

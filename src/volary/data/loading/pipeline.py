@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from volary.data.decoding.decoder import Array, Decoder
-from volary.data.loading.ahead import Made
+from volary.data.loading.ahead import Made, batch_memory
 from volary.data.loading.choice import Decoding, microseconds, only_threads, rather_threads
 from volary.data.loading.forked import Forked, Put, most_slots
 from volary.data.loading.readers import READERS, Readers
@@ -407,7 +407,7 @@ class Pipeline:
             memory = self._spare.pop()
             if len(memory) == rows:
                 return memory
-        return np.empty((rows, *self._shape), self._dtype)
+        return batch_memory((rows, *self._shape), self._dtype)
 
     def _release(self, made: Made) -> None:
         """Its memory may be used again, unless threads still write there."""
