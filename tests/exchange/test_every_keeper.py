@@ -1,4 +1,4 @@
-"""Every keeper of parameters, replicated and on servers, by the verbs that all have."""
+"""Every keeper of parameters, replicated, on servers, and sharded among workers, by the verbs that all have."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import torch
 from torch import nn
 
 from _workers import joined
+from exchange._sharded import By, ShardedKeeper
 from exchange.test_served import Learner, learning, update
 from server.test_host import SIZE, Serving, serving
 from volary.codec import ROOM as CODECS
-from volary.comm.routes._base import BufferShape
+from volary.comm.routes._base import BufferShape, Memory
+from volary.comm.sums.partner_means import Partners
 from volary.exchange import ROOM
 from volary.exchange._base import Keeper, KeeperCallbacks
 from volary.exchange.gradients.bucket import Chunk
@@ -68,7 +70,12 @@ class Kept:
 
 
 def replicated(
-    first: Sequence[torch.Tensor], route: str, *, behind: bool = False, representation: Representation = EXACT
+    first: Sequence[torch.Tensor],
+    route: str,
+    *,
+    behind: bool = False,
+    representation: Representation = EXACT,
+    partners: Partners | None = None,
 ) -> Iterator[Kept]:
     """Parameters are the sums of what two workers contribute."""
     device, group = torch.device("cpu"), joined(1 if first else 0)
@@ -76,7 +83,7 @@ def replicated(
     named = [(f"p{number}", nn.Parameter(values.clone())) for number, values in enumerate(begun)]
     plans = [BucketPlan([one], torch.float32, device, representation) for one in named]
     ground, votes = ROOM.load("allreduce")(route=route).ground(group), BufferShape(1, torch.float32, device)
-    keeper = ground.build(group, plans, votes)
+    keeper = ground.build(group, plans, votes, partners=partners)
     keeper = DelayedKeeper(keeper) if behind else keeper
     buckets = Buckets(plans, keeper.memory[:-1], chunk_mb=25, private=False)
     slots = buckets.slots
@@ -125,6 +132,28 @@ def over_a_route(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
 
 
 @contextmanager
+def between_partners(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
+    yield from replicated(first, "ring", partners=lambda: (1,))
+
+
+@contextmanager
+def sharded(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
+    device, begun = torch.device("cpu"), first or [torch.zeros(SIZE)] * 3
+    named = [(f"p{number}", nn.Parameter(values.clone())) for number, values in enumerate(begun)]
+    plans = [BucketPlan([one], torch.float32, device) for one in named]
+    buckets = Buckets(plans, [Memory.in_place(plan.shape) for plan in plans], chunk_mb=25, private=False)
+    keeper = ShardedKeeper(joined(1 if first else 0), buckets, By(torch.optim.SGD, lr=1.0, maximize=True))
+    slots = buckets.slots
+    yield Kept(
+        keeper,
+        [slot.gate for slot in slots],
+        [slot.view for slot in slots],
+        lambda: [slot.parameter.detach() for slot in slots],
+        fill=lambda: buckets.fill(lambda slot: slot.view.copy_(torch.linspace(-1.0, 2.0, SIZE))),
+    )
+
+
+@contextmanager
 def encoded(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
     yield from replicated(first, "ring", representation=ENCODED)
 
@@ -170,11 +199,17 @@ def encoded_for_servers(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
 ENCODED = representation_of(CODECS.load("onebit")())
 Make = Callable[..., AbstractContextManager[Kept]]
 KEEPERS: dict[str, dict[str, Make]] = {
-    "allreduce": {"in shared memory": in_shared_memory, "over a route": over_a_route, "a step behind": a_step_behind},
+    "allreduce": {
+        "in shared memory": in_shared_memory,
+        "over a route": over_a_route,
+        "a step behind": a_step_behind,
+        "between partners": between_partners,
+    },
     "server": {"on servers": on_servers},
 }
 WITH_RESIDUALS: dict[str, Make] = {"encoded": encoded, "encoded, on servers": encoded_for_servers}
-ALL = {name: make for made in KEEPERS.values() for name, make in made.items()}
+IN_TESTS_ALONE: dict[str, Make] = {"sharded": sharded}
+ALL = {name: make for made in KEEPERS.values() for name, make in made.items()} | IN_TESTS_ALONE
 
 
 def test_every_exchange_has_its_keepers_in_this_suite():
