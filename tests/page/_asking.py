@@ -30,9 +30,10 @@ class Said:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server. link: as it was printed."""
+    """A running server. link: as it was printed. pid: of its process."""
 
     link: str
+    pid: int
 
     @property
     def address(self) -> str:
@@ -86,7 +87,7 @@ def served(folder: Path, *options: str) -> Iterator[Server]:
     try:
         link = process.stdout.readline().strip()
         assert link.startswith("http://"), link
-        yield Server(link)
+        yield Server(link, process.pid)
         process.terminate()
         assert process.wait(120) == 130
     finally:

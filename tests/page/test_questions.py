@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from monitor._made_runs import journal, new_run, rows
@@ -99,7 +97,7 @@ def test_ratios_are_of_the_updates_magnitude_and_what_is_far_from_the_rule_is_sa
 def test_a_layer_whose_learning_rate_its_schedule_has_lowered_is_not_said_to_hardly_learn():
     directory = new_run()
     with journal(directory) as run:
-        run.steps([replace(row, lr=0.1 if row.step < 40 else 0.0005) for row in rows(1, 40)])
+        run.steps([row._replace(lr=0.1 if row.step < 40 else 0.0005) for row in rows(1, 40)])
         for name, share in (("scheduled", 0.00005), ("still", 0.0000001)):
             run.histograms(
                 [
