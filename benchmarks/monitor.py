@@ -2,8 +2,9 @@
 
     python benchmarks/monitor.py [--quick] [--only NAME] [--json FILE]
 
-`rows`: steps of workers, of 15 figures each, that the driver's journal takes in a second of one core; `events`: named
-events with two figures. 256 a commit: as many as a worker's beat brings of a thousand steps a second.
+`rows`: steps of workers, of 15 figures each, that the driver's journal takes in a second of one core, beside what
+SQLite takes of them without the journal's groups; `events`: named events with two figures. 256 a commit: as many as a
+worker's beat brings of a thousand steps a second.
 `events-step`: time of one core that a worker spends on recording a step of five phases with 10 events.
 `paint-run`: from opening the link of a run of 10 million points (--quick: 1 million) in a fresh tab until its loss is
 drawn. `paint-runs`: of the table of 1,000 runs (--quick: 200) until there are rows.
@@ -24,6 +25,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -41,7 +43,7 @@ from playwright.sync_api import Browser, sync_playwright
 from _monitor_data import WORKERS, event_files, large_run, many_runs
 from _monitor_live import run_of_metrics, run_of_ranks, scrolled_ms, update_s, watched
 from _report import Row, arguments, report
-from volary.run.database.journal import Journal, StepRow
+from volary.run.database.journal import STEP_FIELDS, Journal, StepRow
 from volary.run.directory import RunDirectory
 from volary.train.recording.recorder import STEP_PHASES, Recorder
 
@@ -71,7 +73,10 @@ def main() -> None:
     options = arguments(__doc__, NAMES)
     rows = []
     if options.wants("rows"):
-        rows.append(_bound("rows", median(_rows_per_s() for _ in range(TURNS)), "rows/s", 200_000, "higher"))
+        turns = [(_rows_per_s(), _sqlite_rows_per_s()) for _ in range(TURNS)]
+        ours, alone = (median(turn) for turn in zip(*turns, strict=True))
+        peer = f"the bound; SQLite alone {alone:,.0f}"
+        rows.append(Row("rows", ours, "rows/s", peer, 200_000, ours / 200_000, "at least 1", "higher"))
     if options.wants("events"):
         rows.append(_bound("events", median(_events_per_s() for _ in range(TURNS)), "events/s", 200_000, "higher"))
     if options.wants("events-step"):
@@ -99,9 +104,34 @@ def _events_per_s(count: int = 40_000) -> float:
 
 
 def _rows_per_s(count: int = 40_000) -> float:
-    values = (1.0, 32, 2.0, 0.05, 0.1, 0.003, 0.03, 0.045, 0.012, 0.006, 1000, 1000)
-    made = [StepRow(1 + i // WORKERS, i % WORKERS, float(i), *values) for i in range(count)]
+    made = _step_rows(count)
     return count / _spent_s(lambda journal, at: journal.steps(made[at : at + TOGETHER]), count)
+
+
+def _sqlite_rows_per_s(count: int = 40_000) -> float:
+    """The same rows into a table of the same columns and key, by `executemany` and nothing else."""
+    made = [tuple(row) for row in _step_rows(count)]
+    with tempfile.TemporaryDirectory() as folder:
+        database = sqlite3.connect(Path(folder) / "plain.sqlite", isolation_level=None)
+        database.executescript(
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
+            f"CREATE TABLE steps ({', '.join(STEP_FIELDS)}, PRIMARY KEY (step, rank)) WITHOUT ROWID"
+        )
+        before = time.process_time()
+        for at in range(0, count, TOGETHER):
+            database.execute("BEGIN IMMEDIATE")
+            database.executemany(
+                f"INSERT INTO steps VALUES ({', '.join('?' * len(STEP_FIELDS))})", made[at : at + TOGETHER]
+            )
+            database.execute("COMMIT")
+        spent = time.process_time() - before
+        database.close()
+    return count / spent
+
+
+def _step_rows(count: int) -> list[StepRow]:
+    values = (1.0, 32, 2.0, 0.05, 0.1, 0.003, 0.03, 0.045, 0.012, 0.006, 1000, 1000)
+    return [StepRow(1 + i // WORKERS, i % WORKERS, float(i), *values) for i in range(count)]
 
 
 def _spent_s(write: Callable[[Journal, int], None], count: int) -> float:

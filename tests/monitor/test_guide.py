@@ -33,7 +33,7 @@ def test_the_python_of_the_guide_runs(capsys):
 def test_the_guide_names_every_column_of_a_step():
     table = GUIDE.partition("`steps`, a row")[2].partition("`metrics`, a row")[0]
     named = re.findall(r"^\| ([a-z_, ]+) \|", table, re.MULTILINE)
-    assert set(", ".join(named).split(", ")) - {"column"} == set(StepRow.__slots__)
+    assert set(", ".join(named).split(", ")) - {"column"} == set(StepRow._fields)
 
 
 def test_the_guide_names_every_part_of_a_run_directory():

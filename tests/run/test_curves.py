@@ -11,7 +11,7 @@ from volary.run.directory import RunDirectory
 
 
 def row(step, rank, **values):
-    return StepRow(**{**dict.fromkeys(StepRow.__slots__, 0), "step": step, "rank": rank, **values})
+    return StepRow(**{**dict.fromkeys(StepRow._fields, 0), "step": step, "rank": rank, **values})
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ assert journal.dropped == 3, journal.fault
 
 
 def row(step, rank=0, **values):
-    return StepRow(**{**dict.fromkeys(StepRow.__slots__, 0), "step": step, "rank": rank, **values})
+    return StepRow(**{**dict.fromkeys(StepRow._fields, 0), "step": step, "rank": rank, **values})
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -40,7 +40,7 @@ class CsvWriter:
         self._metrics.writerow(("step", "name", "value", "at"))
 
     def steps(self, rows: Sequence[StepRow]) -> None:
-        self._steps.writerows(map(astuple, rows))
+        self._steps.writerows(rows)
 
     def measured(self, step: int, values: Mapping[str, float], at: float) -> None:
         self._metrics.writerows((step, name, value, at) for name, value in values.items())

@@ -38,7 +38,7 @@ class ParquetWriter:
     def __init__(self, folder: Path, pa: Any, pq: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._pa, self._folder = pa, folder
-        kinds = {name: pa.int64() if StepRow.__annotations__[name] == "int" else pa.float64() for name in STEP_FIELDS}
+        kinds = {name: pa.int64() if of is int else pa.float64() for name, of in STEP_FIELDS.items()}
         metrics = {"step": pa.int64(), "name": pa.string(), "value": pa.float64(), "at": pa.float64()}
         self._schemas = {"steps": pa.schema(kinds.items()), "metrics": pa.schema(metrics.items())}
         self._writers = {name: pq.ParquetWriter(self._draft(name), schema) for name, schema in self._schemas.items()}

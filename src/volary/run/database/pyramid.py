@@ -60,26 +60,31 @@ class StepView:
 
 _VALUES = [f.name for f in fields(StepGroup)][2:]
 _HOW = {"ended_at": "MAX", "loss_min": "MIN", "loss_max": "MAX", "lr": "MAX"}  # the others are sums
-_OF_STEPS = {"count": "1", "loss_count": "loss IS NOT NULL"} | dict.fromkeys(
-    ("loss_sum", "loss_min", "loss_max"), "loss"
-)
+_OF_STEPS = {
+    "count": "COUNT(*)",
+    "loss_count": "COUNT(loss)",
+    "loss_sum": "SUM(loss)",
+    "loss_min": "MIN(loss)",
+    "loss_max": "MAX(loss)",
+}
 _COLUMNS = ", ".join(f"{f.name} {'INTEGER' if f.type == 'int' else 'REAL'}" for f in fields(StepGroup)[2:])
 
 
 def _merged(source: dict[str, str]) -> str:
-    return ", ".join(f"{_HOW.get(name, 'SUM')}({source.get(name, name)})" for name in _VALUES)
+    return ", ".join(source.get(name, f"{_HOW.get(name, 'SUM')}({name})") for name in _VALUES)
 
 
 def _made(
     name: str, table: str, child: str, due: str, level: str, number: str, parts: int, source: dict[str, str]
 ) -> str:
-    # a list, not a range: each part is found by its key, however many workers there are
-    list_of_parts = ", ".join(f"NEW.{child} - {back}" for back in range(parts))
-    of_level = "" if table == "steps" else "level = NEW.level AND "
+    if table == "steps":  # a list, not a range: each is found by its key, however many workers there are
+        which = f"{child} IN ({', '.join(f'NEW.{child} - {back}' for back in range(parts))})"
+    else:
+        which = f"level = NEW.level AND {child} BETWEEN NEW.{child} - {parts - 1} AND NEW.{child}"
     return f"""
 CREATE TRIGGER IF NOT EXISTS {name} AFTER INSERT ON {table} WHEN {due}
     BEGIN INSERT OR REPLACE INTO groups SELECT {level}, NEW.rank, {number}, {_merged(source)}
-    FROM {table} WHERE {of_level}rank = NEW.rank AND {child} IN ({list_of_parts})
+    FROM {table} WHERE rank = NEW.rank AND {which}
     GROUP BY rank HAVING COUNT(*) = {parts}; END;
 """
 

@@ -16,7 +16,7 @@ from volary.run.database.counts import CountRow
 from volary.run.database.curves import Point
 from volary.run.database.ending import kept_ending
 from volary.run.database.histograms import Histogram
-from volary.run.database.journal import StepRow
+from volary.run.database.journal import STEP_FIELDS, StepRow
 from volary.run.database.network import LayerGraph
 from volary.run.database.pyramid import StepView
 from volary.run.database.spans import Span
@@ -80,7 +80,7 @@ WITH RECURSIVE found(name) AS (
     UNION ALL SELECT (SELECT MIN(name) FROM metrics WHERE name > found.name) FROM found WHERE found.name IS NOT NULL)
 SELECT name FROM found WHERE name IS NOT NULL"""
 # by name: a run of another version of Volary may have other columns too
-_STEP_COLUMNS = ", ".join(f.name for f in fields(StepRow))
+_STEP_COLUMNS = ", ".join(STEP_FIELDS)
 _EVENT_COLUMNS = ", ".join(f.name for f in fields(Event))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from volary.run.database.journal import STEP_FIELDS, StepRow
+from volary.run.database.journal import StepRow
 from volary.run.database.traffic import Traffic, since
 from volary.train.recording.spans import Spans
 from volary.train.recording.usage import UsageSamples
@@ -177,7 +177,7 @@ class Recorder:
 
     def take(self, *, ending: bool = False) -> dict[str, Any]:
         """Everything not taken yet, as plain values; for the thread that sends it. ending: for the last time."""
-        rows = [_plain(self.rows.popleft()) for _ in range(len(self.rows))]
+        rows = [list(self.rows.popleft()) for _ in range(len(self.rows))]
         said = [self.said.popleft() for _ in range(len(self.said))]
         if spans := self.spans.take():
             said.append({"spans": spans})
@@ -188,7 +188,3 @@ class Recorder:
         if self.usage is not None and (usage := self.usage.take(ending=ending)):
             said.append({"usage": usage})
         return {"rows": rows, "said": said}
-
-
-def _plain(row: StepRow) -> list[float]:
-    return [getattr(row, name) for name in STEP_FIELDS]
