@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
 import time
@@ -63,9 +64,17 @@ class PageServer:
     def run(self) -> None:
         """Answer until Ctrl-C, SIGTERM or `leave`."""
         try:
-            self._server.run(sockets=[self._socket])
+            asyncio.run(self._serve())
         finally:
             self._socket.close()
+
+    async def _serve(self) -> None:
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            # answers that nobody takes would be waited for without end
+            for connection in list(self._server.server_state.connections):
+                connection.transport.abort()
 
     def leave(self) -> None:
         """End `run` as soon as no tab looks on, at once if none ever did; from any other thread."""
