@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from volary.engine.processes.processes import KILLED_WITHIN_S
+
+LOOK_S = 0.01
 
 
 def below(pid: int) -> list[object]:
@@ -24,4 +28,15 @@ def end(processes: Sequence[object]) -> None:
     for process in processes:
         with suppress(psutil.Error):
             process.kill()  # type: ignore[attr-defined]  # psutil has no types
-    psutil.wait_procs(processes, KILLED_WITHIN_S)
+    deadline = time.monotonic() + KILLED_WITHIN_S
+    while any(_runs(process) for process in processes) and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+
+
+def _runs(process: Any) -> bool:
+    """Whether it has not ended; one that has, and whose parent does not ask after it, is listed for ever."""
+    import psutil
+
+    with suppress(psutil.Error):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
