@@ -6,8 +6,8 @@
 engine=ENGINE`, against a plain script of DistributedDataParallel that the engine starts itself: torchrun, mpirun, srun,
 Ray Train's TorchTrainer. `step-ENGINE`: seconds of a step, against engine `local`. `memory-ENGINE`: what the driver and
 its helper take beside workers and launcher (PSS), against 80 MB. `kill-ENGINE` and `stop-ENGINE`: from SIGKILL and
-SIGSTOP of a worker until the command has ended and named it, against the promised 10 s; beside it stands what the
-engine's own way takes, up to 30 s, after which nobody waits any more.
+SIGSTOP of a worker until the console names it, against the promised 10 s; beside it stands what the engine's own way
+takes to end, up to 30 s, after which nobody waits any more.
 
 An engine that is not here is left out, with its sentence. `slurm` is measured in an allocation that is made for it, in
 the cluster that SLURM_CONF names; TorchTrainer needs `pip install 'ray[train]'`. A full run makes 7 pairs of each row,
@@ -142,12 +142,26 @@ def _detected(kind: str, number: signal.Signals, engine: str, options: Options) 
 
 
 def _our_detection(engine: str, number: signal.Signals) -> float:
-    with _running(_ours(engine), 2, 10**6) as process:
+    """Until the console says what became of the worker."""
+    with _running(_ours(engine, quiet=False), 2, 10**6) as process:
         victim = _worker(_trains(process))
-        began_at = time.perf_counter()
+        before, began_at = Path("said").stat().st_size, time.perf_counter()
         os.kill(victim, number)
-        process.wait(WITHIN_S)
-        return time.perf_counter() - began_at
+        try:
+            while not _named(before):
+                if process.poll() is not None and not _named(before):
+                    raise SystemExit(f"{process.args} ended and named nobody:\n{Path('said').read_text()}")
+                time.sleep(LOOK_S)
+            return time.perf_counter() - began_at
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)  # one that is stopped would not see that its driver has gone
+
+
+def _named(before: int) -> bool:
+    """Whether rank 1 is lost or suspected by what was printed after so many bytes."""
+    words = rb"rank 1 \(host [^)]*\) (?:has been silent|died|was killed)"
+    return re.search(words, Path("said").read_bytes()[before:]) is not None
 
 
 def _their_detection(engine: str, number: signal.Signals) -> float:
@@ -160,8 +174,9 @@ def _their_detection(engine: str, number: signal.Signals) -> float:
         return time.perf_counter() - began_at
 
 
-def _ours(engine: str) -> list[str]:
-    return [sys.executable, "-m", "volary", "train", "session.yaml", f"engine={engine}", "--quiet"]
+def _ours(engine: str, *, quiet: bool = True) -> list[str]:
+    command = [sys.executable, "-m", "volary", "train", "session.yaml", f"engine={engine}"]
+    return [*command, "--quiet"] if quiet else command
 
 
 def _theirs(engine: str, workers: int, steps: int) -> list[str]:
