@@ -21,7 +21,7 @@ from data._stores import KINDS
 from data.loading._digits import Digits
 from volary.data.caching.cached import reads, through_cache
 from volary.data.feed import Feed
-from volary.data.loading import choice
+from volary.data.loading import choice, pipeline
 from volary.data.loading.pipeline import Pipeline, Scale
 from volary.data.loading.readers import Readers
 from volary.data.order import share_of
@@ -336,3 +336,27 @@ time.sleep(600)
     for one in forked:  # adopted, as tests are run
         with contextlib.suppress(ChildProcessError):
             os.waitpid(one.pid, 0)
+
+
+def test_the_more_cores_the_larger_the_samples_that_processes_are_for(monkeypatch):
+    monkeypatch.setattr(choice, "TINY_S", 1e-4)
+    assert "processes are for less than 200" in choice.rather_threads(1.4e-3, 1000, cores=2)
+    assert choice.rather_threads(1.4e-3, 1000, cores=16) == ""
+
+
+def test_no_more_large_batches_are_made_ahead_than_fit_into_the_memory_for_them(monkeypatch):
+    monkeypatch.setattr(pipeline, "MEMORY_BYTES", 3 * 20 * 2)
+    samples = opened(400)
+    feed = Feed(samples, 20)
+    for _ in range(6):
+        next(feed)
+        assert len(samples._ahead) <= 3
+    assert pids(samples)
+
+
+def test_where_there_is_no_memory_to_share_threads_decode(monkeypatch):
+    def refused(*_: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(pipeline, "Slots", refused)
+    assert decoding(opened(200))[2] == "processes could not be started ([Errno 12] Cannot allocate memory)"

@@ -39,6 +39,8 @@ STUCK_S = 300.0  # without a single sample of a batch: storage does not answer
 _SOON_S = 0.01  # until threads that have nothing more to do have ended
 _PIECES = 16  # of a batch, a thread: few rows each, so that all end at about the same time
 _PIECE_S = 1.5e-3  # of a core, at least, for a piece of tiny samples: handing it over costs some of them
+_SHARED_BYTES = 2 * 2**30  # of addresses for batches that processes make; memory is taken for those that are made
+_LEAST_SLOTS = 4  # what the consumer has, what is made, what is made next, and one that was dropped
 _GROWTH = 8  # by which a batch may exceed the first one; processes make no larger ones
 
 
@@ -102,7 +104,7 @@ class Pipeline:
         self.pad = False  # whether images that are smaller than others of their batch are filled up
         self._forked: Forked | None = None
         self._least_rows = max(1, round(_PIECE_S / self._sample_s))  # of a piece
-        why = why or rather_threads(self._sample_s, len(records))
+        why = why or rather_threads(self._sample_s, len(records), self._cores)
         self._decoding = Decoding("threads", self._cores, why) if why else None
         self._began = False  # to make batches
         self._newest: Made | None = None
@@ -202,9 +204,15 @@ class Pipeline:
         if not isinstance(self.records, Forkable) or not self.records.at_hand([]):
             return Decoding("threads", self._cores, "samples are read from a store, and no cache has them in memory")
         self._at_hand = self.records.at_hand
-        slots = Slots(most_slots(self._cores), _GROWTH * rows, self._shape, self._dtype)
-        self._forked = Forked(self._in_process, self._cores, slots, self._least_rows, self.records.descriptors)
-        self._depth = max(self._depth, min(MOST_AHEAD, 2 * self._cores + AHEAD))
+        largest = _GROWTH * rows
+        count = min(most_slots(self._cores), max(_LEAST_SLOTS, _SHARED_BYTES // max(1, largest * self._sample_bytes)))
+        try:
+            slots = Slots(count, largest, self._shape, self._dtype)
+            self._forked = Forked(self._in_process, self._cores, slots, self._least_rows, self.records.descriptors)
+        except OSError as problem:
+            return Decoding("threads", self._cores, f"processes could not be started ({problem})")
+        fit = MEMORY_BYTES // max(1, rows * self._sample_bytes)
+        self._depth = max(self._depth, min(MOST_AHEAD, 2 * self._cores + AHEAD, fit))
         return Decoding("processes", self._cores, f"a sample takes {microseconds(self._sample_s)} of a core")
 
     def _hear(self, at_most_s: float) -> bool:
