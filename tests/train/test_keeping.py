@@ -390,3 +390,25 @@ def test_a_killed_program_is_resumed_by_the_command_from_wherever_it_saves(monke
     torch.testing.assert_close([*resumed.values()], [*whole.values()], rtol=0, atol=0)
     with running(*VOLARY, "resume", "whole", name="whole") as run:
         assert "runs/whole is finished, after 39 steps" in run.ended().err
+
+
+@pytest.mark.slow  # what the roster does is in tests/server; this is that the loops take it up
+def test_a_program_over_servers_whose_workers_go_each_at_its_own_pace_is_resumed_from_what_the_first_saved(monkeypatch):
+    Path("mine.py").write_text(PROGRAM)
+    Path("wait").touch()
+    monkeypatch.setenv("LAST", "resumed.pt")
+    settings = ("strategy.workers=2", "strategy.consistency=async", "strategy.exchange=server", "run.name=it")
+    with running(*VOLARY, "launch", *settings, "mine.py") as run:
+        run.wait_for_step(22)
+        run.kill(1, signal.SIGKILL)
+        run.kill(0, signal.SIGKILL)
+        ended = run.ended()
+        assert ended.status == 4
+        assert "resume from step " in ended.err
+    (*_, saved) = Checkpoints(RunDirectory("runs/it").checkpoints).steps()
+    Path("wait").unlink()
+    with running(*VOLARY, "resume", "it") as run:
+        assert run.ended().status == 0, run.text()
+        assert f"step {saved}" in run.text()
+    assert Checkpoints(RunDirectory("runs/it").checkpoints).steps()[-1] >= 39
+    assert all(one.isfinite().all() for one in torch.load("resumed.pt").values())
