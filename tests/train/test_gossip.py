@@ -11,8 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from _workers import alone
 from train._training import OVERLAPPED, Trained, looked_at, made, session, started, trained
-from volary.errors import BadInput
+from volary.comm.routes._base import BufferShape
+from volary.comm.sums.partner_means import PartnerMeans
+from volary.errors import BadInput, SettingError
 from volary.run.checkpoints import Checkpoints
 from volary.session import Session
 from volary.session.script import Script
@@ -98,7 +101,7 @@ def test_two_workers_with_plain_sgd_and_equal_shares_are_bsp_whatever_the_route(
         for name, one in found.items():
             assert_equal(one.parameters, expected.parameters, name)
             assert one.losses == pytest.approx(expected.losses, rel=1e-6)
-            assert "parameters go to partners alone" in one.notes("route")[0] if one.notes("route") else True
+            assert not one.notes("route") or "parameters between partners, votes over " in one.notes("route")[0]
 
 
 CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any], list[list[int]]]] = {
@@ -133,10 +136,10 @@ def saved_and_evaluated(rank: int, world_size: int) -> tuple[Trained, list[float
         kept = looked_at(it, train(it))
     if rank:
         return kept, []
-    alone = made(0, 1, one, "unused")
-    load_weights(alone.flow.module, saved(Path(CHECKPOINTS).absolute()))
-    found, _, _ = totals(alone.evaluating, alone.coordinator.held_back(), alone.device)
-    return kept, list(alone.flow.criterion.figures(found).values())
+    other = made(0, 1, one, "unused")
+    load_weights(other.flow.module, saved(Path(CHECKPOINTS).absolute()))
+    found, _, _ = totals(other.evaluating, other.coordinator.held_back(), other.device)
+    return kept, list(other.flow.criterion.figures(found).values())
 
 
 def saved(folder: Path) -> SavedWeights:
@@ -216,6 +219,12 @@ def test_what_it_cannot_do_is_refused_in_a_sentence(strategy, said):
 def test_a_loop_of_one_s_own_is_refused_in_a_sentence():
     with pytest.raises(BadInput, match=r"only a session's loop takes their mean to evaluate and to save; accepted"):
         Script(function="train.py:train", strategy={"workers": 2, "consistency": "gossip"})
+
+
+def test_parameters_on_an_accelerator_are_refused_in_a_sentence():
+    elsewhere = BufferShape(1, torch.float32, torch.device("meta"))
+    with pytest.raises(SettingError, match=r"are taken on the processor, and parameters are on meta; accepted: train"):
+        PartnerMeans(alone(), [elsewhere], lambda: (1,))
 
 
 def learn(rank: int, world_size: int) -> dict[str, Trained]:

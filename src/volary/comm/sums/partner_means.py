@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.comm.routes._base import Memory
-from volary.comm.sums.sums import needs_cpu
 from volary.comm.topology.links import Links
+from volary.errors import SettingError
 from volary.run.database.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -38,7 +38,11 @@ class PartnerMeans:
     in_flight = IN_FLIGHT
 
     def __init__(self, group: Group, shapes: Sequence[BufferShape], partners: Partners) -> None:
-        needs_cpu("partners", shapes)
+        if others := {str(shape.device) for shape in shapes if shape.device.type != "cpu"}:
+            raise SettingError(
+                f"means with partners are taken on the processor, and parameters are on {', '.join(sorted(others))}; "
+                "accepted: train.device=cpu, or a consistency that sums over all workers"
+            )
         self._links, self._partners, self._count = Links(group), partners, 0
         self.memory = [
             Memory(*(torch.zeros(shape.numel, dtype=shape.dtype, device=shape.device) for _ in range(2)))

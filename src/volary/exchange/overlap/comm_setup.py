@@ -105,7 +105,6 @@ class CommSetup:
             coded.append((own[0].representation.sums(own, site), numbers))
         if partners is not None:
             coded = [(PartnerMeans(group, shapes[:-1], partners), range(len(plans)))]
-            reason += "; parameters go to partners alone"
         route = MixedRoutes([(dense, exact), *coded]) if coded else dense
         on_cpu = all(shape.device.type == "cpu" for shape in shapes)
         broadcasts = Broadcasts(self._links, self.topology, self._measured)
@@ -117,7 +116,8 @@ class CommSetup:
                 _plain("broadcast", broadcasts),
             )
 
-        return OverlappedKeeper(route, broadcasts, errors, f"{name}, since {reason}", on_cpu, counted)
+        said = f"{name}, since {reason}" if partners is None else f"parameters between partners, votes over {name}"
+        return OverlappedKeeper(route, broadcasts, errors, said, on_cpu, counted)
 
     def _chosen(self, shapes: Sequence[BufferShape], *, odd: bool) -> tuple[str, str]:
         """The route of what travels as it is, and why. odd: not all of that is summed at once."""
