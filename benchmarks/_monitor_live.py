@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -111,26 +112,35 @@ def update_s(browser: Browser, link: str, directory: RunDirectory, times: int = 
     return median(spent)
 
 
-def watched(browser: Browser, folder: Path, serve: Callable[[Path], object], pairs: int) -> float:
-    """Steps a second of a training that a tab looks at, over those of the same one without; the median of `pairs`."""
+def watched(browser: Browser, folder: Path, serve: Callable[[Path], object], times: int, core: int) -> list[float]:
+    """Steps a second of a training while a tab looks at it, over those of the same one before and after.
+
+    core: that the training has for itself; the caller, with server and browser, is to have others.
+    """
     (folder / "session.yaml").write_text(_SESSION)
     command = [sys.executable, "-m", "volary", "train", "session.yaml"]
+    others = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
     training = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    os.sched_setaffinity(0, others)
     directory = RunDirectory(folder / "runs" / "it")
     try:
         while not directory.database.exists() or _step(directory) < 20:
             time.sleep(0.1)
-        ratios = []
-        for _ in range(pairs):
-            alone = _steps(directory)
-            with serve(folder / "runs") as (link, _server):  # type: ignore[attr-defined]
+        with serve(folder / "runs") as (link, _server):  # type: ignore[attr-defined]
+            windows = [_window()]
+            for _ in range(times):
                 page = _looking(browser, link)
-                ratios.append(_steps(directory) / alone)
+                windows.append(_window())
                 page.close()
-        return median(ratios)
+                windows.append(_window())
+        time.sleep(WINDOW_S)  # until all steps of these are in the run
+        ended_at = _ends_of_steps(directory)
     finally:
         training.terminate()
         training.wait()
+    rates = [_steps_per_s(ended_at, *window) for window in windows]
+    return [2 * rates[at] / (rates[at - 1] + rates[at + 1]) for at in range(1, len(rates), 2)]
 
 
 def _looking(browser: Browser, link: str) -> Page:
@@ -140,10 +150,21 @@ def _looking(browser: Browser, link: str) -> Page:
     return page
 
 
-def _steps(directory: RunDirectory) -> int:
-    before = _step(directory)
+def _window() -> tuple[float, float]:
+    began = time.time()
     time.sleep(WINDOW_S)
-    return _step(directory) - before
+    return began, time.time()
+
+
+def _ends_of_steps(directory: RunDirectory) -> list[float]:
+    with RunReader(directory) as reader:
+        return [row.ended_at for row in reader.steps()]
+
+
+def _steps_per_s(ended_at: list[float], began: float, ended: float) -> float:
+    """Between the first and the last step that ended within."""
+    within = [at for at in ended_at if began <= at <= ended]
+    return (len(within) - 1) / (within[-1] - within[0])
 
 
 def _step(directory: RunDirectory) -> int:
