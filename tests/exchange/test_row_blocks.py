@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -194,6 +195,23 @@ def test_structure_may_change_from_step_to_step():
     for use in (plainly, twice, plainly, recomputed, penalised, plainly, in_few_bits, plainly):
         module.use = plain.use = use
         torch.testing.assert_close(it.step(inputs()), expected(plain, inputs()), rtol=1e-4, atol=1e-5)
+
+
+def test_a_stack_that_is_looked_at_within_backward_is_no_use_outside_the_layer(monkeypatch):
+    module, seen = One(plainly), []
+    it, gradient = Trained(module), RowBlocks.gradient
+
+    def looked_at(self: RowBlocks, errors: Tensor, inputs: Tensor) -> Tensor:
+        seen.append(sys._getframe(1))  # as by a worker that is asked what it is doing
+        return gradient(self, errors, inputs)
+
+    it.step(inputs())
+    it.step(inputs())  # from now on blocks leave as they are written
+    monkeypatch.setattr(RowBlocks, "gradient", looked_at)
+    found, wanted = it.step(inputs()), expected(copy.deepcopy(module), inputs())
+    assert seen
+    seen.clear()
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_use_outside_the_layer_that_begins_later_is_refused_and_not_lost():

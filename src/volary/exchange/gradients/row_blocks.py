@@ -86,10 +86,11 @@ class _Blockwise(torch.autograd.Function):
         inputs, weight = ctx.saved_tensors
         wants_inputs, wants_weight, wants_bias, _ = ctx.needs_input_grad
         # the weight first: it has the longest way to go
-        for_weight = ctx.blocks.gradient(errors, inputs) if wants_weight else None
+        for_weight = [ctx.blocks.gradient(errors, inputs) if wants_weight else None]
         for_inputs = errors @ weight if wants_inputs else None
         for_bias = errors.reshape(-1, errors.shape[-1]).sum(0) if wants_bias else None
-        return for_inputs, for_weight, for_bias, None
+        # popped: autograd copies what anybody else refers to, and so does this frame while its stack is looked at
+        return for_inputs, for_weight.pop(), for_bias, None
 
 
 def write_in_place(module: nn.Module, buckets: Gradients) -> list[nn.Module]:
