@@ -122,7 +122,6 @@ def who(run: Run, rank: int, pid: int) -> str:
     return f"rank {rank} (host {socket.gethostname()}, process {pid}) "
 
 
-@pytest.mark.slow
 def test_weights_equal_those_of_engine_local_and_nobody_else_can_listen_or_read_the_key(start, engine, local):
     run = start(steps=STEPS, pace_s=0.02)
     run.wait_for_step(5)
