@@ -11,12 +11,13 @@ takes to end, up to 30 s, after which nobody waits any more.
 
 An engine that is not here is left out, with its sentence. `slurm` is measured in an allocation that is made for it, in
 the cluster that SLURM_CONF names; TorchTrainer needs `pip install 'ray[train]'`. A full run makes 7 pairs of each row,
-3 where a pair takes the better part of a minute, as with Ray; --quick two, of the long ones one.
+3 where a pair takes the better part of a minute, as with Ray; --quick two. What the script has started ends with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import itertools
 import json
@@ -33,7 +34,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from _report import Options, Row, arguments, paired, report
+from _report import Options, Row, alternated, arguments, compared, paired, report
 from volary.engine import ROOM
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
@@ -44,7 +45,8 @@ OWN = {"torchrun": "torchrun", "mpi": "mpirun", "slurm": "srun", "ray": "TorchTr
 PEER = str(Path(__file__).with_name("_engines_peer.py"))
 PAIRS = {"ray": 3}  # a pair takes 42 s: a cluster starts twice
 WITHIN_S, CAP_S, PROMISED_S = 180.0, 30.0, 10.0
-LOOK_S = 0.005
+LOOK_S, ENDED_S = 0.005, 10.0
+PR_SET_PDEATHSIG = 1
 SESSION = """\
 network: lenet
 data: {{source: {{name: synthetic, shape: [1, 28, 28], samples: 1024}}, batch_size: 64}}
@@ -69,6 +71,7 @@ def main() -> None:
     }
     wishes = {kind.format(engine): (engine, row) for kind, row in kinds.items() for engine in ENGINES}
     options, rows = arguments(__doc__, list(wishes)), []
+    signal.signal(signal.SIGTERM, _terminated)
     wanted = {name: wish for name, wish in wishes.items() if options.wants(name)}
     # as small as they fit in: tasks of two emulated nodes would each take all cores of this machine
     tasks = {4 if name.endswith("-4") else 2 for name, (engine, _) in wanted.items() if engine == "slurm"}
@@ -79,6 +82,11 @@ def main() -> None:
             else:
                 rows.append(row(engine, options))
     report(rows, options.json)
+
+
+def _terminated(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `timeout` sends it twice, and what runs is to be ended in order
+    raise SystemExit("terminated")
 
 
 def _why_not(engine: str) -> str | None:
@@ -119,8 +127,9 @@ def _start(engine: str, workers: int, options: Options) -> Row:
 
 
 def _step(engine: str, options: Options) -> Row:
-    steps, pairs = (60, 1) if options.quick else (400, 7)
-    found = paired(lambda: _step_s(engine, steps), lambda: _step_s("local", steps), pairs)
+    # no pair goes before them: the first steps of each run do not count
+    steps, pairs = (60, 2) if options.quick else (120, PAIRS.get(engine, 7))
+    found = compared(alternated(lambda: _step_s(engine, steps), lambda: _step_s("local", steps), pairs))
     print(f"step-{engine}: {found.ratio:.3f} ± {found.spread:.3f}")
     return Row(f"step-{engine}", found.ours, "s", "local", found.theirs, found.ratio, "at most 1.02", "lower")
 
@@ -167,11 +176,15 @@ def _named(before: int) -> bool:
 def _their_detection(engine: str, number: signal.Signals) -> float:
     with _running(_theirs(engine, 2, 10**6), 2, 10**6) as process:
         _wait_until(process, lambda: Path("pid-1").exists())
-        began_at = time.perf_counter()
-        os.kill(int(Path("pid-1").read_text()), number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(CAP_S)
-        return time.perf_counter() - began_at
+        victim, began_at = int(Path("pid-1").read_text()), time.perf_counter()
+        os.kill(victim, number)
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(CAP_S)
+            return time.perf_counter() - began_at
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)  # one that is stopped would not see that it is to end
 
 
 def _ours(engine: str, *, quiet: bool = True) -> list[str]:
@@ -218,17 +231,34 @@ def _running(command: Sequence[str], workers: int, steps: int) -> Iterator[subpr
         os.chdir(folder)
         Path("session.yaml").write_text(SESSION.format(steps=steps, workers=workers), encoding="utf-8")
         with Path("said").open("wb") as said:
-            process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+            process = subprocess.Popen(
+                command, stdout=said, stderr=said, start_new_session=True, preexec_fn=_end_with_this_process
+            )
         try:
             yield process
         finally:
-            for one in (
-                [*psutil.Process(process.pid).children(recursive=True), process] if process.poll() is None else []
-            ):
-                with contextlib.suppress(psutil.Error):
-                    one.kill()
-            process.wait()
+            _end(process)
             os.chdir(home)
+
+
+def _end_with_this_process() -> None:
+    # a launcher that is killed leaves its workers; one that is asked ends them
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Asked first: tasks of srun are not its descendants, and only srun ends them."""
+    if process.poll() is not None:
+        return
+    started = psutil.Process(process.pid).children(recursive=True)
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(ENDED_S)
+    for one in started:
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+    process.kill()
+    process.wait()
 
 
 def _wait_for_the_end(process: subprocess.Popen[bytes]) -> None:

@@ -10,6 +10,7 @@ import ctypes
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -125,15 +126,31 @@ def _end(before: set[psutil.Process]) -> None:
     psutil.wait_procs(left, timeout=5)
 
 
+def _stop(command: subprocess.Popen[bytes]) -> None:
+    if command.poll() is None:
+        command.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            command.wait(20)
+        command.kill()
+
+
+def _terminated(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `timeout` sends it twice, and the cluster is to be taken down
+    raise SystemExit("terminated")
+
+
 def main() -> int:
-    """Run the command in a cluster; its status."""
+    """Run the command in a cluster, which ends with it, and on SIGTERM; its status."""
+    signal.signal(signal.SIGTERM, _terminated)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder, contextlib.ExitStack() as down:
         cluster = started(Path(folder), down)
         if cluster.why_not:
             print(cluster.why_not, file=sys.stderr)
             return 2
-        return subprocess.run(sys.argv[1:], env=os.environ | {"SLURM_CONF": str(cluster.conf)}, check=False).returncode
+        command = subprocess.Popen(sys.argv[1:], env=os.environ | {"SLURM_CONF": str(cluster.conf)})
+        down.callback(_stop, command)
+        return command.wait()
 
 
 if __name__ == "__main__":
