@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from statistics import mean
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from _workers import alone
+from _workers import alone, joined
 from train._training import OVERLAPPED, Trained, looked_at, made, session, started, trained
 from volary.comm.routes._base import BufferShape
 from volary.comm.sums.partner_means import PartnerMeans
@@ -21,6 +22,9 @@ from volary.session import Session
 from volary.session.script import Script
 from volary.train.evaluation import totals
 from volary.train.loop import train
+from volary.train.own.own_loop import Worker
+from volary.train.recording.recorder import Recorder
+from volary.train.state.drafts import LocalDrafts
 from volary.train.state.weights import SavedWeights, load_weights
 
 ROUNDING, CHECKPOINTS = 1e-12, "checkpoints"
@@ -216,9 +220,57 @@ def test_what_it_cannot_do_is_refused_in_a_sentence(strategy, said):
         gossip(strategy={"workers": 2, **strategy})
 
 
-def test_a_loop_of_one_s_own_is_refused_in_a_sentence():
-    with pytest.raises(BadInput, match=r"only a session's loop takes their mean to evaluate and to save; accepted"):
-        Script(function="train.py:train", strategy={"workers": 2, "consistency": "gossip"})
+def worker_of_a_loop(rank: int, world_size: int, life: int, folder: Path) -> Worker:
+    script = Script(program="mine.py", strategy={"workers": world_size, "consistency": "gossip"})
+    recorder, pulse = Recorder(rank), SimpleNamespace(asked_to_end=False)
+    drafts = LocalDrafts(Checkpoints(folder), recorder, 3, keep_best=False)
+    return Worker(script, joined(life), recorder, pulse, torch.device("cpu"), rank, drafts)
+
+
+def loop_that_saves(rank: int, world_size: int) -> tuple[Tensor, Tensor, float]:
+    """Its parameter after three steps, before and after it was measured and saved; what was measured."""
+    worker = worker_of_a_loop(rank, world_size, 0, Path(f"../{CHECKPOINTS}"))
+    model = torch.nn.Linear(1, 1, bias=False).double()
+    model, rule = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    worker.restore(model=model)
+    for _ in range(3):
+        rule.zero_grad()
+        model(torch.full((1, 1), rank + 1.0, dtype=torch.float64)).square().sum().backward()
+        rule.step()
+    before = model.weight.detach().clone()
+    found = worker.evaluate(lambda _: model.weight, torch.utils.data.TensorDataset(torch.zeros(6)), batch_size=3)
+    worker.save(model=model)
+    with pytest.raises(BadInput, match=r"given a second model, or one again, and workers' parameters differ"):
+        worker.distribute(torch.nn.Linear(1, 1))
+    worker.close()
+    return before, model.weight.detach().clone(), found
+
+
+def loops_that_resume(rank: int, world_size: int, folder: Path) -> list[Tensor]:
+    """What a loop begins with that distributes its model before it restores it, and one that does so after."""
+    found = []
+    for life, order in enumerate([("distribute", "restore"), ("restore", "distribute")], 1):
+        worker = worker_of_a_loop(rank, world_size, life, folder)
+        model = torch.nn.Linear(1, 1, bias=False).double()
+        for call in order:
+            worker.distribute(model) if call == "distribute" else worker.restore(model=model)
+        worker.close()
+        found.append(model.weight.detach().clone())
+    return found
+
+
+def test_in_a_loop_of_one_s_own_the_mean_is_measured_and_saved_and_each_worker_goes_on_from_its_own(workers):
+    everyone = workers(3, loop_that_saves)
+    own = [before for before, *_ in everyone]
+    assert len({one.item() for one in own}) == 3
+    mean_of_all = sum(own) / 3
+    (folder,) = workers.folder.rglob(CHECKPOINTS)
+    torch.testing.assert_close(saved(folder).whole("weight"), mean_of_all)
+    for before, after, found in everyone:
+        assert torch.equal(before, after)
+        assert found == pytest.approx(mean_of_all.item())
+    assert workers(3, loops_that_resume, folder) == [[one, one] for one in own]
+    assert workers(2, loops_that_resume, folder) == [[saved(folder).whole("weight")] * 2] * 2
 
 
 def test_parameters_on_an_accelerator_are_refused_in_a_sentence():

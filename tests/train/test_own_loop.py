@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -251,14 +252,29 @@ def test_local_steps_in_a_loop_of_ones_own_are_what_one_does_by_hand(workers, be
         assert len(found["rows"]) == 24
 
 
+GOSSIP: list[dict[str, Any]] = [
+    {"consistency": "gossip"},
+    {"consistency": {"name": "gossip", "graph": "ring"}},
+    {"consistency": "gossip", "exchange": {"name": "allreduce", "behind": True}},
+]
+
+
+def run_to_its_end(worker: Worker, model: torch.nn.Module) -> None:
+    _own_loops.as_a_session(worker, model, points("train", 40))
+    worker.finish()
+
+
 def own_and_session(rank: int, world_size: int) -> Any:
-    of = session("Wide", source={"name": "points", "samples": 40})
-    ours = trained(rank, world_size, of)
-    seed_all(of.train.seed)
-    model = build_model(of, torch.device("cpu")).module
-    own, _ = call(lambda worker: _own_loops.as_a_session(worker, model, points("train", 40)), rank, world_size, 95)
+    pairs = []
+    for number, strategy in enumerate([{}, *GOSSIP]):
+        of = session("Wide", source={"name": "points", "samples": 40}, strategy=strategy)
+        ours = trained(rank, world_size, of, f"session-{number}")
+        seed_all(of.train.seed)
+        model = build_model(of, torch.device("cpu")).module
+        call(partial(run_to_its_end, model=model), rank, world_size, 90 + number, strategy=strategy)
+        pairs.append((ours.parameters, {name: one.detach() for name, one in model.named_parameters()}))
     (drawn, length), _ = call(_own_loops.drawing, rank, world_size, 96)
-    return ours.parameters, own, drawn, length
+    return pairs, drawn, length
 
 
 def test_alone_a_loop_of_ones_own_and_a_sessions_are_one_thing():
@@ -273,12 +289,14 @@ def test_alone_a_loop_of_ones_own_and_a_sessions_are_one_thing():
 
 def test_a_loop_of_ones_own_and_a_sessions_are_one_thing_and_all_follow_what_rank_0_draws(workers):
     everyone = workers(2, own_and_session)
-    for ours, own, _, length in everyone:
-        assert ours.keys() == own.keys()
-        assert all(torch.equal(ours[name], own[name]) for name in own), "bit for bit"
+    for pairs, _, length in everyone:
+        assert len(pairs) == 4
+        for number, (ours, own) in enumerate(pairs):
+            assert ours.keys() == own.keys()
+            assert all(torch.equal(ours[name], own[name]) for name in own), f"strategy {number}: bit for bit"
         assert length == 23
     drawn = torch.Generator().manual_seed(0)
-    (_, _, first, _), (_, _, second, _) = everyone
+    (_, first, _), (_, second, _) = everyone
     for epoch in range(2):
         order = torch.randperm(23, generator=drawn).tolist()
         for step in range(6):

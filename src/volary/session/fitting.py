@@ -84,16 +84,7 @@ def of_session(session: Session) -> Iterator[Need]:
 
 
 def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
-    """What a loop of one's own needs. early_update: it looks at no gradients.
-
-    Raises SettingError for a model whose replicas are one only where a session takes their mean.
-    """
-    if not strategy.consistency.equal:
-        name = CONSISTENCY.name_of(type(strategy.consistency))
-        raise SettingError(
-            f"strategy.consistency is {name}, with which workers' parameters always differ, and only a session's loop "
-            "takes their mean to evaluate and to save; accepted: local"
-        )
+    """What a loop of one's own needs. early_update: it looks at no gradients."""
     # what it does not look at may be late: what servers update, early updates, means of parameters
     if strategy.servers or early_update or strategy.consistency.pushes.value != "gradient":
         return

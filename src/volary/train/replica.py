@@ -105,6 +105,10 @@ class Voting(Replica, Protocol):
         self.settle()
         yield
 
+    def take_own(self) -> None:
+        """Go on from what `own` was restored to; `start` does so, too."""
+        return
+
     def start(self, late: DeferredTensors) -> None:
         """Give all ranks rank 0's parameters, then what is `late`; before the first step. A collective call.
 

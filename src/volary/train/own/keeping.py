@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from volary.errors import BadInput
 from volary.run.checkpoints import SHARED, Manifest, read
 from volary.train.own.plain_values import ACCEPTED, keepable, loads
-from volary.train.state.rank_state import RESIDUALS, rank_file, rank_states
+from volary.train.state.rank_state import PARAMETERS, RESIDUALS, rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.state_file import state_content, unpacked
 from volary.train.state.weights import WEIGHTS, SavedWeights, load_weights, weights_content
@@ -130,6 +130,12 @@ class Keeping:
         self._strategies.append(state)
         return state
 
+    def replica(self, number: int) -> Mapping[str, Any]:
+        """What this worker alone had of that model, by the order in which they were distributed; after `restore`."""
+        saved = self._saved
+        replicas = saved.mine.get(PARAMETERS, []) if saved is not None and saved.restored else []
+        return replicas[number] if number < len(replicas) else {}
+
     def follow(self, feed: KeptFeed) -> None:
         """Keep where this feed is, too; it goes on where it was. Raises BadInput if it cannot."""
         if any(known is feed for known in self._place.feeds):
@@ -174,10 +180,13 @@ class Keeping:
         saved.restored = True
         return found
 
-    def save(self, named: Mapping[str, Any], *, own_optimizers: bool) -> None:
+    def save(
+        self, named: Mapping[str, Any], *, own_optimizers: bool, replicas: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
         """Write a checkpoint of what is named, on all workers; see `Worker.save`. Raises what that raises.
 
-        own_optimizers: each worker's remembers something else, and is kept with it.
+        own_optimizers: each worker's remembers something else, and is kept with it. replicas: what this worker alone
+        has of its models.
         """
         if self._saved is not None and not self._saved.restored:
             raise BadInput(f"{self._resumes()} before worker.save")
@@ -199,7 +208,7 @@ class Keeping:
             self._told = True
             return
         own = [name for name, value in named.items() if isinstance(value, Optimizer)] if own_optimizers else []
-        self._write(self._checkpoints, states, {name: states[name] for name in own})
+        self._write(self._checkpoints, states, {"own": {name: states[name] for name in own}, PARAMETERS: replicas})
 
     def _write(self, checkpoints: LoopCheckpoints, states: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         recorder = self._recorder
@@ -216,7 +225,7 @@ class Keeping:
             "feeds": [feed.state(within=place.within) for feed in place.feeds],
         }
         residuals = [one.rank_state() for one in self._strategies]
-        mine = {**here, "generators": generators_state(), RESIDUALS: residuals, "own": own}
+        mine = {**here, "generators": generators_state(), RESIDUALS: residuals, **own}
         checkpoints.write(mine, lambda: self._alike(states, here))
         recorder.enter(phase)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
@@ -110,6 +110,11 @@ class Worker:
     def _distribute(
         self, model: nn.Module, whole: Group, passes: int, *, summed: bool, early: Optimizer | None
     ) -> None:
+        if self._models and self._replicas_differ:
+            raise BadInput(
+                "worker.distribute was given a second model, or one again, and workers' parameters differ; accepted: "
+                "one model, once, as torch.nn.ModuleList([first, second])"
+            )
         known = next((one for one in self._models if one.model is model), None)
         if known is not None:
             known.again(early)
@@ -127,7 +132,9 @@ class Worker:
         beside = whole.divided([list(range(whole.size))]) if apart and early is not None else group
         run = OwnRun(self._script.strategy, self._share, self._recorder, self._pulse)
         state = self._keeping.strategy_state()
-        self._models.append(OwnModel(model, run, group, passes, state, summed=summed, early=early, beside=beside))
+        one = OwnModel(model, run, group, passes, state, summed=summed, early=early, beside=beside)
+        one.restore_rank(self._keeping.replica(len(self._models)))
+        self._models.append(one)
         if self._steps is None:
             periods = {"compare": self._script.compare_replicas, "look": self._script.histograms}
             self._steps = OwnSteps(self._models, whole, self._share, self._recorder, **periods)
@@ -228,8 +235,23 @@ class Worker:
         held_out = shared(data, batch_size, None if batch_size is None else False, among)
         served = self._group.models if isinstance(self._group, ServedLoop) else []
         models = [*served, *(one.model for one in self._models)]
-        self._settle()
-        return together.evaluated(function, held_out, models, self.device, self._recorder, agreeing)
+        with self._consensus("evaluate"):
+            return together.evaluated(function, held_out, models, self.device, self._recorder, agreeing)
+
+    @contextmanager
+    def _consensus(self, called: str) -> Iterator[None]:
+        """Lend each model what all its replicas are together, with all updates."""
+        with ExitStack() as stack:
+            if self._replicas_differ:
+                with self._together(called):  # all are here: a sum of parameters must not meet another's step
+                    pass
+            for model in self._models:
+                stack.enter_context(model.consensus())
+            yield
+
+    @property
+    def _replicas_differ(self) -> bool:
+        return self.world_size > 1 and not self._script.strategy.consistency.equal
 
     @contextmanager
     def _together(self, called: str, size: int = 0) -> Iterator[Group]:
@@ -266,6 +288,8 @@ class Worker:
         found = self._keeping.restore(state)
         if isinstance(self._group, ServedLoop):
             self._group.saves = True
+        for number, model in enumerate(self._models):
+            model.restore_rank(self._keeping.replica(number))
         return found
 
     def save(self, **state: Any) -> None:
@@ -275,7 +299,8 @@ class Worker:
 
         state: what has state_dict(), tensors, numbers, text, and lists, tuples and dicts of these, under the names of
         `worker.restore`; of those, what rank 0 has is kept. Beside it, each rank keeps its random generators, where
-        its feeds are, and with `consistency: local` what its optimisers remember. A full disk is a warning of the run,
+        its feeds are, with `consistency: local` and `gossip` what its optimisers remember, and with `gossip` its own
+        parameters: those in `state` are the mean of all workers'. A full disk is a warning of the run,
         and older checkpoints stay. Raises BadInput for what cannot be kept, and SettingError within a period of
         `local`.
         """
@@ -284,8 +309,10 @@ class Worker:
             return
         for model in self._models:
             model.refuse_within_period()
-        self._settle()
-        self._keeping.save(state, own_optimizers=any(model.updates_locally for model in self._models))
+        with self._consensus("save"):
+            replicas = [model.rank_state() for model in self._models]
+            own_optimizers = any(model.updates_locally for model in self._models)
+            self._keeping.save(state, own_optimizers=own_optimizers, replicas=replicas)
 
     @property
     def outcome(self) -> Outcome:

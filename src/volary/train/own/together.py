@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
 
 
-CALLS = ("mean", "sum", "gather", "evaluate", "feed")
+CALLS = ("mean", "sum", "gather", "evaluate", "feed", "save")
 
 
 def require_same(call: str, size: int, group: Group) -> None:

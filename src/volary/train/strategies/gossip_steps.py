@@ -54,7 +54,7 @@ class GossipSteps(Exchanging):
     def start(self, late: DeferredTensors) -> None:
         """Start the exchange, and give all ranks what rank 0 has, or each what it had when a checkpoint was saved."""
         share_now(list(self._module.parameters()), late, self._group, self.contribution.keeper.broadcast)
-        self._take_back()
+        self.take_own()
         self.contribution.start(
             votes_first=True, heard=self._hear, apply=None, travelled=self._moved, applied=lambda *_: None
         )
@@ -118,7 +118,7 @@ class GossipSteps(Exchanging):
         try:
             yield
         finally:
-            self._take_back()
+            self.take_own()
 
     def rank_state(self) -> dict[str, Any]:
         """This worker's parameters, within `consensus`, and of how many workers it is one."""
@@ -129,14 +129,16 @@ class GossipSteps(Exchanging):
         if states and states[0]["workers"] == self._group.size:
             self._own = states[0]["values"]
 
-    def _trained(self) -> dict[str, Tensor]:
-        return {slot.name: slot.parameter.detach() for slot in self.contribution.slots}
-
-    def _take_back(self) -> None:
+    @torch.no_grad()
+    def take_own(self) -> None:
+        """This worker's parameters become its own again: after `consensus`, or as they were restored."""
         trained = self._trained()
         for name, values in self._own.items():
             trained[name].copy_(values)
         self._own = {}
+
+    def _trained(self) -> dict[str, Tensor]:
+        return {slot.name: slot.parameter.detach() for slot in self.contribution.slots}
 
     @torch.no_grad()
     def _take_mean(self) -> None:

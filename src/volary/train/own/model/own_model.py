@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from math import isnan, nan
@@ -125,6 +126,8 @@ class OwnModel:
             return
         if self._passed:
             raise SettingError(f"{changed} since the step's first backward; accepted: such changes between two steps")
+        if not self._consistency.equal:
+            raise SettingError(f"{changed}, and workers' parameters differ; accepted: a model that stays as it is")
         self._run.recorder.event("warning", text=f"{changed}; the model was distributed anew")
         self.again()
 
@@ -190,7 +193,7 @@ class OwnModel:
             raise SettingError("optimizer.step() was called within backward(), where gradients have not been agreed on")
         if self.updates_locally:
             if not self._period.steps:
-                self._strategy.begin(LearnTask(iter(()), 0, 0, 0))
+                self._strategy.begin(LearnTask(iter(()), self._run.recorder.step, 0, 0))
             if self._run.share.total and not self._run.share.samples:  # what went through the loop is another worker's
                 torch._foreach_zero_([one.grad for one in self.contents.trained if one.grad is not None])
         elif not closing and (self._passed or not self._agreed or id(optimizer) in self._stepped):
@@ -233,6 +236,25 @@ class OwnModel:
         """Wait for all updates, and for the means of workers' own, unless a period of these is under way."""
         if not self._period.steps:
             self._strategy.settle()
+
+    @contextmanager
+    def consensus(self) -> Iterator[None]:
+        """Lend the model what all replicas are together, unless a period of workers' own updates is under way."""
+        if self._period.steps:
+            yield
+            return
+        with self._strategy.consensus():
+            yield
+
+    def rank_state(self) -> dict[str, Any]:
+        """What no other worker's replica has, within `consensus`."""
+        return {name: one.rank_state() for name, one in self._strategy.own.items()}
+
+    def restore_rank(self, state: Mapping[str, Any]) -> None:
+        """Go on from what this worker's replica had, once all have what they have together."""
+        for name, one in self._strategy.own.items():
+            one.restore_rank([state[name]] if name in state else [])
+        self._strategy.take_own()
 
     def close(self) -> None:
         """Remove the hooks from the user's model."""
@@ -390,7 +412,7 @@ class OwnModel:
             come_apart(self._place(), self._beside)
         self._strategy.apply()
         self.ending, self._step_s, self._period = self.ending or agreed.ending, agreed.step_s, AveragingPeriod()
-        if share.ends_epoch:
+        if share.ends_epoch and self._consistency.equal:
             self.settle()
         self._share_buffers()
 
