@@ -58,7 +58,7 @@ def hub(journal: Journal) -> HeartbeatService:
 
 def test_steps_events_metrics_and_facts_are_written(hub, directory):
     row = [1.0] * len(STEP_FIELDS)
-    row[STEP_FIELDS.index("loss")] = None  # not a number
+    row[list(STEP_FIELDS).index("loss")] = None  # not a number
     said = [
         {"event": "checkpoint", "step": 1, "data": {"seconds": 0.5}},
         {"metrics": {"accuracy": 0.5}, "step": 1},

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from volary.run.checkpoints import Checkpoints
+from volary.run.checkpoints import SHARED, Checkpoints
 from volary.run.database.journal import Journal, StepRow
 from volary.run.directory import RunDirectory
 from volary.session import Session
@@ -108,5 +108,6 @@ def weights(values: bytes) -> bytes:
 def checkpoint(directory: RunDirectory, step: int, metric: float | None, content: bytes = b"weights") -> Path:
     checkpoints = Checkpoints(directory.checkpoints)
     checkpoints.begin(step)
-    files = {"model.safetensors": checkpoints.write(step, "model.safetensors", weights(content + b" of %d" % step))}
+    contents = {"model.safetensors": weights(content + b" of %d" % step), SHARED: weights(b"what workers hold alike")}
+    files = {name: checkpoints.write(step, name, written) for name, written in contents.items()}
     return checkpoints.commit(step, 2, files, metric)

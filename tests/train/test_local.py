@@ -61,7 +61,8 @@ def by_hand(
             size = batch.count
             own = slice(rank, None, workers)
             if served:
-                own = slice(size * rank // workers, size * (rank + 1) // workers)
+                sharing = workers if size >= 2 * workers else max(1, size // 2)  # nobody has a single sample of more
+                own = slice(size * rank // sharing, size * (rank + 1) // sharing if rank < sharing else 0)
             inputs, targets = batch.inputs[own], batch.targets[own]
             if len(inputs):
                 rule.param_groups[0]["lr"] = one.optimizer.lr * one.schedule.factor(step, 20)
