@@ -32,8 +32,8 @@ def batches(worker: Any, epochs: int = 3) -> Iterator[tuple[Tensor, Tensor]]:
         yield from loader
 
 
-def sgd(*models: nn.Module, lr: float = 0.2) -> torch.optim.SGD:
-    return torch.optim.SGD([one for model in models for one in model.parameters()], lr=lr, momentum=0.9)
+def sgd(*models: nn.Module, lr: float = 0.2, momentum: float = 0.9) -> torch.optim.SGD:
+    return torch.optim.SGD([one for model in models for one in model.parameters()], lr=lr, momentum=momentum)
 
 
 def loss_of(model: nn.Module, batch: Any) -> Tensor:
@@ -55,12 +55,12 @@ def script(model: nn.Module) -> Any:
         return torch.jit.script(model)
 
 
-def adversarial(worker: Any, distribute: Callable[..., Any]) -> State:
+def adversarial(worker: Any, distribute: Callable[..., Any], momentum: float = 0.9) -> State:
     """A generator and a discriminator that learn in turn, each with its optimiser; gradients of one go through both."""
     torch.manual_seed(1)
     generator = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, FEATURES)).double()
     judge = nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, 1)).double()
-    of_generator, of_judge = sgd(generator, lr=0.05), sgd(judge, lr=0.05)
+    of_generator, of_judge = (sgd(one, lr=0.05, momentum=momentum) for one in (generator, judge))
     distribute(worker, generator, judge, of_generator, of_judge)
     for real, _ in batches(worker):
         fake = generator(real[:, :2])
@@ -73,12 +73,12 @@ def adversarial(worker: Any, distribute: Callable[..., Any]) -> State:
     return {"generator": generator.state_dict(), "judge": judge.state_dict()}
 
 
-def gan_in_two_calls(worker: Any) -> State:
+def gan_in_two_calls(worker: Any, momentum: float = 0.9) -> State:
     def distribute(worker: Any, generator: Any, judge: Any, of_generator: Any, of_judge: Any) -> None:
         assert worker.distribute(generator, of_generator) == (generator, of_generator)
         assert worker.distribute(judge, of_judge) == (judge, of_judge)
 
-    return adversarial(worker, distribute)
+    return adversarial(worker, distribute, momentum)
 
 
 def gan_in_lists(worker: Any) -> State:

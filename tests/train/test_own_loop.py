@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from _workers import alone, joined
-from train import _own_loops
+from train import _behaviours, _own_loops
 from train._training import OVERLAPPED, session, trained
 from train._user_code import points
 from volary.data.datasets.own import samples_of
@@ -250,6 +250,25 @@ def test_local_steps_in_a_loop_of_ones_own_are_what_one_does_by_hand(workers, be
         for name, value in expected.items():
             torch.testing.assert_close(found["state"][name], value, rtol=0, atol=ROUNDING, msg=name)
         assert len(found["rows"]) == 24
+
+
+def learn_locally_with_several(rank: int, world_size: int) -> Any:
+    plain, found = partial(_behaviours.gan_in_two_calls, momentum=0.0), []
+    for life, (loop, period) in enumerate([(plain, 1), (_behaviours.gan_in_two_calls, 4)]):
+        value, _ = call(loop, rank, world_size, life, strategy={"consistency": {"name": "local", "period": period}})
+        found.append({**value["generator"], **{f"judge.{name}": one for name, one in value["judge"].items()}})
+    if world_size > 1:
+        with pytest.raises(SettingError, match="a second Adam updates a model in the same step"):
+            call(_behaviours.two_optimizers_of_one_model, rank, world_size, 2, strategy={"consistency": "local"})
+    return found
+
+
+def test_with_local_steps_each_of_several_models_becomes_its_mean_and_a_model_has_one_optimiser(workers):
+    ((expected, _),) = workers(1, learn_locally_with_several)
+    (by_step, by_period), *others = workers(2, learn_locally_with_several)
+    for name, value in expected.items():
+        torch.testing.assert_close(by_step[name], value, rtol=0, atol=ROUNDING, msg=name)
+        assert all(torch.equal(by_period[name], other[1][name]) for other in others), name
 
 
 GOSSIP: list[dict[str, Any]] = [

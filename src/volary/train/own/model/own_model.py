@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,6 +97,7 @@ class OwnModel:
         self._passed = 0  # backward passes that have not been agreed on
         self._in_backward = self._agreed = False
         self._stepped = set[int]()  # optimisers that have, since gradients were agreed on
+        self._updater: tuple[weakref.ref[Optimizer], int] | None = None  # the newest under local steps, and its batch
         self._state, self._versions = state, count()
         self._distribute()
 
@@ -186,13 +188,18 @@ class OwnModel:
         self._scale = float(torch.clamp(max_norm / (norm + _TINY), max=1.0))
         return norm
 
-    def before(self, optimizer: Optimizer, *, closing: bool) -> None:
-        """Agree on gradients, unless they are. closing: the optimiser calls backward itself. Raises SettingError."""
+    def before(self, optimizer: Optimizer, *, closing: bool, outermost: bool) -> None:
+        """Agree on gradients, unless they are. closing: the optimiser calls backward itself. Raises SettingError.
+
+        outermost: no other optimiser has called its step.
+        """
         self._take_absent_away()
         if self._in_backward:
             raise SettingError("optimizer.step() was called within backward(), where gradients have not been agreed on")
         if self.updates_locally:
-            if not self._period.steps:
+            if outermost:
+                self._refuse_second(optimizer)
+            if outermost and not self._period.steps:
                 self._strategy.begin(LearnTask(iter(()), self._run.recorder.step, 0, 0))
             if self._run.share.total and not self._run.share.samples:  # what went through the loop is another worker's
                 torch._foreach_zero_([one.grad for one in self.contents.trained if one.grad is not None])
@@ -205,15 +212,26 @@ class OwnModel:
                 "early_update; accepted: that one alone, or early_update=False"
             )
 
-    def after(self, optimizer: Optimizer, *, leads: bool) -> None:
-        """The optimiser has stepped. leads: its steps are those of the run."""
+    def _refuse_second(self, optimizer: Optimizer) -> None:
+        """Raise SettingError if another has updated this model on the same batch: a step of local steps is one's."""
+        before, self._updater = self._updater, (weakref.ref(optimizer), self._run.share.batches)
+        if before is None or before[1] != self._run.share.batches or before[0]() in (None, optimizer):
+            return
+        raise SettingError(
+            f"a second {type(optimizer).__name__} updates a model in the same step, and workers' parameters differ: "
+            "their mean is taken after the step of one; accepted: one optimiser with groups of parameters, or "
+            "one whose step() calls the others', or consistency=bsp"
+        )
+
+    def after(self, optimizer: Optimizer, *, outermost: bool) -> None:
+        """The optimiser has stepped. outermost: no other optimiser has called its step."""
         self._stepped.add(id(optimizer))
         if self._pending and self._early is not None:
             self._early.follow()
             self._pending = False
             self._strategy.apply(self._scale)  # from now on parameters change as their sums arrive
             self._scale = 1.0
-        if leads and self.updates_locally:
+        if outermost and self.updates_locally:
             self._end_period()
 
     def take_loss(self) -> float:

@@ -75,12 +75,12 @@ class OwnSteps:
         if not models:
             return None
         closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
+        self._done_with(optimizer)  # with a step that has raised
         for model in models:
-            model.before(optimizer, closing=closure is not None)
+            model.before(optimizer, closing=closure is not None, outermost=not self._under_way)
         if self._histograms is not None:
             step = self._recorder.step + (self._lead is None or optimizer is self._lead)  # the lead ends a step
             self._histograms.before(optimizer, step if self._ends(self._look, step) else None)
-        self._done_with(optimizer)  # with a step that has raised
         self._under_way.append(optimizer)
         self._recorder.enter("optimizer")
         return None if closure is None else ((optimizer, self._agreeing(closure, models[0])), {})
@@ -103,16 +103,17 @@ class OwnSteps:
         if not models:
             return
         self._done_with(optimizer)
-        leads = not self._under_way and self._leads(optimizer)
+        outermost = not self._under_way
         for model in models:
-            model.after(optimizer, leads=leads)
+            model.after(optimizer, outermost=outermost)
+        leads = outermost and self._leads(optimizer)
         if leads:
             self._end_step(optimizer, models)
         if self._histograms is not None:
             self._histograms.after(optimizer, late=any(model.in_slices for model in models))
         if not leads:
             return
-        for model in models if self._ends(self._compare, self._recorder.step) else ():
+        for model in self._models if self._ends(self._compare, self._recorder.step) else ():
             model.compare(self._recorder.step)
         if any(model.ending for model in models):
             raise Stopped("the run was asked to end after this step")
