@@ -22,7 +22,9 @@ from data.loading._digits import Digits
 from volary.data.caching.cached import reads, through_cache
 from volary.data.feed import Feed
 from volary.data.loading import choice, pipeline
+from volary.data.loading.forked import most_pieces, most_slots
 from volary.data.loading.pipeline import Pipeline, Scale
+from volary.data.loading.processes import PIECES
 from volary.data.loading.readers import Readers
 from volary.data.order import share_of
 from volary.data.records.records import hashed
@@ -342,6 +344,20 @@ def test_the_more_cores_the_larger_the_samples_that_processes_are_for(monkeypatc
     monkeypatch.setattr(choice, "TINY_S", 1e-4)
     assert "processes are for less than 200" in choice.rather_threads(1.4e-3, 1000, cores=2)
     assert choice.rather_threads(1.4e-3, 1000, cores=16) == ""
+
+
+def test_memory_in_which_threads_made_the_first_batch_is_not_kept_once_processes_decode():
+    samples = opened(400)
+    feed = Feed(samples, 20)
+    for _ in range(6):
+        next(feed)
+    assert pids(samples)
+    assert samples._spare == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 16, 128, 1024])
+def test_pieces_of_all_batches_that_may_be_asked_for_fit_into_a_pipe_and_each_process_has_one(count):
+    assert most_slots(count) * count <= most_slots(count) * most_pieces(count, most_slots(count)) <= PIECES
 
 
 def test_no_more_large_batches_are_made_ahead_than_fit_into_the_memory_for_them(monkeypatch):

@@ -22,12 +22,18 @@ from volary.data.loading.slots import DONE, FAILED, KEPT, WAITING, Slots
 
 _LOG = logging.getLogger("volary.data")
 
+_PIECES = 4  # of a batch, a process: few rows each, so that all end at about the same time
 DISK, LOOK = 1, 2  # what a process says of a piece: it read from a disk; the states of the rows say more
 
 
 def most_slots(count: int) -> int:
     """Batches that so many processes may be asked for at a time: what is asked for must fit into a pipe."""
     return max(1, min(64, PIECES // count))
+
+
+def most_pieces(count: int, slots: int) -> int:
+    """Into so many a batch is divided for `count` processes: those of all batches must fit into a pipe."""
+    return min(_PIECES * count, PIECES // slots)
 
 
 Put = Callable[[int, int, Array, int], bool]  # makes sample `index` of `epoch` in a batch's row; whether it was kept
@@ -52,7 +58,8 @@ class Forked:
     def __init__(
         self, begin: Callable[[], Put], count: int, slots: Slots, least_rows: int, descriptors: Iterable[int]
     ) -> None:
-        self._count, self._slots, self._least_rows = count, slots, least_rows
+        self._slots, self._least_rows = slots, least_rows
+        self._most_pieces = most_pieces(count, len(slots.free))
         self._processes: ForkedProcesses | None = ForkedProcesses(count, partial(_begun, begin, slots), descriptors)
         self._newest: dict[int, Made] = {}  # of each slot
         self._dropped: list[Made] = []
@@ -78,7 +85,7 @@ class Forked:
         count = len(indices)
         made = Made(indices, epoch, self._slots.samples[slot, :count], count, slot=slot, elsewhere=count)
         self._newest[slot] = made
-        pieces = max(1, min(self._count, count // self._least_rows))
+        pieces = max(1, min(self._most_pieces, count // self._least_rows))
         size = -(-count // pieces)
         self._processes.submit(
             [RowRange(slot, epoch, start, min(start + size, count)) for start in range(0, count, size)]

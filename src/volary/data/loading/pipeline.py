@@ -304,6 +304,7 @@ class Pipeline:
         if not (at_hand and self.records.remote):  # on a disk of this machine it may still have to be brought
             self._readers.expect(numbers if self._cache is None else [n for n in numbers if not self._cached[n]])
         if at_hand and self._forked and (found := self._forked.begin(numbers, epoch)):
+            self._spare.clear()  # in which threads made batches: processes have memory of their own
             return found
         made = Made(numbers, epoch, self._memory(len(numbers)), len(numbers))
         size = max(self._least_rows, -(-len(numbers) // (_PIECES * self._cores)))
