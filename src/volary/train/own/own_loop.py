@@ -308,10 +308,10 @@ class Worker:
             self._keeping.save(state, own_optimizers=self._group.updates_locally)
             return
         for model in self._models:
-            model.refuse_within_period()
+            model.period.refuse_save()
         with self._consensus("save"):
             replicas = [model.rank_state() for model in self._models]
-            own_optimizers = any(model.updates_locally for model in self._models)
+            own_optimizers = any(model.period.updates for model in self._models)
             self._keeping.save(state, own_optimizers=own_optimizers, replicas=replicas)
 
     @property

@@ -1,8 +1,9 @@
-"""Finds the loss of a user's own loop, which nobody passes to Volary: the tensor that backward was called on."""
+"""The loss of a user's own loop, which nobody passes to Volary: the tensor that backward was called on."""
 
 from __future__ import annotations
 
 import sys
+from math import isnan, nan
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +16,34 @@ if TYPE_CHECKING:
 _BACKWARD = torch.autograd.backward.__code__  # Tensor.backward calls it, too
 _SUM = 2  # torch's number of reduction="sum"
 _TERMS = frozenset({"AddBackward0", "SubBackward0", "NegBackward0"})
+
+
+class StepLoss:
+    """The loss of a step, summed up over its backward passes; NaN as long as nobody knows it.
+
+    part: this worker's, in the mean over all workers' samples.
+    """
+
+    def __init__(self) -> None:
+        self.part = self._own = self._agreed = nan
+
+    def hear(self, loss: float, weight: float, *, first: bool) -> None:
+        """A backward pass. weight: of its gradients. first: those of the passes before are agreed on."""
+        if first and not isnan(self._own):
+            return  # the step has one: this backward is of another kind, a penalty say
+        own, part = (0.0, 0.0) if first else (self._own, self.part)
+        self._own, self.part = own + loss, part + loss * weight
+
+    def agree(self, loss: float) -> None:
+        """It is the mean over all workers' samples. The first of a step counts."""
+        if isnan(self._agreed):
+            self._agreed = loss
+
+    def take(self) -> float:
+        """That of the step that ends: of all workers, or this worker's if they have not agreed on one."""
+        own, agreed = self._own, self._agreed
+        self.part = self._own = self._agreed = nan
+        return own if isnan(agreed) else agreed
 
 
 def loss_of_backward() -> Tensor | None:

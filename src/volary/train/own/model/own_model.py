@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from math import isnan, nan
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from volary.comm.groups.blocking import take_all_from_first
-from volary.consistency._base import Push
 from volary.consistency.bsp import Bsp
 from volary.errors import SettingError
-from volary.exchange.choice.rows import estimated
 from volary.exchange.gradients.plain_layers import only_looks
-from volary.network.dry_run import unchanged
 from volary.train.agreement.first_state import DeferredTensors, messages
 from volary.train.agreement.votes import Vote
 from volary.train.coordinator import LearnTask
 from volary.train.member.compare import compare, shape_facts
 from volary.train.own.model.absent_gradient import TWICE, AbsentGradient
+from volary.train.own.model.averaging_period import AveragingPeriod
 from volary.train.own.model.contents import Contents
 from volary.train.own.model.early_update import EarlyUpdate
-from volary.train.own.model.losses import loss_of_backward, sum_in
-from volary.train.own.model.share import AveragingPeriod
+from volary.train.own.model.first_forward import choose_with_first_forward
+from volary.train.own.model.losses import StepLoss, loss_of_backward, sum_in
 from volary.train.own.together import come_apart
 from volary.train.run_session import share_buffers
 from volary.train.state.replicas import compare_replicas
@@ -43,13 +39,13 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.run.database.traffic import Traffic
     from volary.session.spec import Strategy
+    from volary.train.agreement.votes import Agreed
     from volary.train.member.pulse import EndWatch
     from volary.train.own.model.share import Share
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
     from volary.train.strategies.strategy_state import StrategyState
 
-PASSES = 3  # times a forward pass: what it takes together with backward
 _TINY = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 
 
@@ -90,14 +86,12 @@ class OwnModel:
         self._voted = self._pending = False  # early: the votes have left; agreed sums wait for `optimizer.step()`
         self._scale = 1.0  # of the sums that wait
         self._judged = summed  # whether the loss is a sum is known, or was looked at
-        self._own_loss = self._part = self._loss = nan  # of this step: this worker's, its part in that of all, of all
+        self.loss = StepLoss()
         self._consistency = run.settings.consistency if group.size > 1 else Bsp()
-        self._period = AveragingPeriod()
-        self._step_s = 0.0  # what all workers took for a step in the last period, in the mean
+        self.period = AveragingPeriod(self._consistency, run.share)
         self._passed = 0  # backward passes that have not been agreed on
         self._in_backward = self._agreed = False
         self._stepped = set[int]()  # optimisers that have, since gradients were agreed on
-        self._updater: tuple[weakref.ref[Optimizer], int] | None = None  # the newest under local steps, and its batch
         self._state, self._versions = state, count()
         self._distribute()
 
@@ -142,22 +136,9 @@ class OwnModel:
             )
 
     @property
-    def updates_locally(self) -> bool:
-        """Whether the user's optimiser updates this worker's parameters with its own gradients."""
-        return self._consistency.at(self._period.steps, self._step_s).updates
-
-    @property
     def in_slices(self) -> bool:
         """Whether updates are made as sums arrive, after `optimizer.step()`, and no gradient is ever seen."""
         return self._early is not None and self._early.in_slices
-
-    def refuse_within_period(self) -> None:
-        """Raise SettingError if workers have parameters of their own just now, which no checkpoint holds."""
-        if self._period.steps:
-            raise SettingError(
-                f"worker.save was called {self._period.steps} steps after replicas were equal last; accepted under "
-                "local steps: after a step that ends a period, as the last of an epoch does"
-            )
 
     def again(self, early: Optimizer | None = None) -> None:
         """Distribute the model as it is now. A collective call. early: the optimiser to update early, if another."""
@@ -169,7 +150,7 @@ class OwnModel:
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         """Scale gradients so that their norm is at most `max_norm`; the norm before, a scalar. Raises SettingError."""
-        if self._passed and not self.updates_locally:
+        if self._passed and not self.period.updates:
             self._agree()
         if not self.in_slices:
             return torch.nn.utils.clip_grad_norm_(parameters, max_norm, kind)
@@ -196,32 +177,18 @@ class OwnModel:
         self._take_absent_away()
         if self._in_backward:
             raise SettingError("optimizer.step() was called within backward(), where gradients have not been agreed on")
-        if self.updates_locally:
+        if self.period.updates:
             if outermost:
-                self._refuse_second(optimizer)
-            if outermost and not self._period.steps:
+                self.period.refuse_second(optimizer)
+            if outermost and not self.period.under_way:
                 self._strategy.begin(LearnTask(iter(()), self._run.recorder.step, 0, 0))
             if self._run.share.total and not self._run.share.samples:  # what went through the loop is another worker's
                 torch._foreach_zero_([one.grad for one in self.contents.trained if one.grad is not None])
         elif not closing and (self._passed or not self._agreed or id(optimizer) in self._stepped):
             # fewer passes than were announced, or none that reached a parameter
             self._agree()
-        if self.in_slices and self._early is not None and optimizer is not self._early.optimizer:
-            raise SettingError(
-                f"another {type(optimizer).__name__} than worker.distribute was given updates a model that has "
-                "early_update; accepted: that one alone, or early_update=False"
-            )
-
-    def _refuse_second(self, optimizer: Optimizer) -> None:
-        """Raise SettingError if another has updated this model on the same batch: a step of local steps is one's."""
-        before, self._updater = self._updater, (weakref.ref(optimizer), self._run.share.batches)
-        if before is None or before[1] != self._run.share.batches or before[0]() in (None, optimizer):
-            return
-        raise SettingError(
-            f"a second {type(optimizer).__name__} updates a model in the same step, and workers' parameters differ: "
-            "their mean is taken after the step of one; accepted: one optimiser with groups of parameters, or "
-            "one whose step() calls the others', or consistency=bsp"
-        )
+        if self._early is not None:
+            self._early.refuse_other(optimizer)
 
     def after(self, optimizer: Optimizer, *, outermost: bool) -> None:
         """The optimiser has stepped. outermost: no other optimiser has called its step."""
@@ -231,34 +198,25 @@ class OwnModel:
             self._pending = False
             self._strategy.apply(self._scale)  # from now on parameters change as their sums arrive
             self._scale = 1.0
-        if outermost and self.updates_locally:
+        if outermost and self.period.updates and self.period.end_step():
             self._end_period()
-
-    def take_loss(self) -> float:
-        """The loss of the step that ends: what its first backward was called on, summed up over passes.
-
-        The mean over all workers' samples, or this worker's where it learns by itself; NaN if nobody knows.
-        """
-        own, loss = self._own_loss, self._loss
-        self._own_loss = self._part = self._loss = nan
-        return own if isnan(loss) else loss
 
     def compare(self, step: int) -> None:
         """Raise RanksDiffer unless all workers have the same bits, where they should. A collective call."""
-        if self._group.size > 1 and self._run.settings.replicas_equal and not self._period.steps:
+        if self._group.size > 1 and self._run.settings.replicas_equal and not self.period.under_way:
             self.settle()
             with self._run.recorder.called("the comparison of replicas"):
                 compare_replicas(self.model, step, self._group)
 
     def settle(self) -> None:
         """Wait for all updates, and for the means of workers' own, unless a period of these is under way."""
-        if not self._period.steps:
+        if not self.period.under_way:
             self._strategy.settle()
 
     @contextmanager
     def consensus(self) -> Iterator[None]:
         """Lend the model what all replicas are together, unless a period of workers' own updates is under way."""
-        if self._period.steps:
+        if self.period.under_way:
             yield
             return
         with self._strategy.consensus():
@@ -320,21 +278,8 @@ class OwnModel:
             and self._run.settings.codec.chooses
             and not self._state.representations
         ):
-            self._hooks.append(self.model.register_forward_pre_hook(self._try, with_kwargs=True))
+            self._hooks.append(choose_with_first_forward(self.model, self._strategy, self._passes, recorder))
         recorder.enter("between steps")
-
-    def _try(self, model: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Before the first forward that is trained on: once through the model, to choose how its layers travel."""
-        # of a layer alone Torch has taken the forward that it is about to call
-        if not (model.training and torch.is_grad_enabled() and any(model.children())):
-            return
-        self._hooks.pop().remove()
-        assert isinstance(self._strategy, Adapting)
-        with unchanged(model), estimated(model, samples=1) as estimate:
-            model(*inputs, **named)
-        estimate.compute_s *= PASSES
-        self._strategy.choose(estimate.of(self._passes))
-        self._run.recorder.enter("forward")
 
     @only_looks
     def _reached(self, _: Tensor) -> None:
@@ -351,9 +296,7 @@ class OwnModel:
         loss = loss_of_backward()
         if loss is None:
             return
-        if self._passed or isnan(self._own_loss):
-            before = (self._own_loss, self._part) if self._passed else (0.0, 0.0)
-            self._own_loss, self._part = before[0] + loss.item(), before[1] + loss.item() * self.weight()
+        self.loss.hear(loss.item(), self.weight(), first=not self._passed)
         if not self._judged and self._group.size > 1:
             self._judged = True
             if (how := sum_in(loss, self._run.share.samples)) and self._group.rank == 0:
@@ -370,7 +313,7 @@ class OwnModel:
     def _passed_backward(self) -> None:
         self._passed += 1
         self._in_backward = False
-        if self._passed == self._passes and not self.updates_locally:
+        if self._passed == self._passes and not self.period.updates:
             self._agree()
             for parameter, absent in self._absent if self._pending else ():
                 parameter.grad = absent
@@ -386,12 +329,8 @@ class OwnModel:
         if not self._voted:
             self._vote()
         self._voted = False
-        agreed = self._strategy.agree()
-        if agreed.apart:
-            come_apart(self._place(), self._beside)
-        self.ending = self.ending or agreed.ending
-        if isnan(self._loss):
-            self._loss = agreed.loss
+        agreed = self._hear_all()
+        self.loss.agree(agreed.loss)
         self._agreed, self._pending = True, self.in_slices
         self._stepped.clear()
         for parameter in self.contents.sparse:
@@ -404,8 +343,18 @@ class OwnModel:
             parameter.grad = None
 
     def _vote(self) -> None:
-        self._strategy.vote(Vote(self._part, busy=True, ending=self._run.pulse.asked_to_end, place=sum(self._place())))
+        self._strategy.vote(
+            Vote(self.loss.part, busy=True, ending=self._run.pulse.asked_to_end, place=sum(self._place()))
+        )
         self._voted = self.in_slices
+
+    def _hear_all(self) -> Agreed:
+        """What all workers have voted. Raises RanksDiffer if they are at different places of their loops."""
+        agreed = self._strategy.agree()
+        if agreed.apart:
+            come_apart(self._place(), self._beside)
+        self.ending = self.ending or agreed.ending
+        return agreed
 
     def _place(self) -> tuple[int, int]:
         """Where this worker is in its loop: steps that it has made, batches that it was given."""
@@ -418,19 +367,13 @@ class OwnModel:
                 take_all_from_first(together, self._beside)
 
     def _end_period(self) -> None:
-        """All replicas become their mean, if a period ends with this step."""
-        action, share = self._consistency.at(self._period.steps, self._step_s), self._run.share
-        self._period.add(share)
-        if action.push is Push.NOTHING and not share.ends_epoch:
-            return
+        """All replicas become their mean."""
         ending, size = self._run.pulse.asked_to_end, self._group.size
-        self._strategy.vote(self._period.vote(ending=ending, world_size=size, place=sum(self._place())))
-        agreed = self._strategy.agree()
-        if agreed.apart:
-            come_apart(self._place(), self._beside)
+        self._strategy.vote(self.period.vote(ending=ending, world_size=size, place=sum(self._place())))
+        agreed = self._hear_all()
         self._strategy.apply()
-        self.ending, self._step_s, self._period = self.ending or agreed.ending, agreed.step_s, AveragingPeriod()
-        if share.ends_epoch and self._consistency.equal:
+        self.period.begin(agreed.step_s)
+        if self._run.share.ends_epoch and self._consistency.equal:
             self.settle()
         self._share_buffers()
 

@@ -119,7 +119,7 @@ class OwnSteps:
             raise Stopped("the run was asked to end after this step")
 
     def _end_step(self, optimizer: Optimizer, models: Sequence[OwnModel]) -> None:
-        losses = [model.take_loss() for model in self._models]
+        losses = [model.loss.take() for model in self._models]
         self._recorder.end_step(
             epoch=self._share.epoch,
             samples=self._share.samples,

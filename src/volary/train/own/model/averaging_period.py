@@ -1,0 +1,77 @@
+"""Steps of a worker's own between two means of all workers' parameters."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from typing import TYPE_CHECKING
+
+from volary.consistency._base import Push
+from volary.errors import SettingError
+from volary.train.agreement.votes import Vote
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from volary.consistency._base import Consistency
+    from volary.train.own.model.share import Share
+
+
+class AveragingPeriod:
+    """Which steps of a user's own loop update this worker's parameters alone, and with which of them a mean is due.
+
+    consistency: decides. share: of the samples of the newest batch. Under a model without local updates each step is
+    all workers' together, and no period is ever under way.
+    """
+
+    def __init__(self, consistency: Consistency, share: Share) -> None:
+        self._consistency, self._share = consistency, share
+        self._updater: tuple[weakref.ref[Optimizer], int] | None = None  # the newest, and its batch
+        self.begin(0.0)
+
+    def begin(self, step_s: float) -> None:
+        """From here on steps count anew. step_s: that one of the last period took, the mean of all workers."""
+        self._step_s, self._began_s = step_s, time.perf_counter()
+        self._steps = self._samples = self._total = 0  # samples: this worker's; total: of all
+
+    @property
+    def under_way(self) -> bool:
+        """Whether workers have made steps of their own since the last mean."""
+        return self._steps > 0
+
+    @property
+    def updates(self) -> bool:
+        """Whether the user's optimiser updates this worker's parameters with its own gradients."""
+        return self._consistency.at(self._steps, self._step_s).updates
+
+    def refuse_save(self) -> None:
+        """Raise SettingError if workers have parameters of their own just now, which no checkpoint holds."""
+        if self.under_way:
+            raise SettingError(
+                f"worker.save was called {self._steps} steps after replicas were equal last; accepted under "
+                "local steps: after a step that ends a period, as the last of an epoch does"
+            )
+
+    def refuse_second(self, optimizer: Optimizer) -> None:
+        """Raise SettingError if another has updated the model on the same batch: a local step is one optimiser's."""
+        before, self._updater = self._updater, (weakref.ref(optimizer), self._share.batches)
+        if before is None or before[1] != self._share.batches or before[0]() in (None, optimizer):
+            return
+        raise SettingError(
+            f"a second {type(optimizer).__name__} updates a model in the same step, and workers' parameters differ: "
+            "their mean is taken after the step of one; accepted: one optimiser with groups of parameters, or "
+            "one whose step() calls the others', or consistency=bsp"
+        )
+
+    def end_step(self) -> bool:
+        """Count the step that ends. Whether the mean of all replicas is due after it."""
+        action, share = self._consistency.at(self._steps, self._step_s), self._share
+        self._steps += 1
+        self._samples, self._total = self._samples + share.samples, self._total + share.total
+        return action.push is not Push.NOTHING or share.ends_epoch
+
+    def vote(self, *, ending: bool, world_size: int, place: int) -> Vote:
+        """This worker's part of the mean: its share of the samples that all have learnt from in the period."""
+        weight = self._samples / self._total if self._total else 1 / world_size
+        step_s = (time.perf_counter() - self._began_s) / self._steps
+        return Vote(0.0, True, ending, step_s=step_s, weight=weight, place=place)
