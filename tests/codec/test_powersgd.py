@@ -111,6 +111,26 @@ def test_values_that_are_not_finite_leave_the_memory_as_it_was():
     assert torch.equal(memory, before)
 
 
+@pytest.mark.parametrize("scale", [1e-34, 1.0, 1e30])
+def test_in_one_call_with_feedback_frame_and_rest_are_as_in_three(scale):
+    codec = PowerSgd(rank=3)
+    values, before = (values_of("normal", SHAPE, seed) * scale for seed in (1, 2))
+    memory, memory_of_three = memory_of(codec, values), memory_of(codec, values)
+    for _ in range(2):
+        residual, frame = before.clone(), torch.empty(codec.frame_bytes(*SHAPE), dtype=torch.uint8)
+        assert codec.encode_with_feedback(values, residual, frame, memory)
+        sums = before + values
+        assert torch.equal(frame, encoded(codec, sums, memory_of_three))
+        codec.add(frame, sums, -1)
+        assert torch.equal(residual, sums) and torch.equal(memory, memory_of_three)
+
+
+def test_a_sum_with_the_residual_that_is_not_finite_is_told():
+    codec, frame = PowerSgd(), torch.empty(PowerSgd().frame_bytes(*SHAPE), dtype=torch.uint8)
+    large = torch.full(SHAPE, 3e38)
+    assert not codec.encode_with_feedback(large, large.clone(), frame, memory_of(codec, large))
+
+
 def test_bytes_are_those_of_the_thin_matrices_or_of_the_matrix_where_that_is_smaller():
     assert PowerSgd(rank=2).frame_bytes(1024, 4096) == 4 * 2 * (1024 + 4096)
     assert PowerSgd(rank=2).frame_bytes(4, 4) == 4 * 16 == PowerSgd(rank=9).frame_bytes(4, 4)

@@ -45,8 +45,22 @@ class PowerSgd(FrameCodec):
             return FullPrecision().encode(values, frame, memory) and bool(values.isfinite().all())
         return low_rank.encode(values, frame, memory)
 
+    def encode_with_feedback(self, values: Tensor, residual: Tensor, frame: Tensor, memory: Tensor) -> bool:
+        """All in one call."""
+        from volary.codec.kernels import low_rank
+        from volary.codec.kernels.compiled import compiled
+
+        if not (self._pays(*values.shape) and compiled(values) and residual.is_contiguous()):
+            return super().encode_with_feedback(values, residual, frame, memory)
+        return low_rank.encode_with_feedback(values, residual, frame, memory)
+
     def decode(self, frame: Tensor, out: Tensor) -> None:
-        self.add(frame, out.zero_())
+        from volary.codec.kernels import low_rank
+
+        if not self._pays(*out.shape):
+            FullPrecision().decode(frame, out)
+        else:
+            low_rank.decode(frame, out)
 
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
         from volary.codec.kernels import low_rank

@@ -20,6 +20,7 @@ LARGEST = float(np.finfo(np.float32).max)
 DEPENDENT = 1e-6  # of a vector's length: where no more is left of it beside the others, that is rounding
 
 MAGNITUDE = np.uint32(0x7FFFFFFF)  # all bits but the sign
+NEAREST, FARTHEST = (np.float32(bound).view(np.uint32) for bound in (1 / FAR, FAR))  # magnitudes' bits
 
 Values = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -44,17 +45,37 @@ def encode(values: Tensor, frame: Tensor, memory: Tensor) -> bool:
     most = _magnitude(values)
     if not most < float("inf"):
         return False
-    left, right = _thin(frame, *values.shape)
     if 1 / FAR < most < FAR:
         _iterate(values, frame, memory)
     else:
-        factor = 1 / FAR if most >= FAR else FAR
-        _iterate(values * factor, frame, memory)
-        left /= factor
-        product = float(left.abs().max()) * float(right.abs().double().sum(0).max())
-        if product > LARGEST:
-            right *= LARGEST / product / 2
+        _encode_far(values, most, frame, memory)
     return True
+
+
+def encode_with_feedback(values: Tensor, residual: Tensor, frame: Tensor, memory: Tensor) -> bool:
+    """The same of `values` + `residual`, (rows, columns) each, and to `residual` what the frame leaves out; on the CPU.
+
+    One call: of a small matrix several would take longer than what they do.
+    """
+    sums, rows, columns = read(residual), *residual.shape
+    most = _as_float(_encode_with_feedback(read(values.contiguous()), sums, read(frame), read(memory), rows, columns))
+    if not most < float("inf"):
+        return False
+    if not 1 / FAR < most < FAR:
+        _encode_far(residual, most, frame, memory)
+        add(frame, residual, -1)
+    return True
+
+
+def _encode_far(values: Tensor, most: float, frame: Tensor, memory: Tensor) -> None:
+    """Scaled so that sums of products of the values, of which `most` is the largest, are exact."""
+    factor = 1 / FAR if most >= FAR else FAR
+    _iterate(values * factor, frame, memory)
+    left, right = _thin(frame, *values.shape)
+    left /= factor
+    product = float(left.abs().max()) * float(right.abs().double().sum(0).max())
+    if product > LARGEST:
+        right *= LARGEST / product / 2
 
 
 def _magnitude(values: Tensor) -> float:
@@ -62,9 +83,13 @@ def _magnitude(values: Tensor) -> float:
     if not values.numel():
         return 0.0
     if compiled(values):
-        # the order of magnitudes is that of their bits, and NaN is above all
-        return float(np.uint32(_largest(read(values, np.uint32))).view(np.float32))
+        return _as_float(_largest(read(values, np.uint32)))
     return float(torch.stack(torch.aminmax(values)).abs().max())
+
+
+def _as_float(magnitude: np.uint32) -> float:
+    """Of its bits, whose order is that of magnitudes; NaN is above all."""
+    return float(np.uint32(magnitude).view(np.float32))
 
 
 def _iterate(values: Tensor, frame: Tensor, memory: Tensor) -> None:
@@ -76,10 +101,20 @@ def _iterate(values: Tensor, frame: Tensor, memory: Tensor) -> None:
 
 def add(frame: Tensor, out: Tensor, sign: int) -> None:
     """Add the product of a frame's matrices, times `sign`, to `out` (rows, columns)."""
+    rows, columns = out.shape
     if compiled(out):
-        change(out, lambda values: _add(read(frame), values, np.float32(sign), *out.shape))
+        change(out, lambda values: _add(read(frame), values, np.float32(sign), rows, columns, False))
     else:
         _add_by_torch(*_thin(frame, *out.shape), out, sign)
+
+
+def decode(frame: Tensor, out: Tensor) -> None:
+    """Write the product of a frame's matrices to `out` (rows, columns)."""
+    rows, columns = out.shape
+    if compiled(out):
+        change(out, lambda values: _add(read(frame), values, np.float32(1), rows, columns, True))
+    else:
+        _add_by_torch(*_thin(frame, *out.shape), out.zero_(), 1)
 
 
 def _thin(frame: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
@@ -93,6 +128,27 @@ def _thin(frame: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
 def _largest(bits: NDArray[np.uint32]) -> np.uint32:
     largest = np.uint32(0)
     for place in range(bits.size):
+        largest = max(largest, bits[place] & MAGNITUDE)
+    return largest
+
+
+@kernel
+def _encode_with_feedback(
+    values: Values, residual: Values, frame: Values, memory: Values, rows: int, columns: int
+) -> np.uint32:
+    """The bits of the largest magnitude of the sums; where that is too far from 1 there is no frame yet."""
+    largest = _add_values(values, residual)
+    if NEAREST < largest < FARTHEST:
+        _iterate_by_loops(residual, frame, memory, rows, columns)
+        _add(frame, residual, np.float32(-1), rows, columns, False)
+    return largest
+
+
+@kernel
+def _add_values(values: Values, out: Values) -> np.uint32:
+    largest, bits = np.uint32(0), out.view(np.uint32)
+    for place in range(out.size):
+        out[place] += values[place]
         largest = max(largest, bits[place] & MAGNITUDE)
     return largest
 
@@ -132,15 +188,22 @@ def _begin(before: Values, right: Values) -> None:
 
 @summing_kernel
 def _onto(values: Values, right: Values, vectors: Doubles) -> None:
-    """The product right @ values.T."""
+    """The product right @ values.T; values are read once for two vectors."""
     rank, columns = right.shape
     for row in range(vectors.shape[1]):
         line = values[row * columns : (row + 1) * columns]
-        for number in range(rank):
-            total = np.float32(0)
-            for column in range(columns):
-                total += line[column] * right[number, column]
-            vectors[number, row] = total
+        for number in range(0, rank, 2):
+            other = min(number + 1, rank - 1)
+            vectors[number, row], vectors[other, row] = _dot_two(line, right[number], right[other])
+
+
+@summing_kernel
+def _dot_two(line: Values, one: Values, other: Values) -> tuple[np.float32, np.float32]:
+    by_one, by_other = np.float32(0), np.float32(0)
+    for column in range(line.size):
+        by_one += line[column] * one[column]
+        by_other += line[column] * other[column]
+    return by_one, by_other
 
 
 @kernel
@@ -166,32 +229,52 @@ def _dot(one: Doubles, other: Doubles) -> float:
 
 @summing_kernel
 def _back(values: Values, left: Values, right: Values) -> None:
-    """The product left @ values / rows."""
+    """The product left @ values / rows; `right` is read and written once for four rows."""
     rank, columns = right.shape
+    rows = left.shape[1]
+    fours, share = rows - rows % 4, np.float32(1) / np.float32(rows)
     right[:] = 0
-    for row in range(left.shape[1]):
-        line = values[row * columns : (row + 1) * columns]
+    for row in range(0, fours, 4):
         for number in range(rank):
-            weight = left[number, row] / np.float32(left.shape[1])
+            _add_four(left[number, row : row + 4], share, values[row * columns : (row + 4) * columns], right[number])
+    for row in range(fours, rows):
+        for number in range(rank):
+            weight = left[number, row] * share
             for column in range(columns):
-                right[number, column] += weight * line[column]
+                right[number, column] += weight * values[row * columns + column]
+
+
+@summing_kernel
+def _add_four(weights: Values, share: np.float32, lines: Values, out: Values) -> None:
+    columns = out.size
+    first, second = lines[:columns], lines[columns : 2 * columns]
+    third, fourth = lines[2 * columns : 3 * columns], lines[3 * columns :]
+    one, two, three, four = weights[0] * share, weights[1] * share, weights[2] * share, weights[3] * share
+    for column in range(columns):
+        out[column] += one * first[column] + two * second[column] + three * third[column] + four * fourth[column]
 
 
 @kernel
-def _add(frame: Values, out: Values, sign: np.float32, rows: int, columns: int) -> None:
+def _add(frame: Values, out: Values, sign: np.float32, rows: int, columns: int, anew: bool) -> None:
     """Without sums whose order is the compiler's: all ranks get the same, whatever their processors."""
     rank = frame.size // (rows + columns)
     left, right = frame[: rank * rows].reshape((rank, rows)), frame[rank * rows :].reshape((rank, columns))
-    product = np.empty(columns, np.float32)
+    product = np.zeros(columns, np.float32)
     for row in range(rows):
-        product[:] = 0
-        for number in range(rank):
-            weight = left[number, row]
-            for column in range(columns):
-                product[column] += weight * right[number, column]
         line = out[row * columns : (row + 1) * columns]
+        if anew:
+            line[:] = 0  # it is in the nearest cache then
+        for number in range(rank - 1):
+            _weigh(left[number, row], right[number], product, number == 0)
+        last, weight = right[rank - 1], left[rank - 1, row]
         for column in range(columns):
-            line[column] += sign * product[column]
+            line[column] += sign * (product[column] + weight * last[column])
+
+
+@kernel
+def _weigh(weight: np.float32, values: Values, product: Values, anew: bool) -> None:
+    for column in range(product.size):
+        product[column] = weight * values[column] + (np.float32(0) if anew else product[column])
 
 
 def _iterate_by_torch(values: Tensor, left: Tensor, right: Tensor, memory: Tensor) -> None:
