@@ -15,14 +15,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from volary.run.machine.descendants import below, end
+
 LOOK_S = 0.2
-KILLED_WITHIN_S = 5.0
 TRIES = 3
 OBJECT_STORE_BYTES = 80 << 20  # near the least that Ray takes: nothing of ours goes through it
 
@@ -156,13 +157,7 @@ def _start_cluster(ray: Any, settings: ActorSettings) -> None:
 
 def _end_cluster() -> None:
     """The one that this process has started: an orderly end takes seconds, and nothing that it has is wanted again."""
-    import psutil  # type: ignore[import-untyped]
-
-    below = psutil.Process().children(recursive=True)
-    for process in below:
-        with suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(below, KILLED_WITHIN_S)
+    end(below(os.getpid()))
     shutil.rmtree(scratch(os.getpid()), ignore_errors=True)
 
 
@@ -232,9 +227,9 @@ def _until_all_have_ended(ray: Any, actors: Sequence[Any], ends: Sequence[Any]) 
             for actor in actors:
                 actor.ask_to_end.remote()
         done, waiting = ray.wait(waiting, num_returns=1, timeout=LOOK_S)
-        for end in done:
+        for ended in done:
             try:
-                failed = ray.get(end) != 0 or failed
+                failed = ray.get(ended) != 0 or failed
             except ray.exceptions.RayError as error:  # the actor is gone, and with it its process
                 print(str(error), file=sys.stderr, flush=True)
                 failed = True

@@ -21,13 +21,13 @@ import msgspec
 
 import volary
 from volary.comm.files.client import FileClient
-from volary.engine.processes.descendants import below, end
 from volary.engine.processes.processes import NewProcess, Processes
 from volary.engine.remote.messages import END, KILL, MachineFound, RemoteExited, RemoteLaunch, RemoteStarted
 from volary.errors import BadInput, VolaryError
 from volary.run.directory import RunDirectory
 from volary.run.launch.assignment import SCRATCH, Assignment
 from volary.run.machine.cores import cores_here
+from volary.run.machine.descendants import below, end
 
 LOOK_S = 0.1
 ALONE_S = 7.0  # without a connection: how long they have to finish their step, save and end

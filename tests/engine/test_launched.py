@@ -12,8 +12,8 @@ import psutil
 from engine.test_every_engine import gone, wait_until
 from engine.test_hosts import launch
 from volary.engine.launchers.launched import Launched
-from volary.engine.processes import descendants
 from volary.run.directory import RunDirectory
+from volary.run.machine import descendants
 
 
 def test_what_a_killed_launcher_has_started_is_ended_with_the_run():

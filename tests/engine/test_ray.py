@@ -38,6 +38,24 @@ if __name__ == "__main__":
     ray.get([rank.remote("session.yaml", number, 2, ["train.steps=15"]) for number in range(2)])
 """
 
+ENDS = """
+import ctypes
+import os
+import subprocess
+from volary import actors
+from volary.run.machine import descendants
+
+descendants.KILLED_WITHIN_S = float("inf")
+ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans are this process's, which does not ask after them
+if (driver := os.fork()) == 0:
+    cluster = subprocess.Popen(["sh", "-c", "sleep 600 & echo; wait"], stdout=subprocess.PIPE)
+    cluster.stdout.readline()
+    actors._end_cluster()
+    os._exit(0)
+assert os.waitpid(driver, 0)[1] == 0
+assert os.WIFSIGNALED(os.wait()[1])
+"""
+
 
 def has_cpus(address: str, count: int) -> bool:
     """Whether a cluster that was just started has its nodes: it answers, and says that it is up, before."""
@@ -71,6 +89,10 @@ def test_a_cluster_that_does_not_answer_is_named_before_anything_starts(monkeypa
     monkeypatch.setattr("volary.engine.ray.find_spec", lambda _: True)
     address = f"127.0.0.1:{free_port()}"
     assert RayEngine(address=address).check(2) == f"no cluster of Ray's answers at {address}: Connection refused"
+
+
+def test_the_end_of_a_cluster_does_not_wait_for_processes_that_have_ended_though_nobody_asks_after_them():
+    subprocess.run([sys.executable, "-c", ENDS], check=True, timeout=BUSY * START_S)
 
 
 @pytest.mark.slow  # starts a cluster

@@ -11,9 +11,9 @@ from pathlib import Path
 from volary.comm.groups.confined import Confined
 from volary.engine._base import Ended, Exited, Launch
 from volary.engine.local import LOOPBACK
-from volary.engine.processes.descendants import below, end
 from volary.engine.processes.processes import NewProcess, Processes
 from volary.run.launch.assignment import FOLDER, KEY
+from volary.run.machine.descendants import below, end
 
 FIRST, PIN = "VOLARY_FIRST", "VOLARY_PIN"
 _ONLY = 0

@@ -15,8 +15,7 @@ from volary.engine._base import Ended, Exited
 from volary.engine.processes import memory
 from volary.engine.processes.adopted import Adopted
 from volary.engine.processes.forking import ForkOrder, ForkServer
-
-KILLED_WITHIN_S = 5.0  # only a process that hangs in the kernel, on a dead disk, takes longer
+from volary.run.machine.descendants import KILLED_WITHIN_S
 
 Child = subprocess.Popen[bytes] | Adopted
 
