@@ -4,14 +4,14 @@
 
 `start-ENGINE` (2 workers) and `start-ENGINE-4`: one step of LeNet, from the command to the prompt, by `volary train
 engine=ENGINE`, against a plain script of DistributedDataParallel that the engine starts itself: torchrun, mpirun, srun,
-Ray Train's TorchTrainer. `step-ENGINE`: seconds of a step, against engine `local`. `memory-ENGINE`: what the driver and
-its helper take beside workers and launcher (PSS), against 80 MB. `kill-ENGINE` and `stop-ENGINE`: from SIGKILL and
-SIGSTOP of a worker until the console names it, against the promised 10 s; beside it stands what the engine's own way
-takes to end, up to 30 s, after which nobody waits any more.
+Ray Train's TorchTrainer. `step-ENGINE`: seconds of a step, against engine `local`, in turns of a second, 30 pairs of
+them. `memory-ENGINE`: what the driver and its helper take beside workers and launcher (PSS), against 80 MB.
+`kill-ENGINE` and `stop-ENGINE`: from SIGKILL and SIGSTOP of a worker until the console names it, against the promised
+10 s; beside it stands what the engine's own way takes to end, up to 30 s, after which nobody waits any more.
 
 An engine that is not here is left out, with its sentence. `slurm` is measured in an allocation that is made for it, in
-the cluster that SLURM_CONF names; TorchTrainer needs `pip install 'ray[train]'`. A full run makes 7 pairs of each row,
-3 where a pair takes the better part of a minute, as with Ray; --quick two. What the script has started ends with it.
+the cluster that SLURM_CONF names; TorchTrainer needs `pip install 'ray[train]'`. A full run makes 7 pairs of starts, 3
+where a pair takes the better part of a minute, as with Ray; --quick two. What the script has started ends with it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OWN = {"torchrun": "torchrun", "mpi": "mpirun", "slurm": "srun", "ray": "TorchTr
 PEER = str(Path(__file__).with_name("_engines_peer.py"))
 PAIRS = {"ray": 3}  # a pair takes 42 s: a cluster starts twice
 WITHIN_S, CAP_S, PROMISED_S = 180.0, 30.0, 10.0
-LOOK_S, ENDED_S = 0.005, 10.0
+LOOK_S, ENDED_S, TURN_S = 0.005, 10.0, 1.0
 PR_SET_PDEATHSIG = 1
 SESSION = """\
 network: lenet
@@ -77,7 +77,7 @@ def main() -> None:
     tasks = {4 if name.endswith("-4") else 2 for name, (engine, _) in wanted.items() if engine == "slurm"}
     with _allocation(max(tasks, default=0)):
         for name, (engine, row) in wanted.items():
-            if (reason := _why_not(engine)) is not None:
+            if (reason := _why_not(name, engine)) is not None:
                 print(f"{name}: left out: {reason}")
             else:
                 rows.append(row(engine, options))
@@ -89,8 +89,9 @@ def _terminated(*_: object) -> None:
     raise SystemExit("terminated")
 
 
-def _why_not(engine: str) -> str | None:
-    if engine == "ray" and importlib.util.find_spec("ray") and importlib.util.find_spec("pandas") is None:
+def _why_not(name: str, engine: str) -> str | None:
+    alone = name.startswith(("step-", "memory-"))  # without a training of the engine's own
+    if engine == "ray" and not alone and importlib.util.find_spec("ray") and importlib.util.find_spec("pandas") is None:
         return "Ray Train needs more than Ray: pip install 'ray[train]'"
     reason: str | None = ROOM.load(engine)().check(2)
     return reason
@@ -127,11 +128,58 @@ def _start(engine: str, workers: int, options: Options) -> Row:
 
 
 def _step(engine: str, options: Options) -> Row:
-    # no pair goes before them: the first steps of each run do not count
-    steps, pairs = (60, 2) if options.quick else (120, PAIRS.get(engine, 7))
-    found = compared(alternated(lambda: _step_s(engine, steps), lambda: _step_s("local", steps), pairs))
+    """Both run at once and take turns, driver, launcher and workers: what slows the machine slows both."""
+    with _running(_ours(engine), 2, 10**6) as ours:
+        directory = _trains(ours)
+        with _running(_ours("local"), 2, 10**6) as local:
+            sides = [(ours, directory), (local, _trains(local))]
+            pids = [_all_of(*side) for side in sides]
+            _signal(signal.SIGSTOP, [*pids[0], *pids[1]])
+            try:
+                turns = alternated(lambda: _turn(pids[0]), lambda: _turn(pids[1]), 5 if options.quick else 30)
+            finally:
+                _signal(signal.SIGCONT, [*pids[0], *pids[1]])
+            steps = [_steps_s(*side, spans) for side, spans in zip(sides, zip(*turns, strict=True), strict=True)]
+    found = compared(list(zip(*steps, strict=True)))
     print(f"step-{engine}: {found.ratio:.3f} ± {found.spread:.3f}")
     return Row(f"step-{engine}", found.ours, "s", "local", found.theirs, found.ratio, "at most 1.02", "lower")
+
+
+def _turn(pids: Sequence[int]) -> tuple[float, float]:
+    """Let these processes train for a while; from when to when, without the first steps."""
+    _signal(signal.SIGCONT, pids)
+    time.sleep(TURN_S)
+    _signal(signal.SIGSTOP, pids)
+    ended_at = time.time()
+    return ended_at - 0.8 * TURN_S, ended_at
+
+
+def _signal(number: signal.Signals, pids: Sequence[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # Ray ends some of its own that have nothing to do
+            os.kill(pid, number)
+
+
+def _all_of(process: subprocess.Popen[bytes], directory: RunDirectory) -> list[int]:
+    """The processes of a run: what its driver has started, and workers that are no descendants of it, as srun's."""
+    return sorted(
+        {process.pid, *(one.pid for one in psutil.Process(process.pid).children(recursive=True)), *_pids(directory)}
+    )
+
+
+def _steps_s(
+    process: subprocess.Popen[bytes], directory: RunDirectory, spans: Sequence[tuple[float, float]]
+) -> list[float]:
+    """Seconds of a step in each of these spans of time: medians."""
+
+    def ends() -> list[float]:
+        with RunReader(directory) as reader:
+            return [row.ended_at for row in reader.steps(rank=0)]
+
+    _wait_until(process, lambda: ends()[-1] > spans[-1][1])
+    found = ends()
+    within = [[end for end in found if since < end < until] for since, until in spans]
+    return [statistics.median(later - earlier for earlier, later in itertools.pairwise(some)) for some in within]
 
 
 def _memory(engine: str, _options: Options) -> Row:
@@ -215,14 +263,6 @@ def _seconds(command: Sequence[str], workers: int, steps: int) -> float:
         return time.perf_counter() - began_at
 
 
-def _step_s(engine: str, steps: int) -> float:
-    with _running(_ours(engine), 2, steps) as process:
-        _wait_for_the_end(process)
-        with RunReader(RunDirectory(Path("runs/it"))) as reader:
-            ends = [row.ended_at for row in reader.steps(after=steps // 4, rank=0)]
-    return statistics.median(later - earlier for earlier, later in itertools.pairwise(ends))
-
-
 @contextlib.contextmanager
 def _running(command: Sequence[str], workers: int, steps: int) -> Iterator[subprocess.Popen[bytes]]:
     """The command in a folder of its own, with a session; afterwards nothing of it runs."""
@@ -268,7 +308,7 @@ def _wait_for_the_end(process: subprocess.Popen[bytes]) -> None:
 
 def _trains(process: subprocess.Popen[bytes]) -> RunDirectory:
     """The run, once it has done some steps."""
-    directory = RunDirectory(Path("runs/it"))
+    directory = RunDirectory(Path("runs/it").resolve())
 
     def begun() -> bool:
         if not directory.database.exists():
@@ -290,8 +330,13 @@ def _wait_until(process: subprocess.Popen[bytes], condition: Callable[[], bool])
 
 def _worker(directory: RunDirectory) -> int:
     """The process of rank 1."""
+    return _pids(directory)[2]
+
+
+def _pids(directory: RunDirectory) -> list[int]:
+    """The driver's, and that of each rank."""
     with RunReader(directory) as reader:
-        return int(json.loads(reader.info()["pids"])[2])
+        return [int(pid) for pid in json.loads(reader.info()["pids"])]
 
 
 def _added(engine: str, driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
