@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from volary.api import Result as Result
     from volary.api import launch as launch
     from volary.session.spec import Session as Session
-    from volary.train.own.own_loop import Worker as Worker
     from volary.train.own.startup.init import init as init
+    from volary.train.own.worker import Worker as Worker
 
 __version__ = "0.1.0"
 
@@ -27,7 +27,7 @@ _HOME = {
     "launch": "volary.api",
     "Result": "volary.api",
     "init": "volary.train.own.startup.init",
-    "Worker": "volary.train.own.own_loop",
+    "Worker": "volary.train.own.worker",
 }
 __all__ = ["Result", "Session", "Worker", "init", "launch", "store"]
 

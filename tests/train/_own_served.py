@@ -37,8 +37,8 @@ from volary.server.roster.roster import Roster
 from volary.session.script import Script
 from volary.session.spec import Checkpoint
 from volary.train.member.process import Membership
-from volary.train.own.own_loop import Worker
-from volary.train.own.served_loop import ServedLoop
+from volary.train.own.served.loop import ServedLoop
+from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder
 from volary.train.served.server.serve import serve
 from volary.train.state.seeds import seed_all
@@ -111,7 +111,7 @@ def _work(
     recorder, pulse, device = Recorder(rank), SimpleNamespace(asked_to_end=False), torch.device("cpu")
     seed_all(1)
     served: Any = ServedLoop(script, member, recorder, pulse, device, {}, lambda: nullcontext(peers))
-    with closing(Worker(script, served, recorder, pulse, device, rank)) as worker:
+    with closing(Worker(served, script, recorder, device, rank)) as worker:
         value = loop(worker)
         worker.finish()
     return Looped(value, list(recorder.rows), worker_said=list(recorder.said))

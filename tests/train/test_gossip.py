@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from _workers import alone, joined
+from train._own_workers import worker_in
 from train._training import OVERLAPPED, Trained, looked_at, made, session, started, trained
 from volary.comm.routes._base import BufferShape
 from volary.comm.sums.partner_means import PartnerMeans
@@ -22,7 +23,7 @@ from volary.session import Session
 from volary.session.script import Script
 from volary.train.evaluation import totals
 from volary.train.loop import train
-from volary.train.own.own_loop import Worker
+from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder
 from volary.train.state.drafts import LocalDrafts
 from volary.train.state.weights import SavedWeights, load_weights
@@ -224,7 +225,7 @@ def worker_of_a_loop(rank: int, world_size: int, life: int, folder: Path) -> Wor
     script = Script(program="mine.py", strategy={"workers": world_size, "consistency": "gossip"})
     recorder, pulse = Recorder(rank), SimpleNamespace(asked_to_end=False)
     drafts = LocalDrafts(Checkpoints(folder), recorder, 3, keep_best=False)
-    return Worker(script, joined(life), recorder, pulse, torch.device("cpu"), rank, drafts)
+    return worker_in(script, joined(life), recorder, pulse, drafts)
 
 
 def loop_that_saves(rank: int, world_size: int) -> tuple[Tensor, Tensor, float]:

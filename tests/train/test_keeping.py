@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from _workers import alone, joined
 from data._stores import s3_server
 from faults._running import VOLARY, running
+from train._own_workers import worker_in
 from volary import Result
 from volary.cli.command.main import run
 from volary.errors import BadInput, SettingError
@@ -25,7 +26,7 @@ from volary.run.directory import RunDirectory
 from volary.session.changing import FIXED_OF_LOOP, changes, refuse
 from volary.session.reading.problems import SessionError
 from volary.session.script import Script
-from volary.train.own.own_loop import Worker
+from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder
 from volary.train.state.drafts import LocalDrafts
 from volary.train.state.seeds import seed_all
@@ -101,7 +102,7 @@ def life(
     """One life of a run, without its processes: (what its loop returned or None, its recorder)."""
     script = Script(program="mine.py", strategy={"workers": group.size, **strategy})
     recorder, pulse = Recorder(group.rank), SimpleNamespace(asked_to_end=False)
-    worker = Worker(script, group, recorder, pulse, torch.device("cpu"), group.rank, drafts(folder, recorder))
+    worker = worker_in(script, group, recorder, pulse, drafts(folder, recorder))
     try:
         return loop(worker, loader(), every, die), recorder
     except Killed:
@@ -168,7 +169,7 @@ def counting(worker: Worker, save_at: int, die: int) -> dict[str, Any]:
             optimizer.step()
             steps += 1
             if steps <= save_at or die < 0:
-                seen[epoch] += numbers[: worker._share.samples].tolist()
+                seen[epoch] += numbers[: worker._loop._share.samples].tolist()
             if steps == save_at:
                 worker.save(model=model, optimizer=optimizer, steps=steps)
             if steps == die:
@@ -179,7 +180,7 @@ def counting(worker: Worker, save_at: int, die: int) -> dict[str, Any]:
 def counted(group: Any, folder: Path, save_at: int, die: int = -1) -> dict[str, Any]:
     script = Script(program="mine.py", strategy={"workers": group.size})
     recorder, pulse = Recorder(group.rank), SimpleNamespace(asked_to_end=False)
-    worker = Worker(script, group, recorder, pulse, torch.device("cpu"), group.rank, drafts(folder, recorder))
+    worker = worker_in(script, group, recorder, pulse, drafts(folder, recorder))
     try:
         return counting(worker, save_at, die)
     finally:
@@ -238,7 +239,7 @@ def test_a_resumed_loop_may_have_other_settings_but_not_another_order_of_samples
 def begun(folder: Path | None) -> Worker:
     recorder, pulse = Recorder(0), SimpleNamespace(asked_to_end=False)
     kept = None if folder is None else drafts(folder, recorder)
-    return Worker(Script(program="mine.py"), alone(), recorder, pulse, torch.device("cpu"), 0, kept)
+    return worker_in(Script(program="mine.py"), alone(), recorder, pulse, kept)
 
 
 def test_names_that_differ_are_told_where_they_are_given(tmp_path):

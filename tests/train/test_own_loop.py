@@ -14,6 +14,7 @@ import torch
 
 from _workers import alone, joined
 from train import _behaviours, _own_loops
+from train._own_workers import worker_in
 from train._training import OVERLAPPED, session, trained
 from train._user_code import points
 from volary.data.datasets.own import samples_of
@@ -24,8 +25,8 @@ from volary.exchange.gradients import row_blocks
 from volary.session.script import Script
 from volary.train.assemble import build_model
 from volary.train.own import plain_values
-from volary.train.own.own_loop import Worker
 from volary.train.own.startup import run_script
+from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder
 from volary.train.state.seeds import seed_all
 
@@ -49,7 +50,7 @@ def call(
     recorder = Recorder(rank)
     pulse: Any = SimpleNamespace(asked_to_end=ending)
     seed_all(1)
-    worker = Worker(script, group, recorder, pulse, torch.device("cpu"), rank)
+    worker = worker_in(script, group, recorder, pulse)
     try:
         return function(worker), recorder
     finally:

@@ -29,6 +29,7 @@ from train._own_served import (
     own_served,
     scheduled,
 )
+from train._own_workers import worker_in
 from train._served import served
 from train._training import session
 from train._user_code import points
@@ -36,8 +37,9 @@ from volary.errors import SettingError, VolaryError
 from volary.server.update_rule import SliceUpdate
 from volary.session.script import Script
 from volary.train.assemble import build_model
-from volary.train.own.own_loop import Worker
-from volary.train.own.served_loop import ServedLoop
+from volary.train.own.served.loop import ServedLoop
+from volary.train.own.served.model import ServedModel
+from volary.train.own.worker import Worker
 from volary.train.recording.recorder import Recorder
 from volary.train.served.server.own_optimizer import KINDS, OwnOptimizer
 from volary.train.state.seeds import seed_all
@@ -71,7 +73,7 @@ def by_one(loop: Any) -> dict[str, Any]:
     script = Script(function="a.py:loop")
     seed_all(1)
     recorder = Recorder(0)
-    worker = Worker(script, alone(), recorder, SimpleNamespace(asked_to_end=False), torch.device("cpu"), 0)
+    worker = worker_in(script, alone(), recorder, SimpleNamespace(asked_to_end=False))
     try:
         return {**loop(worker), "learnt": learnt(recorder.rows)}
     finally:
@@ -186,29 +188,28 @@ def test_random_generators_stay_as_the_script_seeded_them():
     seed_all(12)
     drawn = (torch.rand(3).tolist(), random.random(), np.random.rand())
     seed_all(12)
-    loop.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1), 1)
+    loop.distribute([model], [torch.optim.SGD(model.parameters(), lr=0.1)], 1, summed=False, early=False)
     assert (torch.rand(3).tolist(), random.random(), np.random.rand()) == drawn
 
 
 def test_a_model_that_changes_after_servers_have_it_is_refused_at_that_step():
-    model, script = network(), Script(function="a.py:loop", strategy={"exchange": "server", "workers": 1})
-    loop = loop_of(script)
-    loop.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1), 1)
-    loop.refuse_changed()
+    model = network()
+    served = ServedModel(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    served.refuse_changed()
     model.float()
     with pytest.raises(SettingError, match=r"0.weight is torch.float32 on cpu now, and servers have the model as"):
-        loop.refuse_changed()
+        served.refuse_changed()
     model[2] = nn.Linear(8, 3)
     with pytest.raises(SettingError, match=r"the model has other layers, and servers have the model as worker\."):
-        loop.refuse_changed()
+        served.refuse_changed()
 
 
 def test_what_a_loop_over_servers_cannot_do_is_refused_in_a_sentence_each():
     script = Script(function="a.py:loop", strategy={"exchange": "server", "workers": 1})
-    pulse, model = SimpleNamespace(asked_to_end=False), network()
+    model = network()
 
     def worker() -> Worker:
-        return Worker(script, loop_of(script), Recorder(0), pulse, torch.device("cpu"), 0)
+        return Worker(loop_of(script), script, Recorder(0), torch.device("cpu"), 0)
 
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
     distributed = worker()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor
@@ -19,6 +19,26 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.data.sharing.among import SharedData
     from volary.train.recording.recorder import Recorder
+
+
+class HasPeers(Protocol):
+    """The part of an `OwnLoop` that calls of all workers need."""
+
+    def peers(self, called: str) -> Group:
+        """Who makes this call together. Raises BadInput if nobody can."""
+        ...
+
+
+@contextmanager
+def called_by_all(loop: HasPeers, recorder: Recorder, call: str, size: int = 0) -> Iterator[Group]:
+    """Around what all workers do in this call: in a group of its own, so that it never mixes with a step's.
+
+    size: of how many values, if these must be as many. Raises RanksDiffer if another worker makes another call.
+    """
+    with recorder.called(f"worker.{call}"):
+        group = loop.peers(call)
+        require_same(call, size, group)
+        yield group
 
 
 CALLS = ("mean", "sum", "gather", "evaluate", "feed", "save")
@@ -82,7 +102,7 @@ def gathered(value: Any, group: Group) -> list[Any]:
 def evaluated(
     function: Callable[[Any], Any],
     shared: SharedData,
-    models: list[nn.Module],
+    models: Sequence[nn.Module],
     device: torch.device,
     recorder: Recorder,
     agreeing: Callable[[], AbstractContextManager[Group]],
@@ -111,7 +131,7 @@ def evaluated(
 
 
 @contextmanager
-def _evaluating(models: list[nn.Module]) -> Iterator[None]:
+def _evaluating(models: Sequence[nn.Module]) -> Iterator[None]:
     training = [(part, part.training) for model in models for part in model.modules()]
     for part, _ in training:
         part.training = False

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from volary.comm.control.wire import Connection
+from volary.comm.transports import ROOM as TRANSPORTS
 from volary.comm.transports._base import Credentials
+from volary.server.client.client import Client
+from volary.server.client.link import Link
 from volary.train.served.roster_client import RosterClient
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from volary.server.protocol.messages import WorkerHello
     from volary.session.spec import Strategy
     from volary.train.member.process import Membership
+    from volary.train.served.layout import Layout
 
 CONNECT_TIMEOUT_S = 10.0
 
@@ -30,7 +34,14 @@ def admitted(member: Membership, hello: WorkerHello, leaving: Callable[[], bool]
         yield work
 
 
-def connecting(
+def linked(strategy: Strategy, member: Membership, layout: Layout, work: RosterClient) -> tuple[Transport, Link]:
+    """The worker's link to the servers of its run, over the transport that the strategy names."""
+    transport = TRANSPORTS.load(strategy.exchange.transport)()
+    client = Client(layout.slices, member.place.rank)
+    return transport, Link(client, _connecting(strategy, member, transport), work.unreachable)
+
+
+def _connecting(
     strategy: Strategy, member: Membership, transport: Transport
 ) -> Callable[[int, tuple[str, int]], Channel]:
     """What connects the worker to a server, given its number and address."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from volary.codec import ROOM as CODECS
 from volary.comm.routes._base import Memory
+from volary.consistency._base import Push
+from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients
 from volary.exchange.gradients.just_in_time import JustInTime
 from volary.exchange.servers.keeper import ServerKeeper
 from volary.exchange.servers.pushed import as_bytes
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from volary.comm.transports._base import Transport
+    from volary.consistency._base import Consistency
     from volary.exchange._base import Keeper
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
@@ -37,13 +41,27 @@ if TYPE_CHECKING:
     from volary.train.update.local import LocalUpdate
 
 
+Made = Callable[[Sequence[Memory], Callable[["Chunk"], None]], "Contributions"]
+
+
+def contributions(
+    consistency: Consistency, module: nn.Module, layout: Layout, passes: int, weight: Callable[[], float] = lambda: 1.0
+) -> Made:
+    """What makes contributions, given memory and a callback for each whole chunk.
+
+    passes: of backward, before gradients leave. weight: the factor of gradients.
+    """
+    if consistency.pushes is Push.DIFFERENCE:
+        return partial(PushedDifferences, layout.plans, chunk_mb=layout.chunk_mb)
+    return partial(PushedGradients, module, layout.plans, chunk_mb=layout.chunk_mb, passes=passes, weight=weight)
+
+
 class ServedReplica:
     """See `volary.train.replica.Replica`. Of `module`, cut as `layout` says. transport: whose memory gradients fill.
 
-    encoding: of what is pushed; residuals: what that leaves out, made of the keeper. contributions: makes them, given
-    memory and a callback for each whole chunk. held: called with each contribution that all servers hold, and the
-    seconds that it waited for parameters. update: of this worker's own parameters, if contributions are what that
-    changes.
+    encoding: of what is pushed; residuals: what that leaves out, made of the keeper. held: called with each
+    contribution that all servers hold, and the seconds that it waited for parameters. update: of this worker's own
+    parameters, if contributions are what that changes.
     """
 
     def __init__(
@@ -56,7 +74,7 @@ class ServedReplica:
         transport: Transport,
         encoding: PushEncoding,
         residuals: Callable[[Keeper], Residuals],
-        contributions: Callable[[Sequence[Memory], Callable[[Chunk], None]], Contributions],
+        contributions: Made,
         held: Callable[[int, float], None],
         update: LocalUpdate | None = None,
     ) -> None:

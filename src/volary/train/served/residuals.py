@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from volary.run.checkpoints import Checkpoints
 from volary.server.protocol.messages import Saved
-from volary.train.state.rank_state import OPTIMIZER, RESIDUALS
+from volary.train.member.remote_directory import bring
+from volary.train.state.rank_state import OPTIMIZER, RESIDUALS, is_of_rank, rank_states
 
 if TYPE_CHECKING:
     from volary.exchange._base import Keeper
+    from volary.train.member.process import Membership
     from volary.train.state.checkpoint import RankState
 
 _JOIN_S = 60.0  # for a file that is being written
@@ -48,6 +51,14 @@ class OwnState:
         self._keeper.restore([state[RESIDUALS] for state in states if RESIDUALS in state])
         if self._optimizer is not None:
             self._optimizer.restore_rank([state[OPTIMIZER] for state in states if OPTIMIZER in state])
+
+
+def resume(own: OwnState, member: Membership, step: int | None, workers: int) -> None:
+    """Let a worker go on from the checkpoint of `step`; None: the run begins. workers: that it begins with."""
+    rank, checkpoints = member.place.rank, Checkpoints(member.directory.checkpoints)
+    if step is not None and rank < workers:  # whoever joins later has left out nothing yet
+        manifest = bring(member.remote, checkpoints, step, is_of_rank)
+        own.restore(rank_states(checkpoints.path(step), manifest, rank, workers))
 
 
 class Residuals:

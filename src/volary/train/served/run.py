@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.transports import ROOM as TRANSPORTS
-from volary.consistency._base import Push
 from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed
 from volary.exchange.compression.push_encoding import PushEncoding
-from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients
 from volary.exchange.server import COLOCATED
 from volary.run.checkpoints import Checkpoints
-from volary.server.client.client import Client
-from volary.server.client.link import Link
 from volary.server.protocol.messages import WorkerHello
 from volary.train.agreement.agreed_plan import describe
 from volary.train.assemble import build_model, device_of, readable, update_rule, watch_queue
 from volary.train.corrupt import teller
 from volary.train.loop import Training, train
 from volary.train.member.compare import code_facts, compare_with_first, setting_facts, shape_facts, user_objects
-from volary.train.member.remote_directory import bring, writer
+from volary.train.member.remote_directory import writer
 from volary.train.recording.histograms import Histograms
-from volary.train.served.admission import admitted, connecting
+from volary.train.served.admission import admitted, linked
 from volary.train.served.by_roster import ByRoster, LearningSettings
 from volary.train.served.colocated import server_beside
 from volary.train.served.layout import lay_out
 from volary.train.served.portions import SessionPortions
-from volary.train.served.replica import ServedReplica
-from volary.train.served.residuals import OwnState, Residuals, Write, Writers
+from volary.train.served.replica import ServedReplica, contributions
+from volary.train.served.residuals import OwnState, Residuals, Write, Writers, resume
 from volary.train.served.server.rule import Clock
-from volary.train.state.rank_state import is_of_rank, rank_file, rank_states
+from volary.train.state.rank_state import rank_file
 from volary.train.state.seeds import seed_all
 from volary.train.state.state_file import state_content
 from volary.train.strategies.local_steps import LocalOptimizer
@@ -46,14 +40,9 @@ from volary.train.update.update import Update
 from volary.train.update.whole import WholeUpdate
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from volary.comm.routes._base import Memory
     from volary.consistency._base import Consistency
     from volary.data.samples import Samples
     from volary.exchange._base import Keeper
-    from volary.exchange.gradients.bucket import Chunk
-    from volary.exchange.gradients.contributions import Contributions
     from volary.session.spec import Session
     from volary.train.assemble import Model
     from volary.train.coordinator import Outcome
@@ -108,8 +97,8 @@ def _train(
 ) -> Outcome:
     rank = member.place.rank
     watch_queue(recorder, model.samples)
-    transport = TRANSPORTS.load(session.strategy.exchange.transport)()
-    link = Link(Client(layout.slices, rank), connecting(session.strategy, member, transport), work.unreachable)
+    consistency = session.strategy.consistency
+    transport, link = linked(session.strategy, member, layout, work)
     feed = Feed(samples, session.data.batch_size, shuffle=session.data.shuffle)
     steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
     recorder.spans.follow(session.train.trace, feed.steps_per_epoch or steps)
@@ -126,10 +115,11 @@ def _train(
 
     def residuals(keeper: Keeper) -> Residuals:
         own = OwnState(keeper, LocalOptimizer(update) if local is not None else None)
-        _resume(own, session, member, restore)
+        resume(own, member, restore, session.strategy.workers)
         return Residuals(own, _writer(member), work.saved, writers.start, kept=_saves(session))
 
-    made = partial(_contributions, session, model.module, layout)
+    passes = session.train.accumulate * consistency.steps()
+    made = contributions(consistency, model.module, layout, passes)
     # before the replica, whose parameters are waited for when they are read; one worker looks for all
     histograms = Histograms(
         model.module, recorder, session.train.histograms, lambda: replica.await_all(), wanted=rank == 0
@@ -174,20 +164,6 @@ def _train(
         )
 
 
-def _contributions(
-    session: Session,
-    module: nn.Module,
-    layout: Layout,
-    memory: Sequence[Memory],
-    ready: Callable[[Chunk], None],
-) -> Contributions:
-    consistency = session.strategy.consistency
-    if consistency.pushes is Push.DIFFERENCE:
-        return PushedDifferences(layout.plans, memory, ready, chunk_mb=layout.chunk_mb)
-    passes = session.train.accumulate * consistency.steps()
-    return PushedGradients(module, layout.plans, memory, ready, chunk_mb=layout.chunk_mb, passes=passes)
-
-
 def _updates(session: Session) -> bool:
     """Whether workers update their own parameters."""
     consistency: Consistency = session.strategy.consistency
@@ -211,15 +187,6 @@ def _encoding(session: Session, recorder: Recorder, layout: Layout) -> PushEncod
         recorder.event("warning", text=text)
 
     return PushEncoding(layout.plans, warn if session.train.on_nonfinite == "skip" else None)
-
-
-def _resume(own: OwnState, session: Session, member: Membership, restore: int | None) -> None:
-    """Go on from the checkpoint of the step `restore`; None: the run begins."""
-    checkpoints, rank, workers = Checkpoints(member.directory.checkpoints), member.place.rank, session.strategy.workers
-    if restore is not None and rank < workers:  # whoever joins later has left out nothing yet
-        manifest = bring(member.remote, checkpoints, restore, is_of_rank)
-        states = rank_states(checkpoints.path(restore), manifest, rank, workers)
-        own.restore(states)
 
 
 def _writer(member: Membership) -> Write:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from volary.placement import Place
     from volary.train.coordinator import Outcome
     from volary.train.member.process import Presence
-    from volary.train.own.own_loop import Worker
+    from volary.train.own.worker import Worker
 
 SETTINGS = "VOLARY_SETTINGS"  # in the environment of a program that a launcher starts
 _offer: Callable[[], Worker] | None = None  # of a process that a run has started for its program
@@ -102,12 +102,14 @@ def _alone() -> Worker:
     from volary.train.assemble import choose_device
     from volary.train.member.bulletin import BoardBulletin
     from volary.train.member.pulse import Undriven
-    from volary.train.own.own_loop import Worker
+    from volary.train.own.replicated_loop import ReplicatedLoop
+    from volary.train.own.worker import Worker
     from volary.train.recording.recorder import Recorder
 
     script = Script.of_program(*program())
     group = Group(BoardBulletin(HashStore(), 0, 1, 0))
-    worker = Worker(script, group, Recorder.unheard(), Undriven(), choose_device(script.device, 0, 1), 0)
+    recorder, device = Recorder.unheard(), choose_device(script.device, 0, 1)
+    worker = Worker(ReplicatedLoop(script, group, recorder, Undriven(), device), script, recorder, device, 0)
     atexit.register(worker.close)
     return worker
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
 from volary.comm.groups.gloo import cut
-from volary.comm.groups.group import Group
 from volary.errors import NotSaved, Stopped
 from volary.exchange.server import COLOCATED
 from volary.train.assemble import device_of
 from volary.train.member.compare import compare
-from volary.train.own.own_loop import Worker
-from volary.train.own.served_loop import ServedLoop
+from volary.train.own.replicated_loop import ReplicatedLoop
+from volary.train.own.served.loop import ServedLoop
+from volary.train.own.worker import Worker
 from volary.train.run_session import drafts_of, joined
 from volary.train.served.colocated import server_beside
 
@@ -39,25 +39,44 @@ def worker_of(
     """
     place = member.place
     device = device_of(script.device, place)
-    among = (
-        _over_servers(member, script, recorder, pulse, facts, device)
-        if script.strategy.servers
-        else _in_group(member, script, recorder, facts, device)
-    )
-    with among as group:
+
+    def started() -> None:
         recorder.enter("starting")
         if place.rank == 0:
             recorder.note(device=device)
         recorder.starting(doing)
-        # what servers write is theirs
-        drafts = drafts_of(member, group, recorder, pulse, script.checkpoint) if isinstance(group, Group) else None
-        worker = Worker(script, group, recorder, pulse, device, place.local_rank, drafts)
+
+    joining = _over_servers if script.strategy.servers else _in_group
+    with joining(member, script, recorder, pulse, facts, device, started) as loop:
+        worker = Worker(loop, script, recorder, device, place.local_rank)
         pulse.can_finish(saves=False)  # the loop may keep what it has when it is asked to end
-        with closing(worker), closing(drafts) if drafts else nullcontext():
+        with closing(worker):
             yield worker
             worker.finish()
-            if drafts:
+
+
+@contextmanager
+def _in_group(
+    member: Membership,
+    script: Script,
+    recorder: Recorder,
+    pulse: Pulse,
+    facts: Facts,
+    device: torch.device,
+    started: Callable[[], None],
+) -> Iterator[ReplicatedLoop]:
+    with joined(member, recorder, device, script.strategy.backend) as group:
+        compare(group.bulletin, "code", facts)
+        try:
+            started()
+            with closing(drafts_of(member, group, recorder, pulse, script.checkpoint)) as drafts:
+                yield ReplicatedLoop(script, group, recorder, pulse, device, drafts)
                 _settle(drafts)
+        except Stopped:
+            raise
+        except BaseException:
+            cut()  # the exchange's thread may wait for ranks that will never come
+            raise
 
 
 def _settle(drafts: Drafts) -> None:
@@ -68,26 +87,18 @@ def _settle(drafts: Drafts) -> None:
 
 
 @contextmanager
-def _in_group(
-    member: Membership, script: Script, recorder: Recorder, facts: Facts, device: torch.device
-) -> Iterator[Group]:
-    with joined(member, recorder, device, script.strategy.backend) as group:
-        compare(group.bulletin, "code", facts)
-        try:
-            yield group
-        except Stopped:
-            raise
-        except BaseException:
-            cut()  # the exchange's thread may wait for ranks that will never come
-            raise
-
-
-@contextmanager
 def _over_servers(
-    member: Membership, script: Script, recorder: Recorder, pulse: Pulse, facts: Facts, device: torch.device
+    member: Membership,
+    script: Script,
+    recorder: Recorder,
+    pulse: Pulse,
+    facts: Facts,
+    device: torch.device,
+    started: Callable[[], None],
 ) -> Iterator[ServedLoop]:
     strategy = script.strategy
     beside = strategy.exchange.servers == COLOCATED and member.place.rank < strategy.workers
     with server_beside(member) if beside else nullcontext():
+        started()
         meet = partial(joined, member, recorder, device, strategy.backend)
         yield ServedLoop(script, member, recorder, pulse, device, facts, meet)

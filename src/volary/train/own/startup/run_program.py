@@ -18,7 +18,7 @@ from volary.train.own.startup import init
 if TYPE_CHECKING:
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
-    from volary.train.own.own_loop import Worker
+    from volary.train.own.worker import Worker
     from volary.train.recording.recorder import Recorder
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from volary.run.checkpoints import Manifest
     from volary.run.content import Content
     from volary.train.member.process import Membership
-    from volary.train.own.served_loop import ServedLoop
+    from volary.train.own.served.loop import ServedLoop
 
 Alike = Callable[[], "Iterator[tuple[str, Content]]"]
 
@@ -49,7 +49,7 @@ class ServedCheckpoints:
             raise BadInput("worker.save was called before the first batch; accepted with exchange=server: after a step")
         self._saving = mine, alike
         try:
-            self._loop.training.save()
+            self._loop.steps.save()
         finally:
             self._saving = None
 

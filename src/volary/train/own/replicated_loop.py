@@ -1,0 +1,187 @@
+"""A loop of a user's own in which each worker has all parameters, and agrees on gradients or means with the others."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from volary.data.sharing.among import Among
+from volary.data.sharing.shared import shared
+from volary.errors import BadInput
+from volary.train.own.keeping import Keeping
+from volary.train.own.model.own_model import OwnModel, OwnRun
+from volary.train.own.model.own_steps import OwnSteps
+from volary.train.own.model.share import Share
+from volary.train.own.own_feed import OwnFeed, of_first
+from volary.train.own.rank_checkpoints import RankCheckpoints
+from volary.train.own.together import called_by_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import torch
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from volary.comm.groups.group import Group
+    from volary.session.script import Script
+    from volary.train.coordinator import Outcome
+    from volary.train.member.pulse import EndWatch
+    from volary.train.recording.recorder import Recorder
+    from volary.train.state.drafts import Drafts
+
+
+class ReplicatedLoop:
+    """See `OwnLoop`. group: of all workers. drafts: of checkpoints; None where there is no run to keep."""
+
+    def __init__(
+        self,
+        script: Script,
+        group: Group,
+        recorder: Recorder,
+        pulse: EndWatch,
+        device: torch.device,
+        drafts: Drafts | None = None,
+    ) -> None:
+        self.rank, self.size = group.rank, group.size
+        self._script, self._group, self._recorder, self._device = script, group, recorder, device
+        self._share = Share(1 / group.size)
+        checkpoints = None if drafts is None else RankCheckpoints(group, recorder, drafts)
+        self.keeping = Keeping(checkpoints, recorder, self._share)
+        self._run = OwnRun(script.strategy, self._share, recorder, pulse)
+        self._fed: list[tuple[tuple[Any, int | None, bool | None], OwnFeed]] = []
+        self._models: list[OwnModel] = []
+        self._apart: Group | None = None  # for calls that all workers make between steps, from the first one on
+        self._steps: OwnSteps | None = None
+
+    @property
+    def models(self) -> list[nn.Module]:
+        return [one.model for one in self._models]
+
+    @property
+    def weight(self) -> float:
+        return self._share.weight
+
+    @property
+    def outcome(self) -> Outcome:
+        return "stopped"
+
+    def distribute(
+        self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], passes: int, *, summed: bool, early: bool
+    ) -> None:
+        for model in models:
+            self._distribute(model, passes, summed, _optimizer_of(model, optimizers) if early else None)
+
+    def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
+        found = [model for model in self._models if any(one in model for one in parameters)]
+        if len(found) != 1:
+            raise BadInput(
+                f"worker.clip_grad_norm_ was given parameters of {len(found)} distributed models; accepted: of one"
+            )
+        return found[0].clip(parameters, max_norm, kind)
+
+    def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> OwnFeed:
+        for (known, *how), feed in self._fed:  # one that is fed in each epoch goes on where it was
+            if known is data and how == [batch_size, shuffle]:
+                return feed
+        together = partial(called_by_all, self, self._recorder)
+        among = Among(self.rank, self.size, self._script.seed, partial(of_first, together=together))
+        kept = shared(data, batch_size, shuffle, among)
+        feed = OwnFeed(kept, self._share, self._recorder, self._device, self._follow)
+        self._fed.append(((data, batch_size, shuffle), feed))
+        return feed
+
+    def peers(self, called: str) -> Group:
+        if self._apart is None:
+            self._apart = self._all_apart() if self.size > 1 else self._group
+        return self._apart
+
+    @contextmanager
+    def consensus(self, called: str) -> Iterator[None]:
+        with ExitStack() as stack:
+            if self._replicas_differ:
+                with called_by_all(self, self._recorder, called):
+                    pass  # all are here: a sum of parameters must not meet another's step
+            for model in self._models:
+                stack.enter_context(model.consensus())
+            yield
+
+    def restore(self, state: dict[str, Any]) -> dict[str, Any]:
+        found = self.keeping.restore(state)
+        for number, model in enumerate(self._models):
+            model.restore_rank(self.keeping.replica(number))
+        return found
+
+    def save(self, state: dict[str, Any]) -> None:
+        for model in self._models:
+            model.period.refuse_save()
+        with self.consensus("save"):
+            replicas = [model.rank_state() for model in self._models]
+            own_optimizers = any(model.period.updates for model in self._models)
+            self.keeping.save(state, own_optimizers=own_optimizers, replicas=replicas)
+
+    def finish(self) -> None:
+        for model in self._models:
+            model.settle()
+
+    def close(self) -> None:
+        if self._steps is not None:
+            self._steps.close()
+        for model in self._models:
+            model.close()
+
+    @property
+    def _replicas_differ(self) -> bool:
+        return self.size > 1 and not self._script.strategy.consistency.equal
+
+    def _all_apart(self) -> Group:
+        """All workers, over connections of their own."""
+        return self._group.divided([list(range(self.size))])
+
+    def _follow(self) -> None:
+        for model in self._models:
+            model.follow()
+
+    def _distribute(self, model: nn.Module, passes: int, summed: bool, early: Optimizer | None) -> None:
+        if self._models and self._replicas_differ:
+            raise BadInput(
+                "worker.distribute was given a second model, or one again, and workers' parameters differ; accepted: "
+                "one model, once, as torch.nn.ModuleList([first, second])"
+            )
+        known = next((one for one in self._models if one.model is model), None)
+        if known is not None:
+            known.again(early)
+            return
+        for name, parameter in model.named_parameters():
+            if any(parameter in one for one in self._models):
+                raise BadInput(
+                    f"worker.distribute: {name} is a parameter of a model that is distributed already; accepted: both "
+                    "models in one module, as torch.nn.ModuleList([first, second])"
+                )
+        self._script.strategy.partition.part(model).to(self._device)
+        # what models send goes beside each other and beside your own calls, and ranks must not mix it up
+        apart = (self._models or early is not None) and self.size > 1
+        group = self._all_apart() if apart else self._group
+        beside = self._all_apart() if apart and early is not None else group
+        state = self.keeping.strategy_state()
+        one = OwnModel(model, self._run, group, passes, state, summed=summed, early=early, beside=beside)
+        one.restore_rank(self.keeping.replica(len(self._models)))
+        self._models.append(one)
+        if self._steps is None:
+            periods = {"compare": self._script.compare_replicas, "look": self._script.histograms}
+            self._steps = OwnSteps(self._models, self._group, self._share, self._recorder, **periods)
+
+
+def _optimizer_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> Optimizer:
+    """The one that updates it. Raises BadInput if there is none, or are several."""
+    own = {id(one) for one in model.parameters()}
+    found = [
+        one for one in optimizers if any(id(part) in own for group in one.param_groups for part in group["params"])
+    ]
+    if len(found) != 1:
+        raise BadInput(
+            f"worker.distribute: early_update is true, and {len(found)} of the given optimisers update the model; "
+            "accepted: one that does, in the same call"
+        )
+    return found[0]

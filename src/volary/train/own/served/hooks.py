@@ -1,0 +1,62 @@
+"""Hooks on model and optimiser of a user's own loop over servers, which see where the loop is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from volary.errors import SettingError
+from volary.train.own.model.losses import loss_of_backward
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from volary.train.own.served.model import ServedModel
+    from volary.train.own.served.steps import ServedSteps
+    from volary.train.recording.recorder import Recorder
+
+
+class LoopHooks:
+    """Of one model and its optimiser. steps: those of the loop; raises BadInput before the first batch."""
+
+    def __init__(self, model: ServedModel, recorder: Recorder, steps: Callable[[], ServedSteps]) -> None:
+        self._model, self._recorder, self._steps = model, recorder, steps
+        model.module.register_forward_pre_hook(self._entering)
+        model.module.register_forward_hook(self._computed)
+        model.optimizer.register_step_pre_hook(self._before)
+        model.optimizer.register_step_post_hook(lambda *_: steps().step())
+
+    def _entering(self, _model: nn.Module, _inputs: Any) -> None:
+        # an evaluation between two steps is progress too, however long it takes
+        if torch.is_grad_enabled():
+            self._recorder.enter("forward")
+        else:
+            self._recorder.enter("evaluate")
+
+    def _computed(self, _model: nn.Module, _inputs: Any, outputs: Any) -> None:
+        if not torch.is_grad_enabled():
+            self._recorder.enter("between steps")  # what follows is the user's own code
+            return
+        for one in tree_leaves(outputs):
+            if isinstance(one, torch.Tensor) and one.requires_grad:
+                one.register_hook(self._in_backward)  # type: ignore[no-untyped-call]
+
+    def _in_backward(self, _: Tensor) -> None:
+        """Backward comes to the model: nothing of it has a gradient yet."""
+        loss = loss_of_backward()
+        if self._steps().in_backward(None if loss is None else loss.item()):
+            self._recorder.enter("backward")
+
+    def _before(self, _optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if len(arguments) > 1 or named:  # torch gives the optimiser itself as the first
+            raise SettingError("optimizer.step(closure) cannot be distributed; call backward(), then step()")
+        self._model.refuse_changed()
+        self._recorder.enter("optimizer")
+        if not self._steps().updates:
+            for parameter in self._model.trained.values():
+                parameter.grad = None  # servers update, or nobody does

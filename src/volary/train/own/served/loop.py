@@ -1,0 +1,180 @@
+"""A loop of a user's own over servers: the roster says what is learnt from, and servers update the parameters."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch exports it untyped
+
+from volary.comm.groups.group import Group
+from volary.consistency._base import Push
+from volary.data.sharing.among import Among
+from volary.data.sharing.shared import shared
+from volary.errors import BadInput
+from volary.train.member.bulletin import BoardBulletin
+from volary.train.own.keeping import Keeping
+from volary.train.own.model.share import Share
+from volary.train.own.served.checkpoints import ServedCheckpoints
+from volary.train.own.served.feed import OwnPortions, ServedFeed
+from volary.train.own.served.hooks import LoopHooks
+from volary.train.own.served.joining import LoopJoining
+from volary.train.own.served.model import ServedModel
+from volary.train.own.served.steps import NEEDED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    import torch
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from volary.session.script import Script
+    from volary.train.coordinator import Outcome
+    from volary.train.member.compare import Facts
+    from volary.train.member.process import Membership
+    from volary.train.member.pulse import EndWatch
+    from volary.train.own.served.steps import ServedSteps
+    from volary.train.recording.recorder import Recorder
+
+
+class ServedLoop:
+    """See `OwnLoop`. facts: what all workers must agree on, besides the network. meet: the group of all, for a while.
+
+    The worker comes to the roster with its first batch: only then it is known how many samples there are.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        member: Membership,
+        recorder: Recorder,
+        pulse: EndWatch,
+        device: torch.device,
+        facts: Facts,
+        meet: Callable[[], AbstractContextManager[Group]],
+    ) -> None:
+        self.rank, self.size = member.place.rank, script.strategy.workers
+        self._script, self._member, self._recorder, self._pulse = script, member, recorder, pulse
+        self._device, self._facts, self._meet = device, facts, meet
+        self._alone = Group(BoardBulletin(HashStore(), 0, 1, 0))
+        self._together: Group | None = None  # of all workers, from their first call on that needs it
+        self._held = ExitStack()
+        self._model: ServedModel | None = None
+        self._portions: OwnPortions | None = None
+        self._fed: tuple[tuple[Any, int | None, bool | None], ServedFeed] | None = None
+        self._steps: ServedSteps | None = None
+        self._saves = False  # whether the loop is made to be saved
+        self._checkpoints = ServedCheckpoints(self, member)
+        self.keeping = Keeping(self._checkpoints, recorder, Share(1 / self.size))
+
+    @property
+    def models(self) -> list[nn.Module]:
+        return [] if self._model is None else [self._model.module]
+
+    @property
+    def weight(self) -> float:
+        return 1 / self.size if self._steps is None else self._steps.part_of_batch
+
+    @property
+    def outcome(self) -> Outcome:
+        return "stopped" if self._steps is None else self._steps.outcome
+
+    @property
+    def began(self) -> bool:
+        """Whether this worker has been given work."""
+        return self._steps is not None
+
+    @property
+    def steps(self) -> ServedSteps:
+        """Those of the loop. Raises BadInput before the first batch."""
+        if self._steps is None:
+            raise BadInput(f"a step was taken before the first batch; {NEEDED}")
+        return self._steps
+
+    def distribute(
+        self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], passes: int, *, summed: bool, early: bool
+    ) -> None:
+        if summed:
+            raise BadInput("worker.distribute: loss is 'sum'; accepted with exchange=server: a mean over the batch")
+        if self._model is not None or (len(models), len(optimizers)) != (1, 1):
+            raise BadInput("worker.distribute with exchange=server takes one model with its optimiser, once")
+        module = self._script.strategy.partition.part(models[0]).to(self._device)
+        if passes != 1:
+            raise BadInput(
+                f"worker.distribute: passes is {passes}; accepted with exchange=server: 1 (push_every of async adds up)"
+            )
+        self._model = ServedModel(module, optimizers[0])
+        LoopHooks(self._model, self._recorder, lambda: self.steps)
+
+    def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
+        raise BadInput("worker.clip_grad_norm_: servers update, and no gradients are here; accepted: allreduce")
+
+    def feed(self, data: Any, batch_size: int | None, shuffle: bool | None) -> ServedFeed:
+        if self._fed is not None:
+            (known, *how), feed = self._fed
+            if known is data and how == [batch_size, shuffle]:
+                return feed
+            raise BadInput("worker.feed was given other data than before; accepted with exchange=server: the same")
+        seed = self._script.seed
+        portions = OwnPortions(
+            shared(data, batch_size, shuffle, Among(self.rank, self.size, seed, lambda plan: plan)), self._device, seed
+        )
+        if portions.loader.num_workers:
+            text = "worker.feed reads in the worker itself over servers: num_workers of the DataLoader is unused"
+            self._recorder.event("warning", text=text)
+        self._portions = portions
+        self._fed = (data, batch_size, shuffle), ServedFeed(portions, self._epoch)
+        return self._fed[1]
+
+    def peers(self, called: str) -> Group:
+        """All workers, who meet with the first call; each alone where they come and go."""
+        if not self._script.strategy.consistency.elastic:
+            if self._together is None:
+                self._together = self._held.enter_context(self._meet())
+            return self._together
+        if called in ("evaluate", "feed"):  # the samples of an evaluation
+            return self._alone
+        raise BadInput(
+            f"worker.{called} is of all workers, who here go each at its own pace, and may come and go; accepted: "
+            "consistency=bsp or local, or exchange=allreduce"
+        )
+
+    def consensus(self, called: str) -> AbstractContextManager[None]:
+        """Servers have one model, and workers copies of it."""
+        return nullcontext()
+
+    def restore(self, state: dict[str, Any]) -> dict[str, Any]:
+        self._saves = True
+        return self.keeping.restore(state)
+
+    def save(self, state: dict[str, Any]) -> None:
+        self.keeping.save(state, own_optimizers=self._script.strategy.consistency.pushes is Push.DIFFERENCE)
+
+    def finish(self) -> None:
+        if self._steps is None:
+            raise BadInput(f"the loop ended without a batch; {NEEDED}")
+        self._steps.finish()
+
+    def close(self) -> None:
+        if self._steps is not None:
+            self._steps.close()
+        self._held.close()
+
+    def _epoch(self, first: int) -> Iterator[Any]:
+        if self._model is None or self._portions is None:
+            raise BadInput(f"a batch was asked for before worker.distribute; {NEEDED}")
+        if self._steps is None:
+            self._steps = LoopJoining(
+                script=self._script,
+                member=self._member,
+                recorder=self._recorder,
+                model=self._model,
+                portions=self._portions,
+                facts=self._facts,
+                write=self._checkpoints.write_own,
+                saves=self._saves,
+                leaving=lambda: self._pulse.asked_to_end,
+            ).join()
+        return self._steps.epoch(first)

@@ -1,0 +1,147 @@
+"""The steps of a user's own loop over servers: which batch is at hand, and what of it is done."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from volary.consistency._base import Push
+from volary.errors import BadInput, SettingError, Stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import ExitStack
+
+    from volary.consistency._base import Consistency
+    from volary.train.coordinator import LearnTask, MicroBatch, Outcome
+    from volary.train.recording.recorder import Recorder
+    from volary.train.served.by_roster import ByRoster
+    from volary.train.served.replica import ServedReplica
+    from volary.train.served.roster_client import RosterClient
+
+NEEDED = "exchange=server needs worker.distribute(model, optimizer) and a loop over worker.feed(data)"
+
+
+class ServedSteps:
+    """From the first batch to the end. held: what is let go of with `close`.
+
+    A batch is at hand from the moment when it is given out to the next. What is not computed of it by then counts as
+    computed, without gradients.
+    """
+
+    def __init__(
+        self,
+        held: ExitStack,
+        work: RosterClient,
+        recorder: Recorder,
+        replica: ServedReplica,
+        coordinator: ByRoster,
+        consistency: Consistency,
+    ) -> None:
+        self._held, self._work, self._recorder = held, work, recorder
+        self._replica, self._coordinator = replica, coordinator
+        self._tasks: Iterator[Any] = iter(coordinator)
+        self._elastic, self._local = consistency.elastic, consistency.pushes is Push.DIFFERENCE
+        self._task: LearnTask | None = None
+        self._parts: Iterator[MicroBatch] = iter(())
+        self._now: MicroBatch | None = None  # at hand
+        self._computed = self._stepped = self._ended = False
+        self._finished = 0  # the clock of the next contribution
+
+    @property
+    def weight(self) -> float:
+        """The factor of gradients that backward makes now."""
+        return 1.0 if self._now is None else self._now.weight
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run has ended for this worker, once it has."""
+        return self._work.outcome
+
+    @property
+    def part_of_batch(self) -> float:
+        """This worker's samples of the newest batch, by those of all workers."""
+        return self._coordinator.part_of_batch
+
+    @property
+    def updates(self) -> bool:
+        """Whether the step at hand changes this worker's own parameters."""
+        return self._local and self._now is not None and self._now.count > 0
+
+    def epoch(self, first: int) -> Iterator[Any]:
+        """The batches of this worker up to the end of the epoch that is under way. Raises Stopped when the run ends.
+
+        first: that is under way at least; -1: nobody knows.
+        """
+        epoch = first
+        while True:
+            self._pass_on()
+            if (ahead := self._coming()) is None:
+                raise Stopped("the run was asked to end")
+            if -1 < epoch < ahead:
+                self._recorder.enter("between steps")
+                return
+            epoch = max(epoch, ahead)
+            self._now = part = next(self._parts)
+            self._computed = self._stepped = False
+            self._recorder.enter("forward")
+            yield part.inputs
+
+    def in_backward(self, loss: float | None) -> bool:
+        """Backward begins, on `loss` if that is known. False: of this batch it has begun before."""
+        if self._now is None:
+            raise BadInput(f"backward without a batch; {NEEDED}")
+        first, self._computed = not self._computed, True
+        if first:
+            self._coordinator.computed(self._now, loss if loss is not None and isfinite(loss) else None)
+        return first
+
+    def step(self) -> None:
+        """The user's optimiser has taken a step."""
+        if self._now is None or self._task is None or self._stepped:
+            raise BadInput(f"optimizer.step() twice, or without a batch; {NEEDED}")
+        self._stepped = True
+        if not self._computed:
+            self.in_backward(None)
+        if self._now.last:
+            self._coordinator.complete(self._task)
+            self._finished = self._task.clock + 1
+        else:
+            self._recorder.enter("between steps")
+
+    def save(self) -> None:
+        """Have the run saved after this step. Raises SettingError within one, or within a period of `local`."""
+        if self._now is not None and not self._elastic and not (self._stepped and self._now.last):
+            after = "optimizer.step()" if not self._stepped else "the last step of a period of local"
+            raise SettingError(f"worker.save was called within what workers push at once; accepted: after {after}")
+        self._replica.settle()
+        with self._recorder.waiting():
+            self._work.save(self._finished)
+
+    def finish(self) -> None:
+        """The loop is over: what is at hand counts, and the run is seen out."""
+        if self._ended:
+            return
+        self._pass_on()
+        self._recorder.enter("idle")
+        self._replica.settle()
+        self._work.over(elastic=self._elastic)
+
+    def close(self) -> None:
+        self._held.close()
+
+    def _pass_on(self) -> None:
+        if self._now is not None and not self._stepped:
+            self.step()
+        self._now = None
+
+    def _coming(self) -> int | None:
+        """The epoch of the next batch, which is not read yet; None: the run is over for this worker."""
+        while (epoch := self._coordinator.coming_epoch) is None:
+            self._task = next(self._tasks, None)
+            if self._task is None:
+                self._ended = True
+                return None
+            self._replica.begin(self._task)
+            self._parts = self._task.parts
+        return epoch

@@ -1,0 +1,210 @@
+"""For people with a training loop of their own: what `volary.launch` hands to their function."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch.utils.data import DataLoader
+
+from volary.data.sharing.among import Among
+from volary.data.sharing.shared import shared
+from volary.errors import BadInput
+from volary.train.own import together
+from volary.train.own.own_feed import of_first
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from torch import Tensor, nn
+
+    from volary.session.script import Script
+    from volary.train.coordinator import Outcome
+    from volary.train.own.own_feed import OwnFeed
+    from volary.train.own.own_loop import OwnLoop
+    from volary.train.own.served.feed import ServedFeed
+    from volary.train.recording.recorder import Recorder
+
+
+class Worker:
+    """One worker of a run of your own loop. rank of world_size, local_rank on its machine, and its device."""
+
+    def __init__(
+        self, loop: OwnLoop, script: Script, recorder: Recorder, device: torch.device, local_rank: int
+    ) -> None:
+        self.rank, self.world_size, self.local_rank = loop.rank, loop.size, local_rank
+        self.device = device
+        self._loop, self._script, self._recorder = loop, script, recorder
+        self._barriers = count()
+        self._together = partial(together.called_by_all, loop, recorder)
+
+    def distribute(
+        self,
+        *parts: Any,
+        passes: int = 1,
+        loss: Literal["mean", "sum"] = "mean",
+        early_update: bool | None = None,
+    ) -> Any:
+        """Make models the run's replicas; returns its arguments, one or a tuple, for use as before.
+
+        parts: modules and torch optimisers, or lists of these, in any order; later calls may bring more. Parameters and
+        buffers become rank 0's, buffers again with each step. From now on gradients leave as `loss.backward()` makes
+        them, and when it returns they are the mean over all workers' samples: clip or log them as before. An optimiser
+        of these parameters need not be named here. passes: calls of `backward` before each `optimizer.step()`, if you
+        accumulate gradients; the last one waits for the others. loss: "sum" if it is a sum over the batch's samples, as
+        gradients are then. early_update: nothing between `backward` and the next forward looks at gradients or
+        parameters, so that updates may come under that forward; clip with `clip_grad_norm_`. None: as settings say. A
+        model that is given again is distributed as it is now. Raises BadInput for what cannot be distributed,
+        RanksDiffer if shapes differ, and Stopped out of `optimizer.step()` when the run is asked to end.
+        """
+        given = [one for part in parts for one in (part if isinstance(part, list | tuple) else [part])]
+        for one in given:
+            _refuse(one)
+        if loss not in ("mean", "sum"):
+            raise BadInput(f"worker.distribute: loss is {loss!r}; accepted: 'mean', 'sum'")
+        models = [one for one in given if isinstance(one, torch.nn.Module)]
+        optimizers = [one for one in given if isinstance(one, torch.optim.Optimizer)]
+        early = self._script.early_update if early_update is None else early_update
+        self._loop.distribute(models, optimizers, passes, summed=loss == "sum", early=early)
+        return parts[0] if len(parts) == 1 else parts
+
+    def clip_grad_norm_(
+        self, parameters: nn.Module | Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0
+    ) -> Tensor:
+        """Between `backward` and `optimizer.step`: as torch.nn.utils.clip_grad_norm_, also with early_update.
+
+        parameters: those of one model, or the model. Returns the norm before, a scalar. With early_update it waits for
+        all gradients, and parameters are updated after that. Raises BadInput over servers, and SettingError for some
+        of a model's parameters, or a step behind.
+        """
+        if isinstance(parameters, torch.nn.Module):
+            parameters = parameters.parameters()
+        given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        return self._loop.clip(given, max_norm, norm_type)
+
+    def feed(self, data: Any, batch_size: int | None = None, shuffle: bool | None = None) -> OwnFeed | ServedFeed:
+        """This worker's share of `data`, batch by batch; each `for` over it is an epoch.
+
+        data: a torch DataLoader, whose batch_size is that of all workers together; or a data set or any iterable of
+        samples, with batch_size (and shuffle: a data set is, unless told otherwise); or an iterable of whole batches.
+        Batches are what the loader's collate_fn makes of the share, on the worker's device. A loader with a
+        DistributedSampler keeps its own sharding. The last batch of an epoch may be too small to give every worker a
+        sample: one without goes through the loop with samples of another's, and its gradients count nothing. Raises
+        BadInput, DataError and SettingError for what cannot be shared out.
+        """
+        feed = self._loop.feed(data, batch_size, shuffle)
+        self._loop.keeping.follow(feed)
+        return feed
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is rank 0, which writes and prints what one worker is to."""
+        return self.rank == 0
+
+    def mean(self, value: Any) -> Any:
+        """The mean of a tensor or number over all samples of the newest batch; all workers call it alike.
+
+        Each worker's `value` is a mean over its share of the batch, a loss say, and counts as much as that has samples.
+        """
+        with self._together("mean", _size(value)) as group:
+            return together.total(value, group, self._loop.weight)
+
+    def sum(self, value: Any) -> Any:
+        """The sum of a tensor or number over all workers; all call it alike."""
+        with self._together("sum", _size(value)) as group:
+            return together.total(value, group)
+
+    def gather(self, value: Any) -> list[Any]:
+        """What all workers give, by rank: tensors of one type and any shape, or numbers, text, lists and dicts."""
+        with self._together("gather") as group:
+            return together.gathered(value, group)
+
+    def barrier(self) -> None:
+        """Wait until all workers are here."""
+        with self._recorder.called("worker.barrier"):
+            self._loop.peers("barrier").bulletin.share(f"barrier-{next(self._barriers)}", None)
+
+    def evaluate(self, function: Callable[[Any], Any], data: Any, batch_size: int | None = None) -> Any:
+        """The mean over all samples of `data` of what `function(batch)` gives; all workers call it, and find the same.
+
+        data, batch_size: as of `feed`, each worker has its share, without shuffling. function: gives the mean over the
+        batch that it is given, a number or a dictionary of some. Distributed models are in evaluation mode meanwhile.
+        Over servers with workers that may come and go, whoever calls it measures all samples, and waits for nobody.
+        Raises as `feed`.
+        """
+        agreeing = partial(self._together, "evaluate")
+        with self._recorder.called("worker.evaluate"):
+            group = self._loop.peers("evaluate")
+        among = Among(group.rank, group.size, self._script.seed, partial(of_first, together=self._together))
+        held_out = shared(data, batch_size, None if batch_size is None else False, among)
+        with self._loop.consensus("evaluate"):
+            return together.evaluated(function, held_out, self._loop.models, self.device, self._recorder, agreeing)
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The epochs 0 to count - 1; in a resumed run, those that are left, beginning with the one it was in."""
+        return self._loop.keeping.epochs(count)
+
+    def restore(self, **state: Any) -> dict[str, Any]:
+        """In a resumed run, let `state` be as it was saved; call it once, right before the loop. Returns it by name.
+
+        What has load_state_dict() (models, optimisers, schedules, scalers, averages) takes its state up; other values
+        are only what is returned: `best = worker.restore(model=model, best=0.0)["best"]`. In a run that begins nothing
+        changes. Random generators become as they were saved, too. Raises BadInput unless the names are those that
+        `worker.save` was given.
+        """
+        return self._loop.restore(state)
+
+    def save(self, **state: Any) -> None:
+        """Write a checkpoint, from which `volary resume` goes on. All ranks call it after the same step.
+
+        Called among the batches of an epoch, the run resumes at the next batch, else with the next epoch.
+
+        state: what has state_dict(), tensors, numbers, text, and lists, tuples and dicts of these, under the names of
+        `worker.restore`; of those, what rank 0 has is kept. Beside it, each rank keeps its random generators, where
+        its feeds are, with `consistency: local` and `gossip` what its optimisers remember, and with `gossip` its own
+        parameters: those in `state` are the mean of all workers'. A full disk is a warning of the run,
+        and older checkpoints stay. Raises BadInput for what cannot be kept, and SettingError within a period of
+        `local`.
+        """
+        self._loop.save(state)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended for this worker, once its loop was asked to end."""
+        return self._loop.outcome
+
+    def finish(self) -> None:
+        """Volary calls this when your loop is over."""
+        self._loop.finish()
+
+    def close(self) -> None:
+        """Remove the hooks from all models."""
+        self._loop.close()
+
+    def record(self, **metrics: float) -> None:
+        """Write metrics of this moment into the run; those of rank 0 are kept."""
+        if self.rank == 0:
+            self._recorder.metrics({name: float(value) for name, value in metrics.items()})
+
+
+def _size(value: Any) -> int:
+    return value.numel() if isinstance(value, torch.Tensor) else 1
+
+
+def _refuse(given: Any) -> None:
+    """Raise BadInput for what cannot be distributed, and say what can."""
+    if isinstance(given, torch.optim.Optimizer):
+        return
+    if not isinstance(given, torch.nn.Module):
+        more = "; worker.feed takes data" if isinstance(given, DataLoader) else ""
+        raise BadInput(
+            f"worker.distribute was given a {type(given).__name__}; accepted: torch modules and optimisers, and lists "
+            f"of these{more}"
+        )
+    if lazy := [name for name, one in given.named_parameters() if torch.nn.parameter.is_lazy(one)]:
+        raise BadInput(
+            f"worker.distribute: {lazy[0]} has no shape yet; accepted: a model that was called once on a batch, which "
+            "gives lazy layers their shapes, before its optimiser is made"
+        )
