@@ -198,9 +198,9 @@ class Play:
             case EvaluatePiece() | Figure():
                 self.tasks[rank].append(message)
                 self.asked[rank] -= 1
-            case Save(cut, _, shards):
+            case Save(snapshot, _, shards):
                 assert shards == []
-                self.say(rank, Saved(cut, {f"rank-{rank}": "checksum"}))
+                self.say(rank, Saved(snapshot, {f"rank-{rank}": "checksum"}))
             case End():
                 self.cut_off(rank)
 
@@ -209,10 +209,10 @@ class Play:
             case Close(closing):
                 if not self.closings or closing.number > self.closings[-1].number:
                     self.closings.append(closing)
-            case Keep(cut):
-                self.say(peer, Kept(cut))
-            case Save(cut, _, shards):
-                self.say(peer, Saved(cut, {f"shard-{shard}": "checksum" for shard in shards}))
+            case Keep(snapshot):
+                self.say(peer, Kept(snapshot))
+            case Save(snapshot, _, shards):
+                self.say(peer, Saved(snapshot, {f"shard-{shard}": "checksum" for shard in shards}))
             case End():
                 self.cut_off(peer)
 
@@ -232,12 +232,12 @@ class Play:
                 if any(portion.end > portion.start for portion in portions):
                     self.say(rank, Computed(clock, 1.0, True))
                 self.say(rank, Done(clock, 3))
-            case EvaluatePiece(cut, piece, start, end):
-                self.say(rank, Evaluated(cut, piece, [float(end - start)]))
-            case Figure(cut, totals, samples):
+            case EvaluatePiece(snapshot, piece, start, end):
+                self.say(rank, Evaluated(snapshot, piece, [float(end - start)]))
+            case Figure(snapshot, totals, samples):
                 assert totals == [samples]
                 value = float(next(self.value))
-                self.say(rank, Figures(cut, {"accuracy": value}, value))
+                self.say(rank, Figures(snapshot, {"accuracy": value}, value))
         return True
 
     def to_the_end(self, random: Random | None = None, at_most: int = 5000) -> None:

@@ -218,8 +218,8 @@ def held(number, clock):
     return Header(MessageKind.HELD, number, 7, clock)
 
 
-def values(number, sent, version, cut=0):
-    return Header(MessageKind.VALUES, number, 7, sent.header.clock, version, cut=cut, length=8)
+def values(number, sent, version, snapshot=0):
+    return Header(MessageKind.VALUES, number, 7, sent.header.clock, version, snapshot=snapshot, length=8)
 
 
 def test_a_push_goes_to_all_replicas_and_is_held_once_all_say_so(served):
@@ -307,19 +307,19 @@ def test_differences_are_taken_only_to_what_the_same_connection_brought_last(ser
 
 def test_kept_values_are_asked_for_beside_the_newest_and_change_no_version(served):
     served.pull(0, at_least=0)
-    (asked,) = served.pull(0, at_least=0, cut=4)
-    assert (asked.header.cut, asked.header.version) == (4, 0)
-    assert served.received(0, values(0, asked, 6, cut=4)) == [Installed(0, 6, 4)]
+    (asked,) = served.pull(0, at_least=0, snapshot=4)
+    assert (asked.header.snapshot, asked.header.version) == (4, 0)
+    assert served.received(0, values(0, asked, 6, snapshot=4)) == [Installed(0, 6, 4)]
     assert served.version(0) == NONE_YET
     assert served.pulling(0)
 
 
 def test_a_refused_pull_is_over_and_told_with_what_was_refused(served):
-    (asked,) = served.pull(0, at_least=0, cut=4)
-    refused = Header(MessageKind.REFUSED, 0, 7, asked.header.clock, version=MessageKind.PULL, cut=4, length=20)
+    (asked,) = served.pull(0, at_least=0, snapshot=4)
+    refused = Header(MessageKind.REFUSED, 0, 7, asked.header.clock, version=MessageKind.PULL, snapshot=4, length=20)
     assert served.received(1, refused) == []
     assert served.received(0, refused) == [RequestRefused(0, MessageKind.PULL, 0, asked.header.clock, 4)]
-    assert not served.pulling(0, cut=4)
+    assert not served.pulling(0, snapshot=4)
 
 
 @pytest.mark.parametrize("kind", MessageKind)

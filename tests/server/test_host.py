@@ -237,12 +237,12 @@ def test_a_cut_stays_as_it_was_while_updates_go_on() -> None:
             host.order(lambda clock=clock: host.shard.close(closing(clock + 1, (0, clock))))
         for number in range(4):
             assert worker.pull(number, at_least=4)[1].unique().tolist() == [4.0]
-            header, values = worker.pull(number, cut=7)
-            assert (header.version, header.cut, values.unique().tolist()) == (2, 7, [2.0])
+            header, values = worker.pull(number, snapshot=7)
+            assert (header.version, header.snapshot, values.unique().tolist()) == (2, 7, [2.0])
             assert host.slice_store.kept_state(number, 7) == 2
         assert server.kept == [7]
         host.order(lambda: host.shard.release(7))
-        assert worker.pull(0, cut=7)[0].kind is MessageKind.REFUSED
+        assert worker.pull(0, snapshot=7)[0].kind is MessageKind.REFUSED
 
 
 def test_lent_memory_is_given_back_before_the_update_is_due() -> None:

@@ -140,9 +140,9 @@ def test_what_a_dead_server_was_to_write_its_partner_writes():
     play.cut_off(FIRST_SERVER)
     saves = play.heard(FIRST_SERVER + 1, Save)
     assert [save.shards for save in saves] == [[1], [0]]
-    play.say(FIRST_SERVER + 1, Saved(saves[0].cut, {"shard-1": "x"}))
+    play.say(FIRST_SERVER + 1, Saved(saves[0].snapshot, {"shard-1": "x"}))
     assert play.shelf.committed == []
-    play.say(FIRST_SERVER + 1, Saved(saves[0].cut, {"shard-0": "y"}))
+    play.say(FIRST_SERVER + 1, Saved(saves[0].snapshot, {"shard-0": "y"}))
     assert play.shelf.committed[0][1] == {"shard-0": "y", "shard-1": "x"}
 
 
@@ -190,7 +190,7 @@ def test_a_run_whose_last_state_cannot_be_saved_ends_and_says_so():
     assert len(reasons(play)) == 4
     assert reasons(play)[-1] == "no space left on device; it was the last one"
     kept, released = play.heard(FIRST_SERVER, Keep), play.heard(FIRST_SERVER, Release)
-    assert [one.cut for one in kept] == [one.cut for one in released] == [1]
+    assert [one.snapshot for one in kept] == [one.snapshot for one in released] == [1]
 
 
 def test_nobody_waits_for_a_store_that_takes_its_time_and_the_run_ends_once_its_last_state_counts():
@@ -241,9 +241,9 @@ def test_a_save_is_given_up_only_when_nobody_writes_to_it_any_more():
     play.ask(0)
     play.turn(0)
     (save,) = play.heard(FIRST_SERVER, Save)
-    play.say(FIRST_SERVER, Saved(save.cut, {}, "no space left on device"))
+    play.say(FIRST_SERVER, Saved(save.snapshot, {}, "no space left on device"))
     assert (reasons(play), play.shelf.given_up) == ([], [])
-    play.say(FIRST_SERVER + 1, Saved(save.cut, {"shard-1": "x"}))
+    play.say(FIRST_SERVER + 1, Saved(save.snapshot, {"shard-1": "x"}))
     assert reasons(play) == ["server 0: no space left on device; training goes on, older checkpoints stay"]
     assert play.shelf.given_up == [1]
 
@@ -264,7 +264,7 @@ def test_every_kept_state_is_released():
     play = Play("async", workers=2, samples=64, held_back=4, evaluate_every=lambda _: 1, checkpoint_every=lambda _: 3)
     play.to_the_end(Random(5))
     kept, released = play.heard(FIRST_SERVER, Keep), play.heard(FIRST_SERVER, Release)
-    assert sorted(one.cut for one in kept) == sorted(one.cut for one in released)
+    assert sorted(one.snapshot for one in kept) == sorted(one.snapshot for one in released)
 
 
 def test_an_evaluation_says_how_many_samples_could_not_be_read_and_once_while_it_is_the_same():
@@ -273,7 +273,7 @@ def test_an_evaluation_says_how_many_samples_could_not_be_read_and_once_while_it
         play.ask(0)
         if play.tasks[0] and isinstance(play.tasks[0][0], EvaluatePiece):
             task = play.tasks[0].popleft()
-            play.say(0, Evaluated(task.cut, task.piece, [10.0], 2))
+            play.say(0, Evaluated(task.snapshot, task.piece, [10.0], 2))
         play.turn(0)
     assert len(play.said("evaluated")) == 3
     assert [data["text"] for _, data in play.said("warning")] == [
@@ -295,12 +295,12 @@ def test_residuals_are_kept_as_of_each_worker_s_newest_contribution_in_the_state
     for keep in keeps:
         done = [closing for closing in play.closings if closing.number <= keep.number]
         for rank in range(3):
-            (own,) = [one.number for one in play.heard(rank, Keep) if one.cut == keep.cut]
+            (own,) = [one.number for one in play.heard(rank, Keep) if one.snapshot == keep.snapshot]
             clocks = [one.clock for closing in done for one in (*closing.contributions, *closing.dropped)
                       if one.worker == rank]  # fmt: skip
             assert own == max(clocks, default=-1)
     for rank in range(3):
-        assert [one.cut for one in play.heard(rank, Release)] == [one.cut for one in play.heard(rank, Keep)]
+        assert [one.snapshot for one in play.heard(rank, Release)] == [one.snapshot for one in play.heard(rank, Keep)]
 
 
 def test_a_worker_hears_how_far_its_contributions_are_done_with_before_any_state_that_is_not_older():
@@ -329,9 +329,9 @@ def test_a_checkpoint_waits_for_the_residuals_of_all_who_are_here_and_for_nobody
         play.ask(rank)
         play.turn(rank)
     (save,) = play.heard(FIRST_SERVER, Save)
-    assert [one.cut for rank in range(2) for one in play.heard(rank, Save)] == [save.cut, save.cut]
-    play.say(FIRST_SERVER, Saved(save.cut, {"shard-0": "x"}))
-    play.say(0, Saved(save.cut, {"rank-0": "y"}))
+    assert [one.snapshot for rank in range(2) for one in play.heard(rank, Save)] == [save.snapshot, save.snapshot]
+    play.say(FIRST_SERVER, Saved(save.snapshot, {"shard-0": "x"}))
+    play.say(0, Saved(save.snapshot, {"rank-0": "y"}))
     assert play.shelf.committed == []
     play.cut_off(1)
     assert play.shelf.committed[0][1] == {"shard-0": "x", "rank-0": "y"}
@@ -344,9 +344,9 @@ def test_a_worker_that_cannot_write_its_residuals_ends_the_save_and_is_named():
         play.ask(rank)
         play.turn(rank)
     (save,) = play.heard(FIRST_SERVER, Save)
-    play.say(0, Saved(save.cut, {"rank-0": "y"}))
-    play.say(FIRST_SERVER, Saved(save.cut, {"shard-0": "x"}))
-    play.say(1, Saved(save.cut, {}, "no space left on device"))
+    play.say(0, Saved(save.snapshot, {"rank-0": "y"}))
+    play.say(FIRST_SERVER, Saved(save.snapshot, {"shard-0": "x"}))
+    play.say(1, Saved(save.snapshot, {}, "no space left on device"))
     assert reasons(play) == ["rank 1: no space left on device; training goes on, older checkpoints stay"]
     assert play.shelf.committed == []
     with pytest.raises(BadMessage, match="rank 0 has saved snapshot 9, which nobody asked for"):
@@ -392,10 +392,10 @@ def test_own_loops_that_keep_step_are_saved_once_all_ask_and_what_they_finished_
     assert [one.number for one in play.heard(FIRST_SERVER, Keep)] == [1]
     assert [[one.first for one in play.heard(rank, Save)] for rank in (0, 1)] == [[True], [False]]
     (save,) = play.heard(FIRST_SERVER, Save)
-    play.say(FIRST_SERVER, Saved(save.cut, {"shard-0": "x"}))
-    play.say(0, Saved(save.cut, {"rank-0": "y", "state": "z"}))
+    play.say(FIRST_SERVER, Saved(save.snapshot, {"shard-0": "x"}))
+    play.say(0, Saved(save.snapshot, {"rank-0": "y", "state": "z"}))
     assert play.heard(0, SaveEnded) == []
-    play.say(1, Saved(save.cut, {"rank-1": "y"}))
+    play.say(1, Saved(save.snapshot, {"rank-1": "y"}))
     assert play.heard(0, SaveEnded) == play.heard(1, SaveEnded) == [SaveEnded()]
     assert play.shelf.committed[0][2]["of_loops"]
 
@@ -411,9 +411,9 @@ def test_where_each_goes_at_its_own_pace_the_first_who_is_here_saves_for_all_and
     play.say(0, AskSave(1))
     (save,) = play.heard(FIRST_SERVER, Save)
     assert [[one.first for one in play.heard(rank, Save)] for rank in (0, 1)] == [[True], [False]]
-    play.say(1, Saved(save.cut, {"rank-1": "y"}))
+    play.say(1, Saved(save.snapshot, {"rank-1": "y"}))
     play.cut_off(0)
-    play.say(FIRST_SERVER, Saved(save.cut, {"shard-0": "x"}))
+    play.say(FIRST_SERVER, Saved(save.snapshot, {"shard-0": "x"}))
     assert reasons(play) == ["rank 0 has gone; training goes on, older checkpoints stay"]
     assert play.shelf.committed == []
     play.say(1, AskSave(1))

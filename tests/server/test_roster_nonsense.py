@@ -80,7 +80,7 @@ PLAIN = st.recursive(
     max_leaves=5,
 )
 WORDS = ["ask", "computed", "done", "evaluated", "figures", "unreachable", "leave", "beat", "kept", "saved"]
-FIELDS = ["clock", "cut", "piece", "server", "loss", "finite", "totals", "figures", "value", "applied", "files"]
+FIELDS = ["clock", "snapshot", "piece", "server", "loss", "finite", "totals", "figures", "value", "applied", "files"]
 NUMBERS = st.integers(-2, 5) | st.integers(-(2**63), 2**64 - 1)
 SAID = st.builds(
     lambda word, fields: {"say": word, **fields},

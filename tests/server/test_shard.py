@@ -36,8 +36,8 @@ def push(worker, number, clock, version=0, length=BYTES):
     return Header(MessageKind.PUSH, number, worker, clock, version, length=length)
 
 
-def pull(worker, number, request=0, at_least=0, cut=0):
-    return Header(MessageKind.PULL, number, worker, request, at_least, cut=cut)
+def pull(worker, number, request=0, at_least=0, snapshot=0):
+    return Header(MessageKind.PULL, number, worker, request, at_least, snapshot=snapshot)
 
 
 class Naive(RuleBasedStateMachine):
@@ -54,7 +54,7 @@ class Naive(RuleBasedStateMachine):
         self.versions = dict.fromkeys(SLICES, 0)
         self.pulls: dict[tuple[int, int, bool], Header] = {}
         self.requests = 0
-        self.cuts: dict[int, int] = {}
+        self.snapshots: dict[int, int] = {}
         self.kept: set[tuple[int, int]] = set()
         self.kept_all: list[int] = []
         self.released: set[int] = set()
@@ -90,21 +90,21 @@ class Naive(RuleBasedStateMachine):
                         self.payloads.remove((number, one))
                         assert one not in self.used[number]
                         self.used[number].append(one)
-                case KeepSlice(number, cut):
-                    assert (number, cut) not in self.kept
-                    self.pass_empty(number, self.cuts[cut])
-                    self.kept.add((number, cut))
-                case ReleaseSlice(number, cut):
-                    self.kept.remove((number, cut))
-                case KeptAll(cut):
-                    assert all((number, cut) in self.kept for number in SLICES)
-                    self.kept_all.append(cut)
+                case KeepSlice(number, snapshot):
+                    assert (number, snapshot) not in self.kept
+                    self.pass_empty(number, self.snapshots[snapshot])
+                    self.kept.add((number, snapshot))
+                case ReleaseSlice(number, snapshot):
+                    self.kept.remove((number, snapshot))
+                case KeptAll(snapshot):
+                    assert all((number, snapshot) in self.kept for number in SLICES)
+                    self.kept_all.append(snapshot)
                 case Give(peer, header):
-                    asked = self.pulls.pop((peer, header.slice, header.cut > 0))
-                    assert (header.clock, header.cut) == (asked.clock, asked.cut)
-                    if header.cut:
-                        assert (header.slice, header.cut) in self.kept
-                        assert header.version == self.cuts[header.cut]
+                    asked = self.pulls.pop((peer, header.slice, header.snapshot > 0))
+                    assert (header.clock, header.snapshot) == (asked.clock, asked.snapshot)
+                    if header.snapshot:
+                        assert (header.slice, header.snapshot) in self.kept
+                        assert header.version == self.snapshots[header.snapshot]
                     else:
                         self.pass_empty(header.slice, header.version)
                         assert header.slice not in self.busy and header.version >= asked.version
@@ -167,16 +167,16 @@ class Naive(RuleBasedStateMachine):
         assert not self.shard.wants(worker, header)
         self.do(self.shard.arrived(worker, header))
 
-    @rule(worker=WORKER, number=SLICE, cut=st.integers(1, 3))
-    def pull_kept(self, worker, number, cut):
+    @rule(worker=WORKER, number=SLICE, snapshot=st.integers(1, 3))
+    def pull_kept(self, worker, number, snapshot):
         self.requests += 1
-        header = pull(worker, number, self.requests, cut=cut)
-        if cut in self.released:
+        header = pull(worker, number, self.requests, snapshot=snapshot)
+        if snapshot in self.released:
             (answer,) = self.shard.arrived(worker, header)
-            assert (answer.header.kind, answer.header.version, answer.header.cut) == (
+            assert (answer.header.kind, answer.header.version, answer.header.snapshot) == (
                 MessageKind.REFUSED,
                 MessageKind.PULL,
-                cut,
+                snapshot,
             )
         else:
             self.pulls[worker, number, True] = header
@@ -184,24 +184,24 @@ class Naive(RuleBasedStateMachine):
 
     @rule(ahead=st.integers(0, 1))
     def keep(self, ahead):
-        cut = next(cut for cut in count(1) if cut not in self.cuts)
+        snapshot = next(snapshot for snapshot in count(1) if snapshot not in self.snapshots)
         update = len(self.closings) + ahead
-        if cut in self.released:
-            assert self.shard.keep(cut, update) == []
-        self.cuts[cut] = update
-        self.do(self.shard.keep(cut, update))
-        assert self.shard.keep(cut, update) == []
+        if snapshot in self.released:
+            assert self.shard.keep(snapshot, update) == []
+        self.snapshots[snapshot] = update
+        self.do(self.shard.keep(snapshot, update))
+        assert self.shard.keep(snapshot, update) == []
 
-    @rule(cut=st.integers(1, 3))
-    def release(self, cut):
-        self.released.add(cut)
-        actions = self.shard.release(cut)
-        waited = {key for key, header in self.pulls.items() if header.cut == cut}
+    @rule(snapshot=st.integers(1, 3))
+    def release(self, snapshot):
+        self.released.add(snapshot)
+        actions = self.shard.release(snapshot)
+        waited = {key for key, header in self.pulls.items() if header.snapshot == snapshot}
         assert {(a.peer, a.header.slice, True) for a in actions if isinstance(a, Respond)} == waited
         for key in waited:
             del self.pulls[key]
         self.do(actions)
-        assert not any(kept == cut for _, kept in self.kept)
+        assert not any(kept == snapshot for _, kept in self.kept)
 
     @rule(worker=WORKER)
     def left(self, worker):
@@ -245,17 +245,17 @@ class Naive(RuleBasedStateMachine):
     def every_pull_is_answered_as_soon_as_it_can(self):
         for (_, number, kept), header in self.pulls.items():
             if kept:
-                assert (number, header.cut) not in self.kept
+                assert (number, header.snapshot) not in self.kept
             else:
                 assert number in self.busy or header.version > self.versions[number]
 
     @invariant()
     def cuts_are_kept_as_of_their_update(self):
-        for cut, update in self.cuts.items():
+        for snapshot, update in self.snapshots.items():
             here = {number for number in SLICES if self.versions[number] >= update}
-            if cut not in self.released:
-                assert {number for number, kept in self.kept if kept == cut} == here
-                assert self.kept_all.count(cut) == (here == set(SLICES))
+            if snapshot not in self.released:
+                assert {number for number, kept in self.kept if kept == snapshot} == here
+                assert self.kept_all.count(snapshot) == (here == set(SLICES))
 
     @invariant()
     def each_use_counts_its_staleness(self):

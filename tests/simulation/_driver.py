@@ -91,5 +91,5 @@ class Driver:
             case Close(closing=closing):
                 if closing.number > history.newest:
                     history.closings.append(closing)
-            case Keep(cut=cut, number=number) if peer not in self._ranks:
-                history.numbers[cut] = number
+            case Keep(snapshot=snapshot, number=number) if peer not in self._ranks:
+                history.numbers[snapshot] = number

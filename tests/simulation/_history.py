@@ -50,8 +50,8 @@ class History:
     """first, began: the update that the run began with, and what all slices were then.
 
     learnt: what each contribution was made from. acknowledged: contributions that their workers know to be held.
-    dropped: those that workers were told of. not_finite: those whose loss was no number. numbers: of cuts, as of which
-    update they are; cuts: what was seen of them, by slice. counts: what the roster has counted.
+    dropped: those that workers were told of. not_finite: those whose loss was no number. numbers: of snapshots, as of
+    which update they are; snapshots: what was seen of them, by slice. counts: what the roster has counted.
     stayed: workers that were there at the end. encoded: by worker, contributions that its residuals are of. residuals:
     what is written of these, by step and worker.
     """
@@ -66,7 +66,7 @@ class History:
     dropped: set[Contribution] = field(default_factory=set)
     not_finite: set[Contribution] = field(default_factory=set)
     numbers: dict[int, int] = field(default_factory=dict)
-    cuts: dict[int, set[tuple[int, Value]]] = field(default_factory=dict)
+    snapshots: dict[int, set[tuple[int, Value]]] = field(default_factory=dict)
     saved: list[Saved] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     stayed: set[int] = field(default_factory=set)

@@ -24,9 +24,12 @@ def one_sequence(history: History) -> None:
         for number, (version, value) in read.slices.items():
             expected = values[version - history.first]
             _keep(value == expected, f"{read} has slice {number} not as of update {version}: {expected}")
-    for cut, seen in history.cuts.items():
-        expected = values[history.numbers[cut] - history.first]
-        _keep(all(value == expected for _, value in seen), f"cut {cut} is not as of one update: {seen}, not {expected}")
+    for snapshot, seen in history.snapshots.items():
+        expected = values[history.numbers[snapshot] - history.first]
+        _keep(
+            all(value == expected for _, value in seen),
+            f"snapshot {snapshot} is not as of one update: {seen}, not {expected}",
+        )
 
 
 def checkpoints_are_whole(history: History, slices: int) -> None:

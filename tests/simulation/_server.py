@@ -121,18 +121,18 @@ class Server:
                 case Apply():
                     self._busy.add(action.slice)
                     self.process.after(self._world.about(APPLY_S), self._apply, action)
-                case KeepSlice(number, cut):
+                case KeepSlice(number, snapshot):
                     assert number not in self._busy, "a slice is kept while it changes"
-                    self._kept[number, cut] = self.values[number]
-                case ReleaseSlice(number, cut):
-                    del self._kept[number, cut]
-                case KeptAll(cut):
-                    self._say(Kept(cut))
+                    self._kept[number, snapshot] = self.values[number]
+                case ReleaseSlice(number, snapshot):
+                    del self._kept[number, snapshot]
+                case KeptAll(snapshot):
+                    self._say(Kept(snapshot))
 
     def _give(self, worker: int, header: Header) -> None:
         """Now, or when it is their turn: then as they are then."""
-        if header.cut:
-            self._answer(worker, header, self._kept[header.slice, header.cut])
+        if header.snapshot:
+            self._answer(worker, header, self._kept[header.slice, header.snapshot])
         elif self._world.random.random() < 0.2:
             self.process.after(self._world.about(APPLY_S), self._give_newest, worker, header)
         else:
@@ -165,12 +165,12 @@ class Server:
                 self._beat()
             case Close(closing=closing):
                 self._act(self._shard.close(closing))
-            case Keep(cut=cut, number=number):
-                self._act(self._shard.keep(cut, number))
+            case Keep(snapshot=snapshot, number=number):
+                self._act(self._shard.keep(snapshot, number))
             case Save():
                 self.process.after(self._world.about(SAVE_S), self._save, message)
-            case Release(cut=cut):
-                self._act(self._shard.release(cut))
+            case Release(snapshot=snapshot):
+                self._act(self._shard.release(snapshot))
             case Gone(worker=worker):
                 self._act(self._shard.gone(worker))
             case End(outcome=outcome):
@@ -187,8 +187,8 @@ class Server:
     def _save(self, order: Save) -> None:
         for number, shard in self._shards.items():
             if shard in order.shards:
-                self._disk[order.step, number] = self._kept[number, order.cut]
-        self._say(Saved(cut=order.cut, files={f"server-{self.number}.pt": "checksum"}))
+                self._disk[order.step, number] = self._kept[number, order.snapshot]
+        self._say(Saved(snapshot=order.snapshot, files={f"server-{self.number}.pt": "checksum"}))
 
     def _end(self, outcome: str) -> None:
         self.outcome = outcome

@@ -86,7 +86,7 @@ class Worker:
         self._memory: Value = ()  # of the contribution that is sent
         self._pushed = -1  # its clock
         self._ready: Learn | None = None  # whose contribution waits for that memory
-        self._cut: dict[int, Value] = {}
+        self._snapshot: dict[int, Value] = {}
         self._fetched_at = 0
         self._residuals = habits.residuals(self, self._write, self._say, self._start, kept=True)
         self._steps = 0
@@ -116,12 +116,12 @@ class Worker:
                 self._say(Ask())
             case View():
                 self._look(message)
-            case Keep(cut=cut, number=clock):
-                self._residuals.keep(cut, clock)
-            case Save(cut=cut, step=step):
-                self._residuals.save(cut, step)
-            case Release(cut=cut):
-                self._residuals.release(cut)
+            case Keep(snapshot=snapshot, number=clock):
+                self._residuals.keep(snapshot, clock)
+            case Save(snapshot=snapshot, step=step):
+                self._residuals.save(snapshot, step)
+            case Release(snapshot=snapshot):
+                self._residuals.release(snapshot)
             case Learn() | EvaluatePiece() | Figure():
                 if isinstance(message, Learn):
                     self._residuals.settle(message.settled)
@@ -150,15 +150,15 @@ class Worker:
                 if self._may_begin(learn.clock, learn.oldest):
                     self._tasks.pop(0)
                     self._begin(learn)
-            case EvaluatePiece(cut=cut):
+            case EvaluatePiece(snapshot=snapshot):
                 self._busy = True
-                self._cut = {}
+                self._snapshot = {}
                 for one in self._habits.slices:
-                    self._do(self._client.pull(one.number, 0, cut))
-            case Figure(cut=cut, totals=totals, samples=samples):
+                    self._do(self._client.pull(one.number, 0, snapshot))
+            case Figure(snapshot=snapshot, totals=totals, samples=samples):
                 self._tasks.pop(0)
                 assert totals == [samples], "a piece of an evaluation is counted twice, or not"
-                self._say(Figures(cut=cut, figures={"loss": 1.0}, value=1.0))
+                self._say(Figures(snapshot=snapshot, figures={"loss": 1.0}, value=1.0))
                 self._say(Ask())
                 self._go_on()
 
@@ -266,10 +266,10 @@ class Worker:
 
     def _received(self, number: int, message: tuple[Header, Value]) -> None:
         header, payload = message
-        assert header.kind != MessageKind.REFUSED or header.cut, "what makes sense was refused"
+        assert header.kind != MessageKind.REFUSED or header.snapshot, "what makes sense was refused"
         if self._client.awaits(number, header):
-            if header.cut:
-                self._cut[header.slice] = payload
+            if header.snapshot:
+                self._snapshot[header.slice] = payload
             else:
                 self._came[header.slice] = (header.version, payload)
         self._do(self._client.received(number, header))
@@ -282,7 +282,7 @@ class Worker:
                     self._send(self.ports.get(number), header)
                 case HeldAll(clock):
                     self._held(clock)
-                case Installed(cut=cut) if cut and len(self._cut) == len(self._habits.slices):
+                case Installed(snapshot=snapshot) if snapshot and len(self._snapshot) == len(self._habits.slices):
                     self._evaluate()
                 case RequestRefused():
                     self._evaluate()
@@ -309,15 +309,15 @@ class Worker:
             self._push()
 
     def _evaluate(self) -> None:
-        """All of a cut is here, or it is not kept any more."""
+        """All of a snapshot is here, or it is not kept any more."""
         task = self._tasks[0] if self._busy and self._tasks else None
         if not isinstance(task, EvaluatePiece):
             return
         self._tasks.pop(0)
         self._busy = False
-        if len(self._cut) == len(self._habits.slices):
-            self._history.cuts.setdefault(task.cut, set()).update(self._cut.items())
-            self._say(Evaluated(cut=task.cut, piece=task.piece, totals=[task.end - task.start]))
+        if len(self._snapshot) == len(self._habits.slices):
+            self._history.snapshots.setdefault(task.snapshot, set()).update(self._snapshot.items())
+            self._say(Evaluated(snapshot=task.snapshot, piece=task.piece, totals=[task.end - task.start]))
         self._say(Ask())
         self._go_on()
 

@@ -122,8 +122,8 @@ class Overtakes(Shard):
 
 
 class KeepsTooLate(Shard):
-    def keep(self, cut, number):
-        return super().keep(cut, number + (self.oldest < number))
+    def keep(self, snapshot, number):
+        return super().keep(snapshot, number + (self.oldest < number))
 
 
 class OfNow(Residuals):
@@ -173,7 +173,7 @@ MISTAKES = {
     "a push that is repeated counts twice": Mistake("ssp", {"shard": AppliesDuplicates}),
     "a closing is applied without what is not here": Mistake("bsp", {"shard": DoesNotWait}),
     "a closing overtakes one that waits": Mistake("async", {"shard": Overtakes}),
-    "a cut is kept an update too late": Mistake("async", {"shard": KeepsTooLate}),
+    "a snapshot is kept an update too late": Mistake("async", {"shard": KeepsTooLate}),
     "residuals are those of now": Mistake("async", {"residuals": OfNow}),
     "residuals as of a state are forgotten": Mistake("async", {"residuals": ForgetsTooMuch}),
     "what a dead worker had begun is forgotten": Mistake("async", {"roster": ForgetsLeases}),

@@ -78,7 +78,7 @@ REPLICA = SimpleNamespace(
     sent_bytes=0,
     received_bytes=0,
     traffic=(),
-    as_of=lambda cut: nullcontext(True),
+    as_of=lambda snapshot: nullcontext(True),
 )
 
 

@@ -122,8 +122,8 @@ class Writer:
         if held:
             self.residuals.held(clock)
 
-    def save(self, cut: int, step: int) -> None:
-        self.residuals.save(cut, step)
+    def save(self, snapshot: int, step: int) -> None:
+        self.residuals.save(snapshot, step)
         self.writers.close()
 
 
@@ -131,11 +131,11 @@ def test_a_state_is_as_of_its_newest_contribution_however_far_the_worker_is_by_t
     it = Writer()
     for clock in range(5):
         it.push(clock)
-    for cut, clock in enumerate((-1, 1, 2, 4), start=1):
-        it.residuals.keep(cut, clock)
-        it.save(cut, cut)
+    for snapshot, clock in enumerate((-1, 1, 2, 4), start=1):
+        it.residuals.keep(snapshot, clock)
+        it.save(snapshot, snapshot)
     assert it.wrote == {1: 0, 2: 2, 3: 3, 4: 5}
-    assert it.said == [Saved(cut, {"rank-0.pt": "checksum"}) for cut in (1, 2, 3, 4)]
+    assert it.said == [Saved(snapshot, {"rank-0.pt": "checksum"}) for snapshot in (1, 2, 3, 4)]
 
 
 def test_contributions_that_had_nothing_to_encode_change_nothing():

@@ -96,17 +96,17 @@ class Servers:
             read.close()
         return found
 
-    def keep(self, cut: int) -> None:
+    def keep(self, snapshot: int) -> None:
         for slice_store in self.slice_stores:
             for number in slice_store.numbers:
-                slice_store.keep(number, cut)
+                slice_store.keep(number, snapshot)
 
-    def save(self, step: int, cut: int, progress: bytes = b"{}") -> None:
+    def save(self, step: int, snapshot: int, progress: bytes = b"{}") -> None:
         self.checkpoints.begin(step)
         sums = {ROSTER: self.checkpoints.write(step, ROSTER, progress)}
         for shard, slice_store in enumerate(self.slice_stores):
             writer = ShardWriter(shard, self.layout, self.model.module, self.checkpoints.write)
-            sums |= writer.write(slice_store, cut, step, [shard])
+            sums |= writer.write(slice_store, snapshot, step, [shard])
         self.checkpoints.commit(step, len(self.slice_stores), sums, None)
 
 
@@ -176,12 +176,12 @@ def test_another_number_of_servers_goes_on_where_a_cut_was_kept(optimizer: str, 
     for step in range(5):
         first.update(step + 1, gradients(step, first.start), samples_after(step + 1))
     first.keep(1)
-    at_cut = first.values()
-    for step in range(5, STEPS):  # a cut stands still, and so does what the rule remembers of it
+    as_kept = first.values()
+    for step in range(5, STEPS):  # a snapshot stands still, and so does what the rule remembers of it
         first.update(step + 1, gradients(step, first.start), samples_after(step + 1))
     first.save(5, 1)
     again = Servers(of, 3, tmp_path, restore=5, applied=5)
-    assert all(torch.equal(again.values()[name], one) for name, one in at_cut.items())
+    assert all(torch.equal(again.values()[name], one) for name, one in as_kept.items())
     for step in range(5, STEPS):
         again.update(step + 1, gradients(step, first.start), samples_after(step + 1))
     for name, one in first.values().items():  # to rounding: fused rules round otherwise at the end of a run of values

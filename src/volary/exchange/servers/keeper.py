@@ -88,9 +88,9 @@ class ServerKeeper:
         self._chunks = chunks
         self._needed = 0
         self._clock = self._pushed = -1  # the contribution at hand, and that of which something was pushed last
-        self._cut: dict[int, Payload] = {}
-        self._cut_left: set[int] = set()
-        self._cut_gone = False
+        self._snapshot: dict[int, Payload] = {}
+        self._snapshot_left: set[int] = set()
+        self._snapshot_gone = False
         self._counting = threading.Lock()
         self._counted: dict[str, list[int]] = {}  # bytes sent, received, and as values would be, by codec
         link.start(self, {number: place for place, number in enumerate(self.slices)})
@@ -207,14 +207,16 @@ class ServerKeeper:
 
     # A kept state
 
-    def pull_cut(self, cut: int, into: Mapping[int, Payload]) -> bool:
-        """Fetch the state that is kept under `cut`; by slice, where to. False: it is not kept any more."""
+    def pull_snapshot(self, snapshot: int, into: Mapping[int, Payload]) -> bool:
+        """Fetch the state that is kept as `snapshot`; by slice, where to. False: it is not kept any more."""
         with self._link.changed:
-            self._cut, self._cut_left, self._cut_gone = dict(into), set(into), False
+            self._snapshot, self._snapshot_left, self._snapshot_gone = dict(into), set(into), False
         for number in into:
-            self._link.pull(number, 0, cut)
-        self._link.wait_for(lambda: self._cut_gone or not self._cut_left, lambda: f"snapshot {cut} of the parameters")
-        return not self._cut_gone
+            self._link.pull(number, 0, snapshot)
+        self._link.wait_for(
+            lambda: self._snapshot_gone or not self._snapshot_left, lambda: f"snapshot {snapshot} of the parameters"
+        )
+        return not self._snapshot_gone
 
     # What the link asks and tells, from its threads
 
@@ -224,8 +226,8 @@ class ServerKeeper:
 
     def place(self, header: Header) -> Payload | None:
         pulled = self.slices[header.slice].pulled
-        if header.cut:
-            return self._cut[header.slice]
+        if header.snapshot:
+            return self._snapshot[header.slice]
         room = pulled.room(header)
         while pulled.state is PullState.INSTALLING:  # a copy, which ends by itself
             self._link.changed.wait()
@@ -236,8 +238,8 @@ class ServerKeeper:
     def landed(self, header: Header, payload: Payload) -> None:
         self._came()
         pulled = self.slices[header.slice].pulled
-        if header.cut:
-            room = self._cut[header.slice]
+        if header.snapshot:
+            room = self._snapshot[header.slice]
             if payload is not room:
                 room[:] = payload
             return
@@ -253,7 +255,7 @@ class ServerKeeper:
     def carried(self, header: Header, sent: int, received: int) -> None:
         """So many bytes of a message have gone over a wire; of what is lent its announcement alone does."""
         codec, plain = "none", sent + received
-        if header.length and plain >= header.length and not header.cut:
+        if header.length and plain >= header.length and not header.snapshot:
             worker_slice = self.slices[header.slice]
             codec = worker_slice.pushed.codec if header.kind is MessageKind.PUSH else "none"
             codec = worker_slice.pulled.codec if header.form is Form.DIFFERENCE else codec
@@ -268,7 +270,7 @@ class ServerKeeper:
             self._times.held(event.slice, event.clock, self.slices[event.slice].pushed.length)
         elif isinstance(event, HeldAll):
             self._held(event.clock)
-        elif isinstance(event, Installed) and event.cut:
-            self._cut_left.discard(event.slice)
-        elif isinstance(event, RequestRefused) and event.kind is MessageKind.PULL and event.cut:
-            self._cut_gone = True
+        elif isinstance(event, Installed) and event.snapshot:
+            self._snapshot_left.discard(event.slice)
+        elif isinstance(event, RequestRefused) and event.kind is MessageKind.PULL and event.snapshot:
+            self._snapshot_gone = True

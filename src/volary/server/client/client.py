@@ -43,11 +43,11 @@ class HeldAll:
 
 @dataclass(frozen=True)
 class Installed:
-    """The values of a slice have come to where they were awaited. cut: 0, or the kept state that they are of."""
+    """The values of a slice have come to where they were awaited. snapshot: 0, or the kept state that they are of."""
 
     slice: int
     version: int
-    cut: int
+    snapshot: int
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class RequestRefused:
     kind: MessageKind
     slice: int
     clock: int
-    cut: int
+    snapshot: int
 
 
 Event: TypeAlias = Held | HeldAll | Installed | RequestRefused
@@ -79,7 +79,7 @@ class _Pull:
     """wanted: the least version; asked: the request that is out, to `server`. No server: there is none to ask."""
 
     slice: int
-    cut: int
+    snapshot: int
     wanted: int
     asked: Header | None = None
     server: int = -1
@@ -100,7 +100,7 @@ class Client:
         self._connected: set[int] = set()
         self._pushes: dict[tuple[int, int], _Push] = {}  # by slice and clock, those that are not held
         self._missing: dict[int, int] = {}  # slices that are not held, by clock
-        self._pulls: dict[tuple[int, int], _Pull] = {}  # by slice and cut
+        self._pulls: dict[tuple[int, int], _Pull] = {}  # by slice and snapshot
         self._told: dict[int, int] = {}
         self._giver: dict[int, int] = {}  # by slice, whose values are here, over the connection that stands
         self._requests = 0
@@ -126,9 +126,9 @@ class Client:
         """Whether nothing that was pushed at this clock waits to be held."""
         return clock not in self._missing
 
-    def pulling(self, number: int, cut: int = 0) -> bool:
+    def pulling(self, number: int, snapshot: int = 0) -> bool:
         """Whether values of slice `number` have been asked for and have not come."""
-        return (number, cut) in self._pulls
+        return (number, snapshot) in self._pulls
 
     # What the worker wants
 
@@ -146,17 +146,17 @@ class Client:
         """What is pushed or set at this clock is of so many slices, not of all; before the first of them."""
         self._missing[clock] = slices
 
-    def pull(self, number: int, at_least: int, cut: int = 0) -> list[Action]:
+    def pull(self, number: int, at_least: int, snapshot: int = 0) -> list[Action]:
         """Ask for values of slice `number`, no older than `at_least` and than those that have come; or for kept ones.
 
         They may be the same as have come; `version(number) + 1` asks for newer ones. What has been asked and has not
         come is not asked twice: should it turn out to be too old, it is asked for again.
         """
-        wanted = 0 if cut else max(at_least, self._versions[number], 0)
-        if earlier := self._pulls.get((number, cut)):
+        wanted = 0 if snapshot else max(at_least, self._versions[number], 0)
+        if earlier := self._pulls.get((number, snapshot)):
             earlier.wanted = max(earlier.wanted, wanted)
             return []
-        self._pulls[number, cut] = pull = _Pull(number, cut, wanted)
+        self._pulls[number, snapshot] = pull = _Pull(number, snapshot, wanted)
         return self._ask(pull)
 
     # What becomes of the servers
@@ -195,7 +195,7 @@ class Client:
 
     def awaits(self, server: int, header: Header) -> bool:
         """Whether these values have been asked for; others are read past."""
-        pull = self._pulls.get((header.slice, header.cut))
+        pull = self._pulls.get((header.slice, header.snapshot))
         if header.kind != MessageKind.VALUES or pull is None or pull.asked is None or pull.server != server:
             return False
         return header.clock == pull.asked.clock and header.version >= pull.asked.version
@@ -203,7 +203,7 @@ class Client:
     def received(self, server: int, header: Header) -> list[Action]:
         """A whole message; values lie where they were awaited. What is not awaited says nothing."""
         if header.kind == MessageKind.VALUES and self.awaits(server, header):
-            return self._came(self._pulls[header.slice, header.cut], header)
+            return self._came(self._pulls[header.slice, header.snapshot], header)
         if header.kind == MessageKind.HELD and (push := self._pushes.get((header.slice, header.clock))):
             push.heard.add(server)
             self._told[header.slice] = max(self.told(header.slice), header.version)
@@ -245,8 +245,10 @@ class Client:
             return []
         self._requests += 1
         pull.server = server
-        clock, form = self._requests, Form.EXACT if pull.cut else self._form(pull.slice, server)
-        pull.asked = Header(MessageKind.PULL, pull.slice, self._worker, clock, pull.wanted, form, pull.cut, length=0)
+        clock, form = self._requests, Form.EXACT if pull.snapshot else self._form(pull.slice, server)
+        pull.asked = Header(
+            MessageKind.PULL, pull.slice, self._worker, clock, pull.wanted, form, pull.snapshot, length=0
+        )
         return [Send(server, pull.asked)]
 
     def _form(self, number: int, server: int) -> Form:
@@ -260,22 +262,22 @@ class Client:
         return [action for pull in self._pulls.values() if pull.asked is None for action in self._ask(pull)]
 
     def _came(self, pull: _Pull, header: Header) -> list[Action]:
-        installed = Installed(header.slice, header.version, header.cut)
-        if not header.cut:
+        installed = Installed(header.slice, header.version, header.snapshot)
+        if not header.snapshot:
             self._versions[header.slice], self._giver[header.slice] = header.version, pull.server
         if pull.wanted > header.version:
             return [installed, *self._ask(pull)]
-        del self._pulls[header.slice, header.cut]
+        del self._pulls[header.slice, header.snapshot]
         return [installed]
 
     def _refused(self, server: int, header: Header) -> list[Action]:
         kind = MessageKind(header.version)
         if kind == MessageKind.PULL:
-            pull = self._pulls.get((header.slice, header.cut))
+            pull = self._pulls.get((header.slice, header.snapshot))
             if pull is None or pull.server != server or pull.asked is None or pull.asked.clock != header.clock:
                 return []
-            del self._pulls[header.slice, header.cut]
-        return [RequestRefused(server, kind, header.slice, header.clock, header.cut)]
+            del self._pulls[header.slice, header.snapshot]
+        return [RequestRefused(server, kind, header.slice, header.clock, header.snapshot)]
 
     def _servers(self, number: int) -> Sequence[int]:
         shard = self._shard[number]

@@ -109,10 +109,10 @@ class Link:
         with self.changed:
             self._do(self._client.set(number, clock, length))
 
-    def pull(self, number: int, at_least: int, cut: int = 0) -> None:
-        """Ask for a slice's values, of version `at_least` or newer; cut: of the snapshot of that number."""
+    def pull(self, number: int, at_least: int, snapshot: int = 0) -> None:
+        """Ask for a slice's values, of version `at_least` or newer; snapshot: of the snapshot of that number."""
         with self.changed:
-            self._do(self._client.pull(number, at_least, cut))
+            self._do(self._client.pull(number, at_least, snapshot))
 
     def is_held(self, clock: int) -> bool:
         """Whether all of a contribution is held, and nothing of any is read any more."""
@@ -216,7 +216,7 @@ class Link:
             if not wanted or payload is None:
                 return
             self._buffers.landed(header, payload)
-        if header.kind is MessageKind.REFUSED and not header.cut:
+        if header.kind is MessageKind.REFUSED and not header.snapshot:
             why = "" if payload is None else bytes(payload).decode(errors="replace")
             raise VolaryError(f"server {server} refused what it was sent: {why}")
         with self.changed:

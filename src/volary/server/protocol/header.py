@@ -52,7 +52,7 @@ class Header(NamedTuple):
     worker: the contributor's number. slice: what of the parameters. clock: of the contribution; of a pull, which
     request it is, so that the answer can be told from others. version: of PUSH, of the values that the contribution was
     computed with; of PULL, the least that is wanted; of VALUES and HELD, that of the slice; of REFUSED, the kind that
-    was refused. cut: 0, or the kept state that is asked for. used: bit i: somebody used the slice's part i, so it has a
+    was refused. snapshot: 0, or the one that is asked for. used: bit i: somebody used the slice's part i, so it has a
     gradient. length: bytes that follow.
     """
 
@@ -62,7 +62,7 @@ class Header(NamedTuple):
     clock: int = 0
     version: int = 0
     form: Form = Form.EXACT
-    cut: int = 0
+    snapshot: int = 0
     used: int = 2**64 - 1
     length: int = 0
 
@@ -74,7 +74,7 @@ class Header(NamedTuple):
             self.form,
             self.worker,
             self.slice,
-            self.cut,
+            self.snapshot,
             self.clock,
             self.version,
             self.used,
@@ -85,9 +85,9 @@ class Header(NamedTuple):
     def unpack(cls, data: bytes) -> Header:
         """The header in HEADER_BYTES bytes. Raises BadFrame if they are none."""
         try:
-            magic, kind, form, worker, number, cut, clock, version, used, length = _LAYOUT.unpack(data)
+            magic, kind, form, worker, number, snapshot, clock, version, used, length = _LAYOUT.unpack(data)
             if magic != MAGIC:
                 raise BadFrame("a message does not begin as ours do")
-            return cls(_KINDS[kind], number, worker, clock, version, _FORMS[form], cut, used, length)
+            return cls(_KINDS[kind], number, worker, clock, version, _FORMS[form], snapshot, used, length)
         except (struct.error, KeyError) as problem:
             raise BadFrame(f"a header is not readable: {problem}") from None

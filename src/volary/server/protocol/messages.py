@@ -114,7 +114,7 @@ class Done(_Said, frozen=True):
 class Evaluated(_Said, frozen=True):
     """The totals of one piece of an evaluation. lost: samples of it that could not be read."""
 
-    cut: int
+    snapshot: int
     piece: int
     totals: list[float]
     lost: int = 0
@@ -123,7 +123,7 @@ class Evaluated(_Said, frozen=True):
 class Figures(_Said, frozen=True):
     """What the totals of a whole evaluation mean; value: of the metric."""
 
-    cut: int
+    snapshot: int
     figures: dict[str, float]
     value: float
 
@@ -169,18 +169,18 @@ class Beat(_Said, frozen=True):
 
 
 class Kept(_Said, frozen=True):
-    """It holds the state of all its slices as of a cut."""
+    """It holds the state of all its slices as of a snapshot."""
 
-    cut: int
+    snapshot: int
 
 
 class Saved(_Said, frozen=True):
-    """What is its own of a cut, as slices or residuals, is written and synced. files: checksum by name.
+    """What is its own of a snapshot, as slices or residuals, is written and synced. files: checksum by name.
 
     problem: why it is not.
     """
 
-    cut: int
+    snapshot: int
     files: dict[str, str]
     problem: str = ""
 
@@ -223,9 +223,9 @@ class Learn(_Said, frozen=True):
 
 
 class EvaluatePiece(_Said, frozen=True, tag="evaluate"):
-    """Evaluate the state `cut` on the held-back samples `start` to `end`."""
+    """Evaluate the state `snapshot` on the held-back samples `start` to `end`."""
 
-    cut: int
+    snapshot: int
     piece: int
     start: int
     end: int
@@ -234,7 +234,7 @@ class EvaluatePiece(_Said, frozen=True, tag="evaluate"):
 class Figure(_Said, frozen=True):
     """Say what these totals of an evaluation mean (Figures)."""
 
-    cut: int
+    snapshot: int
     totals: list[float]
     samples: int
 
@@ -288,12 +288,12 @@ class Close(_Said, frozen=True):
 
 
 class Keep(_Said, frozen=True):
-    """Keep the state as of update `number`, under the name `cut`, while going on.
+    """Keep the state as of update `number`, under the name `snapshot`, while going on.
 
     To a worker: its residuals as of its contribution `number`.
     """
 
-    cut: int
+    snapshot: int
     number: int
 
 
@@ -303,16 +303,16 @@ class Save(_Said, frozen=True):
     first: of the workers whose loops have asked for it, this one writes what all of them have alike, too.
     """
 
-    cut: int
+    snapshot: int
     step: int
     shards: list[int]
     first: bool = False
 
 
 class Release(_Said, frozen=True):
-    """Nobody will ask for the cut any more."""
+    """Nobody will ask for the snapshot any more."""
 
-    cut: int
+    snapshot: int
 
 
 class Gone(_Said, frozen=True):

@@ -24,7 +24,7 @@ from volary.server.protocol.messages import (
 )
 from volary.server.roster.outgoing import Outgoing
 from volary.server.roster.replicas import Replicas
-from volary.server.roster.snapshots import Cut, Measuring, Saving, cut_evenly
+from volary.server.roster.snapshots import Measuring, Saving, Snapshot, cut_evenly
 
 
 class CheckpointStore(Protocol):
@@ -57,7 +57,7 @@ class Measure:
     keep_best: bool
 
 
-class Cuts:
+class Snapshots:
     """All states that are kept now. best: of all evaluations so far. unsaved: why the last checkpoint is not there."""
 
     def __init__(
@@ -65,14 +65,14 @@ class Cuts:
     ) -> None:
         self.best = best
         self._outgoing, self._replicas, self._keeping, self._measure = outgoing, replicas, keeping, measure
-        self._open: dict[int, Cut] = {}
+        self._open: dict[int, Snapshot] = {}
         self._numbers = 0
-        self._to_save: deque[Cut] = deque()
+        self._to_save: deque[Snapshot] = deque()
         self._saving: Saving | None = None
         self.unsaved = ""
         self._told_lost = 0  # of the newest evaluation
         self._lost: int | None = None  # the newest update whose state could not be saved
-        self._again: Cut | None = None  # to be saved again, at some time
+        self._again: Snapshot | None = None  # to be saved again, at some time
         self._again_at: float | None = None
 
     @property
@@ -100,8 +100,8 @@ class Cuts:
 
     def last(self, number: int) -> None:
         """Nothing is saved after the state as of update `number`."""
-        for cut in self._open.values():
-            cut.last = cut.last or cut.number == number
+        for snapshot in self._open.values():
+            snapshot.last = snapshot.last or snapshot.number == number
 
     def begin(
         self,
@@ -123,52 +123,56 @@ class Cuts:
         measure = self._measure
         pieces = cut_evenly(measure.held_back, measure.pieces) if evaluate else []
         owners = [] if clocks is None else self._outgoing.workers
-        cut = Cut(self._numbers, number, step, state, Measuring(pieces) if pieces else None, save, owners, list(asking))
-        self._open[cut.cut] = cut
+        snapshot = Snapshot(
+            self._numbers, number, step, state, Measuring(pieces) if pieces else None, save, owners, list(asking)
+        )
+        self._open[snapshot.name] = snapshot
         for worker in owners:  # before servers, once all of which have kept it they are asked to save it
-            self._outgoing.to_worker(worker, Keep(cut.cut, (clocks or {}).get(worker, -1)))
-        self._outgoing.to_servers(Keep(cut.cut, number))
+            self._outgoing.to_worker(worker, Keep(snapshot.name, (clocks or {}).get(worker, -1)))
+        self._outgoing.to_servers(Keep(snapshot.name, number))
 
-    def kept(self, server: int, cut: int) -> None:
-        """A server holds it. Raises BadMessage for a cut that never was."""
-        if not 0 < cut <= self._numbers:
-            raise BadMessage(f"server {server} has kept snapshot {cut}, which nobody asked for")
-        if cut in self._open:
-            self._open[cut].kept.add(server)
+    def kept(self, server: int, snapshot: int) -> None:
+        """A server holds it. Raises BadMessage for a snapshot that never was."""
+        if not 0 < snapshot <= self._numbers:
+            raise BadMessage(f"server {server} has kept snapshot {snapshot}, which nobody asked for")
+        if snapshot in self._open:
+            self._open[snapshot].kept.add(server)
         self.go_on()
 
     def task(self, worker: int) -> EvaluatePiece | Figure | None:
         """Something to measure, for a worker that asks."""
-        for cut in self._open.values():
-            if cut.measuring is None or not self._is_kept(cut):
+        for snapshot in self._open.values():
+            if snapshot.measuring is None or not self._is_kept(snapshot):
                 continue
-            if cut.measuring.whole and cut.measuring.asked is None:
-                cut.measuring.asked = worker
-                return Figure(cut.cut, cut.measuring.summed(), self._measure.held_back)
-            if piece := cut.measuring.give(cut.cut, worker):
+            if snapshot.measuring.whole and snapshot.measuring.asked is None:
+                snapshot.measuring.asked = worker
+                return Figure(snapshot.name, snapshot.measuring.summed(), self._measure.held_back)
+            if piece := snapshot.measuring.give(snapshot.name, worker):
                 return piece
         return None
 
     def evaluated(self, worker: int, said: Evaluated) -> None:
         """A piece is measured. Raises BadMessage if it was not asked for."""
-        self._measured(worker, said.cut).take(worker, said)
+        self._measured(worker, said.snapshot).take(worker, said)
 
     def figures(self, worker: int, said: Figures) -> None:
         """What an evaluation means. Raises BadMessage if it was not asked for."""
-        if self._measured(worker, said.cut).asked != worker:
-            raise BadMessage(f"rank {worker} reports the figures of snapshot {said.cut}, which it was not asked for")
-        cut = self._open[said.cut]
-        if cut.measuring is not None:
-            self._say_lost(cut.step, sum(cut.measuring.lost.values()))
-        cut.measuring = None
-        better = self.best.judge(said.value, cut.step, higher_is_better=self._measure.higher_is_better)
+        if self._measured(worker, said.snapshot).asked != worker:
+            raise BadMessage(
+                f"rank {worker} reports the figures of snapshot {said.snapshot}, which it was not asked for"
+            )
+        snapshot = self._open[said.snapshot]
+        if snapshot.measuring is not None:
+            self._say_lost(snapshot.step, sum(snapshot.measuring.lost.values()))
+        snapshot.measuring = None
+        better = self.best.judge(said.value, snapshot.step, higher_is_better=self._measure.higher_is_better)
         if better:
-            cut.metric = said.value
-            cut.save = cut.save or self._measure.keep_best
+            snapshot.metric = said.value
+            snapshot.save = snapshot.save or self._measure.keep_best
         self._outgoing.said(
             "evaluated",
             None,
-            {"step": cut.step, "figures": said.figures, "metric": self._measure.metric, "best": better},
+            {"step": snapshot.step, "figures": said.figures, "metric": self._measure.metric, "best": better},
         )
         self.go_on()
 
@@ -180,34 +184,30 @@ class Cuts:
 
     def left(self, worker: int) -> None:
         """A worker has gone; others measure what it has not."""
-        for cut in self._open.values():
-            if cut.measuring is not None:
-                cut.measuring.left(worker)
-            cut.owners = [owner for owner in cut.owners if owner != worker]
-            if worker in cut.asking:  # what its loop keeps beside the state is lost with it
-                cut.asking.remove(worker)
+        for snapshot in self._open.values():
+            if snapshot.measuring is not None:
+                snapshot.measuring.left(worker)
+            snapshot.owners = [owner for owner in snapshot.owners if owner != worker]
+            if worker in snapshot.asking:  # what its loop keeps beside the state is lost with it
+                snapshot.asking.remove(worker)
                 saving = self._saving
-                if saving is not None and saving.cut is cut:
+                if saving is not None and saving.snapshot is snapshot:
                     if saving.stage == "drafted" or worker in saving.workers:
                         saving.problem = saving.problem or f"rank {worker} has gone"
                 else:
-                    cut.save = False
-                    self._to_save = deque(other for other in self._to_save if other is not cut)
+                    snapshot.save = False
+                    self._to_save = deque(other for other in self._to_save if other is not snapshot)
         if self._saving is not None:
             self._saving.workers.discard(worker)
         self.go_on()
 
     def own_saved(self, worker: int, said: Saved) -> None:
         """A worker has written what is its own. Raises BadMessage if it was not asked to."""
-        saving = self._saving
-        if saving is None or saving.cut.cut != said.cut:
-            if not 0 < said.cut <= self._numbers:
-                raise BadMessage(f"rank {worker} has saved snapshot {said.cut}, which nobody asked for")
-            return  # of a save that has failed meanwhile
-        if worker not in saving.workers:
-            raise BadMessage(f"rank {worker} has saved snapshot {said.cut} twice")
-        saving.workers.discard(worker)
-        self._take(saving, said, f"rank {worker}")
+        if (saving := self._saving_of(said, f"rank {worker}")) is not None:
+            if worker not in saving.workers:
+                raise BadMessage(f"rank {worker} has saved snapshot {said.snapshot} twice")
+            saving.workers.discard(worker)
+            self._take(saving, said, f"rank {worker}")
 
     def server_gone(self) -> None:
         """A server has gone; its partner writes what it has not."""
@@ -221,17 +221,21 @@ class Cuts:
 
     def saved(self, server: int, said: Saved) -> None:
         """A server has written its part. Raises BadMessage if it was not asked to."""
-        saving = self._saving
-        if saving is None or saving.cut.cut != said.cut:
-            if not 0 < said.cut <= self._numbers:
-                raise BadMessage(f"server {server} has saved snapshot {said.cut}, which nobody asked for")
-            return  # of a save that has failed meanwhile
-        if server not in saving.waiting:
-            raise BadMessage(f"server {server} has saved snapshot {said.cut} twice")
-        saving.waiting[server].pop(0)
-        if not saving.waiting[server]:
-            del saving.waiting[server]
-        self._take(saving, said, f"server {server}")
+        if (saving := self._saving_of(said, f"server {server}")) is not None:
+            if server not in saving.waiting:
+                raise BadMessage(f"server {server} has saved snapshot {said.snapshot} twice")
+            saving.waiting[server].pop(0)
+            if not saving.waiting[server]:
+                del saving.waiting[server]
+            self._take(saving, said, f"server {server}")
+
+    def _saving_of(self, said: Saved, who: str) -> Saving | None:
+        """The save that `said` is of; None: it has failed meanwhile. Raises BadMessage if there was none."""
+        if self._saving is not None and self._saving.snapshot.name == said.snapshot:
+            return self._saving
+        if not 0 < said.snapshot <= self._numbers:
+            raise BadMessage(f"{who} has saved snapshot {said.snapshot}, which nobody asked for")
+        return None
 
     def _take(self, saving: Saving, said: Saved, who: str) -> None:
         saving.files.update(said.files)
@@ -242,12 +246,12 @@ class Cuts:
     def go_on(self) -> None:
         """Let snapshots that are complete be measured and saved, and release those that nobody needs."""
         while True:
-            for cut in list(self._open.values()):
-                if cut.measuring is None and self._is_kept(cut) and cut not in self._to_save:
-                    if not cut.save:
-                        self._release(cut)
-                    elif not self._is_being_saved(cut) and not self._has_to_wait(cut):
-                        self._to_save.append(cut)
+            for snapshot in list(self._open.values()):
+                if snapshot.measuring is None and self._is_kept(snapshot) and snapshot not in self._to_save:
+                    if not snapshot.save:
+                        self._release(snapshot)
+                    elif not self._is_being_saved(snapshot) and not self._has_to_wait(snapshot):
+                        self._to_save.append(snapshot)
             if self._saving is None and self._to_save:
                 self._begin_saving(self._to_save.popleft())
             elif self._saving is not None and self._saving.stage_is_over:
@@ -255,79 +259,79 @@ class Cuts:
             else:
                 return
 
-    def _is_being_saved(self, cut: Cut) -> bool:
-        return cut is self._again or (self._saving is not None and self._saving.cut is cut)
+    def _is_being_saved(self, snapshot: Snapshot) -> bool:
+        return snapshot is self._again or (self._saving is not None and self._saving.snapshot is snapshot)
 
-    def _has_to_wait(self, cut: Cut) -> bool:
+    def _has_to_wait(self, snapshot: Snapshot) -> bool:
         """An older state of the same step, whose checkpoint would replace this one's, has to be done with before."""
-        return any(other.step == cut.step and other.cut < cut.cut for other in self._open.values())
+        return any(other.step == snapshot.step and other.name < snapshot.name for other in self._open.values())
 
-    def _is_kept(self, cut: Cut) -> bool:
-        return all(server.number in cut.kept for server in self._replicas)
+    def _is_kept(self, snapshot: Snapshot) -> bool:
+        return all(server.number in snapshot.kept for server in self._replicas)
 
     def _measured(self, worker: int, number: int) -> Measuring:
-        cut = self._open.get(number)
-        if cut is None or cut.measuring is None:
+        snapshot = self._open.get(number)
+        if snapshot is None or snapshot.measuring is None:
             raise BadMessage(f"rank {worker} reports on snapshot {number}, which is not being measured")
-        return cut.measuring
+        return snapshot.measuring
 
-    def _begin_saving(self, cut: Cut) -> None:
-        self._saving = Saving(cut, self._keeping.begin(cut.step))
+    def _begin_saving(self, snapshot: Snapshot) -> None:
+        self._saving = Saving(snapshot, self._keeping.begin(snapshot.step))
 
     def _next_stage(self, saving: Saving) -> None:
         """The draft is there; or everybody has written, or said why not; or it counts."""
-        cut = saving.cut
+        snapshot = saving.snapshot
         saving.hear_store()
         if saving.problem:
             self._saving = None
-            self._failed(cut, saving.problem)
+            self._failed(snapshot, saving.problem)
         elif saving.stage == "drafted":
             saving.stage = "written"
             self._ask_for(saving, list(self._replicas.shards))
-            for worker in cut.owners:
+            for worker in snapshot.owners:
                 saving.workers.add(worker)
-                first = worker == min(cut.asking, default=-1)
-                self._outgoing.to_worker(worker, Save(cut.cut, cut.step, [], first))
+                first = worker == min(snapshot.asking, default=-1)
+                self._outgoing.to_worker(worker, Save(snapshot.name, snapshot.step, [], first))
         elif saving.stage == "written":
             saving.stage = "committed"
-            state = cut.state | {"best": self.best.state()}
-            saving.at_store = self._keeping.commit(cut.step, saving.files, state, cut.metric)
+            state = snapshot.state | {"best": self.best.state()}
+            saving.at_store = self._keeping.commit(snapshot.step, saving.files, state, snapshot.metric)
         else:
             self._saving = None
-            self._outgoing.said("checkpoint", None, {"step": cut.step})
-            self._answer(cut, "")
-            self._release(cut)
+            self._outgoing.said("checkpoint", None, {"step": snapshot.step})
+            self._answer(snapshot, "")
+            self._release(snapshot)
 
     def _ask_for(self, saving: Saving, shards: list[int]) -> None:
         for number, duty in self._replicas.duties(shards).items():
             saving.waiting.setdefault(number, []).append(duty)
-            self._outgoing.to_server(number, Save(saving.cut.cut, saving.cut.step, duty))
+            self._outgoing.to_server(number, Save(saving.snapshot.name, saving.snapshot.step, duty))
 
-    def _answer(self, cut: Cut, problem: str) -> None:
+    def _answer(self, snapshot: Snapshot, problem: str) -> None:
         """Tell those whose loops wait for it."""
-        asking, cut.asking = cut.asking, []
+        asking, snapshot.asking = snapshot.asking, []
         for worker in asking:
             self._outgoing.to_worker(worker, SaveEnded(problem))
 
-    def _failed(self, cut: Cut, problem: str) -> None:
-        self._keeping.give_up(cut.step)
-        self._answer(cut, problem)
-        cut.tries += 1
-        if cut.last and cut.tries <= len(TRY_AGAIN_AFTER_S):
-            self._again = cut
-            what = f"it is the last one, and tried again in {TRY_AGAIN_AFTER_S[cut.tries - 1]:g} s"
-        elif cut.last:
-            self.unsaved = f"the last checkpoint, of step {cut.step}, could not be written: {problem}"
+    def _failed(self, snapshot: Snapshot, problem: str) -> None:
+        self._keeping.give_up(snapshot.step)
+        self._answer(snapshot, problem)
+        snapshot.tries += 1
+        if snapshot.last and snapshot.tries <= len(TRY_AGAIN_AFTER_S):
+            self._again = snapshot
+            what = f"it is the last one, and tried again in {TRY_AGAIN_AFTER_S[snapshot.tries - 1]:g} s"
+        elif snapshot.last:
+            self.unsaved = f"the last checkpoint, of step {snapshot.step}, could not be written: {problem}"
             what = "it was the last one"
         else:
-            self._lost = cut.number
+            self._lost = snapshot.number
             what = "training goes on, older checkpoints stay"
-        self._outgoing.said("checkpoint_failed", None, {"step": cut.step, "reason": f"{problem}; {what}"})
-        if cut is not self._again:
-            self._release(cut)
+        self._outgoing.said("checkpoint_failed", None, {"step": snapshot.step, "reason": f"{problem}; {what}"})
+        if snapshot is not self._again:
+            self._release(snapshot)
 
-    def _release(self, cut: Cut) -> None:
-        del self._open[cut.cut]
-        self._outgoing.to_servers(Release(cut.cut))
-        for worker in cut.owners:
-            self._outgoing.to_worker(worker, Release(cut.cut))
+    def _release(self, snapshot: Snapshot) -> None:
+        del self._open[snapshot.name]
+        self._outgoing.to_servers(Release(snapshot.name))
+        for worker in snapshot.owners:
+            self._outgoing.to_worker(worker, Release(snapshot.name))

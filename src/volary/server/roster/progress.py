@@ -12,7 +12,7 @@ from volary.run.best import Best
 from volary.server.protocol.messages import Close, Dropped, EvaluatePiece, Figure, Figures, Learn, WorkerHello
 from volary.server.roster.closing import Closer, ConsistencyModel
 from volary.server.roster.counters import RosterCounters
-from volary.server.roster.keeping import CheckpointStore, Cuts, Measure
+from volary.server.roster.keeping import CheckpointStore, Measure, Snapshots
 from volary.server.roster.members import Member
 from volary.server.roster.outgoing import Outgoing
 from volary.server.roster.portions import PortionPlan, Portions, RemainingSamples, samples_of
@@ -92,7 +92,7 @@ class RunProgress:
         self._patience = terms.patience
         self.work = WorkScheduler(Portions(self.plan, state.left), closer, model.steps, state.closings, state.samples)
         measure = Measure(hello.held_back, terms.workers, hello.metric, hello.higher_is_better, terms.keep_best)
-        self.cuts = Cuts(around.outgoing, around.replicas, around.keeping, measure, replace(state.best))
+        self.snapshots = Snapshots(around.outgoing, around.replicas, around.keeping, measure, replace(state.best))
         self._residuals, self._of_loops = hello.residuals, state.of_loops
         self.ending: Outcome | None = None
         self._outgoing, self._counters = around.outgoing, around.counters
@@ -110,7 +110,7 @@ class RunProgress:
     @property
     def over(self) -> bool:
         """Whether the last state is measured and saved."""
-        return self._final and not self.cuts.open
+        return self._final and not self.snapshots.open
 
     def stop(self) -> None:
         """Somebody wants the run to end after the current work."""
@@ -123,7 +123,7 @@ class RunProgress:
     def save_for_loops(self, asking: list[int]) -> None:
         """Save the newest state, with what the own loops of these workers keep beside it; then they are told."""
         self._of_loops, self._saved_at = True, self.work.number
-        self._begin_cut(asking, evaluate=False, save=True)
+        self._begin_snapshot(asking, evaluate=False, save=True)
 
     def loops_over(self) -> None:
         """All workers' own loops are over: so is the run, once what is done of them is in an update."""
@@ -131,7 +131,7 @@ class RunProgress:
 
     def task(self, member: Member, now: float) -> Learn | EvaluatePiece | Figure | None:
         """What a worker that asks is to do next; None: nothing now, and no update waits for it."""
-        if task := self.cuts.task(member.rank):
+        if task := self.snapshots.task(member.rank):
             return task
         if self._final or (self.ending and not self.work.behind(member.rank)):
             learn = None
@@ -160,8 +160,8 @@ class RunProgress:
 
     def figures(self, worker: int, said: Figures) -> None:
         """What an evaluation means; it may be the last. Raises BadMessage if it was not asked for."""
-        self.cuts.figures(worker, said)
-        if self._patience is not None and self.cuts.best.waited >= self._patience:
+        self.snapshots.figures(worker, said)
+        if self._patience is not None and self.snapshots.best.waited >= self._patience:
             self.ending = self.ending or "finished"
 
     @property
@@ -210,18 +210,18 @@ class RunProgress:
             evaluate = evaluate or (self.ending == "finished" and self._evaluate_every is not None)
         number = self.work.number
         if self._final:
-            self.cuts.last(number)  # it may be on its way to the disk already
-        known = self._saved_at == number and not self.cuts.is_lost(number)
+            self.snapshots.last(number)  # it may be on its way to the disk already
+        known = self._saved_at == number and not self.snapshots.is_lost(number)
         evaluate, save = evaluate and self._measured_at != number, save and not known
         if evaluate or save:
             self._measured_at = number if evaluate else self._measured_at
             self._saved_at = number if save else self._saved_at
-            self._begin_cut([], evaluate=evaluate, save=save)
+            self._begin_snapshot([], evaluate=evaluate, save=save)
             if self._final:
-                self.cuts.last(number)
+                self.snapshots.last(number)
 
-    def _begin_cut(self, asking: list[int], *, evaluate: bool, save: bool) -> None:
+    def _begin_snapshot(self, asking: list[int], *, evaluate: bool, save: bool) -> None:
         number, work = self.work.number, self.work
         state = RosterState(number, work.samples, work.portions.left(), of_loops=self._of_loops)
         own = work.settled if self._residuals or asking else None
-        self.cuts.begin(number, self.steps, to_builtins(state), own, asking, evaluate=evaluate, save=save)
+        self.snapshots.begin(number, self.steps, to_builtins(state), own, asking, evaluate=evaluate, save=save)

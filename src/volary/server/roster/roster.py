@@ -107,7 +107,7 @@ class Roster:
     @property
     def unsaved(self) -> str:
         """Why the run's last checkpoint is not there; empty if it is, or is yet to come."""
-        return self._progress.cuts.unsaved if self._progress else ""
+        return self._progress.snapshots.unsaved if self._progress else ""
 
     @property
     def ended(self) -> bool:
@@ -182,7 +182,7 @@ class Roster:
             self._server_gone(server, "is silent: it is stopped, or its host is gone")
         if self._progress is not None:
             self._progress.announce(self._progress.work.tick(now))
-            self._progress.cuts.tick(now)
+            self._progress.snapshots.tick(now)
         if self._counters.due(now):
             self._outgoing.said("counts", None, {"rows": self._counters.taken(now)})
         return self._said(now)
@@ -228,7 +228,7 @@ class Roster:
         if self._members.nobody:
             self._without_workers(*self._last_gone)
         if self._progress is not None and was_here and not self.failure:
-            self._progress.cuts.left(rank)
+            self._progress.snapshots.left(rank)
             self._progress.announce(self._progress.work.leave(rank, now))
             self._buried.append(rank)
 
@@ -260,7 +260,7 @@ class Roster:
             self._fail(sentence, server.number)
         else:
             self._tell_view()
-            self._progress.cuts.server_gone()
+            self._progress.snapshots.server_gone()
 
     def _fail(self, sentence: str, server: int | None = None) -> None:
         if not self.failure:
@@ -330,11 +330,11 @@ class Roster:
                 self._progress.announce(self._progress.work.done(rank, said.clock, now))
                 self._counters.waited(rank, said.waited_ms)
             case Evaluated():
-                self._progress.cuts.evaluated(rank, said)
+                self._progress.snapshots.evaluated(rank, said)
             case Figures():
                 self._progress.figures(rank, said)
             case Saved():
-                self._progress.cuts.own_saved(rank, said)
+                self._progress.snapshots.own_saved(rank, said)
 
     def _cannot_reach(self, member: Member, server: int, now: float) -> None:
         """The one of the two that others have lost, too, has to go."""
@@ -361,9 +361,9 @@ class Roster:
         elif self._progress is None:
             raise BadMessage(f"server {server.number} reports on a snapshot before there was any")
         elif isinstance(said, Kept):
-            self._progress.cuts.kept(server.number, said.cut)
+            self._progress.snapshots.kept(server.number, said.snapshot)
         else:
-            self._progress.cuts.saved(server.number, said)
+            self._progress.snapshots.saved(server.number, said)
 
     # What follows from it
 

@@ -16,8 +16,8 @@ STORE_S = 300.0  # that a store may take for one stage of a save: it is asked se
 
 @dataclass
 class Measuring:
-    """The evaluation of a cut, in pieces. free: pieces that nobody has; at: who has which; asked: who is to say what
-    the totals mean; lost: by piece, samples that could not be read.
+    """The evaluation of a snapshot, in pieces. free: pieces that nobody has; at: who has which; asked: who is to say
+    what the totals mean; lost: by piece, samples that could not be read.
     """
 
     bounds: list[tuple[int, int]]
@@ -35,19 +35,19 @@ class Measuring:
         """Whether workers have measured all pieces of the validation data."""
         return len(self.totals) == len(self.bounds)
 
-    def give(self, cut: int, worker: int) -> EvaluatePiece | None:
+    def give(self, snapshot: int, worker: int) -> EvaluatePiece | None:
         """A piece for the worker, if one is free."""
         if not self.free:
             return None
         piece = self.free.popleft()
         self.at[piece] = worker
-        return EvaluatePiece(cut, piece, *self.bounds[piece])
+        return EvaluatePiece(snapshot, piece, *self.bounds[piece])
 
     def take(self, worker: int, said: Evaluated) -> None:
         """A piece is measured. Raises BadMessage if it is not the worker's, or not like the others."""
         if self.at.get(said.piece) != worker:
             raise BadMessage(
-                f"rank {worker} measured piece {said.piece} of snapshot {said.cut}, which it was not given"
+                f"rank {worker} measured piece {said.piece} of snapshot {said.snapshot}, which it was not given"
             )
         if any(len(known) != len(said.totals) for known in self.totals.values()):
             raise BadMessage(f"rank {worker} measured {len(said.totals)} totals, and others another number")
@@ -70,7 +70,7 @@ class Measuring:
 
 
 @dataclass
-class Cut:
+class Snapshot:
     """The state as of update `number`. state: of the roster then. save: it is to become a checkpoint.
 
     owners: workers whose residuals belong to it. kept: servers that hold it. metric: of its evaluation, if that was the
@@ -78,7 +78,7 @@ class Cut:
     wait until it is saved.
     """
 
-    cut: int
+    name: int
     number: int
     step: int
     state: dict[str, Any]
@@ -101,7 +101,7 @@ class Saving:
     of it. asked_at: since when the store is known to be asked.
     """
 
-    cut: Cut
+    snapshot: Snapshot
     at_store: Future[None] | None
     stage: Literal["drafted", "written", "committed"] = "drafted"
     waiting: dict[int, list[list[int]]] = field(default_factory=dict)

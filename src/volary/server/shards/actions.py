@@ -20,7 +20,7 @@ class Respond:
 
 @dataclass(frozen=True)
 class Give:
-    """Send the worker `peer` the slice's values as they are now, or as they were kept for the header's cut.
+    """Send the worker `peer` the slice's values as they are now, or as they were kept for the header's snapshot.
 
     form and length of the header are the host's to fill in.
     """
@@ -69,25 +69,25 @@ class SetValues:
 
 @dataclass(frozen=True)
 class KeepSlice:
-    """Keep the slice's values and what its rule remembers as they are now, under the cut's name."""
+    """Keep the slice's values and what its rule remembers as they are now, under the snapshot's name."""
 
     slice: int
-    cut: int
+    snapshot: int
 
 
 @dataclass(frozen=True)
 class ReleaseSlice:
-    """What was kept of the slice under the cut's name is not needed any more."""
+    """What was kept of the slice under the snapshot's name is not needed any more."""
 
     slice: int
-    cut: int
+    snapshot: int
 
 
 @dataclass(frozen=True)
 class KeptAll:
-    """All slices are kept for the cut."""
+    """All slices are kept for the snapshot."""
 
-    cut: int
+    snapshot: int
 
 
 Action: TypeAlias = Respond | Give | Hold | Apply | Forget | SetValues | KeepSlice | ReleaseSlice | KeptAll

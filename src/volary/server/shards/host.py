@@ -43,8 +43,9 @@ Step = Callable[[], list[Action]]
 class Host:
     """Serves workers from a shard and the tensors of its slices.
 
-    pulls: codec of what changed since a worker's last pull; None: values travel as they are. kept: told the cuts of
-    which all slices are kept; with the shard's lock held. most_bytes: of a message, where not all slices are there yet.
+    pulls: codec of what changed since a worker's last pull; None: values travel as they are. kept: told the snapshots
+    of which all slices are kept; with the shard's lock held. most_bytes: of a message, where not all slices are there
+    yet.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Host:
         slice_store: SliceStore,
         *,
         pulls: FrameCodec | None = None,
-        kept: Callable[[int], None] = lambda cut: None,
+        kept: Callable[[int], None] = lambda snapshot: None,
         most_bytes: int | None = None,
     ) -> None:
         self.shard, self.slice_store = shard, slice_store
@@ -231,7 +232,7 @@ class Host:
                     self._speaking.add(connection.outbox)
             case Give(peer, answer):
                 if connection := self._connections.get(peer):
-                    kept = slice_store.read_kept(answer.slice, answer.cut) if answer.cut else None
+                    kept = slice_store.read_kept(answer.slice, answer.snapshot) if answer.snapshot else None
                     connection.outbox.give(answer, kept)
                     self._speaking.add(connection.outbox)
             case Hold(number, contribution):
@@ -244,12 +245,12 @@ class Host:
                 assert offer is not None
                 offer.kept = True
                 slice_store.store(number, offer)
-            case KeepSlice(number, cut):
-                slice_store.keep(number, cut)
-            case ReleaseSlice(number, cut):
-                slice_store.release(number, cut)
-            case KeptAll(cut):
-                self._kept(cut)
+            case KeepSlice(number, snapshot):
+                slice_store.keep(number, snapshot)
+            case ReleaseSlice(number, snapshot):
+                slice_store.release(number, snapshot)
+            case KeptAll(snapshot):
+                self._kept(snapshot)
 
 
 class _Connection:

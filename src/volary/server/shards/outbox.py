@@ -35,7 +35,7 @@ class Outbox:
         self._failed = failed
         self._channel, self._slice_store, self._differences = channel, slice_store, differences
         self._answers: deque[tuple[Header, str]] = deque()
-        self._values: dict[tuple[int, int], tuple[Header, Reading | None]] = {}  # by slice and cut, in order
+        self._values: dict[tuple[int, int], tuple[Header, Reading | None]] = {}  # by slice and snapshot, in order
         self._lent: set[Reading] = set()
         self._lock, self._wakeup, self._closed = threading.Lock(), Wakeup(), False
         self._thread = threading.Thread(target=self._run, name="server-outbox", daemon=True)
@@ -51,10 +51,10 @@ class Outbox:
         It answers earlier ones, too.
         """
         with self._lock:
-            _, before = self._values.pop((header.slice, header.cut), (header, None))
+            _, before = self._values.pop((header.slice, header.snapshot), (header, None))
             if before is not None:
                 before.close()
-            self._values[header.slice, header.cut] = header, kept
+            self._values[header.slice, header.snapshot] = header, kept
 
     def stir(self) -> None:
         """Wake the thread that sends: there is something to be sent."""

@@ -35,7 +35,7 @@ BEAT_S = 0.25
 LOOK_S = 1.0  # between two looks at whether a thread of the host has failed
 JOIN_S = 5.0
 
-Write = Callable[[int, int, list[int]], dict[str, str]]  # cut, step, shards: to checksums by file
+Write = Callable[[int, int, list[int]], dict[str, str]]  # snapshot, step, shards: to checksums by file
 
 
 class Reports:
@@ -115,7 +115,7 @@ class RosterListener:
 
 
 class RosterOrders:
-    """Hears the roster for a host, until the run ends. write: writes what is kept of a cut to a checkpoint's draft.
+    """Hears the roster for a host, until the run ends. write: writes what is kept of a snapshot to a draft.
 
     changed: told the samples beyond which there is another learning rate, and that.
     """
@@ -147,16 +147,18 @@ class RosterOrders:
         match message:
             case Close(closing):
                 host.order(lambda: host.shard.close(closing))
-            case Keep(cut, number):
-                host.order(lambda: host.shard.keep(cut, number))
-            case Release(cut):
-                host.order(lambda: host.shard.release(cut))
+            case Keep(snapshot, number):
+                host.order(lambda: host.shard.keep(snapshot, number))
+            case Release(snapshot):
+                host.order(lambda: host.shard.release(snapshot))
             case Rate(samples, lr):
                 self._changed(samples, lr)
             case Gone(worker):
                 host.order(lambda: host.shard.gone(worker))
-            case Save(cut, step, shards):
-                saver = threading.Thread(target=self._save, args=(cut, step, shards), name="server-saver", daemon=True)
+            case Save(snapshot, step, shards):
+                saver = threading.Thread(
+                    target=self._save, args=(snapshot, step, shards), name="server-saver", daemon=True
+                )
                 self._savers = [*(one for one in self._savers if one.is_alive()), saver]
                 saver.start()
             case View():
@@ -164,13 +166,13 @@ class RosterOrders:
             case _:
                 raise PeerLost(f"the run's server says {type(message).__name__} to a server")
 
-    def _save(self, cut: int, step: int, shards: list[int]) -> None:
+    def _save(self, snapshot: int, step: int, shards: list[int]) -> None:
         try:
-            said = Saved(cut, self._write(cut, step, shards))
+            said = Saved(snapshot, self._write(snapshot, step, shards))
         except OSError as error:
-            said = Saved(cut, {}, str(error))
+            said = Saved(snapshot, {}, str(error))
         except KeyError as error:
-            said = Saved(cut, {}, f"{type(error).__name__}: {error}")
+            said = Saved(snapshot, {}, f"{type(error).__name__}: {error}")
         self._reports.say(said)
 
 

@@ -63,7 +63,7 @@ class _Slice:
 
 
 @dataclass
-class _Cut:
+class _KeptSnapshot:
     """As of which update; how many slices have not come there yet."""
 
     number: int
@@ -88,8 +88,8 @@ class Shard:
         self._update_log = UpdateLog(len(sizes), applied)
         self._slices = {number: _Slice(size, applied, self._update_log) for number, size in sizes.items()}
         self._gone = ClockSet()  # workers
-        self._cuts: dict[int, _Cut] = {}
-        self._released = ClockSet()  # cuts
+        self._snapshots: dict[int, _KeptSnapshot] = {}
+        self._released = ClockSet()  # snapshots
 
     def version(self, number: int) -> int:
         """Updates that the values of slice `number` stand for; UNSET if it has none."""
@@ -148,31 +148,31 @@ class Shard:
             actions += self._advance(number, one)
         return actions
 
-    def keep(self, cut: int, number: int) -> list[Action]:
+    def keep(self, snapshot: int, number: int) -> list[Action]:
         """Keep all slices as of update `number`, which none has passed. Told once or again."""
-        if cut in self._cuts or cut in self._released:
+        if snapshot in self._snapshots or snapshot in self._released:
             return []
-        self._cuts[cut] = _Cut(number, len(self._slices))
+        self._snapshots[snapshot] = _KeptSnapshot(number, len(self._slices))
         actions: list[Action] = []
         for slice_number, one in self._slices.items():
             assert one.version + one.busy <= number, f"slice {slice_number} has passed update {number}, to be kept"
             if one.version == number:
-                actions += self._kept(slice_number, cut)
+                actions += self._kept(slice_number, snapshot)
                 actions += self._give(slice_number, one)
-        return actions if self._slices else [KeptAll(cut)]
+        return actions if self._slices else [KeptAll(snapshot)]
 
-    def release(self, cut: int) -> list[Action]:
+    def release(self, snapshot: int) -> list[Action]:
         """Drop a snapshot that nobody needs any more."""
         actions: list[Action] = []
-        known = self._cuts.pop(cut, None)
-        self._released.add(cut)
+        known = self._snapshots.pop(snapshot, None)
+        self._released.add(snapshot)
         for number, one in self._slices.items():
             if known and one.version >= known.number:
-                actions.append(ReleaseSlice(number, cut))
+                actions.append(ReleaseSlice(number, snapshot))
             for (peer, kept), header in list(one.pulls.items()):
-                if kept and header.cut == cut:
+                if kept and header.snapshot == snapshot:
                     del one.pulls[peer, kept]
-                    actions += self._refuse(peer, header, _released(cut))
+                    actions += self._refuse(peer, header, _released(snapshot))
         return actions
 
     def gone(self, worker: int) -> list[Action]:
@@ -254,11 +254,11 @@ class Shard:
         number, one = header.slice, self._slices.get(header.slice)
         if one is None:
             return self._refuse(peer, header, f"slice {number} has no values yet")
-        if header.cut in self._released:
-            return self._refuse(peer, header, _released(header.cut))
-        earlier = one.pulls.get((peer, header.cut > 0))
+        if header.snapshot in self._released:
+            return self._refuse(peer, header, _released(header.snapshot))
+        earlier = one.pulls.get((peer, header.snapshot > 0))
         if earlier is None or earlier.clock <= header.clock:
-            one.pulls[peer, header.cut > 0] = header
+            one.pulls[peer, header.snapshot > 0] = header
         return self._give(number, one)
 
     def _set(self, peer: int, header: Header) -> list[Action]:
@@ -290,15 +290,15 @@ class Shard:
         one.version += 1
         one.update_log.applied(one.version)
         actions: list[Action] = []
-        for cut, kept in list(self._cuts.items()):
+        for snapshot, kept in list(self._snapshots.items()):
             if kept.number == one.version:
-                actions += self._kept(number, cut)
+                actions += self._kept(number, snapshot)
         return actions + self._give(number, one)
 
-    def _kept(self, number: int, cut: int) -> list[Action]:
-        kept = self._cuts[cut]
+    def _kept(self, number: int, snapshot: int) -> list[Action]:
+        kept = self._snapshots[snapshot]
         kept.missing -= 1
-        return [KeepSlice(number, cut), *([] if kept.missing else [KeptAll(cut)])]
+        return [KeepSlice(number, snapshot), *([] if kept.missing else [KeptAll(snapshot)])]
 
     def _give(self, number: int, one: _Slice) -> list[Action]:
         """Answer the pulls that can be answered."""
@@ -308,25 +308,27 @@ class Shard:
             if version is not None:
                 del one.pulls[place]
                 answer = Header(
-                    MessageKind.VALUES, number, header.worker, header.clock, version, header.form, header.cut
+                    MessageKind.VALUES, number, header.worker, header.clock, version, header.form, header.snapshot
                 )
                 actions.append(Give(header.worker, answer))
         return actions
 
     def _due(self, one: _Slice, header: Header) -> int | None:
         """The version that a pull can be answered with now. Values that are just changing are not given."""
-        if header.cut:
-            cut = self._cuts.get(header.cut)
-            return cut.number if cut and cut.number <= one.version else None
+        if header.snapshot:
+            snapshot = self._snapshots.get(header.snapshot)
+            return snapshot.number if snapshot and snapshot.number <= one.version else None
         return one.version if header.version <= one.version and not one.busy else None
 
     def _refuse(self, peer: int, header: Header, sentence: str) -> list[Action]:
         self.refused[peer] += 1
         if header.kind == MessageKind.REFUSED:  # an answer to it would be answered in turn
             return []
-        answer = Header(MessageKind.REFUSED, header.slice, header.worker, header.clock, header.kind, cut=header.cut)
+        answer = Header(
+            MessageKind.REFUSED, header.slice, header.worker, header.clock, header.kind, snapshot=header.snapshot
+        )
         return [Respond(peer, answer._replace(length=len(sentence.encode())), sentence)]
 
 
-def _released(cut: int) -> str:
-    return f"snapshot {cut} is not kept any more"
+def _released(snapshot: int) -> str:
+    return f"snapshot {snapshot} is not kept any more"

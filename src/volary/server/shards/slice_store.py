@@ -1,6 +1,6 @@
-"""The tensors of the slices that one process keeps: values, what is held to be applied, and what is kept of a cut.
+"""The tensors of the slices that one process keeps: values, what is held to be applied, and what snapshots have of it.
 
-Values are copied before they change where somebody still reads them: what is being sent, and what is kept of a cut.
+Values are copied before they change where somebody still reads them: what is being sent, and what is in a snapshot.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PendingContribution:
 
 @dataclass
 class _Kept:
-    """A slice as it was at a cut. state: of its rule; None: that of now, as it has not changed yet."""
+    """A slice as it was at a snapshot. state: of its rule; None: that of now, as it has not changed yet."""
 
     reading: Reading
     state: Any = None
@@ -170,27 +170,27 @@ class SliceStore:
         with place.lock:
             return self.reading(place.values, place.version)
 
-    def keep(self, number: int, cut: int) -> None:
-        """Keep the slice as it is now under the name `cut`."""
+    def keep(self, number: int, snapshot: int) -> None:
+        """Keep the slice as it is now under the name `snapshot`."""
         place = self._places[number]
-        place.kept[cut] = _Kept(self.reading(place.values, place.version))
+        place.kept[snapshot] = _Kept(self.reading(place.values, place.version))
 
-    def read_kept(self, number: int, cut: int) -> Reading:
-        """The values as of a cut. Raises KeyError if it is not kept."""
-        return self._places[number].kept[cut].reading.again()
+    def read_kept(self, number: int, snapshot: int) -> Reading:
+        """The values as of a snapshot. Raises KeyError if it is not kept."""
+        return self._places[number].kept[snapshot].reading.again()
 
-    def kept_state(self, number: int, cut: int) -> Any:
-        """The rule's state as of a cut. Raises KeyError if it is not kept."""
+    def kept_state(self, number: int, snapshot: int) -> Any:
+        """The rule's state as of a snapshot. Raises KeyError if it is not kept."""
         place = self._places[number]
         with place.lock:
-            kept = place.kept[cut]
+            kept = place.kept[snapshot]
             if kept.state is None:
                 kept.state = self._rule(number).state(number)
             return kept.state
 
-    def release(self, number: int, cut: int) -> None:
-        """Nobody will ask for the cut any more."""
-        self._places[number].kept.pop(cut).reading.close()
+    def release(self, number: int, snapshot: int) -> None:
+        """Nobody will ask for the snapshot any more."""
+        self._places[number].kept.pop(snapshot).reading.close()
 
     def let_go(self, values: _Values) -> None:
         """A reader of the slice's values has finished: they may be overwritten once nobody reads them."""
@@ -217,7 +217,7 @@ class SliceStore:
         return [one if used >> place & 1 else None for place, one in enumerate(self._parts(number, total))]
 
     def _keep_state(self, number: int, place: _Place) -> None:
-        """Before it changes: what is kept of cuts is that of now."""
+        """Before it changes: what is kept of snapshots is that of now."""
         for kept in list(place.kept.values()):
             if kept.state is None:
                 kept.state = self._rule(number).state(number)

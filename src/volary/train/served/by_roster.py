@@ -230,7 +230,7 @@ class ByRoster:
         def measured(totals: Tensor, lost: int, _: int) -> None:
             self._work.evaluated(task, totals.flatten().tolist(), lost)
 
-        return EvaluateTask(self._piece(task), self._replica.as_of(task.cut), measured)
+        return EvaluateTask(self._piece(task), self._replica.as_of(task.snapshot), measured)
 
     def _piece(self, task: messages.EvaluatePiece) -> Iterator[Batch]:
         assert self._held_back is not None
@@ -247,4 +247,4 @@ class ByRoster:
         criterion = self._flow.criterion
         totals = torch.tensor(task.totals, dtype=torch.float64).view_as(self._flow.no_totals())
         figures = criterion.figures(totals)
-        self._work.figures(task.cut, figures, figures[criterion.metric])
+        self._work.figures(task.snapshot, figures, figures[criterion.metric])

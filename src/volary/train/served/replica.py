@@ -110,7 +110,7 @@ class ServedReplica:
         self._backward_s = 0.0  # when the newest began, of time.perf_counter
         self._waited_s: dict[int, float] = {}  # by clock
         self._aside = False
-        self._cut: tuple[int, dict[int, Tensor]] = (0, {})
+        self._snapshot: tuple[int, dict[int, Tensor]] = (0, {})
         self._named: set[str] = set()
 
     @property
@@ -130,7 +130,7 @@ class ServedReplica:
 
     def begin(self, task: LearnTask) -> None:
         """A contribution begins: from now on parameters are read that are as new as the model wants."""
-        self._clock, self._cut, self._samples = task.clock, (0, {}), task.samples
+        self._clock, self._snapshot, self._samples = task.clock, (0, {}), task.samples
         self._keeper.begin(task.clock, task.oldest)
         self._wait(lambda: self._keeper.pull_rest(self._slices.buffers))
         for gate in self._awaited:
@@ -185,14 +185,14 @@ class ServedReplica:
         self._wait(self._keeper.settle)
 
     @contextmanager
-    def as_of(self, cut: int) -> Iterator[bool]:
-        """Let the network have the state that is kept under `cut` for a while; False: it is not kept any more."""
-        kept = self._wait_for_cut(cut)
+    def as_of(self, snapshot: int) -> Iterator[bool]:
+        """Let the network have the state that is kept as `snapshot` for a while; False: it is not kept any more."""
+        kept = self._wait_for_snapshot(snapshot)
         slices = self._keeper.slices
         own = {number: one.pulled.taken_from_network() for number, one in slices.items()} if kept else {}
         self._aside = True
         try:
-            for number, values in self._cut[1].items() if kept else ():
+            for number, values in self._snapshot[1].items() if kept else ():
                 slices[number].pulled.install(values)
             yield kept
         finally:
@@ -213,14 +213,14 @@ class ServedReplica:
                 self._named.add(slot.name)
                 self._warn(f"{slot.name} had no gradient on rank {self._recorder.rank}; it counted as zero there")
 
-    def _wait_for_cut(self, cut: int) -> bool:
-        if self._cut[0] == cut:
+    def _wait_for_snapshot(self, snapshot: int) -> bool:
+        if self._snapshot[0] == snapshot:
             return True
         values = {number: torch.empty_like(one.pulled.values) for number, one in self._keeper.slices.items()}
         self._recorder.enter("exchange")
-        if not self._keeper.pull_cut(cut, {number: as_bytes(one) for number, one in values.items()}):
+        if not self._keeper.pull_snapshot(snapshot, {number: as_bytes(one) for number, one in values.items()}):
             return False
-        self._cut = cut, values
+        self._snapshot = snapshot, values
         return True
 
     def _is_held(self, clock: int) -> None:

@@ -76,8 +76,9 @@ class Residuals:
         self._newest, self._quiet = -1, True  # the contribution that was encoded last, and whether that is done
         self._after: dict[int, dict[str, Any]] = {}  # by clock; of the newest it is what `encoding` has
         self._settled = -1
-        self._cuts: dict[int, int] = {}  # by name, the newest contribution in it
-        self._waiting: dict[int, tuple[int, bool]] = {}  # by name of a cut that is to be saved, its step, and `first`
+        self._snapshots: dict[int, int] = {}  # by name, the newest contribution in it
+        # by name of a snapshot that is to be saved, its step, and `first`
+        self._waiting: dict[int, tuple[int, bool]] = {}
 
     def begin(self, clock: int) -> None:
         """The contribution `clock` is encoded next; all before are held."""
@@ -102,22 +103,22 @@ class Residuals:
             self._settled = max(self._settled, clock)
             self._forget()
 
-    def keep(self, cut: int, clock: int) -> None:
+    def keep(self, snapshot: int, clock: int) -> None:
         """A state is kept whose newest contribution of this worker is `clock`."""
         with self._lock:
-            self._cuts[cut] = clock
+            self._snapshots[snapshot] = clock
 
-    def save(self, cut: int, step: int, *, first: bool = False) -> None:
+    def save(self, snapshot: int, step: int, *, first: bool = False) -> None:
         """Write what belongs to it to the draft of checkpoint `step`, now or as soon as it is there."""
         with self._lock:
-            self._waiting[cut] = step, first
+            self._waiting[snapshot] = step, first
             self._save()
 
-    def release(self, cut: int) -> None:
+    def release(self, snapshot: int) -> None:
         """Nobody will save that state any more."""
         with self._lock:
-            self._cuts.pop(cut, None)
-            self._waiting.pop(cut, None)
+            self._snapshots.pop(snapshot, None)
+            self._waiting.pop(snapshot, None)
             self._forget()
 
     def _as_of(self, clock: int) -> int:
@@ -125,24 +126,24 @@ class Residuals:
         return max((one for one in (*self._after, self._newest) if one <= clock), default=-1)
 
     def _save(self) -> None:
-        for cut, (step, first) in list(self._waiting.items()):
-            clock = self._as_of(self._cuts[cut])
+        for snapshot, (step, first) in list(self._waiting.items()):
+            clock = self._as_of(self._snapshots[snapshot])
             if clock == self._newest and not self._quiet:
                 continue  # its last values are on their way
-            del self._waiting[cut]
+            del self._waiting[snapshot]
             state = self._after[clock] if clock in self._after else self._encoding.state()
-            self._start(partial(self._written, cut, step, state, first))
+            self._start(partial(self._written, snapshot, step, state, first))
 
-    def _written(self, cut: int, step: int, state: dict[str, Any], first: bool) -> None:
+    def _written(self, snapshot: int, step: int, state: dict[str, Any], first: bool) -> None:
         try:
-            said = Saved(cut, self._write(step, state, first))
+            said = Saved(snapshot, self._write(step, state, first))
         except OSError as problem:
-            said = Saved(cut, {}, str(problem))
+            said = Saved(snapshot, {}, str(problem))
         self._say(said)
 
     def _forget(self) -> None:
         oldest = self._as_of(self._settled)
-        needed = {self._as_of(clock) for clock in self._cuts.values()}
+        needed = {self._as_of(clock) for clock in self._snapshots.values()}
         self._after = {clock: one for clock, one in self._after.items() if clock >= oldest or clock in needed}
 
 

@@ -156,11 +156,11 @@ class RosterClient:
 
     def evaluated(self, task: EvaluatePiece, totals: list[float], lost: int) -> None:
         """A piece of an evaluation. lost: samples of it that could not be read."""
-        self._say(Evaluated(task.cut, task.piece, totals, lost))
+        self._say(Evaluated(task.snapshot, task.piece, totals, lost))
 
-    def figures(self, cut: int, figures: dict[str, float], value: float) -> None:
+    def figures(self, snapshot: int, figures: dict[str, float], value: float) -> None:
         """Report to the roster the metrics that an evaluation's totals amount to."""
-        self._say(Figures(cut, figures, value))
+        self._say(Figures(snapshot, figures, value))
 
     def saved(self, said: Saved) -> None:
         """What is this worker's own of a checkpoint is written, or why not. From any thread."""
@@ -226,7 +226,7 @@ class RosterClient:
         if isinstance(said, View):
             self._view(said)
         elif isinstance(said, Keep | Save | Release):
-            self._hear_of_cut(said)
+            self._hear_of_snapshot(said)
         elif isinstance(said, Learn | EvaluatePiece | Figure | Rate | End):
             if isinstance(said, Learn) and self._residuals is not None:
                 self._residuals.settle(said.settled)
@@ -242,15 +242,15 @@ class RosterClient:
         else:
             raise PeerLost(f"the run's roster sent a worker {type(said).__name__}")
 
-    def _hear_of_cut(self, said: Keep | Save | Release) -> None:
+    def _hear_of_snapshot(self, said: Keep | Save | Release) -> None:
         assert self._residuals is not None
         match said:
             case Keep():
-                self._residuals.keep(said.cut, said.number)
+                self._residuals.keep(said.snapshot, said.number)
             case Save():
-                self._residuals.save(said.cut, said.step, first=said.first)
+                self._residuals.save(said.snapshot, said.step, first=said.first)
             case Release():
-                self._residuals.release(said.cut)
+                self._residuals.release(said.snapshot)
 
     def _fail(self, problem: Exception) -> None:
         if self._ended.is_set():

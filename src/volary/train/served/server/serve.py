@@ -108,7 +108,7 @@ def serve(
             shard = Shard(
                 {one: slice_store.forms.shapes[one].size_bytes for one in slice_store.numbers}, welcome.applied
             )
-            host = Host(shard, slice_store, pulls=network.pulls, kept=lambda cut: reports.say(Kept(cut)))
+            host = Host(shard, slice_store, pulls=network.pulls, kept=lambda snapshot: reports.say(Kept(snapshot)))
             shard_writer = ShardWriter(number, layout, network.module, writer(remote, checkpoints))
             door.open(host)
             try:

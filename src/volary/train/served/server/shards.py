@@ -21,7 +21,7 @@ _FIRST_SHARD = 0  # beside which stands what no server keeps
 
 
 class ShardWriter:
-    """Writes server `number`'s slices as they were kept for a cut. write: a file, as `Checkpoints.write`."""
+    """Writes server `number`'s slices as they were kept for a snapshot. write: a file, as `Checkpoints.write`."""
 
     def __init__(
         self, number: int, layout: Layout, module: nn.Module, write: Callable[[int, str, Content], str]
@@ -32,14 +32,14 @@ class ShardWriter:
         named = [*module.named_parameters(), *module.named_buffers()]
         self._rest = {name: one.detach().clone() for name, one in named if name in saved and name not in kept}
 
-    def write(self, slice_store: SliceStore, cut: int, step: int, shards: list[int]) -> dict[str, str]:
+    def write(self, slice_store: SliceStore, snapshot: int, step: int, shards: list[int]) -> dict[str, str]:
         """Write what is kept of these shards to the draft of checkpoint `step`; checksums by name. Raises OSError.
 
         They may be another server's, which was lost: each file names its shards.
         """
         slices = [one for one in self._layout.slices if one.shard in shards]
-        tensors = [part for one in slices for part in self._tensors(slice_store, one, cut)]
-        state = OptimizerState(part for one in slices for part in slice_store.kept_state(one.number, cut))
+        tensors = [part for one in slices for part in self._tensors(slice_store, one, snapshot)]
+        state = OptimizerState(part for one in slices for part in slice_store.kept_state(one.number, snapshot))
         writer = f"server-{self._number}-shard-{'-'.join(map(str, shards))}"
         files: dict[str, Content] = {
             weights_file(writer): weights_content(self._rest if _FIRST_SHARD in shards else {}, tensors),
@@ -47,8 +47,8 @@ class ShardWriter:
         }
         return {name: self._write(step, name, content) for name, content in files.items()}
 
-    def _tensors(self, slice_store: SliceStore, one: Slice, cut: int) -> Iterator[TensorSlice]:
-        reading = slice_store.read_kept(one.number, cut)
+    def _tensors(self, slice_store: SliceStore, one: Slice, snapshot: int) -> Iterator[TensorSlice]:
+        reading = slice_store.read_kept(one.number, snapshot)
         try:
             values = reading.tensor.clone()
         finally:
