@@ -113,7 +113,7 @@ def test_connection_that_ends_without_a_goodbye_is_a_death_unless_it_comes_back_
     play.watch.left(7)
     assert play.go_on(3.2) == [LostWorker(1, "died", "died")]
     assert not play.watch.joined(peer=8, rank=1, pid=1001, host="a")
-    assert play.watch.everyone_left
+    assert play.watch.all_left_but(())
     assert play.watch.workers[0].goodbye == bye
 
 

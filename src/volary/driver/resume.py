@@ -1,4 +1,4 @@
-"""A new life of a run that has ended, with its settings or some of them changed."""
+"""Resumes a run that has ended, with its settings or some of them changed."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ def resume(directory: RunDirectory, watcher: Watcher, overrides: Sequence[str] =
     run as it was. anew: begin at step 0, as no checkpoint is whole; refused if one is.
     """
     leave_queue(directory)
-    if isinstance(task := task_of(directory), Script):
-        return _resume_own_loop(directory, watcher, task, overrides, anew=anew)
-    before = task
-    session = Session.read(directory.session, overrides) if overrides else before
-    session.engine.prepare(session.strategy.workers)
-    found = changes(before, session)
+    before = task_of(directory)
+    task = type(before).read(directory.session, overrides) if overrides else before
+    if isinstance(task, Session):
+        task.engine.prepare(task.strategy.workers)
+    found = changes(before, task)
     with directory.lock() as lock:
         set_broken_aside(directory)
         with RunReader(directory) as reader:
             info = reader.info()
-        refuse(found, has_checkpoint=bool(Checkpoints(directory.checkpoints).steps()))
-        if info.get("state") == "finished":
-            _refuse_finished(directory, info, session, found)
-        warnings = check(session)
+        if isinstance(task, Script):
+            _refuse_loop(directory, info, task, found)
+        else:
+            _refuse_session(directory, info, task, found)
+        warnings = check(task)
         if anew:
             _set_damaged_aside(directory)
-        queue = queue_of(session.engine)
+        queue = queue_of(task.engine)
         if queue is None:
-            return _drive(directory, lock, session, watcher, warnings, found)
-    submit(directory, queue, session.strategy.workers, overrides)
+            return _drive(directory, lock, task, watcher, warnings, found)
+    submit(directory, queue, task.strategy.workers, overrides)
     return follow(directory, watcher)
 
 
@@ -80,32 +80,33 @@ def _drive(
         raise
 
 
-def _resume_own_loop(
-    directory: RunDirectory, watcher: Watcher, before: Script, overrides: Sequence[str], *, anew: bool
-) -> Ending:
-    script = Script.read(directory.session, overrides) if overrides else before
-    found = changes(before, script)
-    with directory.lock() as lock:
-        set_broken_aside(directory)
-        with RunReader(directory) as reader:
-            info = reader.info()
-        if info.get("state") == "finished":
-            raise RunError(f"{directory.path} is finished, after {info.get('steps_done') or 0} steps")
-        if not is_resumable(directory):
-            raise RunError(
-                f"{directory.path} is a run of a training loop of your own, which has saved nothing; accepted: a loop "
-                "that calls worker.save(...)"
-            )
-        _refuse_other_exchange(directory, script)
-        refuse(found, has_checkpoint=True, fixed=FIXED_OF_LOOP)
-        warnings = check(script)
-        if anew:
-            _set_damaged_aside(directory)
-        queue = queue_of(script.engine)
-        if queue is None:
-            return _drive(directory, lock, script, watcher, warnings, found)
-    submit(directory, queue, script.strategy.workers, overrides)
-    return follow(directory, watcher)
+def _refuse_session(
+    directory: RunDirectory, info: dict[str, str], session: Session, found: list[SettingChange]
+) -> None:
+    """Raise SessionError or RunError unless it can be resumed with these changes."""
+    refuse(found, has_checkpoint=bool(Checkpoints(directory.checkpoints).steps()))
+    if info.get("state") != "finished":
+        return
+    done = int(info.get("steps_done") or info.get("steps_planned") or 0)
+    how = f"to train longer: volary resume {directory.argument} train.epochs=N, or train.steps=N"
+    if not any(change.setting in _LENGTH for change in found):
+        raise RunError(f"{directory.path} is finished, after {done} steps; {how}")
+    per_epoch = int(info.get("steps_per_epoch", 0))
+    if per_epoch and (planned := planned_steps(session, per_epoch)) <= done:
+        raise RunError(f"{directory.path} is finished after {done} steps, and would have {planned}; {how}")
+
+
+def _refuse_loop(directory: RunDirectory, info: dict[str, str], script: Script, found: list[SettingChange]) -> None:
+    """Raise SessionError or RunError unless a loop of the user's own can be resumed with these changes."""
+    if info.get("state") == "finished":
+        raise RunError(f"{directory.path} is finished, after {info.get('steps_done') or 0} steps")
+    if not is_resumable(directory):
+        raise RunError(
+            f"{directory.path} is a run of a training loop of your own, which has saved nothing; accepted: a loop "
+            "that calls worker.save(...)"
+        )
+    _refuse_other_exchange(directory, script)
+    refuse(found, has_checkpoint=True, fixed=FIXED_OF_LOOP)
 
 
 def _refuse_other_exchange(directory: RunDirectory, script: Script) -> None:
@@ -118,18 +119,6 @@ def _refuse_other_exchange(directory: RunDirectory, script: Script) -> None:
             f"{directory.path}: its checkpoints are those of a loop with exchange={was}, from which one with "
             f"exchange={now} cannot be resumed; accepted: exchange={was}"
         )
-
-
-def _refuse_finished(
-    directory: RunDirectory, info: dict[str, str], session: Session, found: list[SettingChange]
-) -> None:
-    done = int(info.get("steps_done") or info.get("steps_planned") or 0)
-    how = f"to train longer: volary resume {directory.argument} train.epochs=N, or train.steps=N"
-    if not any(change.setting in _LENGTH for change in found):
-        raise RunError(f"{directory.path} is finished, after {done} steps; {how}")
-    per_epoch = int(info.get("steps_per_epoch", 0))
-    if per_epoch and (planned := planned_steps(session, per_epoch)) <= done:
-        raise RunError(f"{directory.path} is finished after {done} steps, and would have {planned}; {how}")
 
 
 def _set_damaged_aside(directory: RunDirectory) -> None:

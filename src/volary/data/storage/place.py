@@ -22,8 +22,3 @@ def located(setting: str | Path | Url) -> Place:
     from volary.storage.remote_path import RemotePath
 
     return RemotePath.of(str(setting))
-
-
-def is_remote(where: Place) -> bool:
-    """Whether it is in a store."""
-    return not isinstance(where, Path)

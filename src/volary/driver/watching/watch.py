@@ -48,11 +48,6 @@ class FailureDetector:
         self._watched_s = 0.0
 
     @property
-    def everyone_left(self) -> bool:
-        """Whether every worker has said goodbye or is given up."""
-        return self.all_left_but(())
-
-    @property
     def late(self) -> set[int]:
         """Ranks of those that were let in later and have not begun: they are starting, or have not come."""
         late = (one for one in self.workers.values() if one.rank >= self.world_size and not one.goodbye)
