@@ -20,5 +20,6 @@ for epoch in range(given.epochs):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
-print(f"{__name__} {worker.rank} of {worker.world_size}: {model.weight.sum().item():.10f}\n", end="")  # in one piece: ranks print at once
+line = f"{__name__} {worker.rank} of {worker.world_size}: {model.weight.sum().item():.10f}"
+print(line + "\\n", end="")  # in one piece: ranks print at once
 """
