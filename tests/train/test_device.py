@@ -7,7 +7,7 @@ import torch
 
 from volary.errors import SettingError
 from volary.placement import Place
-from volary.train.assemble import device_of
+from volary.train.device import device_of
 
 
 def place(local_rank: int, beside: int | None, *, own: bool = False) -> Place:

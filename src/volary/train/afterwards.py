@@ -15,7 +15,8 @@ from volary.errors.raised import raised
 from volary.run.checkpoints import Checkpoints
 from volary.session.script import Script
 from volary.session.spec import Session
-from volary.train.assemble import HeldBack, Model, build_model, choose_device
+from volary.train.assemble import HeldBack, Model, build_model
+from volary.train.device import choose_device
 from volary.train.evaluation import totals
 from volary.train.recording.recorder import Recorder
 from volary.train.state.seeds import kept_generators

@@ -17,8 +17,9 @@ from volary.run.checkpoint_files.store import CheckpointsInStore
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.agreement.first_state import messages
-from volary.train.assemble import assemble, build_model, device_of
+from volary.train.assemble import assemble, build_model
 from volary.train.coordinator import Outcome
+from volary.train.device import device_of
 from volary.train.loop import train
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.member.compare import code_facts, compare, setting_facts, shape_facts, user_objects

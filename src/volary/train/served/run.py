@@ -15,8 +15,9 @@ from volary.exchange.server import COLOCATED
 from volary.run.checkpoints import Checkpoints
 from volary.server.protocol.messages import WorkerHello
 from volary.train.agreement.agreed_plan import describe
-from volary.train.assemble import build_model, device_of, readable, update_rule, watch_queue
+from volary.train.assemble import build_model, readable, update_rule, watch_queue
 from volary.train.corrupt import teller
+from volary.train.device import device_of
 from volary.train.loop import Training, train
 from volary.train.member.compare import code_facts, compare_with_first, setting_facts, shape_facts, user_objects
 from volary.train.member.remote_directory import writer

@@ -99,7 +99,7 @@ def _alone() -> Worker:
     from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch exports it untyped
 
     from volary.comm.groups.group import Group
-    from volary.train.assemble import choose_device
+    from volary.train.device import choose_device
     from volary.train.member.bulletin import BoardBulletin
     from volary.train.member.pulse import Undriven
     from volary.train.own.replicated_loop import ReplicatedLoop

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from volary.comm.groups.gloo import cut
 from volary.errors import NotSaved, Stopped
 from volary.exchange.server import COLOCATED
-from volary.train.assemble import device_of
+from volary.train.device import device_of
 from volary.train.member.compare import compare
 from volary.train.own.replicated_loop import ReplicatedLoop
 from volary.train.own.served.loop import ServedLoop
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
+    from volary.train.own.own_loop import OwnLoop
     from volary.train.recording.recorder import Recorder
     from volary.train.state.drafts import Drafts
 
@@ -37,46 +39,60 @@ def worker_of(
 
     Raises RanksDiffer if they are not.
     """
-    place = member.place
-    device = device_of(script.device, place)
-
-    def started() -> None:
-        recorder.enter("starting")
-        if place.rank == 0:
-            recorder.note(device=device)
-        recorder.starting(doing)
-
-    joining = _over_servers if script.strategy.servers else _in_group
-    with joining(member, script, recorder, pulse, facts, device, started) as loop:
-        worker = Worker(loop, script, recorder, device, place.local_rank)
+    device = device_of(script.device, member.place)
+    start = _Start(member, script, recorder, pulse, facts, doing, device)
+    with start.over_servers() if script.strategy.servers else start.in_group() as loop:
+        worker = Worker(loop, script, recorder, device, member.place.local_rank)
         pulse.can_finish(saves=False)  # the loop may keep what it has when it is asked to end
         with closing(worker):
             yield worker
             worker.finish()
 
 
-@contextmanager
-def _in_group(
-    member: Membership,
-    script: Script,
-    recorder: Recorder,
-    pulse: Pulse,
-    facts: Facts,
-    device: torch.device,
-    started: Callable[[], None],
-) -> Iterator[ReplicatedLoop]:
-    with joined(member, recorder, device, script.strategy.backend) as group:
-        compare(group.bulletin, "code", facts)
-        try:
-            started()
-            with closing(drafts_of(member, group, recorder, pulse, script.checkpoint)) as drafts:
-                yield ReplicatedLoop(script, group, recorder, pulse, device, drafts)
-                _settle(drafts)
-        except Stopped:
-            raise
-        except BaseException:
-            cut()  # the exchange's thread may wait for ranks that will never come
-            raise
+@dataclass(frozen=True)
+class _Start:
+    """What a member brings, and the loop that it finds."""
+
+    member: Membership
+    script: Script
+    recorder: Recorder
+    pulse: Pulse
+    facts: Facts
+    doing: str
+    device: torch.device
+
+    @contextmanager
+    def in_group(self) -> Iterator[OwnLoop]:
+        """Among workers that each have all parameters."""
+        script, recorder, pulse, device = self.script, self.recorder, self.pulse, self.device
+        with joined(self.member, recorder, device, script.strategy.backend) as group:
+            compare(group.bulletin, "code", self.facts)
+            try:
+                self._begin()
+                with closing(drafts_of(self.member, group, recorder, pulse, script.checkpoint)) as drafts:
+                    yield ReplicatedLoop(script, group, recorder, pulse, device, drafts)
+                    _settle(drafts)
+            except Stopped:
+                raise
+            except BaseException:
+                cut()  # the exchange's thread may wait for ranks that will never come
+                raise
+
+    @contextmanager
+    def over_servers(self) -> Iterator[OwnLoop]:
+        """Among workers whose parameters are on servers; one of these may be beside this worker."""
+        strategy, member = self.script.strategy, self.member
+        beside = strategy.exchange.servers == COLOCATED and member.place.rank < strategy.workers
+        with server_beside(member) if beside else nullcontext():
+            self._begin()
+            meet = partial(joined, member, self.recorder, self.device, strategy.backend)
+            yield ServedLoop(self.script, member, self.recorder, self.pulse, self.device, self.facts, meet)
+
+    def _begin(self) -> None:
+        self.recorder.enter("starting")
+        if self.member.place.rank == 0:
+            self.recorder.note(device=self.device)
+        self.recorder.starting(self.doing)
 
 
 def _settle(drafts: Drafts) -> None:
@@ -84,21 +100,3 @@ def _settle(drafts: Drafts) -> None:
         drafts.settle()
     except OSError as error:
         raise NotSaved(f"the last checkpoint could not be written: {error}") from None
-
-
-@contextmanager
-def _over_servers(
-    member: Membership,
-    script: Script,
-    recorder: Recorder,
-    pulse: Pulse,
-    facts: Facts,
-    device: torch.device,
-    started: Callable[[], None],
-) -> Iterator[ServedLoop]:
-    strategy = script.strategy
-    beside = strategy.exchange.servers == COLOCATED and member.place.rank < strategy.workers
-    with server_beside(member) if beside else nullcontext():
-        started()
-        meet = partial(joined, member, recorder, device, strategy.backend)
-        yield ServedLoop(script, member, recorder, pulse, device, facts, meet)
