@@ -88,7 +88,7 @@ class ServedSteps:
             yield part.inputs
 
     def in_backward(self, loss: float | None) -> bool:
-        """Backward begins, on `loss` if that is known. False: of this batch it has begun before."""
+        """Backward begins, on `loss` if that is known. False: of this batch it has begun before. Raises BadInput."""
         if self._now is None:
             raise BadInput(f"backward without a batch; {NEEDED}")
         first, self._computed = not self._computed, True
@@ -97,7 +97,7 @@ class ServedSteps:
         return first
 
     def step(self) -> None:
-        """The user's optimiser has taken a step."""
+        """The user's optimiser has taken a step. Raises BadInput if that of this batch was taken, or there is none."""
         if self._now is None or self._task is None or self._stepped:
             raise BadInput(f"optimizer.step() twice, or without a batch; {NEEDED}")
         self._stepped = True
