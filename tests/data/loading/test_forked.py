@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from data.loading._digits import Digits
 from volary.data.caching.cached import reads, through_cache
 from volary.data.feed import Feed
 from volary.data.loading import choice, pipeline
-from volary.data.loading.forked import most_pieces, most_slots
+from volary.data.loading.forked import divided, most_slots
 from volary.data.loading.pipeline import Pipeline, Scale
 from volary.data.loading.processes import PIECES
 from volary.data.loading.readers import Readers
@@ -68,9 +70,9 @@ class Numbered:
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch) -> None:
-    """However few samples there are, and however long they take."""
+    """However few samples there are, and from the second batch on, however slowly threads end."""
     monkeypatch.setattr(choice, "WORTH_S", 0.0)
-    monkeypatch.setattr(choice, "TINY_S", 10.0)
+    monkeypatch.setattr(pipeline, "_SOON_S", 60.0)
 
 
 def opened(count: int, corrupt: frozenset[int] = frozenset(), **settings) -> Pipeline:
@@ -90,10 +92,21 @@ def pids(samples: Pipeline) -> list[int]:
 
 
 @settings(max_examples=8)
-@given(st.integers(20, 300), st.integers(2, 50), st.integers(1, 2), st.integers(1, 3), st.booleans(), st.integers(0, 5))
-def test_a_feed_gives_the_same_batches_whatever_the_number_of_processes(samples, batch, world, count, cached, at):
-    before = torch.get_num_threads()
+@given(
+    st.integers(20, 300),
+    st.integers(2, 50),
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.booleans(),
+    st.integers(0, 5),
+    st.sampled_from([0, pipeline.MEMORY_BYTES]),
+)
+def test_a_feed_gives_the_same_batches_whatever_the_number_of_processes(
+    samples, batch, world, count, cached, at, memory_bytes
+):
+    before = torch.get_num_threads(), pipeline.MEMORY_BYTES
     torch.set_num_threads(count)
+    pipeline.MEMORY_BYTES = memory_bytes
     try:
         for rank in range(world):
             data = opened(samples, cache_bytes=cached * 10**6)
@@ -115,7 +128,8 @@ def test_a_feed_gives_the_same_batches_whatever_the_number_of_processes(samples,
             assert len(batches) < 3 or cached or len(pids(data)) == count
             del feed, data, batches
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(before[0])
+        pipeline.MEMORY_BYTES = before[1]
 
 
 @pytest.mark.parametrize("dead", [1, 2])
@@ -152,7 +166,9 @@ def test_a_corrupt_sample_is_told_as_by_threads_and_the_others_are_there(cache_b
     assert pids(samples)
 
 
-def test_batches_that_somebody_keeps_are_not_written_again_however_many():
+@pytest.mark.parametrize("memory_bytes", [0, pipeline.MEMORY_BYTES])
+def test_batches_that_somebody_keeps_are_not_written_again_however_many(memory_bytes, monkeypatch):
+    monkeypatch.setattr(pipeline, "MEMORY_BYTES", memory_bytes)
     feed = Feed(opened(3000), 10)
     kept = [next(feed) for _ in range(300)]
     assert [values(batch.inputs) for batch in kept] == [batch.targets.tolist() for batch in kept]
@@ -199,9 +215,6 @@ def test_who_decodes_is_told_once_with_the_reason(monkeypatch):
     assert decoding(differing) == ("threads", 2, "samples differ in size")
     monkeypatch.setattr(choice, "WORTH_S", 1000.0)
     why = "all samples take N s of a core, and processes are for more than 1000 s"
-    assert decoding(opened(200)) == ("threads", 2, why)
-    monkeypatch.setattr(choice, "TINY_S", 0.0)
-    why = "a sample takes N us of a core, and processes are for less than 0"
     assert decoding(opened(200)) == ("threads", 2, why)
 
 
@@ -255,7 +268,7 @@ def test_processes_give_the_images_of_a_pack_and_of_its_cache_as_threads_do(leve
     samples = through_cache(PackedShards(folder=tmp_path, cache_mb=0).open("train"), cache, str(tmp_path))
     found = taken(samples)
     assert pids(samples)
-    monkeypatch.setattr(choice, "TINY_S", 0.0)
+    monkeypatch.setattr(choice, "WORTH_S", math.inf)
     for mine, others in zip(found, taken(PackedShards(folder=tmp_path, cache_mb=0).open("train")), strict=True):
         assert all(map(torch.equal, mine, others))
 
@@ -318,7 +331,7 @@ def test_processes_end_with_the_one_that_forked_them_even_if_it_is_killed():
 import sys, time
 sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]!r}
 from test_forked import Feed, choice, opened, pids
-choice.WORTH_S, choice.TINY_S = 0.0, 10.0
+choice.WORTH_S = 0.0
 samples = opened(2000)
 feed = Feed(samples, 20)
 for _ in range(5):
@@ -340,12 +353,6 @@ time.sleep(600)
             os.waitpid(one.pid, 0)
 
 
-def test_the_more_cores_the_larger_the_samples_that_processes_are_for(monkeypatch):
-    monkeypatch.setattr(choice, "TINY_S", 1e-4)
-    assert "processes are for less than 200" in choice.rather_threads(1.4e-3, 1000, cores=2)
-    assert choice.rather_threads(1.4e-3, 1000, cores=16) == ""
-
-
 def test_memory_in_which_threads_made_the_first_batch_is_not_kept_once_processes_decode():
     samples = opened(400)
     feed = Feed(samples, 20)
@@ -355,9 +362,19 @@ def test_memory_in_which_threads_made_the_first_batch_is_not_kept_once_processes
     assert samples._spare == []
 
 
-@pytest.mark.parametrize("count", [1, 2, 16, 128, 1024])
-def test_pieces_of_all_batches_that_may_be_asked_for_fit_into_a_pipe_and_each_process_has_one(count):
-    assert most_slots(count) * count <= most_slots(count) * most_pieces(count, most_slots(count)) <= PIECES
+@given(st.integers(1, 2000), st.integers(1, 300), st.sampled_from([1, 2, 16, 128, 1024]))
+def test_pieces_have_each_row_once_and_those_of_all_batches_fit_into_a_pipe(rows, least, count):
+    slots = most_slots(count)
+    pieces = divided(rows, least, count, PIECES // slots)
+    assert [row for start, stop in pieces for row in range(start, stop)] == list(range(rows))
+    assert len(pieces) * slots <= PIECES
+    assert len(pieces) == 1 or min(stop - start for start, stop in pieces) >= least
+
+
+def test_the_last_pieces_of_a_batch_are_the_smallest_so_that_all_processes_end_at_about_the_same_time():
+    sizes = [stop - start for start, stop in divided(128, 1, 2, 64)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert (sizes[0], sizes[-1]) == (32, 1)
 
 
 def test_no_more_large_batches_are_made_ahead_than_fit_into_the_memory_for_them(monkeypatch):
@@ -368,6 +385,71 @@ def test_no_more_large_batches_are_made_ahead_than_fit_into_the_memory_for_them(
         next(feed)
         assert len(samples._ahead) <= 3
     assert pids(samples)
+
+
+def test_of_large_batches_two_are_in_memory_and_the_next_one_begins_when_the_consumer_lets_go_of_its_own(monkeypatch):
+    monkeypatch.setattr(pipeline, "MEMORY_BYTES", 0)
+    samples = opened(2000)
+    feed = Feed(samples, 20)
+    batch, addresses = next(feed), set()
+    for _ in range(20):
+        following = next(feed)
+        waiting = samples._ahead[-1]
+        assert not waiting.begun
+        del batch
+        assert waiting.begun
+        assert values(following.inputs) == following.targets.tolist()
+        addresses.add(following.inputs.data_ptr())
+        batch = following  # noqa: F841 -- it is kept, as a for loop does
+        del following
+    assert pids(samples)
+    assert len(addresses) == 2
+
+
+def test_a_batch_that_another_thread_lets_go_of_makes_room_for_the_next_one(monkeypatch):
+    monkeypatch.setattr(pipeline, "MEMORY_BYTES", 0)
+    samples = opened(2000)
+    feed, kept = Feed(samples, 20), []
+    for _ in range(20):
+        kept.append(next(feed))
+        thread = threading.Thread(target=kept.clear)
+        thread.start()
+        thread.join()
+        assert all(made.begun for made in samples._ahead)
+    assert pids(samples)
+
+
+def test_who_keeps_a_batch_for_longer_gets_the_next_ones_ahead_in_more_memory(monkeypatch):
+    monkeypatch.setattr(pipeline, "MEMORY_BYTES", 0)
+    samples = opened(2000)
+    feed = Feed(samples, 20)
+    kept = [next(feed) for _ in range(3)]
+    for _ in range(10):
+        kept = [*kept[1:], next(feed)]
+        assert all(made.begun for made in samples._ahead)
+    assert [values(batch.inputs) for batch in kept] == [batch.targets.tolist() for batch in kept]
+
+
+def test_a_batch_that_waits_for_memory_is_made_by_threads_if_processes_die_meanwhile(monkeypatch):
+    monkeypatch.setattr(pipeline, "MEMORY_BYTES", 0)
+    samples = opened(2000)
+    feed = Feed(samples, 20)
+    kept = [next(feed) for _ in range(2)]
+    assert not samples._ahead[-1].begun
+    for pid in pids(samples):
+        os.kill(pid, signal.SIGKILL)
+    kept += [next(feed) for _ in range(5)]
+    assert [values(batch.inputs) for batch in kept] == [batch.targets.tolist() for batch in kept]
+
+
+def test_a_process_lets_go_of_the_batch_that_the_consumer_had_when_it_was_forked():
+    samples = opened(400)
+    batch = next(Feed(samples, 20))
+    assert samples._lent_by_threads is not None
+    _, _, (_, memory), _ = samples._lent_by_threads.peek()
+    samples._let_go_of_the_first_batch()
+    assert memory.size == 0
+    del batch
 
 
 def test_where_there_is_no_memory_to_share_threads_decode(monkeypatch):

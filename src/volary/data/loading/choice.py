@@ -1,4 +1,8 @@
-"""Who decodes samples, threads or processes: chosen by what a sample costs, which is measured when they are opened."""
+"""Who decodes samples, threads or processes: chosen by what a sample costs, which is measured when they are opened.
+
+Processes do, if they can and there is enough to decode: threads wait for the interpreter's lock, with tiny samples for
+most of the time, and with photographs for a fifth of it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ from typing import Literal
 
 from volary.data.records.records import Forkable, Records
 
-TINY_S = 100e-6  # of a core, for a sample, times the cores: all threads of a process share one lock
 WORTH_S = 0.1  # of a core, for all samples: forking takes a tenth of it
 
 
@@ -30,11 +33,8 @@ def only_threads(records: Records, own_code: bool) -> str:
     return "" if isinstance(records, Forkable) else "only the training process can read these records"
 
 
-def rather_threads(sample_s: float, samples: int, cores: int) -> str:
+def rather_threads(sample_s: float, samples: int) -> str:
     """Why so many samples that take so much of a core are not worth processes; empty if they are."""
-    tiny_s = TINY_S * cores
-    if sample_s >= tiny_s:
-        return f"a sample takes {microseconds(sample_s)} of a core, and processes are for less than {tiny_s * 1e6:.0f}"
     if sample_s * samples <= WORTH_S:
         return f"all samples take {sample_s * samples:.2g} s of a core, and processes are for more than {WORTH_S:g} s"
     return ""

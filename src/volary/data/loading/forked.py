@@ -1,16 +1,24 @@
 """Batches that forked processes make, in memory that they share with this one.
 
-Threads that decode tiny images spend more time on handing over the interpreter's lock than on decoding. A row that a
-process could not make is made again by a thread here, which raises what there is to raise; so are all rows that are
-left when a process dies, after which threads make everything.
+Threads hand over the interpreter's lock several times a sample, and wait for it. A row that a process could not make is
+made again by a thread here, which raises what there is to raise; so are all rows that are left when a process dies,
+after which threads make everything.
+
+Of large batches only two are in memory: the consumer's, and the one that is being made. The next one begins when the
+consumer lets go of its batch, which it does when it has been given another one.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 
 import torch
 
@@ -22,7 +30,6 @@ from volary.data.loading.slots import DONE, FAILED, KEPT, WAITING, Slots
 
 _LOG = logging.getLogger("volary.data")
 
-_PIECES = 4  # of a batch, a process: few rows each, so that all end at about the same time
 DISK, LOOK = 1, 2  # what a process says of a piece: it read from a disk; the states of the rows say more
 
 
@@ -31,9 +38,16 @@ def most_slots(count: int) -> int:
     return max(1, min(64, PIECES // count))
 
 
-def most_pieces(count: int, slots: int) -> int:
-    """Into so many a batch is divided for `count` processes: those of all batches must fit into a pipe."""
-    return min(_PIECES * count, PIECES // slots)
+def divided(rows: int, least: int, count: int, most: int) -> list[tuple[int, int]]:
+    """A batch in up to `most` pieces for `count` processes: (start, stop) of each, of at least `least` rows.
+
+    The later the smaller, so that all processes end at about the same time.
+    """
+    edges = [0]
+    while left := rows - edges[-1]:
+        size = max(least, -(-left // (2 * count)))
+        edges.append(edges[-1] + (left if left < 2 * least or len(edges) == most else size))
+    return list(pairwise(edges))
 
 
 Put = Callable[[int, int, Array, int], bool]  # makes sample `index` of `epoch` in a batch's row; whether it was kept
@@ -58,16 +72,13 @@ class Forked:
     def __init__(
         self, begin: Callable[[], Put], count: int, slots: Slots, least_rows: int, descriptors: Iterable[int]
     ) -> None:
-        self._slots, self._least_rows = slots, least_rows
-        self._most_pieces = most_pieces(count, len(slots.free))
+        self._slots, self._count, self._least_rows = slots, count, least_rows
         self._processes: ForkedProcesses | None = ForkedProcesses(count, partial(_begun, begin, slots), descriptors)
         self._newest: dict[int, Made] = {}  # of each slot
+        self._waiting: deque[Made] = deque()  # for a slot
         self._dropped: list[Made] = []
-
-    @property
-    def rows(self) -> int:
-        """Samples of the largest batch that a slot holds."""
-        return self._slots.rows
+        self._lock = threading.RLock()  # of what begins: a batch may be let go of by any thread, at any time
+        self._owner = os.getpid()
 
     @property
     def alive(self) -> bool:
@@ -75,32 +86,67 @@ class Forked:
         return self._processes is not None
 
     def begin(self, indices: list[int], epoch: int) -> Made | None:
-        """A batch that is being made; None if there is no memory for it, or no process."""
-        for made in [made for made in self._dropped if not made.left]:
-            self._dropped.remove(made)
-            self._slots.free.append(made.slot)
-        slot = self._slots.take(indices) if self._processes and indices else None
-        if slot is None or self._processes is None:
+        """A batch that is made, at once or when there is memory; None if there will be none, or no process."""
+        self._free_dropped()
+        if self._processes is None or not 0 < len(indices) <= self._slots.rows:
             return None
-        count = len(indices)
-        made = Made(indices, epoch, self._slots.samples[slot, :count], count, slot=slot, elsewhere=count)
-        self._newest[slot] = made
-        pieces = max(1, min(self._most_pieces, count // self._least_rows))
-        size = -(-count // pieces)
-        self._processes.submit(
-            [RowRange(slot, epoch, start, min(start + size, count)) for start in range(0, count, size)]
-        )
+        with self._lock:
+            if not self._slots.free and not self._slots.unused:
+                return None
+            made = Made(indices, epoch, self._slots.samples[0, :0], len(indices), begun=False)
+            self._waiting.append(made)
+            self._begin_waiting()
         return made
+
+    def begin_now(self, made: Made) -> bool:
+        """Begin a batch that is wanted and still waits. False if there is no memory for it, or no process.
+
+        Whoever takes batches keeps earlier ones: from now on nothing waits as long as there is a slot.
+        """
+        with self._lock:
+            self._slots.use_all()
+            self._begin_waiting()
+            if not made.begun:
+                self._waiting.remove(made)
+        return made.begun
+
+    def lend(self, slot: int, view: Array) -> None:
+        """Take a slot back once nobody has the view of its batch."""
+        weakref.finalize(view, _let_go, weakref.ref(self), slot).atexit = False
 
     def give_back(self, made: Made) -> None:
         """Free the slot of a batch that nobody has or wants any more."""
-        self._slots.wanted[made.slot] = False
-        self._dropped.append(made)
+        with self._lock:
+            if made.begun:
+                self._slots.wanted[made.slot] = False
+                self._dropped.append(made)
+            else:
+                self._waiting.remove(made)
 
-    @property
-    def free(self) -> list[int]:
-        """Slots of the shared memory that hold no batch."""
-        return self._slots.free
+    def free(self, slot: int) -> None:
+        """Nobody has the batch of this slot any more."""
+        if os.getpid() == self._owner:  # else another process that was forked meanwhile
+            with self._lock:
+                self._slots.free.append(slot)
+                self._begin_waiting()
+
+    def _free_dropped(self) -> None:
+        for made in [made for made in self._dropped if not made.left]:
+            self._dropped.remove(made)
+            self.free(made.slot)
+
+    def _begin_waiting(self) -> None:
+        while self._waiting and self._processes is not None:
+            made = self._waiting.popleft()
+            slot = self._slots.take(made.indices)
+            if slot is None:
+                self._waiting.appendleft(made)
+                return
+            count = len(made.indices)
+            made.out, made.slot, made.elsewhere, made.begun = self._slots.samples[slot, :count], slot, count, True
+            self._newest[slot] = made
+            pieces = divided(count, self._least_rows, self._count, PIECES // self._slots.count)
+            self._processes.submit([RowRange(slot, made.epoch, start, stop) for start, stop in pieces])
 
     def collect(self, at_most_s: float) -> DecodingProgress:
         """What has been done since the last call; waits until there is something."""
@@ -117,6 +163,7 @@ class Forked:
         progress.reports = len(reports)
         if not alive:
             self._mourn(self._processes, progress)
+        self._free_dropped()
         return progress
 
     def _look(self, progress: DecodingProgress, slot: int, start: int, stop: int) -> int:
@@ -141,6 +188,11 @@ class Forked:
                 done, made.elsewhere = made.elsewhere - len(again), 0
                 progress.again.append((made, again))
                 made.finish(done)
+
+
+def _let_go(forked: weakref.ref[Forked], slot: int) -> None:
+    if (there := forked()) is not None:
+        there.free(slot)
 
 
 def _begun(begin: Callable[[], Put], slots: Slots) -> Callable[[RowRange], int]:

@@ -1,10 +1,10 @@
 """Samples in storage: read and decoded ahead of those who fetch them, into batches, by threads or by processes.
 
 A batch is one array that is filled piece by piece, so that all cores make the first batch, too. Whoever decoded
-what, a batch has its samples in the order that was asked for. Tiny samples are made by forked processes
-(`loading/choice.py`): threads would hand over the interpreter's lock for longer than they decode. `AHEAD` batches
-are made ahead, and more, up to `MEMORY_BYTES` of them, if batches are sometimes ready in time and sometimes not; while
-the consumer is slower, nothing grows.
+what, a batch has its samples in the order that was asked for. Forked processes make all batches but the first, where
+they can and it is worth it (`loading/choice.py`): threads wait for the interpreter's lock. `AHEAD` batches are made
+ahead, and more, up to `MEMORY_BYTES` of them, if batches are sometimes ready in time and sometimes not; while the
+consumer is slower, nothing grows. With processes these bytes include the batch that the consumer has.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,13 +35,14 @@ from volary.errors import CorruptSample, DataError
 
 AHEAD = 2  # batches, to begin with: the one that is fetched next, and another one
 MOST_AHEAD = 16
-MEMORY_BYTES = 48 * 2**20  # of more batches than at the beginning
+MEMORY_BYTES = 48 * 2**20  # of more batches than at the beginning, and of all in slots
 STUCK_S = 300.0  # without a single sample of a batch: storage does not answer
 _SOON_S = 0.01  # until threads that have nothing more to do have ended
 _PIECES = 16  # of a batch, a thread: few rows each, so that all end at about the same time
-_PIECE_S = 1.5e-3  # of a core, at least, for a piece of tiny samples: handing it over costs some of them
+_PIECE_S = 1.5e-3  # of a core, at least, for a piece of samples: handing it over costs some of that
 _SHARED_BYTES = 2 * 2**30  # of addresses for batches that processes make; memory is taken for those that are made
 _LEAST_SLOTS = 4  # what the consumer has, what is made, what is made next, and one that was dropped
+_LEAST_USED = 2  # of them, unless the consumer keeps batches: what it has, and what is made
 _GROWTH = 8  # by which a batch may exceed the first one; processes make no larger ones
 
 
@@ -104,13 +106,14 @@ class Pipeline:
         self.pad = False  # whether images that are smaller than others of their batch are filled up
         self._forked: Forked | None = None
         self._least_rows = max(1, round(_PIECE_S / self._sample_s))  # of a piece
-        why = why or rather_threads(self._sample_s, len(records), self._cores)
+        why = why or rather_threads(self._sample_s, len(records))
         self._decoding = Decoding("threads", self._cores, why) if why else None
         self._began = False  # to make batches
         self._newest: Made | None = None
         self._ahead: deque[Made] = deque()
         self._depth, self._was_ready, self._room = AHEAD, False, True
         self._spare: list[Array] = []
+        self._lent_by_threads: weakref.finalize[[list[Array], Array], Array] | None = None  # the newest batch of theirs
 
     def __len__(self) -> int:
         return len(self.records)
@@ -205,13 +208,15 @@ class Pipeline:
             return Decoding("threads", self._cores, "samples are read from a store, and no cache has them in memory")
         self._at_hand = self.records.at_hand
         largest = _GROWTH * rows
+        fit = MEMORY_BYTES // max(1, rows * self._sample_bytes)
         count = min(most_slots(self._cores), max(_LEAST_SLOTS, _SHARED_BYTES // max(1, largest * self._sample_bytes)))
         try:
-            slots = Slots(count, largest, self._shape, self._dtype)
+            slots = Slots(count, largest, self._shape, self._dtype, min(count, max(_LEAST_USED, fit)))
             self._forked = Forked(self._in_process, self._cores, slots, self._least_rows, self.records.descriptors)
+            if (lent := self._lent_by_threads) is not None and (found := lent.detach()) is not None:
+                self._forked.lend(slots.free.pop(), found[0])  # the consumer has a batch, although not in a slot
         except OSError as problem:
             return Decoding("threads", self._cores, f"processes could not be started ({problem})")
-        fit = MEMORY_BYTES // max(1, rows * self._sample_bytes)
         self._depth = max(self._depth, min(MOST_AHEAD, 2 * self._cores + AHEAD, fit))
         return Decoding("processes", self._cores, f"a sample takes {microseconds(self._sample_s)} of a core")
 
@@ -243,9 +248,9 @@ class Pipeline:
         made.lent = True
         view = made.out.view()
         if self._forked is not None and made.slot >= 0:
-            weakref.finalize(view, self._forked.free.append, made.slot)
+            self._forked.lend(made.slot, view)
         else:
-            weakref.finalize(view, _give_back, self._spare, made.out)
+            self._lent_by_threads = weakref.finalize(view, _give_back, self._spare, made.out)
         return torch.from_numpy(view)
 
     def _seconds(self, index: int) -> float:
@@ -293,7 +298,7 @@ class Pipeline:
     def _adapt(self, made: Made) -> None:
         """Make more ahead if batches are sometimes ready and sometimes not: then a longer queue evens that out."""
         ready = not made.left
-        memory = (self._depth + 1) * len(made.out) * self._sample_bytes
+        memory = (self._depth + 1) * len(made.indices) * self._sample_bytes
         if self._was_ready and not ready and self._depth < MOST_AHEAD and memory <= MEMORY_BYTES:
             self._depth += 1
         self._was_ready = ready
@@ -306,10 +311,12 @@ class Pipeline:
         if at_hand and self._forked and (found := self._forked.begin(numbers, epoch)):
             self._spare.clear()  # in which threads made batches: processes have memory of their own
             return found
-        made = Made(numbers, epoch, self._memory(len(numbers)), len(numbers))
-        size = max(self._least_rows, -(-len(numbers) // (_PIECES * self._cores)))
-        starts = range(0, len(numbers), size)
-        self._threads.submit(partial(self._fill, made, range(len(numbers))[start : start + size]) for start in starts)
+        return self._by_threads(Made(numbers, epoch, self._memory(len(numbers)), len(numbers)))
+
+    def _by_threads(self, made: Made) -> Made:
+        rows = range(len(made.indices))
+        size = max(self._least_rows, -(-len(rows) // (_PIECES * self._cores)))
+        self._threads.submit(partial(self._fill, made, rows[at : at + size]) for at in rows[::size])
         return made
 
     def _fill(self, made: Made, rows: Sequence[int]) -> None:
@@ -335,6 +342,7 @@ class Pipeline:
     def _in_process(self) -> Put:
         """In a forked process: what makes a sample. Errors are named by the thread that then makes it again."""
         assert isinstance(self.records, Forkable)
+        self._let_go_of_the_first_batch()
         read, decode, place = self.records.forked(), self.decode, self._place
         if not self._only_decoded:
             self._get = read
@@ -348,6 +356,13 @@ class Pipeline:
             return False
 
         return put
+
+    def _let_go_of_the_first_batch(self) -> None:
+        """In a forked process: it would keep the memory when the consumer has let go of it."""
+        if self._lent_by_threads is not None and (lent := self._lent_by_threads.peek()) is not None:
+            _, _, (_, memory), _ = lent
+            with suppress(ValueError):  # it is pinned
+                memory.resize(0, refcheck=False)
 
     def _put(self, index: int, epoch: int, batch: Array, row: int) -> bool:
         """Make the sample in a row of a batch. Whether it is in the cache now, and was not before."""
@@ -402,6 +417,9 @@ class Pipeline:
             raise corrupt from problem.with_traceback(None)
 
     def _wait(self, made: Made) -> None:
+        if not made.begun and self._forked is not None and not self._forked.begin_now(made):
+            made.out, made.begun = self._memory(len(made.indices)), True
+            self._by_threads(made)
         while left := made.left:
             moved = self._hear(STUCK_S) if made.elsewhere else made.wait(STUCK_S)
             if not moved and made.left == left:
@@ -421,7 +439,7 @@ class Pipeline:
     def _release(self, made: Made) -> None:
         """Its memory may be used again, unless threads still write there."""
         made.wanted = False
-        if self._forked is not None and made.slot >= 0:
+        if self._forked is not None and (made.slot >= 0 or not made.begun):
             if not made.lent:
                 self._forked.give_back(made)
         elif not made.left and not made.lent and not self.pad:

@@ -13,24 +13,32 @@ WAITING, DONE, KEPT, FAILED = range(4)  # what became of a row; kept: for later 
 
 
 class Slots:
-    """`count` batches of up to `rows` samples, and what is to be put there. Memory that is never used is never taken.
+    """Up to `count` batches of up to `rows` samples, and what is to be put there. `used` of them are used at first.
 
-    samples (count, rows, *shape). indices (count, rows): of the samples. states (count, rows) as above.
-    wanted (count,): whether anybody still wants the batch. free: numbers of slots that nobody uses.
+    samples (count, rows, *shape): memory that is never used is never taken. indices (count, rows): of the samples.
+    states (count, rows) as above. wanted (count,): whether anybody still wants the batch. free, unused: numbers of
+    slots that hold nothing.
     """
 
-    def __init__(self, count: int, rows: int, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-        self.rows, self.free = rows, list(range(count))
+    def __init__(self, count: int, rows: int, shape: tuple[int, ...], dtype: DTypeLike, used: int) -> None:
+        self.count, self.rows, self.free = count, rows, list(range(used))
+        self.unused = list(range(used, count))
         self.samples = shared_array((count, rows, *shape), dtype)
         self.indices = shared_array((count, rows), np.int64)
         self.states = shared_array((count, rows), np.uint8)
         self.wanted = shared_array((count,), np.uint8)
 
+    def use_all(self) -> None:
+        """Use all of them from now on."""
+        self.free += self.unused
+        self.unused.clear()
+
     def take(self, indices: list[int]) -> int | None:
-        """The number of a slot for these samples; None if all are in use, or there are too many samples."""
-        if not self.free or len(indices) > self.rows:
+        """The number of a slot for these samples; None if all are in use."""
+        try:
+            slot = self.free.pop()  # the one that was used last: its memory is in the processors' caches
+        except IndexError:
             return None
-        slot = self.free.pop()  # the one that was used last: its memory is in the processors' caches
         self.indices[slot, : len(indices)] = indices
         self.states[slot] = WAITING
         self.wanted[slot] = True
