@@ -153,6 +153,24 @@ def test_two_ranks_resume_with_what_is_each_ones_own_bit_for_bit(workers):
         assert refused.startswith("worker.save was called 1 steps after replicas were equal last; accepted under local")
 
 
+def scales(rank: int, world_size: int) -> float:
+    """What this worker's loss scale is in a second life, if in the first no worker had another one's."""
+    for number, scale in enumerate([2.0 ** (10 + rank), 1.0]):
+        script = Script(program="mine.py", strategy={"workers": world_size, **LOCAL})
+        recorder, pulse = Recorder(rank), SimpleNamespace(asked_to_end=False)
+        folder = drafts(Path("../scales"), recorder)
+        worker = Worker(script, joined(number), recorder, pulse, torch.device("cpu"), rank, folder)
+        model, scaler = worker.distribute(nn.Linear(4, 2)), torch.amp.GradScaler("cpu", init_scale=scale)
+        worker.restore(model=model, scaler=scaler)
+        worker.save(model=model, scaler=scaler)
+        worker.close()
+    return scaler.get_scale()
+
+
+def test_where_workers_update_by_themselves_each_one_s_gradient_scaler_is_kept(workers):
+    assert workers(2, scales) == [1024.0, 2048.0]
+
+
 def counting(worker: Worker, save_at: int, die: int) -> dict[str, Any]:
     """Three epochs of 23 numbered samples, 4 a step; saves once among the batches. What it learnt from, by epoch."""
     torch.manual_seed(3)

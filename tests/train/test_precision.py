@@ -13,7 +13,7 @@ from torch import nn
 
 from train._training import Trained, looked_at, made, session, started, trained
 from volary.session.spec import Train
-from volary.train.loop import train
+from volary.train.loop import Training, train
 from volary.train.update.precision import Precision
 from volary.train.update.update import Update
 
@@ -64,6 +64,45 @@ def overflow(rank: int, world_size: int) -> tuple[bool, float, bool]:
 
 def test_an_overflow_on_one_worker_skips_the_update_and_shrinks_the_scale_on_all(workers):
     assert workers(2, overflow) == [(True, 32768.0, True)] * 2
+
+
+OWN_SCALES = {
+    "local": {"consistency": {"name": "local", "period": 2}},
+    "gossip": {"consistency": "gossip"},
+}
+
+
+def resume_with_own_scales(rank: int, world_size: int) -> dict[str, tuple[float, Trained, Trained]]:
+    """By model of consistency: this worker's scale when it was stopped, the whole run, and what was resumed of it."""
+    found = {}
+    for name, strategy in OWN_SCALES.items():
+        one = precise("fp16", steps=8, strategy=strategy, checkpoint={"every": "4 steps"})
+        stopped = overflowing(one, rank, world_size, name, until=lambda step: step >= 4)
+        scale = stopped.precision.state()["scale"]
+        whole = looked_at(overflowing(one, rank, world_size, f"{name}, whole"))
+        found[name] = scale, whole, looked_at(overflowing(one, rank, world_size, name))
+    return found
+
+
+def overflowing(one: Any, rank: int, world_size: int, folder: str, **more: Any) -> Training[Any]:
+    """A training in which rank 1's gradients do not fit into 16 bits at the scale that it begins with."""
+    it = made(rank, world_size, one, folder, **more)
+    it.coordinator.saver.resume()
+    if rank == 1:
+        first = next(it.flow.module.parameters())
+        first.register_hook(lambda gradient: gradient * (math.inf if it.precision.state()["scale"] > 40_000 else 1))
+    with started(it):
+        train(it)
+    return it
+
+
+def test_where_each_worker_has_a_loss_scale_of_its_own_it_resumes_with_that_bit_for_bit(workers):
+    first, second = workers(2, resume_with_own_scales)
+    for name in OWN_SCALES:
+        assert (first[name][0], second[name][0]) == (65536.0, 32768.0)
+        for _, whole, resumed in (first[name], second[name]):
+            assert resumed.losses == whole.losses[4:]
+            assert all(torch.equal(one, resumed.parameters[key]) for key, one in whole.parameters.items())
 
 
 class Constant:

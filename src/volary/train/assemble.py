@@ -32,9 +32,9 @@ from volary.train.member.asked import Asked
 from volary.train.recording.histograms import Histograms
 from volary.train.recording.reads import Reads
 from volary.train.state.checkpoint import RankState, Saver, Stateful
+from volary.train.state.per_worker import PerWorkerState
 from volary.train.state.progress import Progress
-from volary.train.state.rank_state import OPTIMIZER, RESIDUALS
-from volary.train.strategies.local_steps import LocalOptimizer
+from volary.train.state.rank_state import OPTIMIZER, PRECISION, RESIDUALS
 from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.strategy_state import StrategyState
 from volary.train.update.paced import Paced
@@ -160,12 +160,13 @@ def assemble(
     best = Best()
     growth = data.batch.build(feed, recorder)
     state = StrategyState()
-    parts: dict[str, Stateful] = {"precision": precision, "feed": feed, "best": best, "ways": state}
+    parts: dict[str, Stateful] = {PRECISION: precision, "feed": feed, "best": best, "ways": state}
     consistency = session.strategy.consistency if group.size > 1 else Bsp()
     own: dict[str, RankState] = {RESIDUALS: state}
     optimizer: Stateful = update
     if consistency.at(0, 0.0).updates:
-        optimizer = own[OPTIMIZER] = LocalOptimizer(update)
+        optimizer = own[OPTIMIZER] = PerWorkerState(OPTIMIZER, update)
+        parts[PRECISION] = own[PRECISION] = PerWorkerState(PRECISION, precision)
     replica = build_strategy(
         session.strategy,
         model.module,

@@ -181,12 +181,12 @@ class Keeping:
         return found
 
     def save(
-        self, named: Mapping[str, Any], *, own_optimizers: bool, replicas: Sequence[Mapping[str, Any]] = ()
+        self, named: Mapping[str, Any], *, updates_locally: bool, replicas: Sequence[Mapping[str, Any]] = ()
     ) -> None:
         """Write a checkpoint of what is named, on all workers; see `Worker.save`. Raises what that raises.
 
-        own_optimizers: each worker's remembers something else, and is kept with it. replicas: what this worker alone
-        has of its models.
+        updates_locally: each worker's optimisers, schedules and scalers remember something else, and are kept with it.
+        replicas: what this worker alone has of its models.
         """
         if self._saved is not None and not self._saved.restored:
             raise BadInput(f"{self._resumes()} before worker.save")
@@ -207,8 +207,11 @@ class Keeping:
                 print("worker.save keeps nothing, as no run was asked for: volary launch makes one", file=sys.stderr)
             self._told = True
             return
-        own = [name for name, value in named.items() if isinstance(value, Optimizer)] if own_optimizers else []
-        self._write(self._checkpoints, states, {"own": {name: states[name] for name in own}, PARAMETERS: replicas})
+        own = [
+            name for name, value in named.items() if hasattr(value, "state_dict") and not isinstance(value, nn.Module)
+        ]
+        kept = {name: states[name] for name in own if updates_locally}
+        self._write(self._checkpoints, states, {"own": kept, PARAMETERS: replicas})
 
     def _write(self, checkpoints: LoopCheckpoints, states: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         recorder = self._recorder

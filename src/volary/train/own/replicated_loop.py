@@ -118,8 +118,8 @@ class ReplicatedLoop:
             model.period.refuse_save()
         with self.consensus("save"):
             replicas = [model.rank_state() for model in self._models]
-            own_optimizers = any(model.period.updates for model in self._models)
-            self.keeping.save(state, own_optimizers=own_optimizers, replicas=replicas)
+            updates_locally = any(model.period.updates for model in self._models)
+            self.keeping.save(state, updates_locally=updates_locally, replicas=replicas)
 
     def finish(self) -> None:
         for model in self._models:

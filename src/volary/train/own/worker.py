@@ -163,10 +163,10 @@ class Worker:
 
         state: what has state_dict(), tensors, numbers, text, and lists, tuples and dicts of these, under the names of
         `worker.restore`; of those, what rank 0 has is kept. Beside it, each rank keeps its random generators, where
-        its feeds are, with `consistency: local` and `gossip` what its optimisers remember, and with `gossip` its own
-        parameters: those in `state` are the mean of all workers'. A full disk is a warning of the run,
-        and older checkpoints stay. Raises BadInput for what cannot be kept, and SettingError within a period of
-        `local`.
+        its feeds are, with `consistency: local` and `gossip` what its optimisers, schedules and gradient scalers
+        remember, and with `gossip` its own parameters: those in `state` are the mean of all workers'. A full disk is a
+        warning of the run, and older checkpoints stay. Raises BadInput for what cannot be kept, and SettingError within
+        a period of `local`.
         """
         self._loop.save(state)
 

@@ -30,10 +30,10 @@ from volary.train.served.portions import SessionPortions
 from volary.train.served.replica import ServedReplica, contributions
 from volary.train.served.residuals import OwnState, Residuals, Write, Writers, resume
 from volary.train.served.server.rule import Clock
-from volary.train.state.rank_state import rank_file
+from volary.train.state.per_worker import PerWorkerState
+from volary.train.state.rank_state import OPTIMIZER, rank_file
 from volary.train.state.seeds import seed_all
 from volary.train.state.state_file import state_content
-from volary.train.strategies.local_steps import LocalOptimizer
 from volary.train.trial import try_first
 from volary.train.update.local import LocalUpdate
 from volary.train.update.precision import Precision, check_precision
@@ -115,7 +115,7 @@ def _train(
     local = LocalUpdate(WholeUpdate(update, recorder), clock.step) if _updates(session) else None
 
     def residuals(keeper: Keeper) -> Residuals:
-        own = OwnState(keeper, LocalOptimizer(update) if local is not None else None)
+        own = OwnState(keeper, PerWorkerState(OPTIMIZER, update) if local is not None else None)
         resume(own, member, restore, session.strategy.workers)
         return Residuals(own, _writer(member), work.saved, writers.start, kept=_saves(session))
 

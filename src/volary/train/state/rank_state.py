@@ -1,4 +1,4 @@
-"""Each rank's own state in a checkpoint: random generators, buffers, residuals of its codecs."""
+"""Each rank's own state in a checkpoint: random generators, buffers, residuals of its codecs, what it updates with."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 RESIDUALS = "owed"  # of the codecs: their name in the file since its first version
 OPTIMIZER = "optimizer"  # where each worker has its own
 PARAMETERS = "parameters"  # likewise
+PRECISION = "precision"  # likewise: the loss scale; where all have one, its name among what they have alike
 _FILE = re.compile(r"rank-(\d{1,9})\.pt")
 
 

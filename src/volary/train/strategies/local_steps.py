@@ -8,8 +8,7 @@ sum travels under the next steps and is added after them, to what these have cha
 
 from __future__ import annotations
 
-from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,8 +17,6 @@ from volary.train.agreement.votes import Vote
 from volary.train.strategies.exchanging import Exchanging
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor, nn
 
     from volary.exchange.gradients.contributions import PushedDifferences
@@ -28,36 +25,7 @@ if TYPE_CHECKING:
     from volary.train.coordinator import LearnTask
     from volary.train.recording.recorder import Recorder
     from volary.train.strategies.contribution import ContributionBuffers, StrategySettings
-    from volary.train.update.update import Update
     from volary.train.update.whole import WholeUpdate
-
-
-class LocalOptimizer:
-    """What each worker's optimiser remembers, in checkpoints; see `Stateful` and `RankState`.
-
-    A worker that a resumed run has more than before begins with rank 0's.
-    """
-
-    def __init__(self, update: Update) -> None:
-        self._update, self._own = update, False
-
-    def state(self) -> Any:
-        return self._update.state()
-
-    def restore(self, state: Any) -> None:
-        """Go on from rank 0's, unless there was one of this worker's own."""
-        if not self._own:
-            self._update.restore(state)
-
-    def rank_state(self) -> dict[str, Any]:
-        """This worker's, as of now: servers keep it while training goes on."""
-        return {"optimizer": deepcopy(self._update.state())}
-
-    def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
-        """Go on from this worker's own, if there is one; those of workers that are gone end with them."""
-        if states:
-            self._own = True
-            self._update.restore(states[0]["optimizer"])
 
 
 class LocalSteps(Exchanging):

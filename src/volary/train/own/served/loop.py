@@ -150,7 +150,7 @@ class ServedLoop:
         return self.keeping.restore(state)
 
     def save(self, state: dict[str, Any]) -> None:
-        self.keeping.save(state, own_optimizers=self._script.strategy.consistency.pushes is Push.DIFFERENCE)
+        self.keeping.save(state, updates_locally=self._script.strategy.consistency.pushes is Push.DIFFERENCE)
 
     def finish(self) -> None:
         if self._steps is None:
