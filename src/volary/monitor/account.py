@@ -104,7 +104,7 @@ class Account:
             "changes": [{"step": event.step, **event.data} for event in self.changes],
             "reads": [{"epoch": epoch, **levels} for epoch, levels in self.reads.items()],
             "decoding": self.decoding,
-            "traffic": [asdict(one) | {"saved": one.saved} for one in self.traffic],
+            "traffic": [one._asdict() | {"saved": one.saved} for one in self.traffic],
             "message": digest.message,
             "logs": self.logs,
         }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from volary.monitor.wording import clean, number, size
-from volary.run.database.traffic import FIELDS, Traffic
+from volary.run.database.traffic import Traffic
 
 if TYPE_CHECKING:
     from volary.run.database.reader import Event
@@ -27,7 +27,7 @@ def traffic_rows(traffic: Iterable[Traffic]) -> list[tuple[str, ...]]:
     """A row of TRAFFIC_HEADER for each codec and route, and one of all together if there are several."""
     found = [(clean(one.codec), clean(one.route), one) for one in traffic]
     if len(found) > 1:
-        sums = (sum(getattr(one, name) for *_, one in found) for name in FIELDS[2:])
+        sums = map(sum, zip(*(one[2:] for *_, one in found), strict=True))
         found.append(("all", "", Traffic("all", "", *sums)))
     return [
         (codec, route, size(one.sent_bytes), size(one.received_bytes), size(one.plain_bytes), saved(one))

@@ -8,7 +8,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
@@ -141,11 +140,11 @@ class Journal:
 
     def spans(self, found: Iterable[Span]) -> None:
         """Record what workers did within steps, and when; of many the newest are kept."""
-        self._write(spans.INSERT, [astuple(span) for span in found])
+        self._write(spans.INSERT, [tuple(span) for span in found])
 
     def usage(self, found: Iterable[Usage]) -> None:
         """Record what workers and machines use; of much the newest is kept."""
-        self._write(usage.INSERT, [astuple(one) for one in found])
+        self._write(usage.INSERT, [tuple(one) for one in found])
 
     def histograms(self, found: Iterable[Histogram]) -> None:
         """Record how values are spread; of many the newest are kept."""
@@ -158,12 +157,12 @@ class Journal:
     def counts(self, found: Iterable[CountRow]) -> None:
         """Add to what is counted: how often what happened, to whom."""
         counted = list(found)
-        self._write(counts.ADD, [astuple(one) for one in counted])
+        self._write(counts.ADD, [(one.kind, one.rank, one.server, one.value, one.count) for one in counted])
         self._write(counts.ADD_OVER_TIME, counts.over_time(counted, time.time()))
 
     def traffic(self, rank: int, found: Iterable[Traffic]) -> None:
         """Add to what a worker put on and took off the wire."""
-        self._write(traffic.ADD, [(rank, *astuple(one)) for one in found])
+        self._write(traffic.ADD, [(rank, *one) for one in found])
 
     def metrics(self, step: int, values: dict[str, float]) -> None:
         """Record what an evaluation at `step` measured."""

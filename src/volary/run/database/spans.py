@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 SPANS_KEPT = 400_000  # of a run, about 25 MB
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A stretch of time of one worker, in seconds since 1970 on its machine's clock. size_bytes: what travelled.
 
     kind: what it is (see `volary.train.recording.spans.Spans.add`). name: of the bucket, the layer or the phase.
@@ -31,8 +30,8 @@ CREATE TABLE IF NOT EXISTS spans (
 CREATE TRIGGER IF NOT EXISTS spans_kept AFTER INSERT ON spans
     BEGIN DELETE FROM spans WHERE id <= NEW.id - {SPANS_KEPT}; END;
 """
-_COLUMNS = ", ".join(f.name for f in fields(Span))
-INSERT = f"INSERT INTO spans ({_COLUMNS}) VALUES ({', '.join('?' * len(fields(Span)))})"
+_COLUMNS = ", ".join(Span._fields)
+INSERT = f"INSERT INTO spans ({_COLUMNS}) VALUES ({', '.join('?' * len(Span._fields))})"
 TAKE_BACK = "DELETE FROM spans WHERE step > ?"
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(NamedTuple):
     """Bytes that one worker sent and received by a codec and a route.
 
     codec: `none` for values as they are, and for what is not gradients. plain_bytes: what the same values would have
@@ -55,10 +54,7 @@ def since(now: Iterable[Traffic], before: Iterable[Traffic]) -> list[list[str | 
     """What has been added, as plain values in the order of the fields; rows without anything are left out."""
     old = {(one.codec, one.route): one for one in before}
     rows = (_both(one, old[key], -1) if (key := (one.codec, one.route)) in old else one for one in now)
-    return [[getattr(one, name) for name in FIELDS] for one in rows if one.sent_bytes or one.received_bytes]
-
-
-FIELDS = tuple(field.name for field in fields(Traffic))
+    return [list(one) for one in rows if one.sent_bytes or one.received_bytes]
 
 
 def _both(one: Traffic, other: Traffic, sign: int = 1) -> Traffic:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import NamedTuple
 
 USAGE_KEPT = 400_000  # of a run, about 20 MB
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """A value at a time, in seconds since 1970. rank: the worker that measured it, of itself or of its machine.
 
     name: one of `volary.run.machine.usage`, or `queue_` and what waits in it.
@@ -27,8 +27,8 @@ CREATE TABLE IF NOT EXISTS usage (
 CREATE TRIGGER IF NOT EXISTS usage_kept AFTER INSERT ON usage
     BEGIN DELETE FROM usage WHERE id <= NEW.id - {USAGE_KEPT}; END;
 """
-_COLUMNS = ", ".join(f.name for f in fields(Usage))
-INSERT = f"INSERT INTO usage ({_COLUMNS}) VALUES ({', '.join('?' * len(fields(Usage)))})"
+_COLUMNS = ", ".join(Usage._fields)
+INSERT = f"INSERT INTO usage ({_COLUMNS}) VALUES ({', '.join('?' * len(Usage._fields))})"
 IS_THERE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'usage'"  # not in a run of an older version
 _BOUNDS = "SELECT MIN(at), MAX(at) FROM usage"
 
