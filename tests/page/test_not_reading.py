@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,7 @@ from volary.page.overview.folder import Folder
 from volary.page.overview.sessions import SessionFiles
 from volary.page.server import app
 from volary.page.server.app import Pages
+from volary.page.server.serve import PageServer
 
 STREAMS, ASKED = 10, 300
 MOST_BYTES = 24 * 2**20  # more than that in all; what was asked for and not read is 300 times the page's script
@@ -63,7 +65,7 @@ def test_while_a_tab_takes_nothing_the_server_does_not_even_look_for_it(monkeypa
 
 
 @contextmanager
-def asking(server: Server, question: str, times: int = 1) -> Iterator[None]:
+def asking(server: Server, question: str, times: int = 1) -> Iterator[socket.socket]:
     """A connection that asks so often and reads nothing."""
     where = urlsplit(server.link)
     request = f"GET {question} HTTP/1.1\r\nHost: {server.address}\r\nCookie: {server.cookie}\r\n\r\n".encode()
@@ -72,7 +74,26 @@ def asking(server: Server, question: str, times: int = 1) -> Iterator[None]:
         deaf.connect((where.hostname, where.port))
         deaf.settimeout(60)
         deaf.sendall(request * times)
-        yield
+        yield deaf
+
+
+def waits_for_a_tab(server: PageServer) -> bool:
+    """Whether there is more to send than a tab takes."""
+    connections = list(server._server.server_state.connections)
+    return any(one.flow is not None and one.flow.write_paused for one in connections)
+
+
+def test_a_server_that_ends_while_a_tab_does_not_read_says_nothing_of_it(caplog):
+    (folder := Path("runs")).mkdir()
+    server = PageServer(folder)
+    with ThreadPoolExecutor() as thread:
+        running = thread.submit(server.run)
+        with asking(Server(server.link, 0), "/static/page.js", ASKED):
+            while not (waits_for_a_tab(server) or running.done()):
+                time.sleep(0.01)
+            server.leave()
+            running.result()
+    assert not caplog.records
 
 
 @pytest.mark.slow  # a server of its own, which has to end

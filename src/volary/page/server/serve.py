@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import socket
 import time
@@ -63,10 +64,17 @@ class PageServer:
 
     def run(self) -> None:
         """Answer until Ctrl-C, SIGTERM or `leave`."""
+        complaints = logging.getLogger("uvicorn.error")
+        complaints.addFilter(self._answers)
         try:
             asyncio.run(self._serve())
         finally:
+            complaints.removeFilter(self._answers)
             self._socket.close()
+
+    def _answers(self, _: logging.LogRecord) -> bool:
+        """Whether it has not been told to end: then answers that nobody takes are broken off, which is no error."""
+        return not self._server.should_exit
 
     async def _serve(self) -> None:
         try:
