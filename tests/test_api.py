@@ -19,6 +19,7 @@ from train import _own_loops
 from train.test_own_loop import call
 from volary import Session
 from volary.errors import BadInput, SettingError, WorkerFailed
+from volary.run.directory import RunDirectory
 
 LOOPS = Path(_own_loops.__file__)
 
@@ -44,6 +45,14 @@ def test_a_session_trains_itself_and_gives_metrics_and_the_trained_module():
     inputs, targets = source.open("test").fetch(torch.arange(12))
     loss = torch.nn.functional.cross_entropy(result.module(inputs), targets)
     assert loss.item() == pytest.approx(result.metrics["loss"][-1][1], abs=1e-5)
+
+
+def test_a_result_shows_itself_in_a_line():
+    steps = [(step, 1 / step) for step in range(1, 1001)]
+    result = volary.Result(RunDirectory("runs/mine"), "finished", 1000, {"loss": steps, "accuracy": [(9, 0.98765)]})
+    assert repr(result) == "<volary.Result mine: finished after 1000 steps, loss 0.001, accuracy 0.9877>"
+    many = volary.Result(result.directory, "stopped", 0, {f"metric_{number}": steps for number in range(100)})
+    assert len(repr(many)) < 200
 
 
 def test_two_launched_workers_equal_one_and_their_values_come_back():

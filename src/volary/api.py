@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-@dataclass(frozen=True)
+_SHOWN = 6  # metrics in a line
+
+
+@dataclass(frozen=True, repr=False)
 class Result:
     """A run. state: how it ended, finished or stopped. steps: updates done. metrics: by name, (step, value) pairs."""
 
@@ -48,6 +51,12 @@ class Result:
             return cls(
                 directory, reader.state(), steps_done(info, reader.state(), reader.last_step()), reader.metrics()
             )
+
+    def __repr__(self) -> str:
+        """A line: the run's folder, how it ended, and the newest value of its metrics."""
+        newest = [f"{name} {pairs[-1][1]:.4g}" for name, pairs in self.metrics.items() if pairs]
+        shown = [f"{self.state} after {self.steps} steps", *newest[:_SHOWN], *["..."] * (len(newest) > _SHOWN)]
+        return f"<volary.Result {self.directory.argument}: {', '.join(shown)}>"
 
     def plot(self, *names: str, beside: Sequence[Result] = ()) -> Figure:
         """A figure of the run's curves, which shows itself in a notebook; needs matplotlib (`volary[plot]`).

@@ -256,7 +256,7 @@ print(json.dumps(kept | dict(losses=losses)))
 @pytest.mark.parametrize("name", ROOM.names())
 def test_a_logger_whose_package_is_missing_says_how_to_get_it(name, monkeypatch):
     monkeypatch.setattr("volary.loggers.copying.read.find_spec", lambda _: None)
-    word = f"{{name: {name}, uri: x}}" if name == "mlflow" else name
+    word = f"{{name: {name}, uri: sqlite:///x}}" if name == "mlflow" else name
     if ROOM.load(name).package is None:
         assert read([word])
         return
@@ -269,7 +269,8 @@ def test_a_logger_whose_package_is_missing_says_how_to_get_it(name, monkeypatch)
     [
         ("tensorbord", "unknown name 'tensorbord'; did you mean 'tensorboard'"),
         ("{name: csv, foldr: x}", "unknown; did you mean 'folder'"),
-        ("mlflow", "uri: is missing"),
+        ("mlflow", "uri is missing; accepted: a tracking server, as http://host:5000, or a store, as sqlite:///"),
+        ("{name: mlflow, uri: localhost}", "uri: is 'localhost'; accepted: a tracking server, as http://host:5000"),
         ("{name: prometheus, port: 0}", "port: is 0; accepted: 1 to 65535"),
         ("{", "not valid YAML"),
     ],

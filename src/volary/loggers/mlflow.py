@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar
 
+from volary.errors import BadInput, SettingError
 from volary.loggers._base import About, named, scalars
 from volary.run.database.journal import StepRow
 
 _MOST_METRICS = 1000  # of a request
 _MOST_PARAMETERS = 100
+_ACCEPTED = "accepted: a tracking server, as http://host:5000, or a store, as sqlite:///mlflow.db"
 _STATES = {"finished": "FINISHED", "stopped": "KILLED"}
 
 
@@ -20,15 +22,26 @@ class MLflow:
     """A run of MLflow under this run's name, with its settings as parameters."""
 
     package: ClassVar[str | None] = "mlflow"
-    uri: str  # the tracking server, as http://host:5000, or a store, as sqlite:///mlflow.db
+    uri: str = ""  # the tracking server, as http://host:5000, or a store, as sqlite:///mlflow.db; required
     experiment: str = "volary"  # the experiment; made if it is not there
 
+    def __post_init__(self) -> None:
+        if not self.uri.partition("://")[2]:
+            raise SettingError(f"uri is {repr(self.uri) if self.uri else 'missing'}; {_ACCEPTED}")
+
     def open(self, about: About) -> MLflowWriter:
-        """A new run of MLflow, in place of the one that this run was copied to before."""
+        """A new run of MLflow, in place of the one that this run was copied to before. Raises BadInput if MLflow cannot
+        open it there.
+        """
         mlflow, entities = import_module("mlflow"), import_module("mlflow.entities")
-        client = mlflow.MlflowClient(tracking_uri=self.uri)
-        found = client.get_experiment_by_name(self.experiment)
-        experiment = found.experiment_id if found else client.create_experiment(self.experiment)
+        try:
+            client = mlflow.MlflowClient(tracking_uri=self.uri)
+            found = client.get_experiment_by_name(self.experiment)
+            experiment = found.experiment_id if found else client.create_experiment(self.experiment)
+        except mlflow.MlflowException as error:
+            raise BadInput(
+                f"mlflow: {self.uri}: {str(error).strip().splitlines()[0].rstrip('.')}; {_ACCEPTED}"
+            ) from None
         source = str(about.path)
         for old in client.search_runs([experiment], f"tags.`volary.path` = '{source.replace(chr(39), '')}'"):
             client.delete_run(old.info.run_id)
