@@ -158,8 +158,7 @@ def scales(rank: int, world_size: int) -> float:
     for number, scale in enumerate([2.0 ** (10 + rank), 1.0]):
         script = Script(program="mine.py", strategy={"workers": world_size, **LOCAL})
         recorder, pulse = Recorder(rank), SimpleNamespace(asked_to_end=False)
-        folder = drafts(Path("../scales"), recorder)
-        worker = Worker(script, joined(number), recorder, pulse, torch.device("cpu"), rank, folder)
+        worker = worker_in(script, joined(number), recorder, pulse, drafts(Path("../scales"), recorder))
         model, scaler = worker.distribute(nn.Linear(4, 2)), torch.amp.GradScaler("cpu", init_scale=scale)
         worker.restore(model=model, scaler=scaler)
         worker.save(model=model, scaler=scaler)

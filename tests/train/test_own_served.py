@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from _workers import alone
 from train._own_loops import as_a_session, network
@@ -33,10 +36,16 @@ from train._own_workers import worker_in
 from train._served import served
 from train._training import session
 from train._user_code import points
+from volary.data.sharing.among import Among
+from volary.data.sharing.shared import shared
 from volary.errors import SettingError, VolaryError
+from volary.server.protocol.messages import Portion
 from volary.server.update_rule import SliceUpdate
 from volary.session.script import Script
 from volary.train.assemble import build_model
+from volary.train.own.keeping import Keeping
+from volary.train.own.model.share import Share
+from volary.train.own.served.feed import OwnPortions, ServedFeed
 from volary.train.own.served.loop import ServedLoop
 from volary.train.own.served.model import ServedModel
 from volary.train.own.worker import Worker
@@ -145,6 +154,26 @@ def test_every_model_over_servers_trains_an_own_loop_on_all_samples(workers, mod
 def test_under_ssp_an_own_loop_runs_ahead_of_a_slower_one_up_to_the_staleness_and_no_further(workers):
     first, _, _ = workers(3, own_served, bounded, {"workers": 2, "consistency": {"name": "ssp", "staleness": 2}})
     assert 2 <= max(first.value) <= 2 + 1, "one more where the other has not begun its batch"
+
+
+@pytest.mark.parametrize(("loops", "called"), [(1, [0, 3, 4]), (3, [0, 1, 2, 3, 4])])
+def test_a_worker_that_joins_calls_its_first_epoch_0_and_then_follows_the_run_s(loops, called):
+    samples = TensorDataset(torch.zeros(SAMPLES, 2))
+    data = shared(samples, BATCH, False, Among(2, 3, 0, lambda plan: plan))
+    portions, under_way = OwnPortions(data, torch.device("cpu"), 0), count(2)  # the run is in its third epoch
+
+    def epoch(first: int) -> Iterator[Any]:
+        part = portions.read(Portion(0, next(under_way), 0, BATCH)).parts[0]
+        yield part.inputs
+
+    feed, keeping = ServedFeed(portions, epoch), Keeping(None, Recorder(2), Share(1.0))
+    keeping.follow(feed)
+    found = []
+    for number in keeping.epochs(5):
+        found.append(number)
+        for _ in range(loops):
+            assert len([*feed]) == 1
+    assert found == called
 
 
 def in_two_lives(rank: int, world_size: int, strategies: list[tuple[dict[str, Any], int]]) -> list[Any]:

@@ -39,8 +39,8 @@ class KeptFeed(Protocol):
         """Whether a `for` over it has begun and not ended."""
         ...
 
-    def begin_epoch(self) -> None:
-        """The next epoch of `worker.epochs` begins."""
+    def begin_epoch(self) -> int:
+        """The next epoch of `worker.epochs` begins; how many are left out before it, which others did without us."""
         ...
 
     def state(self, *, within: bool) -> dict[str, Any]:
@@ -158,9 +158,7 @@ class Keeping:
                 restore_generators(then)
         while place.epoch < count:
             yield place.epoch
-            place.epoch += 1
-            for feed in place.feeds:
-                feed.begin_epoch()
+            place.epoch += 1 + max([feed.begin_epoch() for feed in place.feeds], default=0)
 
     def restore(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """Load the newest checkpoint of the run into what is named; see `Worker.restore`. Raises what that raises."""

@@ -70,9 +70,10 @@ class OwnFeed:
         """Whether a `for` over it has begun and not ended."""
         return self._under_way is not None
 
-    def begin_epoch(self) -> None:
-        """The next epoch of `worker.epochs` begins."""
+    def begin_epoch(self) -> int:
+        """See `KeptFeed`: workers go through all epochs together."""
         self._loops = self._ended_before = 0
+        return 0
 
     def state(self, *, within: bool) -> dict[str, Any]:
         """Where it is, in plain values. within: the run is resumed among the batches of this epoch."""

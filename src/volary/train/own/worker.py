@@ -143,7 +143,10 @@ class Worker:
             return together.evaluated(function, held_out, self._loop.models, self.device, self._recorder, agreeing)
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The epochs 0 to count - 1; in a resumed run, those that are left, beginning with the one it was in."""
+        """The epochs 0 to count - 1; in a resumed run, those that are left, beginning with the one it was in.
+
+        A worker that joins begins with 0, whichever epoch the run is in, and then follows the run's.
+        """
         return self._loop.keeping.epochs(count)
 
     def restore(self, **state: Any) -> dict[str, Any]:

@@ -81,6 +81,8 @@ class ServedFeed:
         self._portions, self._epoch = portions, epoch
         self.under_way = False  # whether a `for` over it has begun and not ended
         self._resumed: tuple[int, Any] = (-1, None)  # the epoch, and random generators as of its next batch
+        self._ahead: int | None = None  # by how many epochs the run was, when this worker got its first batch
+        self._loops = 0  # over it that have ended in this epoch of `worker.epochs`
 
     def __len__(self) -> int:
         return len(self._portions.loader)
@@ -90,8 +92,13 @@ class ServedFeed:
             raise AttributeError(name)
         return getattr(self._portions.loader, name)
 
-    def begin_epoch(self) -> None:
-        """The run's epochs are the roster's."""
+    def begin_epoch(self) -> int:
+        """See `KeptFeed`: a worker that joins follows the run's epochs from its second on."""
+        loops, self._loops = max(1, self._loops), 0
+        if self._ahead is None:
+            return 0
+        ahead, self._ahead = self._ahead // loops, 0
+        return ahead
 
     def state(self, *, within: bool) -> dict[str, Any]:
         """Which epoch is under way; what of it is learnt from the roster keeps."""
@@ -106,11 +113,15 @@ class ServedFeed:
         batches = self._epoch(first)
         if generators is not None:
             restore_generators(generators)
-        return self._given(batches)
+        return self._given(batches, max(first, 0))
 
-    def _given(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _given(self, batches: Iterator[Any], expected: int) -> Iterator[Any]:
         self.under_way = True
         try:
-            yield from batches
+            for batch in batches:
+                if self._ahead is None:
+                    self._ahead = max(0, self._portions.epoch - expected)
+                yield batch
         finally:
             self.under_way = False
+            self._loops += 1
