@@ -32,9 +32,8 @@ from volary.train.member.asked import Asked
 from volary.train.recording.histograms import Histograms
 from volary.train.recording.reads import Reads
 from volary.train.state.checkpoint import RankState, Saver, Stateful
-from volary.train.state.per_worker import PerWorkerState
 from volary.train.state.progress import Progress
-from volary.train.state.rank_state import OPTIMIZER, PRECISION, RESIDUALS
+from volary.train.state.rank_state import OPTIMIZER, PRECISION, RESIDUALS, PerWorkerState
 from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.strategy_state import StrategyState
 from volary.train.update.paced import Paced

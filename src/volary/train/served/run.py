@@ -30,8 +30,7 @@ from volary.train.served.portions import SessionPortions
 from volary.train.served.replica import ServedReplica, contributions
 from volary.train.served.residuals import OwnState, Residuals, Write, Writers, resume
 from volary.train.served.server.rule import Clock
-from volary.train.state.per_worker import PerWorkerState
-from volary.train.state.rank_state import OPTIMIZER, rank_file
+from volary.train.state.rank_state import OPTIMIZER, PerWorkerState, rank_file
 from volary.train.state.seeds import seed_all
 from volary.train.state.state_file import state_content
 from volary.train.trial import try_first
