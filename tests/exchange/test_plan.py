@@ -8,7 +8,10 @@ from hypothesis import strategies as some
 from torch import nn
 
 from exchange._buckets_of import buckets_of
+from volary.codec import ROOM as CODECS
 from volary.exchange.gradients.plan import in_memory_order, laid_out_as, plan, row_values
+from volary.exchange.representations.exact import EXACT
+from volary.exchange.representations.frames import Frames
 
 MIB = 2**20
 
@@ -17,13 +20,21 @@ def parameters(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> 
     return [(f"p{n}", nn.Parameter(torch.zeros(shape, dtype=dtype))) for n, shape in enumerate(shapes)]
 
 
-def test_a_size_closes_a_bucket_and_another_type_begins_one():
+def test_a_size_closes_a_bucket_and_another_type_has_one_of_its_own():
     module = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8).double(), nn.Linear(8, 8))
     whole = buckets_of(module, bucket_mb=25)
-    assert [bucket.contribution.dtype for bucket in whole.all] == [torch.float32, torch.float64, torch.float32]
-    assert [len(bucket.slots) for bucket in whole.all] == [2, 2, 2]
+    assert [bucket.contribution.dtype for bucket in whole.all] == [torch.float64, torch.float32]
+    assert [len(bucket.slots) for bucket in whole.all] == [2, 4]
     assert len(buckets_of(nn.Linear(8, 8), bucket_mb=200 / MIB).all) == 2, "64 and 8 values: 288 bytes"
     assert len(buckets_of(nn.Linear(8, 8), bucket_mb=288 / MIB).all) == 1
+
+
+def test_what_travels_as_it_is_between_encoded_layers_parts_no_bucket():
+    encoded = Frames(CODECS.load("onebit")())
+    named = parameters((5,), (100,), (5,), (100,), (5,), (100,))
+    found = plan(named, 850 / MIB, {name: encoded for name, one in named if one.numel() == 100})
+    assert [[name for name, _ in one.parameters] for one in found] == [["p5", "p3"], ["p1"], ["p4", "p2", "p0"]]
+    assert [one.representation for one in found] == [encoded, encoded, EXACT]
 
 
 def test_the_first_layers_have_a_small_bucket_since_the_next_forward_needs_them_first():
@@ -58,7 +69,11 @@ def test_every_value_travels_once_and_every_bucket_is_covered(found, types, buck
         (str(n), nn.Parameter(torch.zeros(s, dtype=t))) for n, (s, t) in enumerate(zip(found, types, strict=False))
     ]
     plans = plan(named, bucket_mb)
-    assert [name for one in reversed(plans) for name, _ in reversed(one.parameters)] == [name for name, _ in named]
+    in_backward = [[-int(name) for name, _ in one.parameters] for one in plans]
+    assert all(each == sorted(each) for each in in_backward)
+    assert sorted(one for each in in_backward for one in each) == [-int(name) for name, _ in reversed(named)]
+    complete = [max(each) for each in in_backward]
+    assert complete == sorted(complete)
     for one in plans:
         cuts = one.cuts(chunk_mb)
         assert [0, *(cut.end for cut in cuts)] == [*(cut.start for cut in cuts), one.shape.numel]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -115,44 +115,47 @@ def laid_out_as(parameter: Tensor, piece: Tensor) -> Tensor:
     return piece.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())
 
 
+@dataclass
+class _Filling:
+    """A bucket that is being filled. parameters: in the order of backward. last: the number of the last one in it."""
+
+    representation: Representation
+    parameters: list[tuple[str, Parameter]]
+    size_bytes: int = 0
+    last: int = 0
+
+
 def plan(
     named: list[tuple[str, Parameter]], bucket_mb: float, representations: Mapping[str, Representation] | None = None
 ) -> list[BucketPlan]:
-    """Cut parameters, given in the network's order, into buckets in the order in which backward reaches them.
+    """Cut parameters, given in the network's order, into buckets in the order in which backward is through with them.
 
     bucket_mb: size in MiB at which a bucket is closed; a parameter of that size has a bucket to itself.
-    representations: of each parameter that does not travel as it is; what travels by layer has a bucket to itself.
+    representations: of each parameter that does not travel as it is. Buckets of several representations and types are
+    filled side by side, so that a normalisation layer between two encoded ones does not part them; what travels by
+    layer has a bucket to itself.
     """
     bucket_bytes = bucket_mb * BYTES_PER_MIB
-    groups: list[tuple[Representation, list[tuple[str, Parameter]]]] = []
-    filled = 0.0
-    for name, parameter in reversed(named):
+    found: list[_Filling] = []
+    filling: dict[tuple[Any, ...], _Filling] = {}
+    for number, (name, parameter) in enumerate(reversed(named)):
         representation = (representations or {}).get(name, EXACT)
+        layer = name.rpartition(".")[0] if representation.by_layer else None
+        kind = representation, parameter.dtype, parameter.device, layer
         own_bytes = 0 if representation.by_layer else _bytes(parameter)
-        if not groups or not _alike(groups[-1], representation, name, parameter) or filled + own_bytes > bucket_bytes:
-            groups.append((representation, []))
-            filled = 0
-        groups[-1][1].append((name, parameter))
-        filled += own_bytes
+        group = filling.get(kind)
+        if group is None or group.size_bytes + own_bytes > bucket_bytes:
+            group = filling[kind] = _Filling(representation, [])
+            found.append(group)
+        group.parameters.append((name, parameter))
+        group.size_bytes, group.last = group.size_bytes + own_bytes, number
+    groups = [(one.representation, one.parameters) for one in sorted(found, key=lambda one: one.last)]
     if len(groups) > 1 and not groups[-1][0].by_layer:
-        representation, group = groups.pop()
-        groups += [(representation, part) for part in _split_first_layers(group)]
+        representation, parameters = groups.pop()
+        groups += [(representation, part) for part in _split_first_layers(parameters)]
     return [
         BucketPlan(group, group[0][1].dtype, group[0][1].device, representation) for representation, group in groups
     ]
-
-
-def _alike(
-    group: tuple[Representation, list[tuple[str, Parameter]]],
-    representation: Representation,
-    name: str,
-    parameter: Parameter,
-) -> bool:
-    """Whether a parameter may join a bucket."""
-    other_name, other = group[1][-1]
-    if representation != group[0] or parameter.dtype != other.dtype or parameter.device != other.device:
-        return False
-    return not representation.by_layer or name.rpartition(".")[0] == other_name.rpartition(".")[0]
 
 
 def _split_first_layers(group: list[tuple[str, Parameter]]) -> list[list[tuple[str, Parameter]]]:
