@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from _in_lab import HERE
+from volary.exchange.choice.tables import MOST
 from volary.session.spec import Session
+from volary.train.strategies.comparison import QUAD
 
 LOSSLESS = {"codec": "auto"}
 LOSSY = {"codec": {"name": "auto", "allow": ["onebit"]}}
 ANY = {"codec": {"name": "auto", "allow": ["onebit", "powersgd", "int8"]}}
-SETTLED = 30  # steps until auto has compared its two best choices, and the better one is in use
+SETTLED = (MOST - 1) * QUAD  # steps after which auto has compared its choices, whichever of them stays
 
 
 @dataclass(frozen=True, eq=False)
