@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -40,9 +41,11 @@ from volary.train.update.update import Update
 from volary.train.update.whole import WholeUpdate
 
 if TYPE_CHECKING:
+    from volary.comm.transports._base import Transport
     from volary.consistency._base import Consistency
     from volary.data.samples import Samples
     from volary.exchange._base import Keeper
+    from volary.server.client.link import Link
     from volary.session.spec import Session
     from volary.train.assemble import Model
     from volary.train.coordinator import Outcome
@@ -70,158 +73,181 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
         samples, held_back = _indexed(session, model.samples, teller(recorder, "train")), None
         if session.evaluate.every.unit != "never":
             held_back = _indexed(session, model.held_back, teller(recorder, "test"))
-        facts = _facts(member, session, model, layout)
+        worker = _SessionWorker(session, member, recorder, device, model, layout, samples, held_back)
+        facts = worker.facts()
         recorder.starting("waiting for the servers")
         recorder.enter("exchange")
-        hello = _hello(member, model, layout, facts, samples, held_back)
-        with admitted(member, hello, lambda: pulse.asked_to_end) as work:
+        with admitted(member, worker.hello(facts), lambda: pulse.asked_to_end) as work:
             welcome = work.welcome()
             if welcome is None:
                 return work.outcome
             compare_with_first(welcome.facts, facts, place.rank)
-            restore = welcome.restore
-            return _train(session, member, recorder, device, model, layout, restore, samples, held_back, work)
+            return worker.train(work, welcome.restore)
 
 
-def _train(
-    session: Session,
-    member: Membership,
-    recorder: Recorder,
-    device: torch.device,
-    model: Model,
-    layout: Layout,
-    restore: int | None,
-    samples: Samples,
-    held_back: Samples | None,
-    work: RosterClient,
-) -> Outcome:
-    rank = member.place.rank
-    watch_queue(recorder, model.samples)
-    consistency = session.strategy.consistency
-    transport, link = linked(session.strategy, member, layout, work)
-    feed = Feed(samples, session.data.batch_size, shuffle=session.data.shuffle)
-    steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
-    recorder.spans.follow(session.train.trace, feed.steps_per_epoch or steps)
-    if rank == 0:
-        facts = {"steps_planned": steps, "steps_per_epoch": feed.steps_per_epoch or steps, "device": device}
-        recorder.note(**facts, **model.facts())
-    precision = Precision(session.train.precision, device)
-    build, elementwise = update_rule(session)
-    named = [(name, one) for name, one in model.module.named_parameters() if one.requires_grad]
-    update = Update(named, session.schedule, session.train, precision, steps, build, elementwise)
-    writers, encoding = Writers(), _encoding(session, recorder, layout)
-    clock = Clock.of(session, samples)
-    local = LocalUpdate(WholeUpdate(update, recorder), clock.step) if _updates(session) else None
+@dataclass(frozen=True)
+class _SessionWorker:
+    """What a worker comes with to the roster. held_back: None where nothing is evaluated."""
 
-    def residuals(keeper: Keeper) -> Residuals:
-        own = OwnState(keeper, PerWorkerState(OPTIMIZER, update) if local is not None else None)
-        resume(own, member, restore, session.strategy.workers)
-        return Residuals(own, _writer(member), work.saved, writers.start, kept=_saves(session))
+    session: Session
+    member: Membership
+    recorder: Recorder
+    device: torch.device
+    model: Model
+    layout: Layout
+    samples: Samples
+    held_back: Samples | None
 
-    passes = session.train.accumulate * consistency.steps()
-    made = contributions(consistency, model.module, layout, passes)
-    # before the replica, whose parameters are waited for when they are read; one worker looks for all
-    histograms = Histograms(
-        model.module, recorder, session.train.histograms, lambda: replica.await_all(), wanted=rank == 0
-    )
-    replica = ServedReplica(
-        session.strategy, model.module, layout, recorder, link, transport, encoding, residuals, made, work.done, local
-    )
-    recorder.starting("doing the first step")
-    with closing(writers), closing(replica):
-        work.start(link.view, link.fail, replica.residuals)
-        flow = model.flow("train")
-        coordinator = ByRoster(
-            _learning(session, clock, update),
-            work=work,
-            replica=replica,
-            recorder=recorder,
-            reader=SessionPortions(
-                samples,
-                session.data.batch_size,
-                device,
-                recorder,
-                seed=session.train.seed,
-                shuffle=session.data.shuffle,
-                parts=session.train.accumulate,
-            ),
-            held_back=held_back,
-            flow=flow,
-            casting=precision.casting,
-            histograms=histograms,
-            steps_per_epoch=feed.steps_per_epoch or steps,
+    def facts(self) -> Facts:
+        """What all workers of the run must agree on."""
+        plan = enumerate(describe(self.layout.plans, self.layout.chunk_mb))
+        settings = setting_facts((self.member.session or self.session).settings())
+        settings.pop("setting optimizer.lr", None)  # it may change while the run trains: the roster says what it is
+        code, shapes = code_facts(user_objects(self.session)), shape_facts(self.model.module)
+        return code | settings | shapes | {f"plan, number {place}": chunk for place, chunk in plan}
+
+    def hello(self, facts: Facts) -> WorkerHello:
+        """How it is known to the roster."""
+        frames = [plan.representation.frames for plan in self.layout.plans]
+        return WorkerHello(
+            rank=self.member.place.rank,
+            facts=facts,
+            samples=len(self.samples),
+            held_back=0 if self.held_back is None else len(self.held_back),
+            metric=self.model.criterion.metric,
+            higher_is_better=self.model.criterion.higher_is_better,
+            residuals=self._updates or any(one is not None and one.feedback for one in frames),
         )
-        return train(
-            Training(
-                flow=flow,
-                evaluating=model.flow("evaluate"),
-                device=device,
-                precision=precision,
-                recorder=recorder,
+
+    def train(self, work: RosterClient, restore: int | None) -> Outcome:
+        """What the roster says, to the end of the run. restore: the step of the checkpoint that it resumes from."""
+        session, recorder, model = self.session, self.recorder, self.model
+        watch_queue(recorder, model.samples)
+        feed = Feed(self.samples, session.data.batch_size, shuffle=session.data.shuffle)
+        steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
+        steps_per_epoch = feed.steps_per_epoch or steps
+        recorder.spans.follow(session.train.trace, steps_per_epoch)
+        if self._is_first:
+            recorder.note(steps_planned=steps, steps_per_epoch=steps_per_epoch, device=self.device, **model.facts())
+        precision = Precision(session.train.precision, self.device)
+        update, clock = self._update(precision, steps), Clock.of(session, self.samples)
+        # before the replica, whose parameters are waited for when they are read; one worker looks for all
+        histograms = Histograms(
+            model.module, recorder, session.train.histograms, lambda: replica.await_all(), wanted=self._is_first
+        )
+        transport, link = linked(session.strategy, self.member, self.layout, work)
+        local = LocalUpdate(WholeUpdate(update, recorder), clock.step) if self._updates else None
+        with ExitStack() as held:
+            residuals = self._residuals(work, restore, update, held.enter_context(closing(Writers())))
+            replica = self._replica(transport, link, residuals, work.done, local)
+            held.enter_context(closing(replica))
+            recorder.starting("doing the first step")
+            work.start(link.view, link.fail, replica.residuals)
+            flow = model.flow("train")
+            coordinator = ByRoster(
+                self._learning(update, clock),
+                work=work,
                 replica=replica,
-                coordinator=coordinator,
+                recorder=recorder,
+                reader=self._reader(),
+                held_back=self.held_back,
+                flow=flow,
+                casting=precision.casting,
+                histograms=histograms,
+                steps_per_epoch=steps_per_epoch,
             )
+            return train(
+                Training(
+                    flow=flow,
+                    evaluating=model.flow("evaluate"),
+                    device=self.device,
+                    precision=precision,
+                    recorder=recorder,
+                    replica=replica,
+                    coordinator=coordinator,
+                )
+            )
+
+    @property
+    def _is_first(self) -> bool:
+        return self.member.place.rank == 0
+
+    @property
+    def _updates(self) -> bool:
+        """Whether workers update their own parameters."""
+        consistency: Consistency = self.session.strategy.consistency
+        return consistency.at(0, 0.0).updates
+
+    def _update(self, precision: Precision, steps: int) -> Update:
+        build, elementwise = update_rule(self.session)
+        named = [(name, one) for name, one in self.model.module.named_parameters() if one.requires_grad]
+        return Update(named, self.session.schedule, self.session.train, precision, steps, build, elementwise)
+
+    def _residuals(
+        self, work: RosterClient, restore: int | None, update: Update, writers: Writers
+    ) -> Callable[[Keeper], Residuals]:
+        """This worker's own state, of a keeper's residuals and of an optimiser of its own, if it has one."""
+
+        def made(keeper: Keeper) -> Residuals:
+            own = OwnState(keeper, PerWorkerState(OPTIMIZER, update) if self._updates else None)
+            resume(own, self.member, restore, self.session.strategy.workers)
+            return Residuals(own, self._writer(), work.saved, writers.start, kept=self._saves)
+
+        return made
+
+    def _replica(
+        self,
+        transport: Transport,
+        link: Link,
+        residuals: Callable[[Keeper], Residuals],
+        held: Callable[[int, float], None],
+        local: LocalUpdate | None,
+    ) -> ServedReplica:
+        strategy, settings, layout = self.session.strategy, self.session.train, self.layout
+        encoding = PushEncoding(layout.plans, self._warn if settings.on_nonfinite == "skip" else None)
+        passes = settings.accumulate * strategy.consistency.steps()
+        module = self.model.module
+        made = contributions(strategy.consistency, module, layout, passes)
+        return ServedReplica(
+            strategy, module, layout, self.recorder, link, transport, encoding, residuals, made, held, local
         )
 
+    def _learning(self, update: Update, clock: Clock) -> LearningSettings:
+        return LearningSettings(
+            consistency=self.session.strategy.consistency,
+            batch_size=self.session.data.batch_size,
+            seed=self.session.train.seed,
+            lr=lambda samples: update.base_lr * clock.factor(samples + 1),
+            change_rate=update.change_rate,
+            skips=self.session.train.on_nonfinite == "skip",
+        )
 
-def _updates(session: Session) -> bool:
-    """Whether workers update their own parameters."""
-    consistency: Consistency = session.strategy.consistency
-    return consistency.at(0, 0.0).updates
+    def _reader(self) -> SessionPortions:
+        data, settings = self.session.data, self.session.train
+        return SessionPortions(
+            self.samples,
+            data.batch_size,
+            self.device,
+            self.recorder,
+            seed=settings.seed,
+            shuffle=data.shuffle,
+            parts=settings.accumulate,
+        )
 
+    def _warn(self, text: str) -> None:
+        self.recorder.event("warning", text=text)
 
-def _learning(session: Session, clock: Clock, update: Update) -> LearningSettings:
-    """clock: of the learning rate. update: of this worker's own parameters."""
-    return LearningSettings(
-        consistency=session.strategy.consistency,
-        batch_size=session.data.batch_size,
-        seed=session.train.seed,
-        lr=lambda samples: update.base_lr * clock.factor(samples + 1),
-        change_rate=update.change_rate,
-        skips=session.train.on_nonfinite == "skip",
-    )
+    def _writer(self) -> Write:
+        """Writes what is a worker's own to the draft of a step's checkpoint."""
+        name, checkpoints = rank_file(self.member.place.rank), Checkpoints(self.member.directory.checkpoints)
+        write = writer(self.member.remote, checkpoints)
+        return lambda step, state, _: {name: write(step, name, state_content(state))}
 
-
-def _encoding(session: Session, recorder: Recorder, layout: Layout) -> PushEncoding:
-    def warn(text: str) -> None:
-        recorder.event("warning", text=text)
-
-    return PushEncoding(layout.plans, warn if session.train.on_nonfinite == "skip" else None)
-
-
-def _writer(member: Membership) -> Write:
-    """Writes what is a worker's own to the draft of a step's checkpoint."""
-    name, write = rank_file(member.place.rank), writer(member.remote, Checkpoints(member.directory.checkpoints))
-    return lambda step, state, _: {name: write(step, name, state_content(state))}
-
-
-def _saves(session: Session) -> bool:
-    """Whether a checkpoint is written before the run's end."""
-    best = session.checkpoint.keep_best and session.evaluate.every.unit != "never"
-    return best or session.checkpoint.every.unit != "never"
-
-
-def _hello(
-    member: Membership, model: Model, layout: Layout, facts: Facts, samples: Samples, held_back: Samples | None
-) -> WorkerHello:
-    return WorkerHello(
-        rank=member.place.rank,
-        facts=facts,
-        samples=len(samples),
-        held_back=0 if held_back is None else len(held_back),
-        metric=model.criterion.metric,
-        higher_is_better=model.criterion.higher_is_better,
-        residuals=_updates(model.session)
-        or any(plan.representation.frames is not None and plan.representation.frames.feedback for plan in layout.plans),
-    )
-
-
-def _facts(member: Membership, session: Session, model: Model, layout: Layout) -> Facts:
-    """What all workers of the run must agree on."""
-    plan = {f"plan, number {place}": chunk for place, chunk in enumerate(describe(layout.plans, layout.chunk_mb))}
-    settings = setting_facts((member.session or session).settings())
-    settings.pop("setting optimizer.lr", None)  # it may change while the run trains: the roster says what it is
-    return code_facts(user_objects(session)) | settings | shape_facts(model.module) | plan
+    @property
+    def _saves(self) -> bool:
+        """Whether a checkpoint is written before the run's end."""
+        best = self.session.checkpoint.keep_best and self.session.evaluate.every.unit != "never"
+        return best or self.session.checkpoint.every.unit != "never"
 
 
 def _indexed(session: Session, samples: Samples | Stream, report: Callable[[int, str], None]) -> Samples:
