@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -11,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from volary.data.formats.archive import Archive
+from volary.data.formats.class_folders import part_of
 from volary.data.records.files import Files
 from volary.data.records.members import TarMembers
 from volary.data.records.records import Records
 from volary.errors import DataError
 
 if TYPE_CHECKING:
+    from volary.data.samples import Split
     from volary.data.storage.place import Place
     from volary.storage.remote_path import RemotePath
 
@@ -40,6 +43,19 @@ class InClasses:
                 first = self.records.name(int(np.argmax(self.labels == label)))
                 raise DataError(f"{first}: class {folder!r} is not in {path}")
         return np.array([numbers[folder] for folder in self.folders], dtype=np.int64)[self.labels]
+
+
+def list_split(
+    folder: Place, parts: Mapping[Split, str], split: Split, suffixes: frozenset[str], accepted: str
+) -> tuple[Records, NDArray[np.int64], int]:
+    """The records of a split, their classes (n,) as the training part numbers them, and how many classes that has.
+
+    parts: by split, its name in `folder`. Raises DataError if a part is empty, or the training part lacks a class.
+    """
+    path = part_of(folder, parts["train"])
+    training = list_classes(path, suffixes, accepted)
+    listed = training if split == "train" else list_classes(part_of(folder, parts[split]), suffixes, accepted)
+    return listed.records, listed.numbered_as(training, path), len(training.folders)
 
 
 def list_classes(path: Place, suffixes: frozenset[str], accepted: str) -> InClasses:

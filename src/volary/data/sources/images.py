@@ -42,14 +42,11 @@ class Images(ImageSettings):
         import torch
 
         from volary.data.decoding.images import ACCEPTED, SUFFIXES
-        from volary.data.records.classes import list_classes
+        from volary.data.records.classes import list_split
 
-        folder = located(self.folder)
-        path = part_of(folder, self.train)
-        training = list_classes(path, SUFFIXES, ACCEPTED)
-        part = training if split == "train" else list_classes(part_of(folder, self.test), SUFFIXES, ACCEPTED)
-        targets = torch.from_numpy(part.numbered_as(training, path))
-        return self.decoded(part.records, targets, len(training.folders), split)
+        parts: dict[Split, str] = {"train": self.train, "test": self.test}
+        records, targets, classes = list_split(located(self.folder), parts, split, SUFFIXES, ACCEPTED)
+        return self.decoded(records, torch.from_numpy(targets), classes, split)
 
 
 SOURCE = Images

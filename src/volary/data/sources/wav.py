@@ -51,16 +51,13 @@ class Wav:
 
         from volary.data.decoding.sound import ACCEPTED, SUFFIXES, LogMel
         from volary.data.loading.pipeline import Pipeline
-        from volary.data.records.classes import list_classes
+        from volary.data.records.classes import list_split
 
-        folder = located(self.folder)
-        path = part_of(folder, self.train)
-        training = list_classes(path, SUFFIXES, ACCEPTED)
-        part = training if split == "train" else list_classes(part_of(folder, self.test), SUFFIXES, ACCEPTED)
+        parts: dict[Split, str] = {"train": self.train, "test": self.test}
+        records, targets, classes = list_split(located(self.folder), parts, split, SUFFIXES, ACCEPTED)
         decoder = LogMel(self.rate, self.seconds, self.mels, self.window_ms, self.hop_ms)
-        targets = torch.from_numpy(part.numbered_as(training, path))
         cache_bytes = self.cache_mb * 2**20
-        return Pipeline(part.records, targets, len(training.folders), decoder, None, cache_bytes=cache_bytes)
+        return Pipeline(records, torch.from_numpy(targets), classes, decoder, None, cache_bytes=cache_bytes)
 
 
 SOURCE = Wav
