@@ -17,13 +17,12 @@ from volary.train.agreement.votes import Vote
 from volary.train.strategies.exchanging import Exchanging
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from volary.exchange.gradients.contributions import PushedDifferences
     from volary.train.agreement.first_state import DeferredTensors
     from volary.train.agreement.votes import Agreed
     from volary.train.coordinator import LearnTask
-    from volary.train.recording.recorder import Recorder
     from volary.train.strategies.contribution import ContributionBuffers, StrategySettings
     from volary.train.update.whole import WholeUpdate
 
@@ -41,12 +40,10 @@ class LocalSteps(Exchanging):
         self,
         contribution: ContributionBuffers[PushedDifferences],
         terms: StrategySettings,
-        module: nn.Module,
-        recorder: Recorder,
         update: WholeUpdate | None,
     ) -> None:
-        super().__init__(contribution, recorder)
-        self._module, self._update = module, update
+        super().__init__(contribution, terms.recorder)
+        self._module, self._update = terms.module, update
         self._behind = terms.ground.behind
         self._vote = Vote(0.0, busy=True, ending=False)
         self._equal = contribution.pushed.since

@@ -86,7 +86,7 @@ def _local(
 ) -> LocalSteps:
     when = "while the next steps are computed" if terms.ground.behind else "before the next step"
     _tell(terms.recorder, group, contribution, f"by each worker; their mean is taken {when}")
-    return LocalSteps(contribution, terms, terms.module, terms.recorder, _whole(update, terms.recorder))
+    return LocalSteps(contribution, terms, _whole(update, terms.recorder))
 
 
 def _of(
