@@ -76,6 +76,30 @@ def test_all_six_files_train_together_and_the_verb_says_where(copy):
     assert lies.stdout.strip() == str((copy.work / "runs" / "mine").resolve()), lies.stderr
 
 
+SUITES = {
+    "half_float": "codec/test_every_codec.py",
+    "star": "comm/routes",
+    "pairs": "consistency/test_every_model.py",
+    "stripes": "data/sources/test_every_source.py",
+    "nice": "engine/test_every_engine.py",
+}
+
+
+@pytest.mark.slow  # suites that `make test` runs over what there is
+@pytest.mark.parametrize("name", SUITES)
+def test_each_file_passes_its_folders_tests_up_to_its_rows_in_the_docs(copy, name):
+    chosen = f"{name} and not docs and not section"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *("-o", f"pythonpath={copy.folder / 'src'} tests", "-k", chosen, f"tests/{SUITES[name]}"),
+        ],
+        cwd=CHECKOUT, env=os.environ | {"PYTHONPATH": str(copy.folder / "src")},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
 def test_one_that_lacks_something_is_refused_by_check(copy):
     path = copy.add("# codec/idle.py\n'''Nothing.'''\n")
     try:
