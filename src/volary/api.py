@@ -152,7 +152,7 @@ def launch(
         function = function.func
     reference, files = _travelling(function)
     if args or named:
-        from volary.train.own.startup.given import packed_arguments
+        from volary.train.own.startup.arguments import packed_arguments
 
         _refuse_arguments(function, args, named)
         files["arguments.pt"] = packed_arguments(args, named)

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from volary.comm.groups import ears
+from volary.comm.groups import listening_sockets
 from volary.comm.groups.listeners import ListeningSocket, listeners
 
 CONTROL = ["errors", "frames", "handshake", "wire", "service", "peer", "server", "board"]
-LIGHT = [*(f"control.{name}" for name in CONTROL), "groups.listeners", "groups.ears"]
+LIGHT = [*(f"control.{name}" for name in CONTROL), "groups.listeners", "groups.listening_sockets"]
 
 
 def test_all_that_the_driver_needs_of_the_room_imports_neither_torch_nor_numpy() -> None:
@@ -53,17 +53,19 @@ def test_what_lies_beyond_loopback(address: str, beyond: bool) -> None:
     assert ListeningSocket(1, address, 1).beyond_loopback is beyond
 
 
-linux = pytest.mark.skipif(bool(ears.why_not()), reason=ears.why_not() or "-")
-filtering = pytest.mark.skipif(bool(ears.why_no_filter()), reason=f"no filters: {ears.why_no_filter()}")
+linux = pytest.mark.skipif(bool(listening_sockets.why_not()), reason=listening_sockets.why_not() or "-")
+filtering = pytest.mark.skipif(
+    bool(listening_sockets.why_no_filter()), reason=f"no filters: {listening_sockets.why_no_filter()}"
+)
 
 
 @linux
 @filtering
-def test_an_ear_hears_only_whom_it_admits() -> None:
+def test_a_listening_socket_hears_only_whom_it_admits() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        ears.admit_only(listener.fileno(), ["10.1.2.3"])
+        listening_sockets.admit_only(listener.fileno(), ["10.1.2.3"])
         assert not reaches(listener.getsockname())
-        ears.admit_only(listener.fileno(), ["10.1.2.3", "127.0.0.1"])
+        listening_sockets.admit_only(listener.fileno(), ["10.1.2.3", "127.0.0.1"])
         assert reaches(listener.getsockname())
 
 
@@ -71,8 +73,8 @@ def test_an_ear_hears_only_whom_it_admits() -> None:
 @filtering
 def test_what_cannot_be_told_by_address_is_admitted_and_said(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        ears.admit_only(listener.fileno(), ())
-        ears.admit_only(listener.fileno(), ["::1"])
+        listening_sockets.admit_only(listener.fileno(), ())
+        listening_sockets.admit_only(listener.fileno(), ["::1"])
         assert reaches(listener.getsockname())
     assert "admit every address" in caplog.text
 
@@ -92,7 +94,7 @@ def test_a_closed_ear_hears_nobody_and_what_stands_goes_on(library: tuple[socket
     address = listener.getsockname()
     with socket.create_connection(address, timeout=5) as here, listener.accept()[0] as there:
         with socket.create_connection(address, timeout=5):  # that nobody has accepted yet
-            assert ears.close(listener.fileno())
+            assert listening_sockets.close(listener.fileno())
         assert not reaches(address)
         here.sendall(b"still here")
         assert there.recv(100) == b"still here"
@@ -106,7 +108,7 @@ def test_a_library_whose_ear_was_closed_is_never_woken_and_may_accept_and_leave_
     address = listener.getsockname()
     stays = os.dup(listener.fileno())  # as a child has it that was forked meanwhile
     try:
-        assert ears.close(listener.fileno())
+        assert listening_sockets.close(listener.fileno())
         assert not reaches(address)
         assert waiter.poll(0.1) == []  # on the contrary, a socket that was only shut down would wake it for ever
         with pytest.raises(BlockingIOError):
@@ -117,20 +119,22 @@ def test_a_library_whose_ear_was_closed_is_never_woken_and_may_accept_and_leave_
 
 
 @linux
-def test_an_ear_that_nobody_waits_for_is_left_alone() -> None:
+def test_a_listening_socket_that_nobody_waits_for_is_left_alone() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, select.epoll():
-        assert not ears.close(listener.fileno())
+        assert not listening_sockets.close(listener.fileno())
         assert reaches(listener.getsockname())
 
 
 @linux
 def test_our_listening_sockets_are_found_among_all_descriptors() -> None:
-    before = ears.listening()
+    before = listening_sockets.listening()
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as idle:
-        [descriptor] = [ears.listening()[inode] for inode in ears.listening().keys() - before.keys()]
+        [descriptor] = [
+            listening_sockets.listening()[inode] for inode in listening_sockets.listening().keys() - before.keys()
+        ]
         assert descriptor == listener.fileno()
-        assert ears.ends(descriptor) == [listener.getsockname()]
-        assert idle.fileno() in ears.sockets().values()
+        assert listening_sockets.ends(descriptor) == [listener.getsockname()]
+        assert idle.fileno() in listening_sockets.sockets().values()
 
 
 def reaches(address: tuple[str, int]) -> bool:

@@ -23,7 +23,7 @@ import volary
 from _workers import Workers, alone, joined
 from volary.comm.control.board import Board
 from volary.comm.control.server import KeyedServer
-from volary.comm.groups import ears, gloo
+from volary.comm.groups import gloo, listening_sockets
 from volary.comm.groups.group import interface_of, join
 from volary.comm.groups.listeners import ListeningSocket, listeners
 from volary.comm.topology.links import Links
@@ -31,7 +31,7 @@ from volary.errors import SettingError
 
 KEY = b"the key of this test run, 32 b.."
 HERE = Path(__file__).resolve().parent
-linux = pytest.mark.skipif(bool(ears.why_not()), reason=ears.why_not() or "-")
+linux = pytest.mark.skipif(bool(listening_sockets.why_not()), reason=listening_sockets.why_not() or "-")
 
 
 def everything(rank: int, world_size: int) -> dict[str, Any]:
@@ -74,8 +74,8 @@ def test_three_ranks_do_all_that_torch_asks_of_a_group_on_loopback_alone(workers
     assert [r["part"] for r in results] == [3.0, 3.0, 3.0]
     assert all(r["told"] == {"from": 0} and r["gathered"] == [0, 1, 2] for r in results)
     assert results[0]["weights"] == results[1]["weights"] == results[2]["weights"]
-    if not ears.why_not():
-        assert all(result["listening"] == [] for result in results)  # two groups were made, and their ears are closed
+    if not listening_sockets.why_not():
+        assert all(result["listening"] == [] for result in results)  # two groups were made, and nobody listens any more
 
 
 def in_parts(rank: int, world_size: int) -> dict[str, Any]:
@@ -115,15 +115,17 @@ def test_a_run_s_ranks_are_divided_into_groups_that_overlap_and_never_meet(worke
         assert found["came"] == [10.0 * number + other for number, other in enumerate(others)]
         assert found["posted"] == [[[number, member] for member in one] for number, one in enumerate(mine)]
         assert found["within"] == [[*one] for one in mine]
-        assert found["listening"] == 0 or ears.why_not(), "the ears of all groups are closed"
+        assert found["listening"] == 0 or listening_sockets.why_not(), "no group listens any more"
 
 
 def under_a_scan(rank: int, world_size: int, closed: bool, connections: int) -> dict[str, Any]:
     """All-reduce while rank 0's child knocks at every port of every rank; what that did to our descriptors."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     known: list[tuple[str, int]] = []
-    close = ears.close if closed else lambda _: True  # the control: groups as they would be if nobody closed their ears
-    gloo.ears.close = lambda descriptor: known.extend(ears.ends(descriptor)) or close(descriptor)
+    close = listening_sockets.close if closed else lambda _: True  # the control: groups that listen on
+    gloo.listening_sockets.close = lambda descriptor: (
+        known.extend(listening_sockets.ends(descriptor)) or close(descriptor)
+    )
     group = dist.new_group([*range(world_size)])
     ends: list[Any] = [None] * world_size
     dist.all_gather_object(ends, known, group=group)
@@ -203,7 +205,7 @@ def with_strangers(rank: int, world_size: int) -> tuple[list[bytes], float]:
 
     def knocked(own: list[int]) -> None:
         for said in (b"", b"garbage", bytes(8), bytes(range(256))):
-            strangers.extend(socket.create_connection(ears.ends(one)[0], timeout=10) for one in own)
+            strangers.extend(socket.create_connection(listening_sockets.ends(one)[0], timeout=10) for one in own)
             strangers[-1].sendall(said)
         close(own)
 

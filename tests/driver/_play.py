@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from volary.driver.watching.seen import FEW_STEPS, FIRST_STEPS
 from volary.driver.watching.watch import FailureDetector, LostWorker, Rules, WorkerBeat
+from volary.driver.watching.worker_status import FEW_STEPS, FIRST_STEPS
 
 RULES = Rules(suspect_after_s=5, give_up_after_s=10, startup_timeout_s=120, stuck_after_s=60)
 USED_TO_IT = FIRST_STEPS + FEW_STEPS + 1  # steps after which it is known what is usual

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from driver._play import RULES, USED_TO_IT, Play, together
-from volary.driver.watching.seen import FIRST_STEPS, KEPT_STEPS
+from volary.driver.watching.worker_status import FIRST_STEPS, KEPT_STEPS
 from volary.run.verdict import Verdict
 
 

@@ -64,7 +64,7 @@ def train(
 def _show_commands(session: Session) -> None:
     """The command lines on stdout, what each of them is for beside them."""
     from volary.cli.command.output import remark, say
-    from volary.driver.planned import planned
+    from volary.driver.dry_run import planned
 
     for what, command in planned(session):
         remark(f"# {what}")

@@ -9,10 +9,10 @@
     server      KeyedServer: a run's only listening socket; peer is one connection of it
     board       Board: the key-value service at which workers meet
     store       KeyedStore: the board as a torch store                     (imports torch)
-    gloo        a backend that binds gloo and closes its ear               (imports torch)
+    gloo        a backend that binds gloo and closes its port              (imports torch)
     group       groups of ranks: joined, divided, left                     (imports torch)
     transports  messages with tensors behind them between two processes, one file each
-    ears        closes the listening sockets that gloo keeps open
+    listening_sockets   closes those that gloo keeps open
     topology    which ranks share a node, which nodes a sub-network; tournament measures the links
     links       from one rank of a group to another                        (imports torch)
     routes      ways to sum over all ranks, one file each

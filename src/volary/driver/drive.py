@@ -15,17 +15,17 @@ from volary.comm.control.server import KeyedServer
 from volary.comm.control.service import Reception, Replies, Service
 from volary.comm.files.messages import SERVICE
 from volary.comm.files.receiver import FileReceiver
-from volary.driver.asked import pass_on, written_down
 from volary.driver.ending import Ending, Watcher
 from volary.driver.heartbeats import HeartbeatService
 from volary.driver.interrupts import Interrupts
 from volary.driver.orphans import seen_out
+from volary.driver.requests import pass_on, written_down
 from volary.driver.servers.joining import JoinService
 from volary.driver.servers.server_group import NoServers, ServerGroup
 from volary.driver.watching.cpu_use import CpuUse
 from volary.driver.watching.judge import exit_words, judge, read_verdicts
-from volary.driver.watching.seen import WAITING
 from volary.driver.watching.watch import FailureDetector, Rules
+from volary.driver.watching.worker_status import WAITING
 from volary.engine._base import Ended, Exited, Handle
 from volary.errors import Stopped, VolaryError
 from volary.run.checkpoints import Checkpoints

@@ -28,7 +28,7 @@ from volary.session.values.reference import UserObject
 from volary.train.corrupt import Corrupt, teller
 from volary.train.lockstep import Lockstep
 from volary.train.loop import Training
-from volary.train.member.asked import Asked
+from volary.train.member.requests import RunRequests
 from volary.train.recording.histograms import Histograms
 from volary.train.recording.reads import Reads
 from volary.train.state.checkpoint import RankState, Saver, Stateful
@@ -209,7 +209,7 @@ def assemble(
         steps=steps,
         steps_per_epoch=feed.steps_per_epoch or steps,
         asked_to_end=asked_to_end,
-        asked=Asked(requests, group.bulletin),
+        requests=RunRequests(requests, group.bulletin),
         # one worker looks for all
         histograms=Histograms(
             model.module, recorder, session.train.histograms, replica.await_all, wanted=group.rank == 0

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from volary.train.agreement.votes import Agreed
     from volary.train.corrupt import Corrupt
     from volary.train.growth import Growth
-    from volary.train.member.asked import Asked
+    from volary.train.member.requests import RunRequests
     from volary.train.recording.histograms import Histograms
     from volary.train.recording.reads import Reads
     from volary.train.recording.recorder import Recorder
@@ -90,8 +90,8 @@ class Lockstep:
     samples that cannot be read. reads: tells who decodes samples, and where they came from. residuals: those of this
     rank's codecs.
     consistency: bsp for a worker alone. group: with a bulletin of this life. steps: the run's length and that of an
-    epoch, as the feed counts them. asked_to_end: whether this worker was asked to end after its step. asked: what else
-    the run is asked to do. histograms: looks at parameters before and after some steps.
+    epoch, as the feed counts them. asked_to_end: whether this worker was asked to end after its step. requests: what
+    else the run is asked to do. histograms: looks at parameters before and after some steps.
     """
 
     session: Session
@@ -114,7 +114,7 @@ class Lockstep:
     steps: int
     steps_per_epoch: int
     asked_to_end: Callable[[], bool]
-    asked: Asked
+    requests: RunRequests
     histograms: Histograms
     outcome: Outcome = "finished"
     _batch: Batch = field(init=False)  # the newest
@@ -206,7 +206,7 @@ class Lockstep:
         return lambda place: self.feed.number(first + place)
 
     def _vote(self) -> None:
-        self.replica.vote(self._learnt.vote(ending=self.asked_to_end(), requests=self.asked.posted()))
+        self.replica.vote(self._learnt.vote(ending=self.asked_to_end(), requests=self.requests.posted()))
 
     def _leave_out(self, agreed: Agreed) -> None:
         if self.session.train.on_nonfinite == "stop" and not self._trying:
@@ -265,7 +265,7 @@ class Lockstep:
     def _do_what_is_asked(self) -> bool:
         """Do it; the same on every rank. Whether a checkpoint follows: a resumed run is to begin with what changed."""
         requested = False
-        for request in self.asked.due(self._agreed.requests):
+        for request in self.requests.due(self._agreed.requests):
             requested = True
             if isinstance(request, ChangeRate):
                 self.replica.settle()

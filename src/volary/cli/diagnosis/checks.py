@@ -11,7 +11,7 @@ from pathlib import Path
 
 from volary.cli.command.settings import choices
 from volary.cli.diagnosis.machine import Machine, TorchBuild
-from volary.comm.groups import ears
+from volary.comm.groups import listening_sockets
 from volary.engine import ROOM as ENGINES
 from volary.lab.errors import LabError
 from volary.lab.needs import needs_user_namespace
@@ -115,7 +115,7 @@ def _around(machine: Machine) -> Iterator[Finding]:
     linux = sys.platform == "linux"
     why = "the kernel ends it with its driver" if linux else "needs Linux"
     yield Finding("no worker is left behind", "yes" if linux else "limited", why)
-    open_to_strangers = ears.why_not()
+    open_to_strangers = listening_sockets.why_not()
     why = open_to_strangers or "nobody else can connect to a running gloo"
     yield Finding("gloo's ports are closed to strangers", "no" if open_to_strangers else "yes", why)
     try:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from volary.comm.groups.ears import attach
+from volary.comm.groups.listening_sockets import attach
 
 _PIDFD_GETFD = 438  # on every architecture; neither os nor libc has it everywhere
 _LOAD, _LOAD_HALF, _AND, _IF_EQUAL, _RETURN = 0x20, 0x28, 0x54, 0x15, 0x06

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from msgspec import Struct, json
 from torch.distributed.distributed_c10d import Store
 
-from volary.comm.groups import ears
+from volary.comm.groups import listening_sockets
 
 BACKEND = "volary"
 _End: TypeAlias = tuple[str, int]
@@ -60,20 +60,20 @@ def forget() -> None:
 
 
 def _make(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
-    """What torch calls for each group: device, filter, mesh, and its ears closed. Eager: all pairs are connected."""
+    """What torch calls for each group: device, filter, mesh; nobody listens then. Eager: all pairs are connected."""
     kind: Any = dist.ProcessGroupGloo
     with _making:
-        before = ears.listening()
+        before = listening_sockets.listening()
         device = kind.create_device(hostname=_address, lazy_init=False)
-        own = [descriptor for inode, descriptor in ears.listening().items() if inode not in before]
-    filtered = [] if ears.why_no_filter() else own
+        own = [descriptor for inode, descriptor in listening_sockets.listening().items() if inode not in before]
+    filtered = [] if listening_sockets.why_no_filter() else own
     for descriptor in filtered:
-        ears.admit_only(descriptor, ())
+        listening_sockets.admit_only(descriptor, ())
     members = _introduce(store, rank, size, own)
     for descriptor in filtered:
-        ears.admit_only(descriptor, {address for member in members for address in member.addresses})
+        listening_sockets.admit_only(descriptor, {address for member in members for address in member.addresses})
     store.set(f"volary/ready/{rank}", "yes")
-    store.wait([f"volary/ready/{other}" for other in range(size)])  # nobody knocks before all ears are filtered
+    store.wait([f"volary/ready/{other}" for other in range(size)])  # nobody connects before all are filtered
     options = kind._Options()
     options._devices = [device]
     options._timeout = timeout
@@ -84,15 +84,15 @@ def _make(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
 
 
 def _close(own: list[int]) -> None:
-    closed = [ears.close(descriptor) for descriptor in own]
+    closed = [listening_sockets.close(descriptor) for descriptor in own]
     if not closed or not all(closed):
-        reason = ears.why_not() or "gloo's listening socket was not found: it stays open to newcomers"
+        reason = listening_sockets.why_not() or "gloo's listening socket was not found: it stays open to newcomers"
         _log.warning("%s", reason)
 
 
 def _mesh(store: Store, rank: int, members: Sequence[_Member]) -> set[int]:
-    """The inodes of the connections that members have made; who else has connected to this rank's ears is cut off."""
-    own, known = set(members[rank].ears), {ear for member in members for ear in member.ears}
+    """The inodes of the connections that members have made; who else has connected to this rank is cut off."""
+    own, known = set(members[rank].listening), {one for member in members for one in member.listening}
     begun = {inode: pair for inode, pair in _connections().items() if pair[1] in known - own}
     store.set(f"volary/connections/{rank}", json.encode(list(begun.values())).decode())
     told = [json.decode(store.get(f"volary/connections/{other}"), type=list[_Pair]) for other in range(len(members))]
@@ -109,14 +109,14 @@ def _mesh(store: Store, rank: int, members: Sequence[_Member]) -> set[int]:
 
 def _connections() -> dict[int, _Pair]:
     """This process's connections, by inode: the end here, and the end there."""
-    pairs = ((inode, ears.ends(descriptor)) for inode, descriptor in ears.sockets().items())
+    pairs = ((inode, listening_sockets.ends(descriptor)) for inode, descriptor in listening_sockets.sockets().items())
     return {inode: (pair[0], pair[1]) for inode, pair in pairs if len(pair) == 2}
 
 
 def _shut_down(inodes: set[int]) -> int:
     """How many of these connections there still were."""
     found = 0
-    for inode, descriptor in ears.sockets().items():
+    for inode, descriptor in listening_sockets.sockets().items():
         if inode in inodes:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as twin:
                 twin.shutdown(socket.SHUT_RDWR)
@@ -125,10 +125,10 @@ def _shut_down(inodes: set[int]) -> int:
 
 
 class _Member(Struct):
-    """What a rank tells the others of its ears."""
+    """What a rank tells the others of its listening_sockets."""
 
-    ears: list[_End]
-    addresses: list[str]  # all of its machine: a connection may start from another one than its ear is bound to
+    listening: list[_End]
+    addresses: list[str]  # all of its machine: a connection may start from another one than it listens at
 
 
 def _introduce(store: Store, rank: int, size: int, listening: list[int]) -> list[_Member]:
@@ -136,6 +136,6 @@ def _introduce(store: Store, rank: int, size: int, listening: list[int]) -> list
 
     entries = [entry for entries in psutil.net_if_addrs().values() for entry in entries]
     addresses = {entry.address for entry in entries if entry.family == socket.AF_INET} | {_address}
-    own = json.encode(_Member([ears.ends(descriptor)[0] for descriptor in listening], sorted(addresses)))
+    own = json.encode(_Member([listening_sockets.ends(descriptor)[0] for descriptor in listening], sorted(addresses)))
     store.set(f"volary/member/{rank}", own.decode())  # torch declares text here
     return [json.decode(store.get(f"volary/member/{other}"), type=_Member) for other in range(size)]

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from volary.driver.watching.seen import FIRST_STEPS, RARE, STARTING, WAITING, LostWorker, Rules, Trouble, WorkerStatus
+from volary.driver.watching.worker_status import (
+    FIRST_STEPS,
+    RARE,
+    STARTING,
+    WAITING,
+    LostWorker,
+    Rules,
+    Trouble,
+    WorkerStatus,
+)
 
 SLOW_FACTOR = 5.0  # times what is usual may something take before it is worth a warning
 WARN_AFTER_S = 10.0  # and never before

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from volary.driver.watching.seen import (
+from volary.driver.watching.waiting import STACK_WITHIN_S, is_mute, standing_still
+from volary.driver.watching.worker_status import (
     FIRST_STEPS,
     STARTING,
     WAITING,
@@ -24,7 +25,6 @@ from volary.driver.watching.seen import (
     WorkerBeat,
     WorkerStatus,
 )
-from volary.driver.watching.waiting import STACK_WITHIN_S, is_mute, standing_still
 from volary.run.verdict import Verdict
 
 AWAY_S = 3.0  # a worker whose connection broke has so long to come back; one whose process ended is known before

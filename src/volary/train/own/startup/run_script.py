@@ -13,7 +13,7 @@ from volary.session.script import Script
 from volary.train.coordinator import Outcome
 from volary.train.member.compare import code_facts
 from volary.train.own.plain_values import ACCEPTED, keepable
-from volary.train.own.startup.given import unpacked_arguments
+from volary.train.own.startup.arguments import unpacked_arguments
 from volary.train.own.startup.init import ended_as
 from volary.train.own.startup.joining import worker_of
 from volary.train.state.seeds import seed_all

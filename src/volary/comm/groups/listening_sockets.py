@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def why_not() -> str:
-    """Empty where ears can be closed, else the sentence that says why they cannot; for `volary doctor`."""
+    """Empty where they can be closed, else the sentence that says why not; for `volary doctor`."""
     consequence = "gloo's ports stay open to newcomers while a run goes on"
     if sys.platform != "linux":
         return f"a library's sockets cannot be closed on {sys.platform}: {consequence}"

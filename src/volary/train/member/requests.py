@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _TOPIC = "request"
 
 
-class Asked:
+class RunRequests:
     """heard: what the driver has told this worker in this life, oldest first. Rank 0's word counts."""
 
     def __init__(self, heard: Callable[[], Sequence[Any]], bulletin: Bulletin) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from volary.driver.planned import planned
+from volary.driver.dry_run import planned
 from volary.errors import BadInput
 from volary.session import Session
 

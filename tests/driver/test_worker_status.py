@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from driver._play import RULES, USED_TO_IT, Play
-from volary.driver.watching.seen import FIRST_STEPS, KEPT_STEPS, Usual
+from volary.driver.watching.worker_status import FIRST_STEPS, KEPT_STEPS, Usual
 
 
 def test_phase_that_is_usually_slow_is_worth_a_warning_after_five_times_that():
