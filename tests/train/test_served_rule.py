@@ -22,7 +22,7 @@ from volary.session.spec import Session
 from volary.train.assemble import Model, build_model, update_rule
 from volary.train.served.layout import Layout, lay_out
 from volary.train.served.server.rule import Clock, RateChanges
-from volary.train.served.server.serve import filled
+from volary.train.served.server.serve import network_of, stored
 from volary.train.served.server.shards import ShardWriter
 from volary.train.state.seeds import seed_all
 from volary.train.state.weights import SavedWeights, load_weights
@@ -61,7 +61,7 @@ class Servers:
         self.checkpoints = Checkpoints(folder, Quick())
         welcome = ServerWelcome(restore, applied)
         self.slice_stores: list[SliceStore] = [
-            filled(of, self.model, self.layout, self._of(shard), self.checkpoints, welcome, rates=rates)
+            stored(network_of(of, self.model, self.layout, rates), self._of(shard), self.checkpoints, welcome)
             for shard in range(servers)
         ]
 
@@ -222,9 +222,8 @@ def test_an_index_that_is_expanded_stays_beside_what_travels() -> None:
 def test_what_a_server_writes_for_one_that_was_lost_stands_beside_its_own(tmp_path: Path) -> None:
     servers = Servers(served(), 1, tmp_path)
     servers.layout = lay_out(served(), servers.model.module, 2)
-    slice_store = filled(
-        served(), servers.model, servers.layout, servers.layout.slices, servers.checkpoints, ServerWelcome(None, 0)
-    )
+    network = network_of(served(), servers.model, servers.layout)
+    slice_store = stored(network, servers.layout.slices, servers.checkpoints, ServerWelcome(None, 0))
     for number in slice_store.numbers:
         slice_store.keep(number, 1)
     writer = ShardWriter(0, servers.layout, servers.model.module, servers.checkpoints.write)

@@ -6,7 +6,7 @@ import base64
 import html
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 
 from volary.errors import BadInput
@@ -28,14 +28,14 @@ def in_notebook() -> bool:
 class Notebook:
     """Draws into the output of the cell that is running. Without matplotlib there is only text."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._drawn_at = clock, float("-inf")
+    def __init__(self) -> None:
+        self._drawn_at = float("-inf")
         self._handle = import_module("IPython.display").DisplayHandle()
         self._handle.display(_Cell("the run is starting", b""))
 
     def show(self, digest: Digest) -> None:
         """Redraw, if that was not done just now."""
-        if self._clock() - self._drawn_at >= REDRAW_S:
+        if time.monotonic() - self._drawn_at >= REDRAW_S:
             now = starting_in(digest.starting, digest.elapsed_s) or progress(digest)
             self._draw(digest, [now, *(f"warning: {trouble(event)}" for event in digest.warnings)])
 
@@ -50,7 +50,7 @@ class Notebook:
         """Nothing is held: what was drawn stays."""
 
     def _draw(self, digest: Digest, lines: list[str]) -> None:
-        self._drawn_at = self._clock()
+        self._drawn_at = time.monotonic()
         try:
             picture = png(figure([digest.directory], ())) if digest.step else b""
         except BadInput:  # no matplotlib

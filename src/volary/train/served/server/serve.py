@@ -214,20 +214,6 @@ def _joined(own: Credentials, meet: tuple[str, int], door: _Door) -> Iterator[Co
         yield connection
 
 
-def filled(
-    session: Session,
-    model: Model,
-    layout: Layout,
-    slices: Sequence[Slice],
-    checkpoints: Checkpoints,
-    welcome: ServerWelcome,
-    memory: Take | None = None,
-    rates: RateChanges | None = None,
-) -> SliceStore:
-    """The slices as a session's network begins, or as a checkpoint has them. rates: how the learning rate changes."""
-    return stored(network_of(session, model, layout, rates), slices, checkpoints, welcome, memory)
-
-
 def stored(
     network: ServedNetwork,
     slices: Sequence[Slice],
