@@ -64,14 +64,6 @@ class EarlyUpdate:
         """Whether sums are applied as they arrive."""
         return self._rule is not None
 
-    def refuse_other(self, optimizer: Optimizer) -> None:
-        """Raise SettingError if sums are applied as they arrive, and it is another that updates the model."""
-        if self.in_slices and optimizer is not self.optimizer:
-            raise SettingError(
-                f"another {type(optimizer).__name__} than worker.distribute was given updates a model that has "
-                "early_update; accepted: that one alone, or early_update=False"
-            )
-
     def divide(self, slices: Sequence[Sequence[SlicePart]]) -> OptimizerRule:
         self._rule = OptimizerRule(dict(enumerate(slices)), self, self._state())
         self._known = []

@@ -18,9 +18,9 @@ from volary.train.agreement.first_state import DeferredTensors, messages
 from volary.train.agreement.votes import Vote
 from volary.train.coordinator import LearnTask
 from volary.train.member.compare import compare, shape_facts
-from volary.train.own.model.absent_gradient import TWICE, AbsentGradient
 from volary.train.own.model.averaging_period import AveragingPeriod
 from volary.train.own.model.contents import Contents
+from volary.train.own.model.early_steps import EarlySteps
 from volary.train.own.model.early_update import EarlyUpdate
 from volary.train.own.model.first_forward import choose_with_first_forward
 from volary.train.own.model.losses import StepLoss, loss_of_backward, sum_in
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
     from volary.train.strategies.strategy_state import StrategyState
-
-_TINY = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 
 
 @dataclass(frozen=True)
@@ -82,9 +80,8 @@ class OwnModel:
         self.model, self.ending = model, False
         self._run, self._group, self._passes, self._summed = run, group, passes, summed
         self._early_optimizer, self._beside = early, beside or group
-        self._early: EarlyUpdate | None = None
-        self._voted = self._pending = False  # early: the votes have left; agreed sums wait for `optimizer.step()`
-        self._scale = 1.0  # of the sums that wait
+        self._early: EarlySteps | None = None
+        self._voted = False  # under early steps: the votes have left
         self._judged = summed  # whether the loss is a sum is known, or was looked at
         self.loss = StepLoss()
         self._consistency = run.settings.consistency if group.size > 1 else Bsp()
@@ -145,36 +142,23 @@ class OwnModel:
         self._early_optimizer = early or self._early_optimizer
         self.settle()
         self.close()
-        self._take_absent_away()
+        self._bare()
         self._distribute()
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         """Scale gradients so that their norm is at most `max_norm`; the norm before, a scalar. Raises SettingError."""
         if self._passed and not self.period.updates:
             self._agree()
-        if not self.in_slices:
-            return torch.nn.utils.clip_grad_norm_(parameters, max_norm, kind)
-        given = {id(one) for one in parameters}
-        if missing := [name for name, one in self.model.named_parameters() if id(one) not in given]:
-            raise SettingError(
-                f"worker.clip_grad_norm_ was given parameters without {missing[0]}; accepted with early_update: all of "
-                "one model"
-            )
-        if getattr(self._run.settings.exchange, "behind", False):
-            raise SettingError(
-                "worker.clip_grad_norm_ needs all gradients of this step, and with exchange.behind=true they come in "
-                "the next one; accepted: behind=false"
-            )
-        norm = self._strategy.gradient_norm(kind)
-        self._scale = float(torch.clamp(max_norm / (norm + _TINY), max=1.0))
-        return norm
+        if self._early is not None and self._early.in_slices:
+            return self._early.clip(parameters, max_norm, kind)
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm, kind)
 
     def before(self, optimizer: Optimizer, *, closing: bool, outermost: bool) -> None:
         """Agree on gradients, unless they are. closing: the optimiser calls backward itself. Raises SettingError.
 
         outermost: no other optimiser has called its step.
         """
-        self._take_absent_away()
+        self._bare()
         if self._in_backward:
             raise SettingError("optimizer.step() was called within backward(), where gradients have not been agreed on")
         if self.period.updates:
@@ -193,11 +177,8 @@ class OwnModel:
     def after(self, optimizer: Optimizer, *, outermost: bool) -> None:
         """The optimiser has stepped. outermost: no other optimiser has called its step."""
         self._stepped.add(id(optimizer))
-        if self._pending and self._early is not None:
-            self._early.follow()
-            self._pending = False
-            self._strategy.apply(self._scale)  # from now on parameters change as their sums arrive
-            self._scale = 1.0
+        if self._early is not None:
+            self._early.apply()
         if outermost and self.period.updates and self.period.end_step():
             self._end_period()
 
@@ -250,8 +231,7 @@ class OwnModel:
         recorder, group = self._run.recorder, self._group.within(f"version {next(self._versions)}")
         recorder.enter("exchange")
         self.contents = Contents(self.model)
-        self._early = self._updating_early()
-        self._voted = self._pending = False
+        update, self._voted = self._updating_early(), False
         with kept_generators():
             compare(group.bulletin, "shapes", shape_facts(self.model))
             share_buffers(self.model, group)
@@ -265,10 +245,11 @@ class OwnModel:
                 samples=lambda: self._run.share.seen,
                 passes=self._passes,
                 weight=self.weight,
-                early=self._early,
+                early=update,
             )
             self._strategy.start(DeferredTensors())
-        self._absent = [(one, AbsentGradient(one)) for one in self.contents.trained if self.in_slices]
+        behind = getattr(self._run.settings.exchange, "behind", False)
+        self._early = EarlySteps(self.model, update, self._strategy, behind=behind) if update else None
         self._hooks: list[RemovableHandle] = [
             parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
             for parameter in self.contents.trained
@@ -287,8 +268,10 @@ class OwnModel:
             self._in_backward = True
             self._run.recorder.enter_step("backward")
             self._hear()
-            if self.in_slices:
-                self._begin_pass()
+            if self._early is not None and self._early.in_slices:
+                self._early.begin_pass()
+                if self._passed == self._passes - 1:
+                    self._vote()
             # what follows backward (clipping, a gradient scaler, a log) must see the agreed gradients
             torch.autograd.Variable._execution_engine.queue_callback(self._passed_backward)
 
@@ -304,19 +287,13 @@ class OwnModel:
                 accepted = 'DistributedDataParallel does; accepted for a sum: worker.distribute(..., loss="sum")'
                 self._run.recorder.event("warning", text=f"{text} {accepted}")
 
-    def _begin_pass(self) -> None:
-        if self._pending:
-            raise SettingError(TWICE)
-        if self._passed == self._passes - 1:
-            self._vote()
-
     def _passed_backward(self) -> None:
         self._passed += 1
         self._in_backward = False
         if self._passed == self._passes and not self.period.updates:
             self._agree()
-            for parameter, absent in self._absent if self._pending else ():
-                parameter.grad = absent
+            if self._early is not None:
+                self._early.hide()
         self._run.recorder.enter("forward")
 
     def _agree(self) -> None:
@@ -331,16 +308,18 @@ class OwnModel:
         self._voted = False
         agreed = self._hear_all()
         self.loss.agree(agreed.loss)
-        self._agreed, self._pending = True, self.in_slices
+        self._agreed = True
+        if self._early is not None:
+            self._early.wait()
         self._stepped.clear()
         for parameter in self.contents.sparse:
             if parameter.grad is not None and not parameter.grad.is_sparse:
                 parameter.grad = _of_few_rows(parameter.grad)
         self._share_buffers()
 
-    def _take_absent_away(self) -> None:
-        for parameter, _ in self._absent if self._pending else ():
-            parameter.grad = None
+    def _bare(self) -> None:
+        if self._early is not None:
+            self._early.bare()
 
     def _vote(self) -> None:
         self._strategy.vote(

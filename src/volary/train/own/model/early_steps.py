@@ -1,0 +1,93 @@
+"""Steps whose updates are made as sums arrive: up to `optimizer.step()` these wait, and no gradient is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.errors import SettingError
+from volary.train.own.model.absent_gradient import TWICE, AbsentGradient
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from volary.train.own.model.early_update import EarlyUpdate
+    from volary.train.replica import Voting
+
+_TINY = 1e-6  # as in torch.nn.utils.clip_grad_norm_
+
+
+class EarlySteps:
+    """Of a model whose parameters `update` changes, by slices where that can be. behind: sums come in the next step."""
+
+    def __init__(self, model: nn.Module, update: EarlyUpdate, strategy: Voting, *, behind: bool) -> None:
+        self._model, self._update, self._strategy, self._behind = model, update, strategy, behind
+        self._absent: list[tuple[Tensor, AbsentGradient]] = []
+        self._waiting = False  # agreed sums do, for `optimizer.step()`
+        self._scale = 1.0  # of these
+
+    @property
+    def in_slices(self) -> bool:
+        """Whether sums are applied as they arrive; else these steps are as all others."""
+        return self._update.in_slices
+
+    def begin_pass(self) -> None:
+        """Backward begins. Raises SettingError if the sums of the one before still wait."""
+        if self._waiting:
+            raise SettingError(TWICE)
+
+    def wait(self) -> None:
+        """Gradients are agreed on: their sums wait from now on."""
+        self._waiting = self.in_slices
+
+    def hide(self) -> None:
+        """Give parameters gradients that refuse every use, while sums wait."""
+        if self._waiting and not self._absent:
+            self._absent = [(one, AbsentGradient(one)) for one in self._model.parameters() if one.requires_grad]
+        for parameter, absent in self._absent if self._waiting else ():
+            parameter.grad = absent
+
+    def bare(self) -> None:
+        """Take those away again."""
+        for parameter, _ in self._absent if self._waiting else ():
+            parameter.grad = None
+
+    def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
+        """Scale the sums that wait to a norm of at most `max_norm`; the norm before, a scalar. Raises SettingError."""
+        given = {id(one) for one in parameters}
+        if missing := [name for name, one in self._model.named_parameters() if id(one) not in given]:
+            raise SettingError(
+                f"worker.clip_grad_norm_ was given parameters without {missing[0]}; accepted with early_update: all of "
+                "one model"
+            )
+        if self._behind:
+            raise SettingError(
+                "worker.clip_grad_norm_ needs all gradients of this step, and with exchange.behind=true they come in "
+                "the next one; accepted: behind=false"
+            )
+        norm = self._strategy.gradient_norm(kind)
+        self._scale = float(torch.clamp(max_norm / (norm + _TINY), max=1.0))
+        return norm
+
+    def apply(self) -> None:
+        """The optimiser has stepped: from now on parameters change as their sums arrive."""
+        if self._waiting:
+            self._update.follow()
+            self._waiting = False
+            self._strategy.apply(self._scale)
+            self._scale = 1.0
+
+    def refuse_other(self, optimizer: Optimizer) -> None:
+        """Raise SettingError if sums are applied as they arrive, and it is another that updates the model."""
+        if self.in_slices and optimizer is not self._update.optimizer:
+            raise SettingError(
+                f"another {type(optimizer).__name__} than worker.distribute was given updates a model that has "
+                "early_update; accepted: that one alone, or early_update=False"
+            )
+
+    def close(self) -> None:
+        """Give the optimiser its state back; all updates are done."""
+        self._update.close()
