@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
     from volary.comm.groups.group import Group
-    from volary.run.database.traffic import Traffic
     from volary.session.spec import Strategy
     from volary.train.agreement.votes import Agreed
     from volary.train.member.pulse import EndWatch
@@ -62,7 +61,8 @@ class OwnModel:
 
     group: of this model alone. passes: backward passes before gradients agree. state: what a checkpoint brings and
     takes. summed: the loss is a sum over samples, no mean. ending: all are to end after this step. early: the optimiser
-    whose updates may come as late as under the next forward. beside: a group for what all say meanwhile.
+    whose updates may come as late as under the next forward. beside: a group for what all say meanwhile. strategy: how
+    its replicas stay one.
     """
 
     def __init__(
@@ -91,18 +91,6 @@ class OwnModel:
         self._stepped = set[int]()  # optimisers that have, since gradients were agreed on
         self._state, self._versions = state, count()
         self._distribute()
-
-    @property
-    def sent_bytes(self) -> int:
-        return self._strategy.sent_bytes
-
-    @property
-    def received_bytes(self) -> int:
-        return self._strategy.received_bytes
-
-    @property
-    def traffic(self) -> tuple[Traffic, ...]:
-        return self._strategy.traffic
 
     def __contains__(self, parameter: Tensor) -> bool:
         return parameter in self.contents
@@ -165,7 +153,7 @@ class OwnModel:
             if outermost:
                 self.period.refuse_second(optimizer)
             if outermost and not self.period.under_way:
-                self._strategy.begin(LearnTask(iter(()), self._run.recorder.step, 0, 0))
+                self.strategy.begin(LearnTask(iter(()), self._run.recorder.step, 0, 0))
             if self._run.share.total and not self._run.share.samples:  # what went through the loop is another worker's
                 torch._foreach_zero_([one.grad for one in self.contents.trained if one.grad is not None])
         elif not closing and (self._passed or not self._agreed or id(optimizer) in self._stepped):
@@ -192,7 +180,7 @@ class OwnModel:
     def settle(self) -> None:
         """Wait for all updates, and for the means of workers' own, unless a period of these is under way."""
         if not self.period.under_way:
-            self._strategy.settle()
+            self.strategy.settle()
 
     @contextmanager
     def consensus(self) -> Iterator[None]:
@@ -200,24 +188,24 @@ class OwnModel:
         if self.period.under_way:
             yield
             return
-        with self._strategy.consensus():
+        with self.strategy.consensus():
             yield
 
     def rank_state(self) -> dict[str, Any]:
         """What no other worker's replica has, within `consensus`."""
-        return {name: one.rank_state() for name, one in self._strategy.own.items()}
+        return {name: one.rank_state() for name, one in self.strategy.own.items()}
 
     def restore_rank(self, state: Mapping[str, Any]) -> None:
         """Go on from what this worker's replica had, once all have what they have together."""
-        for name, one in self._strategy.own.items():
+        for name, one in self.strategy.own.items():
             one.restore_rank([state[name]] if name in state else [])
-        self._strategy.take_own()
+        self.strategy.take_own()
 
     def close(self) -> None:
         """Remove the hooks from the user's model."""
         for hook in self._hooks:
             hook.remove()
-        self._strategy.close()
+        self.strategy.close()
         if self._early is not None:
             self._early.close()
 
@@ -235,7 +223,7 @@ class OwnModel:
         with kept_generators():
             compare(group.bulletin, "shapes", shape_facts(self.model))
             share_buffers(self.model, group)
-            self._strategy: Voting = build_strategy(
+            self.strategy: Voting = build_strategy(
                 self._run.settings,
                 self.model,
                 recorder,
@@ -247,19 +235,15 @@ class OwnModel:
                 weight=self.weight,
                 early=update,
             )
-            self._strategy.start(DeferredTensors())
+            self.strategy.start(DeferredTensors())
         behind = getattr(self._run.settings.exchange, "behind", False)
-        self._early = EarlySteps(self.model, update, self._strategy, behind=behind) if update else None
+        self._early = EarlySteps(self.model, update, self.strategy, behind=behind) if update else None
         self._hooks: list[RemovableHandle] = [
             parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
             for parameter in self.contents.trained
         ]
-        if (
-            isinstance(self._strategy, Adapting)
-            and self._run.settings.codec.chooses
-            and not self._state.representations
-        ):
-            self._hooks.append(choose_with_first_forward(self.model, self._strategy, self._passes, recorder))
+        if isinstance(self.strategy, Adapting) and self._run.settings.codec.chooses and not self._state.representations:
+            self._hooks.append(choose_with_first_forward(self.model, self.strategy, self._passes, recorder))
         recorder.enter("between steps")
 
     @only_looks
@@ -322,14 +306,14 @@ class OwnModel:
             self._early.bare()
 
     def _vote(self) -> None:
-        self._strategy.vote(
+        self.strategy.vote(
             Vote(self.loss.part, busy=True, ending=self._run.pulse.asked_to_end, place=sum(self._place()))
         )
         self._voted = self.in_slices
 
     def _hear_all(self) -> Agreed:
         """What all workers have voted. Raises RanksDiffer if they are at different places of their loops."""
-        agreed = self._strategy.agree()
+        agreed = self.strategy.agree()
         if agreed.apart:
             come_apart(self._place(), self._beside)
         self.ending = self.ending or agreed.ending
@@ -348,9 +332,9 @@ class OwnModel:
     def _end_period(self) -> None:
         """All replicas become their mean."""
         ending, size = self._run.pulse.asked_to_end, self._group.size
-        self._strategy.vote(self.period.vote(ending=ending, world_size=size, place=sum(self._place())))
+        self.strategy.vote(self.period.vote(ending=ending, world_size=size, place=sum(self._place())))
         agreed = self._hear_all()
-        self._strategy.apply()
+        self.strategy.apply()
         self.period.begin(agreed.step_s)
         if self._run.share.ends_epoch and self._consistency.equal:
             self.settle()

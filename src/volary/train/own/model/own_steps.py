@@ -125,9 +125,9 @@ class OwnSteps:
             samples=self._share.samples,
             loss=losses[self._models.index(models[0])],
             lr=float(optimizer.param_groups[0]["lr"]),
-            sent_bytes=sum(model.sent_bytes for model in self._models),
-            received_bytes=sum(model.received_bytes for model in self._models),
-            traffic=added(*(model.traffic for model in self._models)),
+            sent_bytes=sum(model.strategy.sent_bytes for model in self._models),
+            received_bytes=sum(model.strategy.received_bytes for model in self._models),
+            traffic=added(*(model.strategy.traffic for model in self._models)),
         )
 
     def _ends(self, period: Period, step: int) -> bool:
