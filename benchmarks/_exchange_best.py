@@ -1,7 +1,7 @@
 """The row `auto-best` of exchange.py: is what `codec: auto` chooses as quick as the best single choice would be?
 
 Six networks, three rates, with loss and without: in one lab for each network and rate every codec has trainings of its
-own, from their first step, in turn. Of auto's steps the first 16 or 29 are those in which it compares its best tables.
+own, from their first step, in turn. Of auto's steps the first 8 to 58 are those in which it compares its best tables.
 The row's ratio is that of the worst case; all are printed. --quick takes the transformer alone, on limited links.
 """
 

@@ -31,7 +31,8 @@ CPU seconds (`cpu-...`): see _exchange_cpu.py. Choices (`auto-best`): see _excha
 Time to an accuracy (`cifar-time-to-accuracy`): see _time_to_accuracy.py.
 Collectives (all other rows): see _exchange_collectives.py.
 
---quick: each row within two minutes, those at 100 Mbit/s within three, `cifar-time-to-accuracy` within eight.
+--quick: each row within two minutes, those at 100 Mbit/s or with auto within three to four, `cifar-time-to-accuracy`
+within eight.
 """
 
 from __future__ import annotations
