@@ -156,6 +156,15 @@ def test_the_best_checkpoint_of_a_loss_is_the_one_with_the_least(volary):
     assert json.loads(volary("export", "lenet-digits-1", "--json").out)["step"] == 23
 
 
+@pytest.mark.parametrize("words", [("export", "lenet-digits-1"), ("compare", "lenet-digits-1", "lenet-digits-1")])
+def test_a_run_without_its_session_says_that_it_is_to_be_put_there(words, volary):
+    directory = whole_run()
+    directory.session.unlink()
+    said = volary(*words)
+    sentence = f"{directory.session} cannot be read (No such file or directory); put the run's own session.yaml there\n"
+    assert (said.status, said.err) == (2, sentence)
+
+
 def test_export_overwrites_nothing(volary):
     whole_run()
     assert volary("export", "lenet-digits-1").status == 0

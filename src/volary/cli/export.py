@@ -62,16 +62,16 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
 def _labels(run: RunDirectory, step: int) -> dict[str, str]:
     """What the file says a year later: which network this is, how far it was trained, in which session."""
     import volary
+    from volary.driver.start import session_of
     from volary.monitor.outline import outline
     from volary.run.database.reader import RunReader
-    from volary.session import Session
     from volary.session.resolved import flow, plain
 
     about: dict[str, str]
     if own := outline(run.session).own_loop:
         about = {"loop": own}
     else:
-        session = Session.read(run.session)
+        session = session_of(run)
         about = {"network": flow(plain(session)["network"]), "session": session.digest()}
     with RunReader(run) as reader:
         info = reader.info()

@@ -71,8 +71,7 @@ def session_of(directory: RunDirectory) -> Session:
     try:
         text = directory.session.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise RunError(f"{directory.session} cannot be read ({reason}); put the run's session file there") from None
+        raise directory.unreadable(directory.session, error) from None
     if text.startswith(("function:", "program:")):
         raise RunError(f"{directory.path} is a run of a training loop of your own; accepted: a run of a session")
     return Session.read(directory.session)

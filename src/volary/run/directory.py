@@ -69,7 +69,12 @@ class RunDirectory:
         try:
             return bytes.fromhex((self.path / "key").read_text())
         except (OSError, ValueError) as error:
-            raise RunError(f"{self.path}: the run's key cannot be read: {error}") from None
+            raise self.unreadable(self.path / "key", error) from None
+
+    def unreadable(self, file: Path, error: OSError | ValueError) -> RunError:
+        """What to raise where `file` of this run is missing or damaged: it says so, and what to do."""
+        reason = error.strerror if isinstance(error, OSError) else "it is damaged"
+        return RunError(f"{file} cannot be read ({reason}); put the run's own {file.name} there")
 
     def lock(self) -> RunLock:
         """Held by the one driver that writes this run."""

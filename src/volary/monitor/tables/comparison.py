@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from volary.errors import RunError
 from volary.monitor.digest import Measurement, best_of, known_number, steps_done
 from volary.monitor.outline import own_loop, settings_in
 from volary.monitor.wording import clean, duration, number, size
@@ -44,7 +43,7 @@ def compared(directory: RunDirectory) -> Compared:
     try:
         settings = settings_in(directory.session)
     except (OSError, ValueError) as error:
-        raise RunError(f"{directory.session} cannot be read: {error}") from None
+        raise directory.unreadable(directory.session, error) from None
     with RunReader(directory) as reader:
         info, state, window = reader.info(), reader.state(), reader.window()
         return Compared(
