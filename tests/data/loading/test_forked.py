@@ -430,6 +430,32 @@ def test_who_keeps_a_batch_for_longer_gets_the_next_ones_ahead_in_more_memory(mo
     assert [values(batch.inputs) for batch in kept] == [batch.targets.tolist() for batch in kept]
 
 
+def test_large_batches_get_more_memory_once_one_was_late_and_the_one_before_was_not(monkeypatch):
+    monkeypatch.setattr(pipeline, "MEMORY_BYTES", 3 * 20 * 2)
+    samples = opened(2000)
+    feed = Feed(samples, 20)
+    batch = next(feed)
+    batch = next(feed)
+    slots = samples._forked._slots
+    unused = len(slots.unused)
+    until = time.monotonic() + 60
+    while not samples.ready:
+        samples._hear(0.1)
+        assert time.monotonic() < until
+    following = next(feed)
+    assert len(slots.unused) == unused
+    for pid in pids(samples):
+        os.kill(pid, signal.SIGSTOP)
+    batch = following
+    del following
+    goes_on = threading.Timer(0.05, lambda: [os.kill(pid, signal.SIGCONT) for pid in pids(samples)])
+    goes_on.start()
+    batch = next(feed)
+    goes_on.join()
+    assert len(slots.unused) == unused - 1
+    assert values(batch.inputs) == batch.targets.tolist()
+
+
 def test_a_batch_that_waits_for_memory_is_made_by_threads_if_processes_die_meanwhile(monkeypatch):
     monkeypatch.setattr(pipeline, "MEMORY_BYTES", 0)
     samples = opened(2000)

@@ -272,6 +272,19 @@ def test_more_is_made_ahead_once_a_batch_was_late_within_the_bound_of_memory(mon
         next(feed)  # tells storage of as many as there is room for now
 
 
+@pytest.mark.parametrize("memory_bytes", [10**6, 0])
+def test_a_store_is_asked_for_many_batches_from_the_start_within_the_bound_of_memory(monkeypatch, memory_bytes):
+    monkeypatch.setattr(pipeline, "MEMORY_BYTES", memory_bytes)
+    records = Numbered(10_000)
+    records.remote = True
+    samples = opened(records)
+    feed = Feed(samples, 10)
+    next(feed)
+    assert len(samples._ahead) == (pipeline.MOST_AHEAD if memory_bytes else pipeline.AHEAD) - 1
+    next(feed)
+    assert len(samples._ahead) == (pipeline.MOST_AHEAD if memory_bytes else pipeline.AHEAD) - 1
+
+
 def test_a_stuck_reader_does_not_keep_a_prefetch_waiting():
     records = Numbered(50)
     samples = opened(records)

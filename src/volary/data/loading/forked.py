@@ -110,6 +110,11 @@ class Forked:
                 self._waiting.remove(made)
         return made.begun
 
+    def use_another_slot(self) -> None:
+        """Have one more batch in memory from now on."""
+        if self._slots.unused:
+            self.free(self._slots.unused.pop())
+
     def lend(self, slot: int, view: Array) -> None:
         """Take a slot back once nobody has the view of its batch."""
         weakref.finalize(view, _let_go, weakref.ref(self), slot).atexit = False

@@ -3,8 +3,9 @@
 A batch is one array that is filled piece by piece, so that all cores make the first batch, too. Whoever decoded
 what, a batch has its samples in the order that was asked for. Forked processes make all batches but the first, where
 they can and it is worth it (`loading/choice.py`): threads wait for the interpreter's lock. `AHEAD` batches are made
-ahead, and more, up to `MEMORY_BYTES` of them, if batches are sometimes ready in time and sometimes not; while the
-consumer is slower, nothing grows. With processes these bytes include the batch that the consumer has.
+ahead, and more, up to `MEMORY_BYTES` of them, if batches are sometimes ready in time and sometimes not, and of samples
+in a store at once; while the consumer is slower, nothing grows. Processes begin with half of these bytes, in which the
+consumer's batch counts.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from volary.errors import CorruptSample, DataError
 
 AHEAD = 2  # batches, to begin with: the one that is fetched next, and another one
 MOST_AHEAD = 16
-MEMORY_BYTES = 48 * 2**20  # of more batches than at the beginning, and of all in slots
+MEMORY_BYTES = 64 * 2**20  # of more batches than at the beginning
 STUCK_S = 300.0  # without a single sample of a batch: storage does not answer
 _SOON_S = 0.01  # until threads that have nothing more to do have ended
 _PIECES = 16  # of a batch, a thread: few rows each, so that all end at about the same time
@@ -166,6 +167,8 @@ class Pipeline:
         if not self._room:
             return False
         numbers = indices.tolist()
+        if self.records.remote and not self._began:
+            self._depth = max(AHEAD, min(MOST_AHEAD, self._fit(len(numbers))))
         if (self._vary is None and self._all_cached(numbers)) or not self._may_begin(len(numbers)):
             return False
         self._ahead.append(self._begin(numbers, epoch))
@@ -208,7 +211,7 @@ class Pipeline:
             return Decoding("threads", self._cores, "samples are read from a store, and no cache has them in memory")
         self._at_hand = self.records.at_hand
         largest = _GROWTH * rows
-        fit = MEMORY_BYTES // max(1, rows * self._sample_bytes)
+        fit = self._fit(rows) // 2
         count = min(most_slots(self._cores), max(_LEAST_SLOTS, _SHARED_BYTES // max(1, largest * self._sample_bytes)))
         try:
             slots = Slots(count, largest, self._shape, self._dtype, min(count, max(_LEAST_USED, fit)))
@@ -219,6 +222,10 @@ class Pipeline:
             return Decoding("threads", self._cores, f"processes could not be started ({problem})")
         self._depth = max(self._depth, min(MOST_AHEAD, 2 * self._cores + AHEAD, fit))
         return Decoding("processes", self._cores, f"a sample takes {microseconds(self._sample_s)} of a core")
+
+    def _fit(self, rows: int) -> int:
+        """Batches of so many rows in MEMORY_BYTES."""
+        return MEMORY_BYTES // max(1, rows * self._sample_bytes)
 
     def _hear(self, at_most_s: float) -> bool:
         """Take in what processes have done since; whether there was something."""
@@ -301,6 +308,8 @@ class Pipeline:
         memory = (self._depth + 1) * len(made.indices) * self._sample_bytes
         if self._was_ready and not ready and self._depth < MOST_AHEAD and memory <= MEMORY_BYTES:
             self._depth += 1
+            if self._forked is not None:
+                self._forked.use_another_slot()
         self._was_ready = ready
 
     def _begin(self, numbers: list[int], epoch: int) -> Made:
