@@ -54,7 +54,7 @@ SSH = [(engine, kind) for engine in ("hosts", "torchrun") for kind in ("IPv4", "
 
 
 @pytest.mark.parametrize(("engine", "kind"), [*SSH, *((name, "IPv4") for name in MPI)])
-def test_machine_that_is_cut_off_is_named_ends_what_it_runs_and_the_run_is_resumed_on_what_is_left(engine, kind):
+def test_machine_that_is_cut_off_is_named_ends_what_it_runs_and_the_run_is_resumed_on_what_is_left(engine, kind, short):
     if reason := why_not() or _sshd.why_not() or ("sshd needs root" if os.geteuid() else ""):
         pytest.skip(reason)
     if engine in MPI and not Path(mpirun(engine)).exists():
@@ -65,8 +65,12 @@ def test_machine_that_is_cut_off_is_named_ends_what_it_runs_and_the_run_is_resum
         listen = "0.0.0.0" if kind == "IPv4" else "::"
         names = [f"{name} {address}" for name, address in zip(MACHINES[1:], addresses[1:], strict=True)]
         server = _sshd.configured(Path.cwd(), PORT, listen, dict(zip(names, addresses[1:], strict=True)))
+        # Open MPI names its folder by the process's number alone, and machines of a lab number theirs alike
+        scratch = [Path(short, name) for name in MACHINES]
+        for folder in scratch:
+            folder.mkdir()
         for host in (1, 2):
-            lab.start(host, server, output=out)
+            lab.start(host, [*server, "-o", f"SetEnv=TMPDIR={scratch[host]}"], output=out)
         ssh = [str(shutil.which("ssh")), "-F", "ssh_config", "-o", "ConnectionAttempts=20"]
         for name in MACHINES[1:]:
             lab.output(0, [*ssh, name, "true"], timeout_s=BUSY * 30)
@@ -74,6 +78,7 @@ def test_machine_that_is_cut_off_is_named_ends_what_it_runs_and_the_run_is_resum
         alpha, beta = addresses[1:] if "engine=mpi" in settings else MACHINES[1:]
         file, variables = session(steps=STEPS, pace_s=0.03), {}
         variables["PYTHONPATH"] = str(SOURCE)
+        variables["TMPDIR"] = str(scratch[0])
         variables["PATH"] = plain_ssh()
         run = lab.start(0, [*VOLARY, "train", file, *settings, f"{machines}=[{alpha},{beta}]"], variables, out)
         directory = RunDirectory(Path("runs") / "it")
