@@ -95,6 +95,17 @@ def test_the_end_of_a_cluster_does_not_wait_for_processes_that_have_ended_though
     subprocess.run([sys.executable, "-c", ENDS], check=True, timeout=BUSY * START_S)
 
 
+def test_a_cluster_that_asks_for_a_token_says_which_variables_to_set(monkeypatch):
+    monkeypatch.setattr("volary.engine.ray.find_spec", lambda _: True)
+    words = (
+        "ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken: Authentication token is missing or incorrect"
+    )
+    monkeypatch.setattr("volary.engine.ray.said", lambda asked: subprocess.CompletedProcess(asked, 1, "", words))
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        reason = RayEngine(address=f"127.0.0.1:{head.getsockname()[1]}").check(2)
+    assert "asks for a token: set RAY_AUTH_MODE=token" in str(reason)
+
+
 @pytest.mark.slow  # starts a cluster
 def test_a_run_takes_its_places_in_a_cluster_that_runs_and_leaves_it_alone(ray, short, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "token")

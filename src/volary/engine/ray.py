@@ -93,6 +93,11 @@ class RayEngine:
         except OSError as error:
             return f"no cluster of Ray's answers at {self.address}: {error.strerror or error}"
         answer = said([*ACTORS, ActorSettings(count=0, address=self.address).words()])
+        if "InvalidAuthToken" in answer.stderr:
+            return (
+                f"the cluster at {self.address} asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN where "
+                "~/.ray/auth_token is not the cluster's"
+            )
         if answer.returncode:
             return f"Ray does not connect to {self.address}: {last_line(answer)}"
         has = json.loads(answer.stdout.splitlines()[-1])
