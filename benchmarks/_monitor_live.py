@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 
+import psutil
 from playwright.sync_api import Browser, Page
 
 from volary.run.database.journal import Journal, StepRow
@@ -112,8 +114,11 @@ def update_s(browser: Browser, link: str, directory: RunDirectory, times: int = 
     return median(spent)
 
 
-def watched(browser: Browser, folder: Path, serve: Callable[[Path], object], times: int, core: int) -> list[float]:
-    """Steps a second of a training while a tab looks at it, over those of the same one before and after.
+def watched(
+    browser: Browser, folder: Path, serve: Callable[[Path], object], times: int, core: int
+) -> list[tuple[float, float]]:
+    """Steps of a training while a tab looks at it, over those of the same one before and after: a second, and a second
+    of processor time that its driver and its worker took, which does not count what others take of the core.
 
     core: that the training has for itself; the caller, with server and browser, is to have others.
     """
@@ -127,19 +132,26 @@ def watched(browser: Browser, folder: Path, serve: Callable[[Path], object], tim
     try:
         while not directory.database.exists() or _step(directory) < 20:
             time.sleep(0.1)
+        parts = [psutil.Process(pid) for pid in _pids(directory)]
         with serve(folder / "runs") as (link, _server):  # type: ignore[attr-defined]
-            windows = [_window()]
+            windows = [_window(parts)]
             for _ in range(times):
                 page = _looking(browser, link)
-                windows.append(_window())
+                _keep_to(others)
+                windows.append(_window(parts))
                 page.close()
-                windows.append(_window())
+                windows.append(_window(parts))
         time.sleep(WINDOW_S)  # until all steps of these are in the run
         ended_at = _ends_of_steps(directory)
     finally:
         training.terminate()
         training.wait()
-    rates = [_steps_per_s(ended_at, *window) for window in windows]
+    rates = [_steps_per_s(ended_at, began, ended) for began, ended, _ in windows]
+    by_cpu = [rate * (ended - began) / spent for rate, (began, ended, spent) in zip(rates, windows, strict=True)]
+    return list(zip(_over_those_beside(rates), _over_those_beside(by_cpu), strict=True))
+
+
+def _over_those_beside(rates: list[float]) -> list[float]:
     return [2 * rates[at] / (rates[at - 1] + rates[at + 1]) for at in range(1, len(rates), 2)]
 
 
@@ -150,10 +162,28 @@ def _looking(browser: Browser, link: str) -> Page:
     return page
 
 
-def _window() -> tuple[float, float]:
-    began = time.time()
+def _keep_to(cores: set[int]) -> None:
+    """Server and browser, which started on these cores: without a GPU Chromium draws by a thread on every core."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error, ProcessLookupError):  # ended meanwhile
+            for thread in process.threads() if set(process.cpu_affinity()) == cores else ():
+                os.sched_setaffinity(thread.id, cores)
+
+
+def _window(parts: list[psutil.Process]) -> tuple[float, float, float]:
+    """From when to when, and the processor time that these processes took."""
+    began, before = time.time(), _cpu_s(parts)
     time.sleep(WINDOW_S)
-    return began, time.time()
+    return began, time.time(), _cpu_s(parts) - before
+
+
+def _cpu_s(parts: list[psutil.Process]) -> float:
+    return sum(sum(part.cpu_times()[:2]) for part in parts)
+
+
+def _pids(directory: RunDirectory) -> list[int]:
+    with RunReader(directory) as reader:
+        return [int(pid) for pid in json.loads(reader.info()["pids"])]
 
 
 def _ends_of_steps(directory: RunDirectory) -> list[float]:

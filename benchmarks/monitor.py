@@ -14,6 +14,7 @@ has the newest step of the same curve, a value for each of our steps.
 timeline of 64 workers in view, the longest frame of 95 in 100 while the page is scrolled. `update`: from the moment at
 which a step is in the run until the page shows it. `watched`: steps a second of a training while a tab looks at it,
 over those before and after; the training has a core of its own, and Chromium's drawing and the server the others.
+`watched-cpu`, beside it: the same of steps in a second of processor time, of driver and worker.
 `memory`: what the server takes at most in all of this. The peer is the bound that is wanted, where no other is named.
 
 Painting needs a Chromium and Playwright. TENSORBOARD_PYTHON names a Python that has TensorBoard; without it `ready-run`
@@ -183,8 +184,9 @@ def _live(folder: Path, wants: Callable[[str], bool], pairs: int) -> list[Row]:
         with _chromium() as browser:
             found = watched(browser, folder, _served, pairs, core)
         os.sched_setaffinity(0, all_cores)
-        print(f"watched: {len(found)} windows from {min(found):.4f} to {max(found):.4f}", file=sys.stderr)
-        rows.append(_bound("watched", median(found), "of it", 0.99, "higher"))
+        for name, ratios in zip(("watched", "watched-cpu"), zip(*found, strict=True), strict=True):
+            print(f"{name}: {len(ratios)} windows from {min(ratios):.4f} to {max(ratios):.4f}", file=sys.stderr)
+            rows.append(_bound(name, median(ratios), "of it", 0.99, "higher"))
     return rows
 
 
