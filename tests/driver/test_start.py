@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -124,9 +125,11 @@ class Mapping(Net):
 def test_what_two_samples_do_not_pass_is_refused_as_check_does_and_leaves_no_run(settings, sentence, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     Path("mine.py").write_text(NET)
-    with pytest.raises(BadInput, match=sentence):
+    with pytest.raises(BadInput, match=sentence) as refused:
         start(session(**settings), Unwatched())
     assert not list(Path("runs").iterdir()), "a refused run leaves its name free"
+    removed = r"runs/[\w-]+ was removed, as nothing was trained in it"
+    assert re.search(removed, refused.value.told)
 
 
 def test_warnings_are_events_of_the_run_from_driver_and_worker_alike(monkeypatch):

@@ -19,6 +19,7 @@ from volary.driver.servers.server_group import NoServers, ServerGroup
 from volary.driver.watching.watch import Rules
 from volary.engine._base import Engine, Handle, Launch
 from volary.errors import BadInput, ProgramEnded, RunError, ServerLost, WorkerLost
+from volary.errors.raised import shown
 from volary.monitor.outline import outline
 from volary.run.checkpoint_files.store import writable
 from volary.run.checkpoints import Checkpoints
@@ -63,6 +64,7 @@ def start(task: Task, watcher: Watcher, files: Mapping[str, bytes] | None = None
         if not begun and not Checkpoints(directory.checkpoints).steps():
             with suppress(OSError):  # a store that fails meanwhile: what is wrong with the input matters more
                 discard(Disk(), directory.path)
+                error.add_note(f"{shown(str(directory.path))} was removed, as nothing was trained in it")
         raise
 
 
