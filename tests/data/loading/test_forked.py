@@ -478,6 +478,17 @@ def test_a_process_lets_go_of_the_batch_that_the_consumer_had_when_it_was_forked
     del batch
 
 
+def test_no_more_batches_are_made_ahead_than_there_are_slots_for(monkeypatch):
+    monkeypatch.setattr(pipeline, "most_slots", lambda _: 8)
+    samples = Pipeline(InStore(2000), torch.arange(2000), None, Digits(), Scale(1.0, 0.0))
+    feed = Feed(through_cache(samples, Cache(memory="1MB"), "of a test with few slots"), 20)
+    feed.limit(2 * (feed.steps_per_epoch or 0))
+    for batch in feed:
+        assert values(batch.inputs) == batch.targets.tolist()
+    assert pids(samples)
+    assert samples._depth <= 7
+
+
 def test_where_there_is_no_memory_to_share_threads_decode(monkeypatch):
     def refused(*_: object) -> None:
         raise OSError(12, "Cannot allocate memory")

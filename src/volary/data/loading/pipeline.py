@@ -35,7 +35,7 @@ from volary.data.records.records import Bytes, Forkable, Records
 from volary.errors import CorruptSample, DataError
 
 AHEAD = 2  # batches, to begin with: the one that is fetched next, and another one
-MOST_AHEAD = 16
+MOST_AHEAD = 32  # of 128 small records of a pack they are a window of blocks, which comes from a store at once
 MEMORY_BYTES = 64 * 2**20  # of more batches than at the beginning
 STUCK_S = 300.0  # without a single sample of a batch: storage does not answer
 _SOON_S = 0.01  # until threads that have nothing more to do have ended
@@ -112,7 +112,8 @@ class Pipeline:
         self._began = False  # to make batches
         self._newest: Made | None = None
         self._ahead: deque[Made] = deque()
-        self._depth, self._was_ready, self._room = AHEAD, False, True
+        self._depth, self._most_ahead = AHEAD, MOST_AHEAD
+        self._was_ready, self._room = False, True
         self._spare: list[Array] = []
         self._lent_by_threads: weakref.finalize[[list[Array], Array], Array] | None = None  # the newest batch of theirs
 
@@ -220,7 +221,8 @@ class Pipeline:
                 self._forked.lend(slots.free.pop(), found[0])  # the consumer has a batch, although not in a slot
         except OSError as problem:
             return Decoding("threads", self._cores, f"processes could not be started ({problem})")
-        self._depth = max(self._depth, min(MOST_AHEAD, 2 * self._cores + AHEAD, fit))
+        self._most_ahead = max(AHEAD, min(MOST_AHEAD, count - 1))  # and one for the batch that the consumer has
+        self._depth = min(self._most_ahead, max(self._depth, min(2 * self._cores + AHEAD, fit)))
         return Decoding("processes", self._cores, f"a sample takes {microseconds(self._sample_s)} of a core")
 
     def _fit(self, rows: int) -> int:
@@ -306,7 +308,7 @@ class Pipeline:
         """Make more ahead if batches are sometimes ready and sometimes not: then a longer queue evens that out."""
         ready = not made.left
         memory = (self._depth + 1) * len(made.indices) * self._sample_bytes
-        if self._was_ready and not ready and self._depth < MOST_AHEAD and memory <= MEMORY_BYTES:
+        if self._was_ready and not ready and self._depth < self._most_ahead and memory <= MEMORY_BYTES:
             self._depth += 1
             if self._forked is not None:
                 self._forked.use_another_slot()
