@@ -94,6 +94,15 @@ def test_launcher_that_was_killed_is_the_cause_although_workers_stopped_in_order
     assert str(error) == f"mpirun (host {HOST}, process 77) {words}"
 
 
+@pytest.mark.parametrize("verdicts", [(), (0, 1)])
+def test_launcher_that_failed_before_the_end_of_a_worker_was_seen_is_the_cause(directory, verdicts):
+    lost = [said(rank, "peer_lost", reason="the run is over") for rank in verdicts]
+    error = verdict_of(directory, watched(), [], *lost, launcher=mpirun(directory, 1))
+    assert str(error) == (
+        f"mpirun (host {HOST}, process 77) exited with status 1, and its workers ended with it; last step 7"
+    )
+
+
 def test_launcher_that_started_nobody_is_told_with_what_it_said(directory):
     error = verdict_of(directory, watched(joined=0), [], launcher=mpirun(directory, 1))
     assert lines(error)[:2] == [

@@ -97,6 +97,8 @@ def judge(
         raise noted(WorkerLost(message), directory, _log_of(directory, lost.rank))
     broken = [v for v in verdicts.values() if v.outcome == "peer_lost"]
     if broken or len(verdicts) < watch.world_size:
+        if launcher is not None and launcher.code:  # it ended before the end of a worker was seen
+            raise noted(WorkerLost(_ended_with(watch, launcher)), directory, launcher.log)
         reason = broken[0].reason if broken else "not every worker left a verdict"
         raise noted(WorkerLost(reason), directory)
     if all(verdict.outcome == "finished" for verdict in verdicts.values()):
@@ -106,15 +108,23 @@ def judge(
 
 def _with_launcher(watch: FailureDetector, launcher: Ended, verdicts: Mapping[int, Verdict]) -> str:
     """What to tell if it is the launcher that ended the run: it was killed, or it started nobody."""
-    who = f"{launcher.launcher} (host {socket.gethostname()}, process {launcher.pid}) {exit_words(launcher)}"
     unfinished = [rank for rank in watch.workers if rank not in verdicts or verdicts[rank].outcome != "finished"]
     if launcher.signal is not None and unfinished:
-        step = max(worker.step for worker in watch.workers.values())
-        return f"{who}, and its workers ended with it; last step {step}"
+        return _ended_with(watch, launcher)
     absent = [worker for worker in watch.workers.values() if not worker.pid and worker.rank not in verdicts]
     if not absent:
         return ""
-    return "\n".join([f"{who} before {ranks(absent)} joined the run", *indented(tail(launcher.log, TAIL_LINES))])
+    words = f"{_named(launcher)} before {ranks(absent)} joined the run"
+    return "\n".join([words, *indented(tail(launcher.log, TAIL_LINES))])
+
+
+def _ended_with(watch: FailureDetector, launcher: Ended) -> str:
+    step = max(worker.step for worker in watch.workers.values())
+    return f"{_named(launcher)}, and its workers ended with it; last step {step}"
+
+
+def _named(launcher: Ended) -> str:
+    return f"{launcher.launcher} (host {socket.gethostname()}, process {launcher.pid}) {exit_words(launcher)}"
 
 
 def _of_elastic(
