@@ -31,10 +31,10 @@ def test_a_line_without_a_program_is_refused(line):
 
 
 def test_a_program_is_a_run_with_its_arguments_and_its_exit_status(fresh, volary):
-    Path("mine.py").write_text(PROGRAM + "sys.exit(7)\n")
+    Path("mine.py").write_text(PROGRAM + "sys.exit(7 if worker.rank else 0)\n")
     said = fresh("-m", "volary", "launch", "strategy.workers=2", "run.name=it", "mine.py", "--epochs", "3")
     assert said.status == 7, said.err
-    assert said.err.startswith("mine.py ended with status 7\n")
+    assert said.err.startswith("mine.py ended with status 7\n  rank 1 (host ")
     assert [line[:15] for line in said.out.splitlines() if line.startswith("__main__")] == ["__main__ 0 of 2"]
     logs = [Path(f"runs/it/logs/worker-{rank}.log").read_text() for rank in range(2)]
     firsts = [log.splitlines()[0].partition(": ") for log in logs]

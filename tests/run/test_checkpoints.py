@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from volary.errors import RunError
 from volary.run import checkpoints as room
 from volary.run.checkpoints import MANIFEST, Checkpoints, Manifest, as_dict, digest, read
+from volary.run.directory import RunDirectory
 from volary.run.disk import Disk
+from volary.run.resuming import resuming
 
 FILES = {"model.safetensors": b"weights" * 40, "rank-0.pt": b"zero" * 30, "rank-1.pt": b"one" * 30}
 
@@ -50,6 +52,20 @@ def test_a_checkpoint_is_found_by_its_step_with_its_facts_and_files(checkpoints)
     assert read(path, manifest, "rank-1.pt") == FILES["rank-1.pt"]
     with pytest.raises(RunError, match=r"has no rank-2.pt; it holds model.safetensors, rank-0.pt, rank-1.pt"):
         read(path, manifest, "rank-2.pt")
+
+
+def test_a_run_that_is_moved_while_it_trains_does_not_come_back_as_a_folder_of_checkpoints(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    run.checkpoints.mkdir(parents=True)
+    run.session.write_text("network: lenet")
+    checkpoints = Checkpoints(run.checkpoints, Quick())
+    save(checkpoints, 12)
+    assert "resume from step 12" in resuming(run)
+    run.path.rename(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError, match=r"run has gone: somebody moved or removed it while the run trained"):
+        checkpoints.begin(20)
+    assert not run.path.exists()
+    assert resuming(run) == "", "the command would not work"
 
 
 def test_a_folder_without_a_manifest_or_with_another_name_is_no_checkpoint(checkpoints):

@@ -12,8 +12,11 @@ from volary.run.directory import RunDirectory
 def is_resumable(directory: RunDirectory) -> bool:
     """Whether the run's state is kept: a training loop of the user's own has something of it once it called save.
 
-    True if that is not known, as the store of its checkpoints does not answer: to resume it says so.
+    True if that is not known, as the store of its checkpoints does not answer: to resume it says so. False if its
+    folder has gone.
     """
+    if not directory.path.is_dir():
+        return False
     try:
         own = directory.session.read_text(encoding="utf-8").startswith(("function:", "program:"))
     except OSError:

@@ -1,7 +1,7 @@
 """Who decodes samples, threads or processes: chosen by what a sample costs, which is measured when they are opened.
 
-Processes do, if they can and there is enough to decode: threads wait for the interpreter's lock, with tiny samples for
-most of the time, and with photographs for a fifth of it.
+Processes do, if they can and there is enough to decode: threads wait for the interpreter's lock, with tiny samples
+most of all.
 """
 
 from __future__ import annotations

@@ -163,7 +163,8 @@ def _own_error(
     """The error of the first rank whose own code failed; equal ones are counted, others are named."""
     first = min(own, key=lambda verdict: (verdict.step, not verdict.place, verdict.rank))
     if first.status is not None:
-        return ProgramEnded(first.reason, first.status, begun=first.outcome != "refused")
+        begun = first.outcome != "refused"
+        return ProgramEnded(f"{first.reason}\n{_where(first)}" if begun else first.reason, first.status, begun=begun)
     kind = _BY_CODE.get(first.exit_code, WorkerFailed)
     if not first.frames:
         # an error of ours is a whole sentence, and the same on every rank that found it

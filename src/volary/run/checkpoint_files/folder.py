@@ -43,7 +43,9 @@ class CheckpointFolder:
         self._folder, self._disk = folder, disk
 
     def begin(self, step: int) -> None:
-        """An older one that was about to be replaced counts again."""
+        """An older one that was about to be replaced counts again. Raises OSError, also where the folder has gone."""
+        if not (run := self._folder.parent).is_dir():  # it must not come back with nothing but checkpoints
+            raise FileNotFoundError(f"{run} has gone: somebody moved or removed it while the run trained")
         for left in self._folder.glob(".step-*-old"):
             final = self._folder / left.name[1:].removesuffix("-old")
             if not final.exists():
