@@ -116,10 +116,9 @@ class Sides:
     def session(self) -> Loop:
         """What `volary train` runs. A collective call."""
         worker = self._worker
-        group = worker._group
         training = assemble(
             self._session,
-            group=group.divided([list(range(group.size))]) if group.size > 1 else group,
+            group=worker._loop.peers("session"),
             device=worker.device,
             recorder=worker._recorder,
             drafts=LocalDrafts(Checkpoints(Path("unused")), worker._recorder, 1, keep_best=False),

@@ -49,6 +49,7 @@ def main(workers: int) -> None:
         workers=workers,
         servers=1,
         replicas=1,
+        give_up_after_s=10.0,
         batch_size=workers,
         steps=lambda _: 10**6,
         evaluate_every=lambda _: None,

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from _report import Options, Row, arguments, report
+from volary import Session
 from volary.codec import ROOM
 from volary.run.database.reader import RunReader
-from volary.session.spec import Session
 
 MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"
 WORKERS = 2
