@@ -223,7 +223,7 @@ class Learn(_Said, frozen=True):
 
 
 class EvaluatePiece(_Said, frozen=True, tag="evaluate"):
-    """Evaluate the state `snapshot` on the held-back samples `start` to `end`."""
+    """Evaluate the state `snapshot` on the validation samples `start` to `end`."""
 
     snapshot: int
     piece: int
