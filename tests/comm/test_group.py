@@ -199,7 +199,7 @@ def program(tmp_path: Path) -> Any:
 
 
 def with_strangers(rank: int, world_size: int) -> tuple[list[bytes], float]:
-    """A group at whose ears strangers knock while its ranks connect; what these hear, and what the ranks add up to."""
+    """A group to which strangers connect while its ranks do; what these are answered, and what the ranks add up to."""
     strangers: list[socket.socket] = []
     close = gloo._close
 

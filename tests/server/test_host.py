@@ -376,9 +376,9 @@ def test_of_connections_that_take_a_worker_s_place_at_once_one_has_it_and_the_ot
         with pytest.raises(ConnectionLost):  # somebody wants its place
             [before.hear() for _ in range(2)]
         answered, ended = queue.SimpleQueue[tuple[Worker, int]](), queue.SimpleQueue[Worker]()
-        ears = [threading.Thread(target=listen, args=(one, answered, ended)) for one in new]
-        for ear in ears:
-            ear.start()
+        threads = [threading.Thread(target=listen, args=(one, answered, ended)) for one in new]
+        for thread in threads:
+            thread.start()
         go_on.set()
         gone = ended.get(timeout=WITHIN_S)
         (stays,) = [one for one in new if one is not gone]
@@ -387,8 +387,8 @@ def test_of_connections_that_take_a_worker_s_place_at_once_one_has_it_and_the_ot
             pass
         for each in [before, *new]:
             each.channel.close()
-        for ear in ears:
-            ear.join(WITHIN_S)
+        for thread in threads:
+            thread.join(WITHIN_S)
 
 
 def listen(one: Worker, answered: queue.SimpleQueue[tuple[Worker, int]], ended: queue.SimpleQueue[Worker]) -> None:
