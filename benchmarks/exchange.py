@@ -27,12 +27,12 @@ or of theirs / ours where `wanted` says how many times quicker ours is. Ours is 
 seconds of all ranks, and bytes that the busiest host sent by its link's counters: payload + 0.3 %, or something went
 around the link.
 
-CPU seconds (`cpu-...`): see _exchange_cpu.py. Choices (`auto-best`): see _exchange_best.py.
+CPU seconds (`cpu-...`): see _exchange_cpu.py. Choices (`auto-best-...`): see _exchange_best.py.
 Time to an accuracy (`cifar-time-to-accuracy`): see _time_to_accuracy.py.
 Collectives (all other rows): see _exchange_collectives.py.
 
 --quick: each row within two minutes, those at 100 Mbit/s or with auto within three to four, `cifar-time-to-accuracy`
-within eight.
+and `auto-best-...` within eight.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ FEWER_BYTES = [
     "lstm-100m-lossy",
     "cifar-time-to-accuracy",
 ]
+CHOICES = [f"auto-best-{network}" for network in ("fc", "resnet", "lstm", "gpt", "vgg", "mobilenet")]
 FIELDS = ["name", "value", "unit", "peer", "peer_value", "ratio", "wanted", "better"]
 
 
@@ -63,7 +64,7 @@ def test_every_row_can_be_asked_for():
     command = [sys.executable, str(BENCHMARKS / "exchange.py"), "--only", "everything"]
     said = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300).stderr
     assert "invalid choice: 'everything'" in said
-    assert all(name in said for name in [*STEPS, *FEWER_BYTES, *COLLECTIVES])
+    assert all(name in said for name in [*STEPS, *FEWER_BYTES, *CHOICES, *COLLECTIVES])
 
 
 @pytest.mark.root

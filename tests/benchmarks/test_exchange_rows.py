@@ -150,14 +150,16 @@ def test_accuracy_is_told_of_a_way_beside_none():
     assert "KB a step" in said
 
 
-def test_auto_is_compared_with_the_best_single_choice_of_its_kind(monkeypatch):
+def test_auto_is_compared_with_the_best_single_choice_of_its_kind_and_the_worst_case_is_the_row(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
-    from _exchange_best import compared
+    from _exchange_best import answer, compared
 
     step_s = {
         "none": [5.0, 5.2, 5.1], "factors": [6.0], "auto exact": [5.1],
         "onebit": [0.75], "powersgd": [0.7, 0.9, 0.8], "int8": [1.8], "auto lossy": [0.9],
     }  # fmt: skip
-    exact, lossy = compared("gpt", step_s)
-    assert (exact.what, exact.best, exact.ratio) == ("gpt, exact", "none", pytest.approx(1.0))
-    assert (lossy.what, lossy.best, lossy.ratio) == ("gpt, lossy", "onebit", pytest.approx(1.2))
+    exact, lossy = compared("1gbit", step_s)
+    assert (exact.what, exact.best, exact.ratio) == ("1gbit, exact", "none", pytest.approx(1.0))
+    assert (lossy.what, lossy.best, lossy.ratio) == ("1gbit, lossy", "onebit", pytest.approx(1.2))
+    worst = answer("auto-best-gpt", [exact, lossy])
+    assert (worst.name, worst.peer, worst.unit) == ("auto-best-gpt", "onebit", "s per step (1gbit, lossy)")
