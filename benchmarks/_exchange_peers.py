@@ -24,7 +24,7 @@ Hook = Callable[[DistributedDataParallel, distributed.ProcessGroup], None]
 
 FUSED = {"fused": True}
 # ours sends no buffers either
-TUNED = {"gradient_as_bucket_view": True, "static_graph": True, "forward_sync_buffers": False}
+TUNED: dict[str, Any] = {"gradient_as_bucket_view": True, "static_graph": True, "forward_sync_buffers": False}
 ALL_MB = 10**5  # a bucket that holds every gradient
 POWERSGD_FROM = 2  # the first step that it may encode; it makes its memory there
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import psutil
 import torch
 from torch import distributed
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch exports it untyped
 
 from _exchange_found import TURNS, Effort, Found, Turn
 from _exchange_peers import PEERS, Peer, Peers
@@ -31,6 +32,7 @@ from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
 from volary.train.agreement.first_state import DeferredTensors
 from volary.train.assemble import assemble, build_model
+from volary.train.lockstep import Lockstep
 from volary.train.loop import Training, train
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.recording.recorder import Recorder
@@ -67,7 +69,7 @@ def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome
         fresh, apart = deepcopy(model.module), replace(model, module=deepcopy(model.module))
         share = session.data.batch_size // group.size
         own = replace(session, data=replace(session.data, batch_size=share))
-        nobody = Group(BoardBulletin(distributed.HashStore(), 0, 1, 0))
+        nobody = Group(BoardBulletin(HashStore(), 0, 1, 0))
         estimate = try_first(session, model, CPU, member.place, recorder)
         with (
             volary(session, group, recorder, model, drafts, estimate) as ours,
@@ -83,7 +85,7 @@ def take_turns(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outcome
 class Ours:
     """The loop that `volary train` runs."""
 
-    training: Training
+    training: Training[Lockstep]
 
     def run(self, steps: int) -> None:
         """Train for so many steps; ends when all updates have been made."""

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import torch
 from torch import Tensor, nn
 

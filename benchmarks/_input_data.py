@@ -49,7 +49,7 @@ def cifar(folder: Path, count: int) -> Path | None:
 def packed(folder: Path, at: Path) -> Path:
     """The training part in shards."""
     for split in ("train", "test"):
-        pack(Images(folder=folder, size=32).open(split), at / split, 64 * 2**20, lambda _: None)  # type: ignore[arg-type]
+        pack(Images(folder=folder, size=32).open(split), at / split, 64 * 2**20, lambda _: None)
     return at
 
 

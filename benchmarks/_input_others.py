@@ -121,7 +121,7 @@ def _streaming(of: Written) -> Iterator[Any]:
     from streaming import StreamingDataset
     from streaming.base.util import clean_stale_shared_memory
 
-    class Images(StreamingDataset):
+    class Images(StreamingDataset):  # type: ignore[misc]  # of a library without types
         def __getitem__(self, at: int) -> Any:
             sample = super().__getitem__(at)
             return of.decode(sample["image"]), sample["label"]
@@ -146,7 +146,7 @@ def _write_chunks(files: Files, order: Sequence[int], at: Path) -> None:
 def _litdata(of: Written) -> Any:
     from litdata import StreamingDataLoader, StreamingDataset
 
-    class Images(StreamingDataset):
+    class Images(StreamingDataset):  # type: ignore[misc]  # of a library without types
         def __getitem__(self, index: Any) -> Any:
             content, label = super().__getitem__(index)
             return of.decode(content), label

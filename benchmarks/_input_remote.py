@@ -22,6 +22,8 @@ from volary.data.records.packed import Packed
 from volary.data.sources.packed import PackedShards
 from volary.data.storage.place import located
 from volary.session.spec import Cache
+from volary.session.values.size import Size
+from volary.session.values.url import Location, Url
 
 KEY = "benchmark/pack"
 URL = f"s3://{KEY}"
@@ -57,7 +59,7 @@ def _first(name: str, wanted: str, batch_size: int, pairs: int) -> Row:
     """Against the same requests to the store, of as many blocks at a time, with nothing decoded."""
 
     def ours() -> float:
-        return _epoch(_opened(URL), batch_size)
+        return _epoch(_opened(Url(URL)), batch_size)
 
     def requests() -> float:
         start, records = time.perf_counter(), Packed(located(URL) / "train")
@@ -67,15 +69,15 @@ def _first(name: str, wanted: str, batch_size: int, pairs: int) -> Row:
             fsspec.filesystem("s3").cat_ranges([key] * len(starts), starts, [*starts[1:], edges[-1]])
         return time.perf_counter() - start
 
-    found, count = paired(ours, requests, pairs), len(_opened(URL))
+    found, count = paired(ours, requests, pairs), len(_opened(Url(URL)))
     return _row(name, count, found, "the same requests alone", wanted)
 
 
 def _second(name: str, wanted: str, pack: Path, batch_size: int, pairs: int) -> Row:
     """What is in the cache, against the same pack in local files."""
-    cached = through_cache(_opened(URL), Cache(memory="1GB"), URL)
+    cached = through_cache(_opened(Url(URL)), Cache(memory=Size.parse("1GB")), URL)
     _epoch(cached, batch_size)
-    local = _opened(str(pack))
+    local = _opened(pack)
     found = paired(lambda: _epoch(cached, batch_size), lambda: _epoch(local, batch_size), pairs)
     return _row(name, len(local), found, "local files, warm", wanted)
 
@@ -85,7 +87,7 @@ def _row(name: str, count: int, found: Paired, peer: str, wanted: str) -> Row:
     return Row(name, count / found.ours, "samples/s", peer, count / found.theirs, ratio, wanted, "higher")
 
 
-def _opened(folder: str) -> Pipeline:
+def _opened(folder: Location) -> Pipeline:
     """The training part, with nothing kept that was decoded."""
     return PackedShards(folder=folder, cache_mb=0).open("train")
 

@@ -115,9 +115,11 @@ class _Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, time, width)."""
         heads = [one.unflatten(-1, (HEADS, -1)).transpose(1, 2) for one in self.attend(self.first(x)).chunk(3, -1)]
-        attended = scaled_dot_product_attention(*heads, is_causal=True)
+        queries, keys, values = heads
+        attended = scaled_dot_product_attention(queries, keys, values, is_causal=True)
         x = x + self.project(attended.transpose(1, 2).flatten(-2))
-        return x + self.perceptron(self.second(x))
+        found: Tensor = x + self.perceptron(self.second(x))
+        return found
 
 
 class _Residual(nn.Module):

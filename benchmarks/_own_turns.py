@@ -36,7 +36,7 @@ WARM_STEPS = 4  # DistributedDataParallel makes its buckets anew after the first
 SAMPLES = 8192
 SHAPES = {"lenet": (1, 28, 28), "resnet18": (3, 32, 32), "fc": (3, 32, 32)}
 BATCHES = {"lenet": 64, "resnet18": 32, "fc": 32}
-TUNED = {"gradient_as_bucket_view": True, "static_graph": True, "forward_sync_buffers": False}
+TUNED: dict[str, Any] = {"gradient_as_bucket_view": True, "static_graph": True, "forward_sync_buffers": False}
 CLASSES = 10
 
 
@@ -180,7 +180,7 @@ def stepping(module: nn.Module, optimizer: Any, batches: Iterator[Any]) -> Loop:
             inputs, targets = next(batches)
             optimizer.zero_grad()
             loss = cross_entropy(module(inputs), targets)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             total += loss.item()
 
@@ -200,7 +200,10 @@ def reading(batches: Iterator[Any]) -> Loop:
 @contextmanager
 def unwatched() -> Iterator[None]:
     """What our loop hears of every optimiser is no part of the peer's."""
-    both = (torch_optimizer._global_optimizer_pre_hooks, torch_optimizer._global_optimizer_post_hooks)
+    both: tuple[dict[int, Any], ...] = (
+        torch_optimizer._global_optimizer_pre_hooks,
+        torch_optimizer._global_optimizer_post_hooks,
+    )
     kept = [dict(hooks) for hooks in both]
     for hooks in both:
         hooks.clear()

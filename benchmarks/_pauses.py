@@ -31,6 +31,7 @@ def small(classes: int, pause_s: float = 0.0, slow: int | None = None, chance: f
     for layer in network:
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
+            assert layer.bias is not None
             nn.init.zeros_(layer.bias)
     return network
 

@@ -13,7 +13,7 @@ from volary.bench.meeting import BenchRanks
 from volary.comm.control.sealing import Security
 from volary.comm.transports import ROOM
 from volary.comm.transports._base import Channel, Credentials, Payload, Transport
-from volary.server.client.client import Client, HeldAll, Installed, RequestRefused
+from volary.server.client.client import Client, Held, HeldAll, Installed, RequestRefused
 from volary.server.client.link import Link
 from volary.server.local import EachAlone
 from volary.server.protocol.header import Form, Header
@@ -161,7 +161,7 @@ class Worker:
         if payload is not place:
             torch.frombuffer(place, dtype=torch.float32).copy_(torch.frombuffer(payload, dtype=torch.float32))
 
-    def happened(self, event: HeldAll | Installed | RequestRefused) -> None:
+    def happened(self, event: Held | HeldAll | Installed | RequestRefused) -> None:
         """Counted."""
         if isinstance(event, Installed) and not self.client.pulling(event.slice):
             self.left -= 1

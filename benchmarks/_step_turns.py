@@ -30,6 +30,7 @@ from volary.train.state.seeds import seed_all
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.run.verdict import Outcome
+    from volary.train.lockstep import Lockstep
     from volary.train.loop import Training
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
@@ -77,7 +78,7 @@ def take_turns(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome:
 class Turns:
     """Times turns of about `turn_s`, of equally many steps for every loop; all workers take them together."""
 
-    def __init__(self, training: Training, loops: list[Loop], turn_s: float) -> None:
+    def __init__(self, training: Training[Lockstep], loops: list[Loop], turn_s: float) -> None:
         self._training = training
         self._steps = WARM_STEPS
         for loop in loops:
@@ -112,7 +113,7 @@ def _fastest(peers: dict[str, Loop], turns: Turns, trials: int) -> str:
     return min(tried, key=lambda name: statistics.median(tried[name]))
 
 
-def _training(member: Membership, recorder: Recorder, pulse: Pulse, group: Group) -> Training:
+def _training(member: Membership, recorder: Recorder, pulse: Pulse, group: Group) -> Training[Lockstep]:
     """What `volary.train.run_session` trains with."""
     session, device = Session.read(member.directory.session), torch.device("cpu")
     seed_all(session.train.seed)
@@ -131,7 +132,7 @@ def _training(member: Membership, recorder: Recorder, pulse: Pulse, group: Group
     return training
 
 
-def _ours(training: Training) -> Loop:
+def _ours(training: Training[Lockstep]) -> Loop:
     def run(steps: int) -> None:
         training.coordinator.feed.limit(training.coordinator.feed.step + steps)
         train(training)
@@ -139,7 +140,7 @@ def _ours(training: Training) -> Loop:
     return run
 
 
-def _peer(training: Training, rule: dict[str, Any], parallel: dict[str, Any]) -> Loop:
+def _peer(training: Training[Lockstep], rule: dict[str, Any], parallel: dict[str, Any]) -> Loop:
     """What a PyTorch user writes, on a copy of the network; the batches are ours."""
     group = training.coordinator.group
     session, rank, world_size = training.coordinator.session, group.rank, group.size
@@ -168,7 +169,7 @@ def _peer(training: Training, rule: dict[str, Any], parallel: dict[str, Any]) ->
         for _ in range(steps):
             chosen = batch()
             loss = cross_entropy(module(inputs.index_select(0, chosen)), targets.index_select(0, chosen))
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             total += loss.item()

@@ -32,7 +32,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from _report import Options, Row, alternated, arguments, compared, paired, report
 from volary.engine import ROOM
@@ -207,7 +207,7 @@ def _our_detection(engine: str, number: signal.Signals) -> float:
         try:
             while not _named(before):
                 if process.poll() is not None and not _named(before):
-                    raise SystemExit(f"{process.args} ended and named nobody:\n{Path('said').read_text()}")
+                    raise SystemExit(f"{process.args!r} ended and named nobody:\n{Path('said').read_text()}")
                 time.sleep(LOOK_S)
             return time.perf_counter() - began_at
         finally:
@@ -303,7 +303,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _wait_for_the_end(process: subprocess.Popen[bytes]) -> None:
     if process.wait(WITHIN_S):
-        raise SystemExit(f"{process.args} ended with {process.returncode}:\n{Path('said').read_text()}")
+        raise SystemExit(f"{process.args!r} ended with {process.returncode}:\n{Path('said').read_text()}")
 
 
 def _trains(process: subprocess.Popen[bytes]) -> RunDirectory:
@@ -324,7 +324,7 @@ def _wait_until(process: subprocess.Popen[bytes], condition: Callable[[], bool])
     until = time.monotonic() + WITHIN_S
     while not condition():
         if process.poll() is not None or time.monotonic() > until:
-            raise SystemExit(f"{process.args} did not begin:\n{Path('said').read_text()}")
+            raise SystemExit(f"{process.args!r} did not begin:\n{Path('said').read_text()}")
         time.sleep(LOOK_S)
 
 

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from _report import Options, Row, arguments, report
 from volary.driver.ending import Unwatched

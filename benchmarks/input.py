@@ -335,7 +335,8 @@ def _peak(work: Callable[..., object], *arguments: object) -> int:
 
 def _children(process: psutil.Process) -> list[psutil.Process]:
     try:
-        return process.children(recursive=True)
+        found: list[psutil.Process] = process.children(recursive=True)
+        return found
     except psutil.Error:
         return []
 

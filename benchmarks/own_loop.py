@@ -32,7 +32,7 @@ from pathlib import Path
 from _report import Paired, Row, arguments, of_starts, report
 
 PROGRAM = Path(__file__).with_name("_own_turns.py")
-LAB = ("lab", "--hosts", "2", "--rate", "1gbit", "--pin", "--", sys.executable)
+LAB: tuple[str, ...] = ("lab", "--hosts", "2", "--rate", "1gbit", "--pin", "--", sys.executable)
 AT_MOST_S = 1800.0
 
 

@@ -34,7 +34,7 @@ def evaluate():
     with torch.no_grad():
         right = sum((model(images).argmax(1) == labels).sum().item() for images, labels in held_out)
     model.train()
-    return right / len(held_out.dataset)
+    return right / len(validation)
 
 
 def save(**state):

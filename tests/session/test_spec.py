@@ -1,5 +1,8 @@
+import ast
+import inspect
 import pickle
-from dataclasses import replace
+from dataclasses import MISSING, fields, is_dataclass, replace
+from typing import get_type_hints
 
 import pytest
 
@@ -25,6 +28,26 @@ def test_objects_and_plain_values_mean_the_same():
         network="lenet", data=Data(source="digits"), optimizer=Sgd(), evaluate={"every": Period(2, "epochs")}
     )
     assert plain == objects
+
+
+def test_a_type_checker_knows_every_setting_and_takes_sections_as_mappings():
+    (arguments,) = (
+        each.args
+        for each in ast.walk(ast.parse(inspect.getsource(Session)))
+        if isinstance(each, ast.FunctionDef) and each.name == "__init__"
+    )
+    said = {each.arg: ast.unparse(each.annotation) for each in arguments.kwonlyargs if each.annotation}
+    required = {
+        each.arg for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value is None
+    }
+    hints = get_type_hints(Session)
+    assert said == {
+        each.name: f"{hints[each.name].__name__} | Mapping[str, Any]" if is_dataclass(hints[each.name]) else "Any"
+        for each in fields(Session)
+    }
+    assert required == {
+        each.name for each in fields(Session) if each.default is MISSING and each.default_factory is MISSING
+    }
 
 
 def test_everything_but_network_and_source_has_a_default(write):

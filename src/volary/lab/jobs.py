@@ -81,7 +81,7 @@ class Job:
 
     def _inside(self, everything: bool) -> list[int]:
         """The processes on the host, by their numbers out here; our own child only stands for them."""
-        import psutil  # type: ignore[import-untyped]  # not needed by `volary --help`
+        import psutil  # not needed by `volary --help`
 
         try:
             return [child.pid for child in psutil.Process(self._process.pid).children(recursive=everything)]

@@ -46,7 +46,7 @@ def try_once(
             value = _loss(criterion, output, targets, loss)
         _refuse_detached(output, value, network, loss)
         try:
-            value.backward()  # type: ignore[no-untyped-call]
+            value.backward()
         except Exception as error:
             raise SettingError(f"network {network!r} and loss {loss!r}: backward {raised(error).predicate}") from error
         if all(parameter.grad is None for parameter in trained):

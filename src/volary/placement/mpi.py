@@ -56,7 +56,7 @@ def _proxy(_rank: int, world_size: int, _local_rank: int, beside: int) -> str:
             f"mpirun started {beside} of its {world_size} processes here, and MPICH gives them no name in common: "
             f"set one, as in `mpirun -genv {_NAMED} $(date +%s)-$$ ...`"
         )
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     for above in psutil.Process().parents():
         if above.name().startswith("hydra"):

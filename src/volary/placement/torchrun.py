@@ -44,7 +44,7 @@ def _agent() -> str:
     """The process that restarts this one: it began the session (in Unix's sense) of this process, as a worker may be
     started through a shell. Named so that none before or after it is taken for it.
     """
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     try:
         agent = psutil.Process(psutil.Process(os.getsid(0)).ppid())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from volary.errors import SettingError
 from volary.session import fitting
@@ -280,6 +280,24 @@ class Session:
     strategy: Strategy = field(default_factory=Strategy)
     engine: Annotated[Any, Choice("volary.engine")] = "local"  # who starts the workers
     run: RunSettings = field(default_factory=RunSettings)
+
+    if TYPE_CHECKING:  # what a user may write, which the fields' own types are not
+
+        def __init__(
+            self,
+            *,
+            network: Any,
+            data: Data | Mapping[str, Any],
+            loss: Any = ...,
+            optimizer: Any = ...,
+            schedule: Any = ...,
+            train: Train | Mapping[str, Any] = ...,
+            evaluate: Evaluate | Mapping[str, Any] = ...,
+            checkpoint: Checkpoint | Mapping[str, Any] = ...,
+            strategy: Strategy | Mapping[str, Any] = ...,
+            engine: Any = ...,
+            run: RunSettings | Mapping[str, Any] = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         settle(self)

@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal, NamedTuple, TypeVar, overload
 
-import fsspec  # type: ignore[import-untyped]
+import fsspec
 
 from volary.errors import DataError, SettingError
 from volary.storage.retrying import RETRIES

@@ -18,5 +18,5 @@ def pieces(values: Tensor, size_bytes: int) -> Sequence[Tensor]:
     """Views of (numel,) `values`, each of at most `size_bytes` but at least one value; none of no values."""
     if not values.numel():
         return []
-    found: Sequence[Tensor] = values.split(max(1, size_bytes // values.element_size()))  # type: ignore[no-untyped-call]
+    found: Sequence[Tensor] = values.split(max(1, size_bytes // values.element_size()))
     return found

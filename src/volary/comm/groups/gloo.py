@@ -132,7 +132,7 @@ class _Member(Struct):
 
 
 def _introduce(store: Store, rank: int, size: int, listening: list[int]) -> list[_Member]:
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     entries = [entry for entries in psutil.net_if_addrs().values() for entry in entries]
     addresses = {entry.address for entry in entries if entry.family == socket.AF_INET} | {_address}

@@ -203,7 +203,7 @@ def _is_in_torch(frame: FrameType | None) -> bool:
 
 def interface_of(address: str) -> str:
     """The name of the network interface that has `address`. Raises SettingError if this machine has none with it."""
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     interfaces = psutil.net_if_addrs()
     for name, entries in interfaces.items():

@@ -26,7 +26,7 @@ class ListeningSocket:
 
 def listeners(pids: Iterable[int]) -> list[ListeningSocket]:
     """All listening TCP sockets of these processes, in order. Processes that are gone or not ours have none."""
-    import psutil  # type: ignore[import-untyped]  # not needed by `volary --help`
+    import psutil  # not needed by `volary --help`
 
     found = set()
     for pid in pids:

@@ -26,7 +26,7 @@ def machine() -> str:
 
 def available_bytes() -> int:
     """Memory that this process may still take: the machine's, and its control group's if that has a bound."""
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     available = int(psutil.virtual_memory().available)
     group = Path("/sys/fs/cgroup")

@@ -63,7 +63,7 @@ def keep(topology: Topology, rates: dict[tuple[int, int], float], subnetworks: G
 
 def own_link(address: str) -> str:
     """What this machine's link is known by: its address, interface, and nominal rate in Mbit/s (0: not known)."""
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     entries = psutil.net_if_addrs().items()
     names = [name for name, found in entries if any(one.address.split("%")[0] == address for one in found)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-import simplejpeg  # type: ignore[import-untyped]
+import simplejpeg
 import torch
 from PIL import Image
 

@@ -53,7 +53,7 @@ class Made:
 
 def batch_memory(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """Memory for a batch; pinned in a process that uses a CUDA device, which then copies it by itself."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if not torch.cuda.is_initialized():
         return np.empty(shape, dtype)
     # whoever copies it waits for the end (non_blocking=False): the memory is used again as soon as the batch is gone
     pinned: Array = torch.empty(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, pin_memory=True).numpy()

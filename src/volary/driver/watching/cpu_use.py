@@ -14,7 +14,7 @@ class CpuUse:
 
     def working(self, pids: Mapping[int, int]) -> set[int]:
         """The numbers of those that have used a processor since the last look, or wait for one."""
-        import psutil  # type: ignore[import-untyped]  # not needed by `volary --help`
+        import psutil  # not needed by `volary --help`
 
         found = set()
         for number, pid in pids.items():

@@ -110,7 +110,7 @@ class Launched:
 
 def _of_session(leader: int) -> list[object]:
     """What a launcher has started that has not left its session: where it was killed, nobody else knows of them."""
-    import psutil  # type: ignore[import-untyped]  # not needed by `volary --help`
+    import psutil  # not needed by `volary --help`
 
     found: list[object] = []
     for process in psutil.process_iter():

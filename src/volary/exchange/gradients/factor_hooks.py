@@ -88,7 +88,7 @@ class FactorHook:
         self._names = " and ".join(slot.name for slot in bucket.slots)
         self._own = {id(slot.parameter) for slot in bucket.slots}
         self._mark = torch.zeros((), requires_grad=True)
-        self._mark.register_post_accumulate_grad_hook(self._passed)  # type: ignore[no-untyped-call]
+        self._mark.register_post_accumulate_grad_hook(self._passed)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """What the layer's own forward computes."""

@@ -103,7 +103,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _addresses() -> Iterator[str]:
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     for addresses in psutil.net_if_addrs().values():
         for one in addresses:

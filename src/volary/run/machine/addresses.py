@@ -66,7 +66,7 @@ def own_address(interface: str, other: str) -> str:
 
 def _interfaces() -> dict[str, list[str]]:
     """The addresses of each."""
-    import psutil  # type: ignore[import-untyped]  # not needed by `volary --help`
+    import psutil  # not needed by `volary --help`
 
     return {name: _usable(entries) for name, entries in psutil.net_if_addrs().items()}
 

@@ -13,7 +13,7 @@ LOOK_S = 0.01
 
 def below(pid: int) -> list[object]:
     """All processes below process `pid`; none if it is gone."""
-    import psutil  # type: ignore[import-untyped]  # not needed by `volary --help`
+    import psutil  # not needed by `volary --help`
 
     with suppress(psutil.Error):
         return list(psutil.Process(pid).children(recursive=True))

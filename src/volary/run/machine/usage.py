@@ -25,7 +25,7 @@ class UsageMeter:
     """Of this process; whole_machine: of all of its machine, too. A look takes about 0.3 ms, of a machine 1 ms."""
 
     def __init__(self, *, whole_machine: bool) -> None:
-        import psutil  # type: ignore[import-untyped]  # not needed by `volary --help`
+        import psutil  # not needed by `volary --help`
 
         self._psutil, self._process, self._whole_machine = psutil, psutil.Process(), whole_machine
         self._gpus = _gpus() if whole_machine else []
@@ -75,7 +75,7 @@ def _busy_s(times: Any) -> float:
 def _gpus() -> list[Any]:
     """Handles of NVIDIA's library; none where it, or a GPU, is not there."""
     try:
-        import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        import pynvml
 
         pynvml.nvmlInit()
         return [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
@@ -84,7 +84,7 @@ def _gpus() -> list[Any]:
 
 
 def _of_gpu(number: int, handle: Any) -> dict[str, float]:
-    import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import pynvml
 
     try:
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)

@@ -100,7 +100,7 @@ class Histograms:
             self._measured = UpdateHistograms(self._named)
             for name, parameter in self._named:
                 hook = only_looks(_adding(self._measured, name))
-                self._hooks.append(parameter.register_hook(hook))  # type: ignore[no-untyped-call]
+                self._hooks.append(parameter.register_hook(hook))
 
     def end(self) -> None:
         """Write down the histograms of the step that has ended, if it was one of those that are looked at."""

@@ -45,7 +45,7 @@ class Precision:
         """Add the gradients of `loss * weight`, a scalar, scaled where the precision needs it, to the parameters'."""
         start = loss if self._scaler is None else self._scaler.scale(loss)
         # not handed in as the first gradient: for that torch imports sympy, which takes a worker 0.8 s
-        (start * weight).backward()  # type: ignore[no-untyped-call]
+        (start * weight).backward()
 
     def unscale(self, optimizer: Optimizer) -> None:
         """Bring gradients back to their true size, before they are clipped."""

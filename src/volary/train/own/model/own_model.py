@@ -239,8 +239,7 @@ class OwnModel:
         behind = getattr(self._run.settings.exchange, "behind", False)
         self._early = EarlySteps(self.model, update, self.strategy, behind=behind) if update else None
         self._hooks: list[RemovableHandle] = [
-            parameter.register_post_accumulate_grad_hook(self._reached)  # type: ignore[no-untyped-call]
-            for parameter in self.contents.trained
+            parameter.register_post_accumulate_grad_hook(self._reached) for parameter in self.contents.trained
         ]
         if isinstance(self.strategy, Adapting) and self._run.settings.codec.chooses and not self._state.representations:
             self._hooks.append(choose_with_first_forward(self.model, self.strategy, self._passes, recorder))

@@ -44,7 +44,7 @@ class LoopHooks:
             return
         for one in tree_leaves(outputs):
             if isinstance(one, torch.Tensor) and one.requires_grad:
-                one.register_hook(self._in_backward)  # type: ignore[no-untyped-call]
+                one.register_hook(self._in_backward)
 
     def _in_backward(self, _: Tensor) -> None:
         """Backward comes to the model: nothing of it has a gradient yet."""

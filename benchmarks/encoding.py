@@ -1,6 +1,6 @@
 """What does it cost to encode 100 MB of gradients, and to decode and add them, beside a plain copy of as many bytes?
 
-    python benchmarks/codecs.py [--quick] [--only NAME] [--json FILE]
+    python benchmarks/encoding.py [--quick] [--only NAME] [--json FILE]
 
 One thread, fp32, 25 million normally distributed values: more than a cache holds. They are encoded as the exchange
 does it, in parcels of 8 MiB and sections of 65536 values (onebit and int8: 262144; powersgd: a parcel's rows at once),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "codecs.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "encoding.py"
 FIELDS = ["name", "value", "unit", "peer", "peer_value", "ratio", "wanted", "better"]
 
 
