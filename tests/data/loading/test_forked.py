@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -28,6 +29,7 @@ from volary.data.loading.forked import divided, most_slots
 from volary.data.loading.pipeline import Pipeline, Scale
 from volary.data.loading.processes import PIECES
 from volary.data.loading.readers import Readers
+from volary.data.loading.slots import Slots
 from volary.data.order import share_of
 from volary.data.records.records import hashed
 from volary.data.skipping import Skipping
@@ -130,6 +132,10 @@ def test_a_feed_gives_the_same_batches_whatever_the_number_of_processes(
     finally:
         torch.set_num_threads(before[0])
         pipeline.MEMORY_BYTES = before[1]
+
+
+def test_the_memory_of_batches_is_not_aligned_in_a_way_that_has_decoders_write_past_the_caches():
+    assert Slots(2, 4, (32, 32, 3), np.uint8, used=2).samples.ctypes.data % 32 == 16
 
 
 @pytest.mark.parametrize("dead", [1, 2])
