@@ -60,7 +60,7 @@ def test_runs_are_sorted_and_shown_with_the_columns_that_are_asked_for(volary):
     header, first, second = volary("runs", "--sort", "step", "--columns", "optimizer.lr,time").out.splitlines()
     assert header.split() == ["run", "state", "steps", "best", "when", "optimizer.lr", "time", "tags"]
     assert (first.split()[0], second.split()[0]) == ("a", "b")
-    assert second.split()[-4:] == ["0.05", "0", "s", "good"]
+    assert second.split()[-4:] == ["0.05", "14", "s", "good"]
     refused = volary("runs", "--sort", "bets")
     assert refused.status == 2
     assert "did you mean 'best'?" in refused.err

@@ -56,19 +56,4 @@ def test_a_run_without_steps_has_empty_curves_and_took_nothing(run):
     with written(run) as reader:
         assert {name: reader.curve(name, 10) for name in MEASURED} == {name: [] for name in MEASURED}
         totals = reader.totals()
-    assert (totals.samples, totals.samples_per_s, totals.wall_s) == (0, None, 0.0)
-
-
-def test_the_time_of_a_run_is_that_of_its_lives_and_not_of_the_pause_between_them(run):
-    journal = Journal(run.database)
-    for life in range(2):
-        journal.start_life(0)
-        journal.event("started")
-        journal.event("stopped")
-        journal._database.execute("UPDATE events SET at = ? WHERE life = ? AND kind = 'started'", (1000 * life, life))
-        journal._database.execute(
-            "UPDATE events SET at = ? WHERE life = ? AND kind = 'stopped'", (1000 * life + 7, life)
-        )
-    journal.close()
-    with RunReader(run) as reader:
-        assert reader.totals().wall_s == 14
+    assert (totals.samples, totals.samples_per_s) == (0, None)

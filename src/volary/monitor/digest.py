@@ -42,6 +42,7 @@ class Digest:
 
     batch_size: samples of a step, where that was searched for in the run. recorded_loss: by a loop of the user's own,
     or else what its backward was called on.
+    elapsed_s: what it took in all its restart attempts, and attempt_s in the newest.
     route: how contributions are exchanged, and why so; empty where nothing is, or nobody knows yet.
     warnings and news are of the life that the run is in; news holds the events since the last look. error: the kind of
     error that ended it (volary.errors), and exit_code what the command ended with then. stopping: it was asked to end
@@ -61,6 +62,7 @@ class Digest:
     recorded_loss: float | None = None
     left_s: float | None = None
     elapsed_s: float | None = None
+    attempt_s: float | None = None
     metric: str = ""
     evaluated: Measurement | None = None
     best: Measurement | None = None
@@ -98,14 +100,24 @@ def steps_done(info: dict[str, str], state: str, recorded: int) -> int:
     return max(int(noted or 0), recorded)
 
 
-def elapsed(info: dict[str, str], state: str, now: float) -> float | None:
-    """Seconds since the newest start, until the end or `now`; None if nobody saw the end."""
+def elapsed_s(reader: RunReader, info: dict[str, str], state: str, now: float) -> float | None:
+    """Seconds that the run took in all its restart attempts, without what was between them; None before it began."""
+    newest_s = attempt_s(reader, info, state, now)
+    return None if newest_s is None else reader.earlier_s(_life(info)) + newest_s
+
+
+def attempt_s(reader: RunReader, info: dict[str, str], state: str, now: float) -> float | None:
+    """Seconds since the newest restart attempt began, until its end or `now`; of a lost run, until its last sign."""
     started, ended = known_number(info, "started_at"), known_number(info, "ended_at")
-    ended = ended if ended is not None and started is not None and ended >= started else None
-    # nobody saw the end of a lost run
-    if started is None or (ended is None and state == "lost"):
+    if started is None:
         return None
-    return max(0.0, (ended if ended is not None else now) - started)
+    if ended is None or ended < started:  # the end of an earlier attempt
+        ended = reader.last_sign() if state == "lost" else now
+    return max(0.0, ended - started)
+
+
+def _life(info: dict[str, str]) -> int:
+    return int(known_number(info, "life") or 0)
 
 
 def waits_for(info: dict[str, str]) -> str:
@@ -133,6 +145,7 @@ class Follower:
         self._session = outline(directory.session)
         self._last_event = 0
         self._first_step = 0
+        self._earlier_s = 0.0
         self._evaluated: Measurement | None = None
         self._warnings: deque[Event] = deque(maxlen=_WARNINGS_KEPT)
         self._stopping = False
@@ -144,7 +157,7 @@ class Follower:
     def look(self) -> Digest:
         """The run as it is now."""
         info = self._reader.info()
-        life = int(known_number(info, "life") or 0)
+        life = _life(info)
         events = list(self._reader.events(after=self._last_event))
         for event in events:
             self._take(event)
@@ -152,6 +165,7 @@ class Follower:
         planned, best = known_number(info, "steps_planned"), best_of(info)
         batch = known_number(info, "batch_size")
         step = steps_done(info, state, window.step if window else 0)
+        newest_s = attempt_s(self._reader, info, state, self._clock())
         return Digest(
             directory=self._directory,
             state=state,
@@ -165,7 +179,8 @@ class Follower:
             window=window,
             recorded_loss=self._own_loss(window) if self._session.own_loop else None,
             left_s=self._left(step, planned, info),
-            elapsed_s=elapsed(info, state, self._clock()),
+            elapsed_s=None if newest_s is None else self._earlier_s + newest_s,
+            attempt_s=newest_s,
             metric=info.get("metric", ""),
             evaluated=self._evaluated,
             best=best if best and best.step <= step else None,
@@ -197,6 +212,7 @@ class Follower:
             self._stopping = True
         elif event.kind == "started":
             self._stopping = False
+            self._earlier_s = self._reader.earlier_s(event.life)
             self._first_step = self._reader.last_step() if event.life else 0
         elif event.kind == "resumed":
             self._first_step = int(event.data.get("from_step", 0))

@@ -36,7 +36,7 @@ class Notebook:
     def show(self, digest: Digest) -> None:
         """Redraw, if that was not done just now."""
         if time.monotonic() - self._drawn_at >= REDRAW_S:
-            now = starting_in(digest.starting, digest.elapsed_s) or progress(digest)
+            now = starting_in(digest.starting, digest.attempt_s) or progress(digest)
             self._draw(digest, [now, *(f"warning: {trouble(event)}" for event in digest.warnings)])
 
     def say(self, lines: Sequence[str]) -> None:

@@ -18,9 +18,9 @@ PHASE_WORDS = {phase: "optimiser" if phase == "optimizer" else phase for phase i
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
-def starting_in(words: str, elapsed_s: float | None) -> str:
+def starting_in(words: str, attempt_s: float | None) -> str:
     """What a start waits for, and for how long: `starting: importing torch, 6 s`."""
-    return f"starting: {words}" + (f", {duration(elapsed_s)}" if elapsed_s is not None else "") if words else ""
+    return f"starting: {words}" + (f", {duration(attempt_s)}" if attempt_s is not None else "") if words else ""
 
 
 def number(value: float | None) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from volary.monitor.digest import Measurement, best_of, known_number, steps_done
+from volary.monitor.digest import Measurement, best_of, elapsed_s, known_number, steps_done
 from volary.monitor.outline import own_loop, settings_in
 from volary.monitor.wording import clean, duration, number, size
 from volary.run.database.reader import RunReader
@@ -31,6 +32,7 @@ class Compared:
     final: Mapping[str, float]
     best: Measurement | None
     higher_is_better: bool
+    elapsed_s: float | None
     totals: Totals
 
     def as_dict(self) -> dict[str, Any]:
@@ -57,6 +59,7 @@ def compared(directory: RunDirectory) -> Compared:
             final={name: pairs[-1][1] for name, pairs in reader.metrics().items()},
             best=best_of(info),
             higher_is_better=info.get("higher_is_better") != "False",
+            elapsed_s=elapsed_s(reader, info, state, time.time()),
             totals=reader.totals(),
         )
 
@@ -81,7 +84,7 @@ def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
         rows.append((clean(label), *(_number(run.final.get(metric)) for run in runs)))
     rows += [
         ("best", *(_best(run.best) for run in runs)),
-        ("time", *(duration(run.totals.wall_s) for run in runs)),
+        ("time", *(_duration(run.elapsed_s) for run in runs)),
         ("samples/s", *(_number(run.totals.samples_per_s) for run in runs)),
         ("sent by all workers", *(size(run.totals.sent_bytes) for run in runs)),
         ("of that a step", *(size(run.totals.sent_bytes / max(1, run.step)) for run in runs)),
@@ -91,6 +94,10 @@ def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
 
 def _number(value: float | None) -> str:
     return NO_VALUE if value is None else number(value)
+
+
+def _duration(seconds: float | None) -> str:
+    return NO_VALUE if seconds is None else duration(seconds)
 
 
 def _best(best: Measurement | None) -> str:

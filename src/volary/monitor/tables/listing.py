@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
 from volary.errors import BadInput, RunError
-from volary.monitor.digest import best_of, known_number, steps_done
+from volary.monitor.digest import best_of, elapsed_s, known_number, steps_done
 from volary.monitor.outline import settings_in
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
@@ -51,7 +52,7 @@ _OWN: dict[str, Callable[[Listed], Value]] = {
 }
 _READ: dict[str, Callable[[RunReader], Value]] = {
     "workers": lambda reader: known_number(reader.info(), "workers"),
-    "time": lambda reader: reader.totals().wall_s,
+    "time": lambda reader: elapsed_s(reader, reader.info(), reader.state(), time.time()),
     "samples_per_s": lambda reader: reader.totals().samples_per_s,
     "sent_bytes": lambda reader: reader.totals().sent_bytes,
     "size": lambda reader: bytes_of(reader.directory),

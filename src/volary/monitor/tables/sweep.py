@@ -24,7 +24,7 @@ class Combination:
     states: dict[str, str]
     metric: str
     best: tuple[float, ...]
-    wall_s: tuple[float, ...]
+    elapsed_s: tuple[float, ...]
 
     @property
     def mean(self) -> float | None:
@@ -70,7 +70,7 @@ def table(found: Sequence[Combination]) -> tuple[tuple[str, ...], list[tuple[str
             _states(one),
             number(one.mean) if one.mean is not None else "-",
             *([number(stdev(one.best)) if len(one.best) > 1 else "-"] if seeds > 1 else []),
-            duration(mean(one.wall_s)) if one.wall_s else "-",
+            duration(mean(one.elapsed_s)) if one.elapsed_s else "-",
         )
         for one in found
     ]
@@ -85,7 +85,7 @@ def _states(one: Combination) -> str:
 
 def _combination(sweep: Sweep, settings: dict[str, str], members: Sequence[str]) -> tuple[Combination, int]:
     """And 1 if more is better, -1 if less."""
-    states, best, wall_s, metric, sign = {}, [], [], "", 1
+    states, best, elapsed_s, metric, sign = {}, [], [], "", 1
     for member in members:
         run = sweep.run(member)
         if run is None:
@@ -98,8 +98,8 @@ def _combination(sweep: Sweep, settings: dict[str, str], members: Sequence[str])
             continue
         states[member] = found.state
         sign = 1 if found.higher_is_better else -1
-        wall_s.append(found.totals.wall_s)
+        elapsed_s += [found.elapsed_s] if found.elapsed_s is not None else []
         for name, value in found.best.values.items() if found.best else ():
             metric = name
             best.append(value)
-    return Combination(settings, states, metric, tuple(best), tuple(wall_s)), sign
+    return Combination(settings, states, metric, tuple(best), tuple(elapsed_s)), sign

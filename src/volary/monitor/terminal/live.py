@@ -98,7 +98,7 @@ def _add_title(table: Table, digest: Digest) -> None:
 
 def _add_progress(table: Table, digest: Digest) -> None:
     if digest.starting or digest.window is None:
-        table.add_row("progress", _text(starting_in(digest.starting, digest.elapsed_s) or "-"))
+        table.add_row("progress", _text(starting_in(digest.starting, digest.attempt_s) or "-"))
         return
     window, planned = digest.window, digest.steps_planned
     if planned:

@@ -53,7 +53,7 @@ class Plain:
                 self._line(event.at, sentence)
         if digest.starting and self._clock() >= self._start_said_at:
             self._start_said_at = self._clock() + PROGRESS_EVERY_S
-            self._line(time.time(), starting_in(digest.starting, digest.elapsed_s))
+            self._line(time.time(), starting_in(digest.starting, digest.attempt_s))
         # steps without news: one line, not too often
         if digest.window and digest.step > self._said_step and self._clock() - self._said_at >= PROGRESS_EVERY_S:
             self._said_at, self._said_step = self._clock(), digest.step

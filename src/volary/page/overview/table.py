@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 
 from volary.errors import RunError
-from volary.monitor.digest import best_of, elapsed, known_number, steps_done
+from volary.monitor.digest import best_of, elapsed_s, known_number, steps_done
 from volary.monitor.outline import outline
 from volary.page.overview.changes import Signature, signature
 from volary.page.overview.folder import Folder
@@ -98,6 +98,7 @@ def row(name: str, directory: RunDirectory) -> Row:
     try:
         with RunReader(directory) as reader:
             info, state, window = reader.info(), reader.state(), reader.window()
+            took_s = elapsed_s(reader, info, state, time.time())
     except RunError:
         return blank
     best, planned = best_of(info), known_number(info, "steps_planned")
@@ -111,7 +112,7 @@ def row(name: str, directory: RunDirectory) -> Row:
         best=next(iter(best.values.values())) if best else None,
         higher_is_better=info.get("higher_is_better") != "False",
         samples_per_s=window.samples_per_s or None if window else None,
-        elapsed_s=elapsed(info, state, time.time()),
+        elapsed_s=took_s,
         started_at=known_number(info, "started_at"),
         message=info.get("message", ""),
     )

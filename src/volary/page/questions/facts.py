@@ -38,7 +38,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         "exact_bytes_per_step": exact_bytes(info, settings),
         "stragglers": stragglers(events),
         "may_join": digest.state == "running" and directory.meeting.is_file(),
-        "starting": starting_in(digest.starting, digest.elapsed_s),
+        "starting": starting_in(digest.starting, digest.attempt_s),
         "stopping": digest.stopping and digest.state == "running",
         "resuming": resuming(directory) if digest.state in ("stopped", "failed", "lost") else "",
         "left_s": digest.left_s,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError
-from volary.run.database import counts, curves, histograms, network, pyramid, spans, totals, traffic, usage
+from volary.run.database import counts, curves, histograms, network, pyramid, spans, traffic, usage
 from volary.run.database.counts import CountRow
 from volary.run.database.curves import Point
 from volary.run.database.ending import kept_ending
@@ -79,6 +79,8 @@ WITH RECURSIVE found(name) AS (
     SELECT MIN(name) FROM metrics
     UNION ALL SELECT (SELECT MIN(name) FROM metrics WHERE name > found.name) FROM found WHERE found.name IS NOT NULL)
 SELECT name FROM found WHERE name IS NOT NULL"""
+_EARLIER = """
+SELECT COALESCE(SUM(lasted), 0.0) FROM (SELECT MAX(at) - MIN(at) AS lasted FROM events WHERE life < ? GROUP BY life)"""
 # by name: a run of another version of Volary may have other columns too
 _STEP_COLUMNS = ", ".join(STEP_FIELDS)
 _EVENT_COLUMNS = ", ".join(f.name for f in fields(Event))
@@ -222,16 +224,24 @@ class RunReader:
         rows = self._rows(curves.select(name), [min(points, last), last]) if last else ()
         return [Point(*map(_number, row)) for row in rows]
 
+    def earlier_s(self, life: int) -> float:
+        """Seconds that the restart attempts before `life` took, each from its start to its last sign."""
+        ((seconds,),) = self._rows(_EARLIER, [life])
+        return float(seconds)
+
+    def last_sign(self) -> float:
+        """When something was recorded last, in seconds since 1970: an event or a step."""
+        ((event,),) = self._rows("SELECT COALESCE(MAX(at), 0.0) FROM (SELECT at FROM events ORDER BY id DESC LIMIT 1)")
+        return max(float(event), *(row.ended_at for row in self.steps(after=self.last_step() - 1)), 0.0)
+
     def totals(self) -> Totals:
         """What the run took so far."""
         groups = self.view(1, max(1, self.last_step()), 1).groups
-        ((wall_s,),) = self._rows(totals.OF_LIVES)
         return Totals(
             samples=sum(group.samples for group in groups),
             sent_bytes=sum(group.sent_bytes for group in groups),
             received_bytes=sum(group.received_bytes for group in groups),
             busy_s=sum(group.step_s for group in groups) / max(1, len(groups)),
-            wall_s=wall_s,
         )
 
     def window(self, steps: int = 20) -> Window | None:
