@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from monitor._made_runs import checkpoint, journal, new_run, rows, started, whole_run
+from monitor._made_runs import checkpoint, evaluated, journal, new_run, rows, started, whole_run
 from volary.errors import RunError
 from volary.monitor.account import account
 from volary.monitor.tables.listing import listing
@@ -23,6 +23,19 @@ def test_an_account_has_metrics_times_by_worker_and_checkpoints():
         (46, 0.9733, "there"),
     ]
     json.dumps(told.as_dict())
+
+
+@pytest.mark.parametrize("courses", [True, False], ids=["with curves", "without"])
+def test_a_checkpoint_that_was_measured_and_is_not_the_best_has_its_metric(courses):
+    directory = new_run()
+    with journal(directory) as run:
+        started(run)
+        for step, accuracy, better in ((23, 0.9733, True), (46, 0.9132, False)):
+            evaluated(run, step, accuracy)
+            checkpoint(directory, step, accuracy if better else None)
+        checkpoint(directory, 50, None)
+    found = account(directory, courses=courses).checkpoints
+    assert [(kept.step, kept.metric) for kept in found] == [(23, 0.9733), (46, 0.9132), (50, None)]
 
 
 def test_damage_is_found_when_it_is_looked_for():

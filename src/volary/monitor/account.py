@@ -37,7 +37,10 @@ class WorkerTimes:
 
 @dataclass(frozen=True)
 class CheckpointStatus:
-    """A checkpoint. condition: `there` (its files exist), `whole` (verified), or what is wrong with it."""
+    """A checkpoint. metric: what an evaluation found at its step, if there was one.
+
+    condition: `there` (its files exist), `whole` (verified), or what is wrong with it.
+    """
 
     step: int
     metric: float | None
@@ -133,12 +136,13 @@ def _account(directory: RunDirectory, verify: bool, courses: bool) -> Account:
         changes, traffic = _changes(reader), reader.traffic()
         reads, decoding = _reads(reader.events(kind="reads")), _decoding(list(reader.events(kind="decoding")))
         curves = measured(reader, CURVE_POINTS, own_loop=bool(digest.session.own_loop)) if courses else []
+        checkpoints = kept(Checkpoints(directory.checkpoints), reader, digest.metric, verify)
     return Account(
         digest=digest,
         started_at=float(started) if started else None,
         metrics=_by_step(metrics),
         workers=worker_times(recent),
-        checkpoints=kept(Checkpoints(directory.checkpoints), verify),
+        checkpoints=checkpoints,
         logs=[str(path) for path in sorted(directory.logs.glob("*.log"))],
         ways=ways[-1] if ways else None,
         counts=counts,
@@ -193,19 +197,21 @@ def worker_times(rows: Iterable[StepRow]) -> list[WorkerTimes]:
     return [_times(rank, by_rank[rank]) for rank in sorted(by_rank)]
 
 
-def kept(checkpoints: Checkpoints, verify: bool) -> list[CheckpointStatus]:
-    """The checkpoints there are, oldest first."""
-    return [_kept(checkpoints, step, verify) for step in checkpoints.steps()]
+def kept(checkpoints: Checkpoints, reader: RunReader, metric: str, verify: bool) -> list[CheckpointStatus]:
+    """The checkpoints there are, oldest first, with what evaluations found: a manifest has that of the best alone."""
+    steps = checkpoints.steps()
+    found = reader.values_at(metric, steps)
+    return [CheckpointStatus(step, found.get(step), _condition(checkpoints, step, verify)) for step in steps]
 
 
-def _kept(checkpoints: Checkpoints, step: int, verify: bool) -> CheckpointStatus:
+def _condition(checkpoints: Checkpoints, step: int, verify: bool) -> str:
     try:
         manifest = checkpoints.verify(step) if verify else checkpoints.manifest(step)
     except RunError as error:
-        return CheckpointStatus(step, None, f"damaged: {error}")
+        return f"damaged: {error}"
     if missing := checkpoints.missing(manifest):
-        return CheckpointStatus(step, manifest.metric, f"damaged: {', '.join(missing)} missing")
-    return CheckpointStatus(step, manifest.metric, "whole" if verify else "there")
+        return f"damaged: {', '.join(missing)} missing"
+    return "whole" if verify else "there"
 
 
 def _times(rank: int, rows: list[StepRow]) -> WorkerTimes:

@@ -167,6 +167,11 @@ class RunReader:
         query = "SELECT value FROM metrics WHERE name = ? ORDER BY step DESC LIMIT 1"
         return next((_number(value) for (value,) in self._rows(query, [name])), None)
 
+    def values_at(self, name: str, steps: Sequence[int]) -> dict[int, float]:
+        """A metric's value by step, of those of `steps` at which it was recorded."""
+        query = f"SELECT step, value FROM metrics WHERE name = ? AND step IN ({', '.join('?' * len(steps))})"
+        return {step: _number(value) for step, value in self._rows(query, [name, *steps])}
+
     def recorded_steps(self) -> list[int]:
         """The steps that have spans, in order; none in a run of an older version."""
         there = next(self._rows(spans.IS_THERE), None)
