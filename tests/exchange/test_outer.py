@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
@@ -16,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from exchange._factored import Factored, gradients
 from volary.errors import SettingError
 from volary.exchange.choice.rows import RowCounter
+from volary.exchange.gradients import factor_hooks
 from volary.exchange.gradients.factor_hooks import FactorHook, outer_layers
 from volary.exchange.gradients.row_blocks import write_as_usual, write_in_place
 
@@ -111,6 +115,68 @@ def test_factors_leave_in_backward_the_moment_that_its_last_pass_is_through_with
         assert [first in left for left in when] == [False, True]
         when.clear()
         it.gradients()
+
+
+def test_factors_leave_before_backward_computes_what_comes_behind_their_layer(monkeypatch):
+    it = Factored(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4)), ["1"])
+    first, when, back = it.buckets.all[0].chunks[0].index, list[bool](), factor_hooks._Connected.back
+
+    def watched_back(kind: Any, errors: Tensor, weight: Tensor) -> Tensor:
+        when.append(first in it.left)
+        return back(kind, errors, weight)
+
+    monkeypatch.setattr(factor_hooks._Connected, "back", watched_back)
+    for _ in range(2):
+        it.module(torch.ones(1, 2)).sum().backward()
+        it.gradients()
+    kept = it.module(torch.ones(1, 2))  # a later pass may still come to it
+    it.module(torch.ones(1, 2)).sum().backward()
+    assert kept.grad_fn is not None
+    assert when == [True, True, False]
+
+
+@dataclass(frozen=True)
+class Step:
+    """made: how the network is used anew. asked: outputs of which the slope is asked for. learnt: those in the loss.
+
+    kept: those that are there in the next step. Numbers are taken modulo how many outputs there are.
+    """
+
+    made: list[Callable[[Any, Tensor], Tensor]]
+    asked: list[int]
+    learnt: list[int]
+    kept: set[int]
+
+
+NUMBERS = st.integers(0, 5)
+STEPS = st.builds(
+    Step,
+    made=st.lists(st.sampled_from([plainly, twice]), min_size=1, max_size=3),
+    asked=st.lists(NUMBERS, max_size=2),
+    learnt=st.lists(NUMBERS, min_size=1, max_size=3),
+    kept=st.sets(NUMBERS, max_size=2),
+)
+
+
+@given(steps=st.lists(STEPS, min_size=1, max_size=4))
+@settings(max_examples=30, deadline=None)
+def test_gradients_equal_autograd_s_whatever_else_is_computed_asked_for_and_kept(steps):
+    plain, module = One(plainly), One(plainly)
+    it = Factored(module, ["large"])
+    taken: list[list[Tensor]] = [[], []]
+    values = inputs().requires_grad_()
+    for step in steps:
+        for net, outputs in zip((plain, module), taken, strict=True):
+            for use in step.made:
+                net.use = use
+                outputs.append(net(values * 1))
+            for number in step.asked:
+                torch.autograd.grad(outputs[number % len(outputs)].sum(), [values], retain_graph=True)
+            chosen = [outputs[number % len(outputs)] for number in step.learnt]
+            torch.stack([one.square().sum() for one in chosen]).sum().backward(retain_graph=True)
+            outputs[:] = [one for number, one in enumerate(outputs) if number in step.kept]
+        torch.testing.assert_close(it.gradients(), gradients(plain))
+        plain.zero_grad()
 
 
 def test_a_large_layer_s_gradient_is_formed_row_block_by_row_block_in_one_parcel():

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional
 
 from volary.errors import SettingError
@@ -76,17 +78,29 @@ class _LookedUp:
         return errors[kept], inputs[kept]
 
 
+class _Use:
+    """A forward of the layer, for as long as autograd can come back to it. task: the newest pass that did."""
+
+    __slots__ = ("__weakref__", "task")
+
+    def __init__(self) -> None:
+        self.task = -1
+
+
 class FactorHook:
     """Stands in for the forward of `layer`, whose parameters are those of `bucket`.
 
-    A gradient of a mark, which only this layer uses, tells when a backward pass is through with the layer's last use;
-    a pass that ends at gradients of other tensors alone does not come to it.
+    Factors leave when a backward pass has come to all uses there are: before it computes what comes behind the layer.
+    If it does not come to all of them, a gradient of a mark, which only this layer uses, tells when it is through with
+    the last. A pass that ends at gradients of other tensors alone does not come to the mark, and counts for nothing.
     """
 
     def __init__(self, layer: nn.Module, kind: _Kind, bucket: Bucket, buckets: Gradients) -> None:
         self._layer, self.kind, self._bucket, self._buckets = layer, kind, bucket, buckets
         self._names = " and ".join(slot.name for slot in bucket.slots)
         self._own = {id(slot.parameter) for slot in bucket.slots}
+        self._uses = WeakSet[_Use]()
+        self._passed_in = -1  # the newest pass in which factors left before it came to the mark
         self._mark = torch.zeros((), requires_grad=True)
         self._mark.register_post_accumulate_grad_hook(self._passed)
 
@@ -104,7 +118,13 @@ class FactorHook:
         """A copy of the network computes as usual: it is not what is trained."""
         return partial, (type(self._layer).forward, self._layer)
 
-    def take(self, errors: Tensor, inputs: Tensor) -> None:
+    def use(self) -> _Use:
+        """The layer is used once more."""
+        use = _Use()
+        self._uses.add(use)
+        return use
+
+    def take(self, use: _Use, errors: Tensor, inputs: Tensor) -> None:
         """Take a use's errors (..., out_features) and inputs (..., in_features) from backward. Raises SettingError."""
         if torch.is_grad_enabled() or any(watched(slot.parameter) for slot in self._bucket.slots):
             raise SettingError(
@@ -113,6 +133,11 @@ class FactorHook:
             )
         assert self._bucket.payload is not None
         self._bucket.payload.add(*self.kind.factors(errors, inputs), self._buckets.weight())
+        use.task = task = torch._C._current_graph_task_id()
+        mark = get_gradient_edge(self._mark).node
+        if all(one.task == task for one in self._uses) and torch._C._will_engine_execute_node(mark):
+            self._passed_in = task
+            self._buckets.passed(self._bucket)
 
     def _plain(self, inputs: Tensor) -> bool:
         """Whether the layer computes what it says, and all that is trained of it is in the bucket."""
@@ -131,7 +156,8 @@ class FactorHook:
 
     def _passed(self, mark: Tensor) -> None:
         mark.grad = None
-        self._buckets.passed(self._bucket)
+        if self._passed_in != torch._C._current_graph_task_id():
+            self._buckets.passed(self._bucket)
         for slot in self._bucket.slots:  # autograd would tell them, had it a gradient
             for look in lookers(slot.parameter):
                 look(slot.parameter)
@@ -143,13 +169,13 @@ class _Outer(torch.autograd.Function):
         ctx: FunctionCtx, inputs: Tensor, weight: Tensor, bias: Tensor | None, mark: Tensor, outer: FactorHook
     ) -> Tensor:
         ctx.save_for_backward(inputs, weight)
-        ctx.outer = outer  # type: ignore[attr-defined]
+        ctx.outer, ctx.use = outer, outer.use()  # type: ignore[attr-defined]
         return outer.kind.output(inputs, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, errors: Tensor) -> tuple[Tensor | None, None, None, Tensor, None]:
         inputs, weight = ctx.saved_tensors
-        ctx.outer.take(errors, inputs)  # first: they have the longest way to go
+        ctx.outer.take(ctx.use, errors, inputs)  # first: they have the longest way to go
         for_inputs = ctx.outer.kind.back(errors, weight) if ctx.needs_input_grad[0] else None
         return for_inputs, None, None, torch.zeros(()), None
 
