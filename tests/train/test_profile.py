@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from torch import nn
 
 from exchange._buckets_of import buckets_of
+from exchange._factored import Factored
 from train.test_agreed_plan import Network
 from volary.exchange.overlap.comm_thread import ParcelTimes
+from volary.exchange.overlap.order import StepTimes
 from volary.train.strategies.profile import Profile
 
 
@@ -35,6 +38,36 @@ def test_a_step_whose_sums_took_no_time_has_an_order_all_the_same():
     for chunk in buckets.chunks:
         profile.travelled(chunk, ParcelTimes(1.0, 1.0, 1.0))
     assert sorted(profile.order(1.0, 1.0)) == [0, 1, 2, 3]
+
+
+def divided(profile: Profile, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, ...], float]:
+    """How long forward computes with the parcels of each parameter before it comes to the next, as is expected."""
+    cycles: list[StepTimes] = []
+
+    def kept(cycle: StepTimes, first: list[int]) -> list[int]:
+        cycles.append(cycle)
+        return first
+
+    monkeypatch.setattr("volary.train.strategies.profile.quickest", kept)
+    profile.order(9.0, 12.0)
+    found: dict[tuple[int, ...], float] = {}
+    for parcels, seconds in cycles[0].uses:
+        found[tuple(parcels)] = found.get(tuple(parcels), 0.0) + seconds
+    return found
+
+
+def test_what_forward_computed_between_two_waits_is_divided_as_backward_was(monkeypatch):
+    found = divided(watched(), monkeypatch)
+    assert found == pytest.approx({(0,): 1.25, (1,): 0.125, (2,): 0.0625, (3,): 0.0625}), "1.5 s, as 1.2 were"
+
+
+def test_backward_works_on_a_layer_after_its_factors_are_there_and_before_other_gradients_are(monkeypatch):
+    buckets = Factored(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4)), ["1"]).buckets
+    profile = Profile(buckets.chunks, list(reversed(buckets.slots)), None)
+    for chunk, when in ((buckets.all[0].chunks[0], 9.2), (buckets.all[1].chunks[0], 9.6)):
+        profile.travelled(chunk, ParcelTimes(when, when, when + 0.1))
+    profile.waited(buckets.slots[-1].gate, 10.0, 10.5)
+    assert divided(profile, monkeypatch) == pytest.approx({(1,): 0.5, (0,): 1.0}), "half of what is between is each's"
 
 
 @pytest.mark.parametrize("watch", [watched, lambda: watched(1e9)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -55,7 +56,7 @@ class Profile:
             takes_s=[load / max(1.0, per_s) for load in loads],
             update_s=[self._update_s.get(parcel, 0.0) for parcel in parcels],
             urgency=urgency,
-            uses=self._uses(ends_s),
+            uses=self._uses(began_s, ends_s),
         )
         guess = most_urgent_first(cycle.ready_s, cycle.takes_s, urgency)
         return [first[parcel].index for parcel in quickest(cycle, guess)]
@@ -65,14 +66,42 @@ class Profile:
         known = self._links_per_s
         return known if known is not None and seen_per_s > MUCH_LESS * known else seen_per_s
 
-    def _uses(self, ends_s: float) -> list[tuple[list[int], float]]:
-        """What forward computed between two waits counts for the parameter of the first of them."""
+    def _uses(self, began_s: float, ends_s: float) -> list[tuple[list[int], float]]:
+        """What forward computed between two waits is divided among the parameters from the first of them on.
+
+        As backward was: it takes some twice the time that forward takes, in each layer.
+        """
         then_s: dict[ParameterGate, float] = {}
         bounds = [*self._waits, (None, ends_s, ends_s)]
         for (gate, _, ended_s), (_, started_s, _) in pairwise(bounds):
             if gate is not None:
                 then_s[gate] = then_s.get(gate, 0.0) + max(0.0, started_s - ended_s)
-        return [(sorted({chunk.parcel for chunk in slot.chunks}), then_s.get(slot.gate, 0.0)) for slot in self._slots]
+        parcels = [sorted({chunk.parcel for chunk in slot.chunks}) for slot in self._slots]
+        sharing = Counter(parcel for one in parcels for parcel in one)
+        backward_s = self._backward_s(began_s)
+        weights = [max(1e-9, sum(backward_s[parcel] / sharing[parcel] for parcel in one)) for one in parcels]
+        starts = [number for number, slot in enumerate(self._slots) if slot.gate in then_s]
+        shares = [0.0] * len(parcels)
+        for start, end in pairwise([*starts, len(parcels)]):
+            whole, seconds = sum(weights[start:end]), then_s[self._slots[start].gate]
+            shares[start:end] = [seconds * weight / whole for weight in weights[start:end]]
+        return list(zip(parcels, shares, strict=True))
+
+    def _backward_s(self, began_s: float) -> dict[int, float]:
+        """About how long backward took for the layers of each parcel.
+
+        Factors are there when it comes to their layer, other gradients when it has been there.
+        """
+        factors = {chunk.parcel for chunk in self._chunks if chunk.bucket.payload is not None}
+        found, before, now_s = dict.fromkeys(self._travelled, 0.0), -1, began_s
+        for parcel, how in sorted(self._travelled.items(), key=lambda item: item[1].ready_s):
+            there = [one for one, of in ((before, before in factors), (parcel, parcel not in factors)) if of] or [
+                parcel
+            ]
+            for one in there:
+                found[one] += max(0.0, how.ready_s - now_s) / len(there)
+            before, now_s = parcel, how.ready_s
+        return found
 
 
 def _holds(slot: ParameterSlot, parcel: int) -> bool:
