@@ -37,6 +37,15 @@ def test_without_a_partner_the_run_cannot_go_on():
     play = Play("async", servers=2, workers=1)
     play.cut_off(FIRST_SERVER + 1)
     assert play.roster.failure == "server 1 has gone, and no other server keeps its part of the parameters"
+    assert play.roster.lost_server == (1, "has gone")
+
+
+def test_a_loss_that_ends_the_run_is_no_warning_beside_the_sentence_that_it_ends_with():
+    play = Play("async", servers=2, replicas=2, workers=1)
+    play.cut_off(FIRST_SERVER)
+    play.cut_off(FIRST_SERVER + 1)
+    assert play.roster.failure.startswith("server 1 has gone")
+    assert [data["server"] for _, data in play.said("server_lost")] == [0]
 
 
 def test_a_silent_server_is_lost_within_its_bound_and_told_to_end_if_it_comes_back():

@@ -48,7 +48,6 @@ class RosterAndServers:
         self._roster = Roster(terms, strategy.consistency, self._keeping, self._said, found)
         self._servers: Handle | None = None  # those beside workers are theirs
         self._exits: dict[int, Exited] = {}
-        self._reasons: dict[int, str] = {}  # by server, why the roster takes it for lost
         self._noted_pids: list[int] = []
         self._started_at = self._noted_at = 0.0
         self._noted = self._first = self._roster.steps
@@ -132,9 +131,10 @@ class RosterAndServers:
 
     def account(self) -> ServerFailure | None:
         """What to tell of the server for which the run cannot go on; None if there is none."""
-        number = self._roster.lost_server
-        if number is not None:
-            return self._told(number, f"{self._what_happened(number)}, and nobody else keeps what it kept")
+        if self._roster.lost_server is not None:
+            number, reason = self._roster.lost_server
+            happened = exit_words(self._exits[number]) if number in self._exits else reason
+            return self._told(number, f"{happened}, and nobody else keeps what it kept")
         missing = [number for number in range(self._count) if f"server {number}" in self._roster.awaited]
         for number in missing:
             if number in self._exits:
@@ -166,11 +166,6 @@ class RosterAndServers:
     def _pids(self) -> dict[int, int]:
         return self._servers.pids() if self._servers else {}
 
-    def _what_happened(self, number: int) -> str:
-        if number in self._exits:
-            return exit_words(self._exits[number])
-        return self._reasons.get(number, "has gone")
-
     def _told(self, number: int, words: str) -> ServerFailure:
         log, pid = self._directory.server_log(number), self._pids.get(number)
         if are_colocated(self._strategy):
@@ -190,8 +185,6 @@ class RosterAndServers:
             return
         step = data.pop("step", None)
         match kind:
-            case "server_lost":
-                self._reasons[data["server"]] = data["reason"]
             case "checkpoint":
                 data |= {"step": step} | self._keeping.newest
             case "evaluated":

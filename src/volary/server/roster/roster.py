@@ -55,7 +55,8 @@ class Roster:
 
     restored: the step of the checkpoint that the run goes on from, and its roster's state. outcome: how the run ended,
     once it has. failure: why it cannot go on, if it cannot: a sentence. Raises SettingError if the model cannot be had
-    with so many workers. lost_server: whose loss that is, if a server's. corrupt: the same sentence, if data's fault.
+    with so many workers. lost_server: the server whose loss that is, if one's, and what happened to it. corrupt: the
+    same sentence, if data's fault.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Roster:
     ) -> None:
         self.outcome: Outcome | None = None
         self.failure = ""
-        self.lost_server: int | None = None
+        self.lost_server: tuple[int, str] | None = None
         self.corrupt = ""
         self._terms, self._model, self._keeping = terms, model, keeping
         self._restore = restored[0] if restored else None
@@ -252,19 +253,19 @@ class Roster:
         self._replicas.gone(server.peer)
         if self.outcome is not None or self.failure:
             return
-        self._outgoing.said("server_lost", None, {"step": self.steps, "server": server.number, "reason": reason})
         if self._progress is None:
-            self._fail(f"server {server.number} {reason} before training began", server.number)
+            self._fail(f"server {server.number} {reason} before training began", (server.number, reason))
         elif self._replicas.orphans:
             sentence = f"server {server.number} {reason}, and no other server keeps its part of the parameters"
-            self._fail(sentence, server.number)
+            self._fail(sentence, (server.number, reason))
         else:
+            self._outgoing.said("server_lost", None, {"step": self.steps, "server": server.number, "reason": reason})
             self._tell_view()
             self._progress.snapshots.server_gone()
 
-    def _fail(self, sentence: str, server: int | None = None) -> None:
+    def _fail(self, sentence: str, lost_server: tuple[int, str] | None = None) -> None:
         if not self.failure:
-            self.failure, self.lost_server = sentence, server
+            self.failure, self.lost_server = sentence, lost_server
 
     def _tell_view(self) -> None:
         view = self._replicas.view()
