@@ -70,9 +70,11 @@ def test_show_says_who_decodes_and_why(volary):
     directory = new_run("a")
     with journal(directory) as writing:
         started(writing)
-        writing.event("decoding", source=0, by="threads", count=2, why="samples differ in size", readers=8)
-    sentence = "samples are decoded by 2 threads a worker, 8 threads read ahead: samples differ in size"
-    assert sentence in volary("show", "a").out.splitlines()
+        decoding = {"source": 0, "by": "threads", "count": 2, "why": "samples differ in size", "readers": 8}
+        writing.event("decoding", **decoding, readers_why="a sample takes 40 us, 60 us with 16")
+    said = volary("show", "a").out.splitlines()
+    assert "samples are decoded by 2 threads a worker: samples differ in size" in said
+    assert "samples are read ahead by 8 threads a worker: a sample takes 40 us, 60 us with 16" in said
 
 
 def test_a_run_is_tagged_and_shows_it(volary):

@@ -202,9 +202,11 @@ def _say_decoding(found: Account) -> None:
     from volary.monitor.wording import clean
 
     for one in found.decoding:
-        readers = f", {one['readers']} threads read ahead" if one["readers"] else ""
         source = f" of source {one['source']}" if len(found.decoding) > 1 else ""
-        say(f"\nsamples{source} are decoded by {one['count']} {one['by']} a worker{readers}: {clean(one['why'])}")
+        say(f"\nsamples{source} are decoded by {one['count']} {one['by']} a worker: {clean(one['why'])}")
+        if one["readers"]:
+            why = clean(one.get("readers_why") or "no other number was compared with it so far")
+            say(f"samples{source} are read ahead by {one['readers']} threads a worker: {why}")
 
 
 def _say_reads(found: Account) -> None:

@@ -19,7 +19,7 @@ from volary.data.records.files import Files
 class Disk:
     """Counts what each thread brings: all that is not in memory yet."""
 
-    remote = False
+    block, remote = 1, False
 
     def __init__(self) -> None:
         self.there: set[int] = set()

@@ -81,3 +81,19 @@ def test_a_thread_that_ends_is_replaced_and_the_rest_is_done():
     for thread in of("pieces"):
         thread.join(60)
     assert sorted(done) == list(range(20))
+
+
+def test_their_number_may_change_while_they_work():
+    threads, by = Threads(1, "pieces"), []
+
+    def fewer() -> None:
+        threads.count = 1
+
+    threads.count = 3
+    several = threading.Barrier(3, action=fewer)
+    pieces = [lambda: several.wait(60)] * 3  # three at once
+    threads.submit([*pieces, *[lambda: by.append(threading.get_ident())] * 50])
+    for thread in of("pieces"):
+        thread.join(60)
+    assert len(by) == 50
+    assert len(set(by)) == 1

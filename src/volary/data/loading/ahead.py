@@ -26,6 +26,7 @@ class Made:
     lent: bool = False  # whoever fetched it has the memory
     slot: int = -1  # of memory that processes share; -1: ordinary memory, or none yet
     begun: bool = True  # else it waits for the memory of an earlier one, and has no rows in `out`
+    readers: int = 0  # that there were when it began
     elsewhere: int = 0  # rows of which processes have not yet said that they are done
     changed: threading.Condition = field(default_factory=threading.Condition)
 

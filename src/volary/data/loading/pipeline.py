@@ -27,7 +27,7 @@ from volary.data.decoding.decoder import Array, Decoder
 from volary.data.loading.ahead import Made, batch_memory
 from volary.data.loading.choice import Decoding, microseconds, only_threads, rather_threads
 from volary.data.loading.forked import Forked, Put, most_slots
-from volary.data.loading.readers import READERS, Readers
+from volary.data.loading.readers import Readers
 from volary.data.loading.slots import Slots, shared_array
 from volary.data.loading.threads import Threads
 from volary.data.loading.transforming import Varied
@@ -144,7 +144,12 @@ class Pipeline:
     @property
     def readers(self) -> int:
         """Threads that read ahead of those who decode; 0 while all is found in memory."""
-        return READERS if self._readers.working else 0
+        return self._readers.count.number if self._readers.working else 0
+
+    @property
+    def readers_why(self) -> str:
+        """Why so many; empty while that is not settled."""
+        return self._readers.count.why
 
     @property
     def ready(self) -> int:
@@ -187,7 +192,9 @@ class Pipeline:
         if self._cache is not None and self._vary is None and self._all_cached(numbers):
             return torch.from_numpy(self._cache).index_select(0, indices), targets
         made, rows = self._made(numbers, epoch)
+        begun_s = time.perf_counter()
         self._wait(made)
+        self._readers.took(time.perf_counter() - begun_s, len(made.indices), made.readers)
         for row in rows if made.problems else ():
             if row in made.problems:
                 raise _anew(made.problems[row])
@@ -321,8 +328,10 @@ class Pipeline:
             self._readers.expect(numbers if self._cache is None else [n for n in numbers if not self._cached[n]])
         if at_hand and self._forked and (found := self._forked.begin(numbers, epoch)):
             self._spare.clear()  # in which threads made batches: processes have memory of their own
+            found.readers = self._readers.count.number
             return found
-        return self._by_threads(Made(numbers, epoch, self._memory(len(numbers)), len(numbers)))
+        made = Made(numbers, epoch, self._memory(len(numbers)), len(numbers), readers=self._readers.count.number)
+        return self._by_threads(made)
 
     def _by_threads(self, made: Made) -> Made:
         rows = range(len(made.indices))

@@ -13,10 +13,10 @@ ENDING_S = 5.0  # that a process waits at its end for pieces that are being done
 
 
 class Threads:
-    """Up to `count` threads that do what is submitted, oldest first, and end when all is done."""
+    """Up to `count` threads that do what is submitted, oldest first, and end when all is done. count may change."""
 
     def __init__(self, count: int, name: str) -> None:
-        self._count, self._name = count, name
+        self.count, self._name = count, name
         self._waiting: deque[Callable[[], None]] = deque()
         self._running: set[threading.Thread] = set()
         self._lock = threading.Lock()
@@ -26,7 +26,7 @@ class Threads:
         """Do each of them, on some thread. One that raises ends its thread, and another one takes its place."""
         with self._lock:
             self._waiting.extend(pieces)
-            for _ in range(min(self._count - len(self._running), len(self._waiting))):
+            for _ in range(min(self.count - len(self._running), len(self._waiting))):
                 thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 self._running.add(thread)
                 thread.start()
@@ -44,7 +44,7 @@ class Threads:
     def _work(self) -> None:
         while True:
             with self._lock:
-                if not self._waiting:
+                if not self._waiting or len(self._running) > self.count:
                     self._running.discard(threading.current_thread())
                     return
                 piece = self._waiting.popleft()

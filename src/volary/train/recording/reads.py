@@ -25,15 +25,17 @@ class Reads:
         self._samples, self._recorder = samples, recorder
         self._told: Counter[str] = Counter()
         self._pipelines = pipelines(samples)
-        self._decoding: list[Decoding | None] = [None] * len(self._pipelines)
+        self._decoding: list[tuple[Decoding, str] | None] = [None] * len(self._pipelines)
 
     def tell_decoding(self) -> None:
-        """Tell who decodes the samples of each source: once it is decided, and if it changes."""
+        """Tell who decodes the samples of each source, and how many read ahead: once each is decided."""
         for source, pipeline in enumerate(self._pipelines):
-            found = pipeline.decoding
-            if found is not None and found != self._decoding[source]:
-                self._decoding[source] = found
-                self._recorder.event("decoding", source=source, **asdict(found), readers=pipeline.readers)
+            found, why = pipeline.decoding, pipeline.readers_why
+            if found is not None and (found, why) != self._decoding[source]:
+                self._decoding[source] = found, why
+                self._recorder.event(
+                    "decoding", source=source, **asdict(found), readers=pipeline.readers, readers_why=why
+                )
 
     def end_epoch(self, epoch: int) -> None:
         """Tell what was read since the end of the epoch before; some of it is of the epoch that comes."""
