@@ -16,14 +16,19 @@ AT_MOST_S = 120.0
 
 @dataclass
 class _Summed:
-    go_on: threading.Event
+    route: OwnRoute
+    buffer: int
 
     def wait(self) -> None:
-        assert self.go_on.wait(AT_MOST_S)
+        assert self.route.go_on.wait(AT_MOST_S)
+        self.route.under_way.remove(self.buffer)
 
 
 class OwnRoute:
-    """Notes what was summed, in order. go_on: sums arrive only while it is set. fails_at: the number of a sum."""
+    """Notes what was summed, in order. go_on: sums arrive only while it is set. fails_at: the number of a sum.
+
+    under_way: buffers now; beside: those that were under way when each sum began.
+    """
 
     in_flight = 2
     sent_bytes = received_bytes = 0
@@ -32,6 +37,8 @@ class OwnRoute:
         flat = [torch.zeros(shape.numel, dtype=shape.dtype) for shape in shapes]
         self.memory = [Memory(one, one) for one in flat]
         self.sums: list[tuple[int, int, int]] = []
+        self.under_way: list[int] = []
+        self.beside: list[list[int]] = []
         self.go_on = threading.Event()
         self.go_on.set()
         self._fails_at = fails_at
@@ -40,4 +47,6 @@ class OwnRoute:
         if len(self.sums) == self._fails_at:
             raise PeerLost("the exchange broke: rank 1 is gone")
         self.sums.append((buffer, start, end))
-        return _Summed(self.go_on)
+        self.beside.append(list(self.under_way))
+        self.under_way.append(buffer)
+        return _Summed(self, buffer)

@@ -21,7 +21,7 @@ from volary.exchange.gradients.bucket import Chunk
 from volary.exchange.gradients.buckets import Gradients
 from volary.exchange.gradients.plan import plan
 from volary.exchange.overlap.broadcasts import Broadcasts
-from volary.exchange.overlap.comm_thread import Parcel
+from volary.exchange.overlap.comm_thread import CommThread, Parcel, ParcelTimes
 from volary.exchange.overlap.overlapped import OverlappedKeeper
 
 VOTES = 3  # the number of the parcel after three chunks
@@ -253,6 +253,26 @@ def test_votes_that_others_wait_for_come_before_anything_else_leaves(turns):
     it.wait_for(lambda: it.summed() == [VOTES])
     it.route.go_on.set()
     it.wait_for(lambda: it.said == ["votes"] and it.summed() == [VOTES, 0])
+
+
+def test_what_goes_to_all_ranks_and_what_goes_to_a_neighbour_are_not_on_the_wire_at_once():
+    route, here = OwnRoute([shape(1)] * 6), threading.Event()
+    spread = (False, True, True, False, False, True)
+    parcels = [Parcel(buffer, 0, 1, spread=one) for buffer, one in enumerate(spread)]
+    arrived: list[int] = []
+
+    def come(number: int, _: ParcelTimes) -> None:
+        arrived.append(number)
+        if number == 5:
+            here.set()
+
+    line = CommThread(route, parcels, come, lambda error: None)
+    for number in reversed(range(6)):
+        line.depart(number)
+    assert here.wait(AT_MOST_S)
+    line.close()
+    assert arrived == list(range(6))
+    assert route.beside == [[], [], [1], [], [3], []]
 
 
 def test_tasks_before_the_first_step_are_done_on_its_thread_in_order(turns):

@@ -10,18 +10,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from volary.comm.routes._base import Arrival, Route
+
+    _Underway: TypeAlias = tuple[int, float, float, Arrival]  # its number, when it was ready and sent
 
 JOIN_S = 5.0
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """What travels at once: values `start` to `end` of a buffer of the route."""
+    """What travels at once: values `start` to `end` of a buffer of the route.
+
+    spread: straight to all other ranks, as factors do. What travels from neighbour to neighbour meanwhile would get a
+    small part of the link, whatever the order says: it has its turn before or after.
+    """
 
     buffer: int
     start: int
     end: int
+    spread: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,20 +92,26 @@ class CommThread:
             self._failed(error)
 
     def _step(self) -> None:
-        under_way: deque[tuple[int, float, float, Arrival]] = deque()
+        under_way: deque[_Underway] = deque()
         for number in self._order_of_step():
             ready_s = self._taken(number)
             if ready_s is None:
                 break
-            if len(under_way) == self._route.in_flight:
+            parcel = self._parcels[number]
+            while under_way and self._waits_for(under_way, parcel):
                 self._land(*under_way.popleft())
-            parcel, sent_s = self._parcels[number], time.perf_counter()
+            sent_s = time.perf_counter()
             arrival = self._route.sum_up(parcel.buffer, parcel.start, parcel.end)
             under_way.append((number, ready_s, sent_s, arrival))
             while under_way and number in self._prompt:
                 self._land(*under_way.popleft())
         while under_way:
             self._land(*under_way.popleft())
+
+    def _waits_for(self, under_way: deque[_Underway], parcel: Parcel) -> bool:
+        """Whether the first of what is under way must have come before `parcel` leaves."""
+        first, *_ = under_way[0]
+        return len(under_way) == self._route.in_flight or self._parcels[first].spread != parcel.spread
 
     def _order_of_step(self) -> Sequence[int]:
         """What is agreed by the time the step's first parcel is here: between two steps the order may change."""

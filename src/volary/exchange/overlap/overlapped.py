@@ -67,7 +67,7 @@ class OverlappedKeeper:
                 self._chunks.append([])
             self._chunks[chunk.parcel].append(chunk)
         parcels = [
-            Parcel(first.bucket.index, first.start, last.end)
+            Parcel(first.bucket.index, first.start, last.end, spread=first.bucket.payload is not None)
             for first, last in ((chunks[0], chunks[-1]) for chunks in self._chunks)
         ]
         votes = [len(parcels)] if use.votes_awaited else []
