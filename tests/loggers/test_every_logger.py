@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +23,7 @@ from monitor._made_runs import evaluated, finished, journal, new_run, row, rows,
 from volary.comm.groups.listeners import listeners
 from volary.errors import BadInput, SettingError
 from volary.loggers import ROOM
+from volary.loggers._base import About
 from volary.loggers.copying.copy import copy_run
 from volary.loggers.copying.read import read
 from volary.run.directory import RunDirectory
@@ -241,6 +243,46 @@ def test_mlflow_takes_the_run_at_a_local_server():
     assert kept["metrics"]["validation/accuracy"] == 0.9733
     assert kept["losses"][:2] == [[1, 2.0], [2, 1.0]]
     assert len(kept["losses"]) == STEPS
+
+
+@pytest.mark.slow  # its import alone takes seconds
+def test_a_server_of_mlflow_that_is_away_is_named_after_a_few_tries():
+    address = f"http://127.0.0.1:{free_port()}"
+    copying = copied(whole_run(), f"{{name: mlflow, uri: '{address}'}}")
+    said = said_by(
+        python_with("mlflow"),
+        "import os\nfrom volary.errors import BadInput\ntry:\n    exec(" + repr(copying) + ")\n"
+        "except BadInput as error:\n    print(error, [name for name in os.environ if 'MLFLOW_HTTP' in name])\n",
+    )
+    assert said.startswith(f"mlflow: {address}: ")
+    assert "Max retries exceeded" in said
+    assert said.rstrip().endswith("[]"), "what is tried later is MLflow's own business"
+
+
+@pytest.mark.parametrize("users", [None, "5"])
+def test_the_first_call_of_mlflow_has_few_tries_unless_the_user_has_set_how_many(monkeypatch, users):
+    name, seen = "MLFLOW_HTTP_REQUEST_MAX_RETRIES", []
+
+    class Away(Exception):
+        pass
+
+    class Client:
+        def __init__(self, tracking_uri: str) -> None:
+            pass
+
+        def get_experiment_by_name(self, _: str) -> None:
+            seen.append(os.environ[name])
+            raise Away("refused")
+
+    stand_in = SimpleNamespace(MlflowClient=Client, MlflowException=Away)
+    monkeypatch.setitem(sys.modules, "mlflow", stand_in)
+    monkeypatch.setitem(sys.modules, "mlflow.entities", SimpleNamespace())
+    monkeypatch.delenv(name, raising=False)
+    if users:
+        monkeypatch.setenv(name, users)
+    with pytest.raises(BadInput, match=r"^mlflow: http://it: refused; accepted: a tracking server"):
+        ROOM.load("mlflow")(uri="http://it").open(About("it", Path("it"), {}, 0.0))
+    assert (seen, os.environ.get(name)) == ([users or "2"], users)
 
 
 WHAT_MLFLOW_HAS = """

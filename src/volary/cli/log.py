@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -26,6 +27,8 @@ def log(run: RunDirectory, to: tuple[str, ...], follow: bool) -> None:
     from volary.loggers.copying.read import read
 
     loggers = read(to)
+    if not follow or sys.stdout.isatty():  # beside a training its console has the terminal
+        remark(f"copying {run.name} to {', '.join(to)}")
     try:
         about = copy_run(run, loggers, follow=follow)
     except KeyboardInterrupt:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar
@@ -14,6 +16,8 @@ from volary.run.database.journal import StepRow
 _MOST_METRICS = 1000  # of a request
 _MOST_PARAMETERS = 100
 _ACCEPTED = "accepted: a tracking server, as http://host:5000, or a store, as sqlite:///mlflow.db"
+# until the server has answered once: by itself MLflow's client tries for four minutes, or sixteen if nothing answers
+_FIRST_CALL = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 _STATES = {"finished": "FINISHED", "stopped": "KILLED"}
 
 
@@ -35,8 +39,9 @@ class MLflow:
         """
         mlflow, entities = import_module("mlflow"), import_module("mlflow.entities")
         try:
-            client = mlflow.MlflowClient(tracking_uri=self.uri)
-            found = client.get_experiment_by_name(self.experiment)
+            with _defaults(_FIRST_CALL):
+                client = mlflow.MlflowClient(tracking_uri=self.uri)
+                found = client.get_experiment_by_name(self.experiment)
             experiment = found.experiment_id if found else client.create_experiment(self.experiment)
         except mlflow.MlflowException as error:
             raise BadInput(
@@ -58,6 +63,18 @@ class MLflow:
 
     def where(self, about: About) -> str:
         return f"{self.uri}, experiment {self.experiment}"
+
+
+@contextmanager
+def _defaults(settings: Mapping[str, str]) -> Iterator[None]:
+    """These environment variables meanwhile, but for those that the user has set."""
+    ours = {name: value for name, value in settings.items() if name not in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            del os.environ[name]
 
 
 class MLflowWriter:
