@@ -34,17 +34,16 @@ class HeadStream:
         if payload is None and more:
             return
         heads, self._waiting = self._waiting, bytearray()
-        if payload is None:
+        if not payload:
             self.plug.send(heads)
         elif not self._sealed:
             self.plug.send(heads, payload)
         else:
-            self.plug.send(heads)
             for at in range(0, len(payload), PIECE_BYTES):
                 piece = payload[at : at + PIECE_BYTES]
                 sealed = self._out_piece[: len(piece) + TAG_BYTES]
                 self._outgoing.seal_into(piece, sealed)
-                self.plug.send(sealed)
+                self.plug.send(*([sealed] if at else [heads, sealed]))
 
     def head(self) -> bytes:
         """Receive the next head, HEADER_BYTES bytes, once its proof is right."""

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
-from volary.comm.groups import gloo
+from volary.comm.groups import gloo, mesh
 from volary.errors import SettingError
 
 # of the data path itself, which the driver's watch comes long before: two days, beyond any strategy.stuck_after_s
@@ -175,6 +175,7 @@ def leave() -> None:
     It must not be called while a collective hangs in another thread: `gloo.cut()` first.
     """
     global _store
+    mesh.close_all()
     if dist.is_initialized():
         dist.destroy_process_group()
     gloo.forget()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from torch import distributed
 
@@ -15,14 +15,19 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
 
 
-class Transfer:
+class Transfer(Protocol):
     """A tensor that is being sent or received."""
 
+    def wait(self) -> None:
+        """Return when it has left, or has come. Raises PeerLost if the peer went away."""
+        ...
+
+
+class _TorchTransfer:
     def __init__(self, work: Work) -> None:
         self._work = work
 
     def wait(self) -> None:
-        """Return when it has left, or has come. Raises PeerLost if the peer went away."""
         with peers_needed():
             self._work.wait()
 
@@ -43,14 +48,14 @@ class Links:
         self.sent_bytes += values.numel() * values.element_size()
         with peers_needed():
             work = distributed.isend(values, group=self.group.process_group, tag=tag, group_dst=to)
-        return Transfer(_underway(work))
+        return _TorchTransfer(_underway(work))
 
     def receive(self, values: Tensor, source: int, tag: int = 0) -> Transfer:
         """Begin to receive into contiguous `values`, of any shape; of a source and tag in the order of being sent."""
         self.received_bytes += values.numel() * values.element_size()
         with peers_needed():
             work = distributed.irecv(values, group=self.group.process_group, tag=tag, group_src=source)
-        return Transfer(_underway(work))
+        return _TorchTransfer(_underway(work))
 
 
 def _underway(work: Work | None) -> Work:

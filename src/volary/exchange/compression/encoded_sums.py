@@ -20,7 +20,7 @@ from volary.comm.routes._base import Memory
 from volary.comm.sums.node import NodeBuffers
 from volary.comm.sums.segments import SharedBuffer
 from volary.comm.sums.sums import needs_cpu
-from volary.comm.topology.links import Links
+from volary.comm.topology.mesh_links import for_small_messages
 from volary.exchange.compression.frames import FrameMemory, FrameSums, Owners
 from volary.exchange.compression.sections import OwnedSlice, cut
 from volary.exchange.compression.workspace import Workspace
@@ -67,7 +67,9 @@ class EncodedSums:
         has_lane = self._lane < self._lanes
         self._owners = Owners([node[self._lane] for node in nodes], place) if has_lane else Owners([group.rank], 0)
         self._plans, self._residuals = plans, [errors.of(plan) for plan in plans]
-        self._links = {plan.representation.name: Links(group) for plan in plans}  # by codec: they count
+        self._links = {
+            plan.representation.name: for_small_messages(group, plan.device) for plan in plans
+        }  # by codec: they count
         self._plain_bytes = dict.fromkeys(self._links, 0)
         boards = (
             self._node.boards if self._node else [SharedBuffer([one.contribution], one.agreed) for one in self.memory]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.topology.links import Links, Transfer
+    from volary.comm.topology.mesh_links import MeshLinks
     from volary.exchange.compression.workspace import Workspace
 
 FIRST_TAG = 2**23  # above the tags of all routes
@@ -58,7 +59,7 @@ class FrameSums:
 
     def __init__(
         self,
-        links: Links,
+        links: Links | MeshLinks,
         owners: Owners,
         slices: Sequence[OwnedSlice],
         bench: Workspace,
