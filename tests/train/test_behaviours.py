@@ -22,7 +22,7 @@ def leaves(state: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
 
 def each(rank: int, world_size: int, names: list[str], strategy: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: call(getattr(_behaviours, name), rank, world_size, life, strategy=strategy)[0]
+        name: call(_behaviours.LOOPS[name], rank, world_size, life, strategy=strategy)[0]
         for life, name in enumerate(names)
     }
 
@@ -60,9 +60,8 @@ def test_what_people_do_with_a_model_comes_to_the_same_over_any_route(workers):
 
 
 def refusing(rank: int, world_size: int, name: str) -> str:
-    loop: Any = getattr(_behaviours, name)
     try:
-        call(loop, rank, world_size, 0)
+        call(_behaviours.LOOPS[name], rank, world_size, 0)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from _workers import alone, joined
-from train import _behaviours, _own_loops
+from train import _own_loops
+from train._behaviours.several_models import gan_in_two_calls, two_optimizers_of_one_model
 from train._own_workers import worker_in
 from train._training import OVERLAPPED, session, trained
 from train._user_code import points
@@ -254,13 +255,13 @@ def test_local_steps_in_a_loop_of_ones_own_are_what_one_does_by_hand(workers, be
 
 
 def learn_locally_with_several(rank: int, world_size: int) -> Any:
-    plain, found = partial(_behaviours.gan_in_two_calls, momentum=0.0), []
-    for life, (loop, period) in enumerate([(plain, 1), (_behaviours.gan_in_two_calls, 4)]):
+    plain, found = partial(gan_in_two_calls, momentum=0.0), []
+    for life, (loop, period) in enumerate([(plain, 1), (gan_in_two_calls, 4)]):
         value, _ = call(loop, rank, world_size, life, strategy={"consistency": {"name": "local", "period": period}})
         found.append({**value["generator"], **{f"judge.{name}": one for name, one in value["judge"].items()}})
     if world_size > 1:
         with pytest.raises(SettingError, match="a second Adam updates a model in the same step"):
-            call(_behaviours.two_optimizers_of_one_model, rank, world_size, 2, strategy={"consistency": "local"})
+            call(two_optimizers_of_one_model, rank, world_size, 2, strategy={"consistency": "local"})
     return found
 
 
