@@ -28,12 +28,12 @@ MEDIA = {  # microseconds a sample, by the number of readers
 
 
 def fed(count: ReaderCount, medium: dict[int, int], seed: int, *, computes_s: float = 0.0, pause_at: int = -1) -> int:
-    """Take batches until the number is settled, at most 5,000: how many. A sample takes up to 10 % more or less."""
+    """Take batches until the number is settled, at most 5,000: how many. A sample takes up to 20 % more or less."""
     noise = random.Random(seed)
     for batch in range(5000):
         if count.why:
             return batch
-        made_s = BATCH * medium[count.number] * 1e-6 * noise.uniform(0.9, 1.1)
+        made_s = BATCH * medium[count.number] * 1e-6 * noise.uniform(0.8, 1.2)
         paused_s = 10.0 if batch == pause_at else 0.0
         count.took(paused_s + max(made_s, computes_s), max(0.0, made_s - computes_s), BATCH, count.number)
     return 5000
@@ -63,11 +63,12 @@ def test_where_the_consumer_is_slower_than_storage_nothing_is_tried():
 
 def test_what_was_begun_by_another_number_of_readers_is_not_counted():
     count = ReaderCount(window=BATCH)
-    count.took(TURN_S, TURN_S, BATCH, FIRST)
-    assert count.number == 2 * FIRST
+    for _ in range(2):
+        count.took(TURN_S, TURN_S, BATCH, FIRST)
+    assert count.number == FIRST // 2
     for _ in range(9):
         count.took(TURN_S, TURN_S, BATCH, FIRST)
-    assert count.number == 2 * FIRST
+    assert count.number == FIRST // 2
 
 
 def test_the_reason_has_what_every_number_came_to():

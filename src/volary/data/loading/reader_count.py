@@ -1,9 +1,9 @@
 """How many readers serve best: found by hill climbing, from how long batches take while the consumer waits for them.
 
 A disk with a queue and a store far away want many requests at a time; a disk with one head, and threads that wait for
-the interpreter's lock, want few. Twice as many as now are tried, then half as many, in turns with as many as now, so
-that what slows the machine down meanwhile slows down both. When neither is better, the number is settled. It has no
-part in which sample comes when: readers bring what others decode.
+the interpreter's lock, want few. Half as many as now are tried, then twice as many, each turn between two with as many
+as now, so that what slows the machine down meanwhile slows down both. When neither is better, the number is settled. It
+has no part in which sample comes when: readers bring what others decode.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import statistics
 
 FIRST, MOST = 8, 32
-GAIN = 1.1  # by which a turn with another number must be better, to be won
+GAIN = 1.1  # by which a turn with another number must be better than those beside it, to be won
 WINS = 2  # until another number is taken; or as many turns lost, until it is given up
-TURN_S = 0.05  # at least
+TURN_S = 0.1  # at least
 WAITED = 0.1  # of a turn: a consumer that waits for less than that is slower than storage
 
 
@@ -25,8 +25,10 @@ class ReaderCount:
         self.number, self.why = FIRST, ""
         self._window = window
         self._found: dict[int, list[float]] = {}  # seconds a sample, in the turns of each number
-        self._best, self._other = FIRST, 2 * FIRST
+        self._best, self._other = FIRST, FIRST // 2
+        self._turns: list[float] = []  # of the comparison at hand: with the best number, the other, the best, ...
         self._won = self._lost = 0
+        self._started = False
         self._begin_turn()
 
     def took(self, seconds: float, waited_s: float, samples: int, readers: int) -> None:
@@ -48,29 +50,32 @@ class ReaderCount:
         self._samples, self._until, self._seconds, self._waited_s = 0, self._window, 0.0, 0.0
 
     def _end_turn(self) -> None:
-        if self._waited_s >= WAITED * self._seconds:
-            self._found.setdefault(self.number, []).append(self._seconds / self._samples)
-            if self.number == self._other:
-                self._compare()
-            else:
-                self.number = self._other
+        took, counts = self._seconds / self._samples, self._waited_s >= WAITED * self._seconds
         self._begin_turn()
+        if not self._started:
+            self._started = True  # the first turn was also the start of those who decode
+        elif counts:
+            self._turns.append(took)
+            self._found.setdefault(self.number, []).append(took)
+            self.number = self._other if len(self._turns) % 2 else self._best
+            if len(self._turns) % 2 and len(self._turns) > 1:
+                self._compare(*self._turns[-3:])
 
-    def _compare(self) -> None:
-        """The newest turn of each of the two numbers."""
-        better = GAIN * self._found[self._other][-1] < self._found[self._best][-1]
+    def _compare(self, before: float, other: float, after: float) -> None:
+        """A turn with the other number, and those with the best one before and after it."""
+        better = GAIN * other < min(before, after)
         self._won, self._lost = self._won + better, self._lost + (not better)
-        upwards = self._other > self._best
-        self.number = self._best
+        downwards = self._other < self._best
         if self._won == WINS:
-            self.number = self._best = self._other
-            self._try_next(2 * self._best if upwards else self._best // 2)
+            self._best = self._other
+            self._try_next(self._best // 2 if downwards else 2 * self._best)
         elif self._lost == WINS:
-            self._try_next(FIRST // 2 if upwards and self._best == FIRST else 0)
+            self._try_next(2 * FIRST if downwards and self._best == FIRST else 0)
 
     def _try_next(self, number: int) -> None:
-        self._other, self._won, self._lost = number, 0, 0
+        self._other, self._won, self._lost, self._turns = number, 0, 0, []
+        self.number = self._best
         if not 1 <= number <= MOST:
-            waits = {tried: f"{1e6 * statistics.median(turns):.3g} us" for tried, turns in sorted(self._found.items())}
-            others = " and ".join(f"{wait} with {tried}" for tried, wait in waits.items() if tried != self._best)
-            self.why = f"a sample takes {waits[self._best]}, {others}"
+            takes = {tried: f"{1e6 * statistics.median(turns):.3g} us" for tried, turns in sorted(self._found.items())}
+            others = " and ".join(f"{time} with {tried}" for tried, time in takes.items() if tried != self._best)
+            self.why = f"a sample takes {takes[self._best]}, {others}"
