@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from volary.data.datasets.stream import Stream
     from volary.data.samples import Samples, Split
+
+_ONE_AT_A_TIME = threading.RLock()  # code of data sets: several may share what is not safe to use in two threads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,8 @@ class OwnSource:
 
     def open(self, split: Split) -> Samples | Stream:
         """The user's data set as samples. Raises DataError if it is none, is empty or has no such split."""
-        dataset = self._made(split)
+        with _ONE_AT_A_TIME:
+            dataset = self._made(split)
         if dataset is None:
             raise DataError(f"{self.reference}: gave None for split {split!r}; accepted: a data set")
         return samples_of(dataset, self.reference)
@@ -93,10 +97,12 @@ def samples_of(dataset: Any, name: str) -> Samples | Stream:
 class MapSamples:
     """Samples of a map-style data set: `dataset[i]` is a pair of tensors, arrays or numbers."""
 
+    block, scale = 1, None
     lengths: Tensor  # there if the data set says them, and samples may differ
 
     def __init__(self, dataset: Any, name: str, classes: int | None) -> None:
         from volary.data.batching.collate import collate
+        from volary.data.datasets.fetched_ahead import FetchedAhead
 
         self.classes = classes
         self._dataset, self._name, self._collate = dataset, name, collate
@@ -105,6 +111,7 @@ class MapSamples:
         number, sample = self._first()
         first = collate([sample], [number], name)
         self._nothing = first[0][:0], first[1][:0]
+        self._batches = FetchedAhead(self._sample, self._collated, name)
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -125,12 +132,18 @@ class MapSamples:
 
             self.lengths = torch.as_tensor(lengths)
 
-    def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def fetch(self, indices: Tensor, epoch: int = 0) -> tuple[Tensor, Tensor]:
         """Ask the data set for each of the samples and stack them."""
-        numbers = indices.tolist()
-        if not numbers:
-            return self._nothing
-        return self._collate([self._sample(number) for number in numbers], numbers, self._name, pad=self._pad)
+        return self._batches.take(indices.tolist()) if len(indices) else self._nothing
+
+    def take(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
+        return self.fetch(indices, epoch)
+
+    def prefetch(self, indices: Tensor, epoch: int) -> bool:
+        return not len(indices) or self._batches.prefetch(indices.tolist())
+
+    def _collated(self, samples: Sequence[Any], numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
+        return self._collate(samples, numbers, self._name, pad=self._pad)
 
     def _first(self) -> tuple[int, Any]:
         """The first sample that can be read, and its number. Raises CorruptSample if there is none."""
@@ -144,7 +157,8 @@ class MapSamples:
 
     def _sample(self, number: int) -> Any:
         try:
-            return self._dataset[number]
+            with _ONE_AT_A_TIME:
+                return self._dataset[number]
         except CorruptSample as problem:
             problem.index = number
             raise

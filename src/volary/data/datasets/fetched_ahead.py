@@ -1,0 +1,142 @@
+"""Batches of a data set of the user's, which one thread fetches ahead of training, one sample after the other.
+
+Samples are asked for in their order, one after the other, as a plain loop would do. What fails in the thread is fetched
+again where its batch is taken, which raises what there is to raise. Nothing is fetched ahead of a data set that draws
+from the global random generators: training draws from them as well, and which of both came first would be chance.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from volary.data.loading.threads import Threads
+from volary.errors import DataError
+
+AHEAD = 3  # batches, with the one that is taken next
+STUCK_S = 300.0  # without a single sample of a batch
+_LOG = logging.getLogger("volary.data")
+
+
+@dataclass(eq=False)
+class _Batch:
+    """samples: those that were fetched so far, in the order of numbers. failed: why there will be no more."""
+
+    numbers: list[int]
+    samples: list[Any] = field(default_factory=list)
+    failed: str = ""
+    wanted: bool = True
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def wait(self, fetched: int, at_most_s: float) -> bool:
+        """Wait until there are more than so many samples, or none will come. False: that took too long."""
+        with self.changed:
+            return self.changed.wait_for(lambda: len(self.samples) > fetched or bool(self.failed), at_most_s)
+
+
+class FetchedAhead:
+    """fetch: a sample by its number, in any thread. collate: samples, and their numbers, to a batch.
+
+    name: of the data set, for messages.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[int], Any],
+        collate: Callable[[Sequence[Any], Sequence[int]], tuple[Tensor, Tensor]],
+        name: str,
+    ) -> None:
+        self._fetch, self._collate, self._name = fetch, collate, name
+        self._allowed: bool | None = None  # None: there was no batch yet from which it could be told
+        self._ahead: deque[_Batch] = deque()
+        self._missed = 0
+        self._threads = Threads(1, "fetch")
+
+    def prefetch(self, numbers: list[int]) -> bool:
+        """Begin to fetch a batch, unless enough of them are on their way, or none may be."""
+        if not self._allowed or len(self._ahead) >= AHEAD:
+            return False
+        batch = _Batch(numbers)
+        self._ahead.append(batch)
+        self._threads.submit([partial(self._fetch_next, batch)] * len(numbers))
+        return True
+
+    def take(self, numbers: list[int]) -> tuple[Tensor, Tensor]:
+        """The batch of these samples. Raises what the data set raises, and DataError if it gives nothing for long."""
+        batch = self._found(numbers)
+        if batch is None:
+            samples = self._fetch_here(numbers)
+        else:
+            self._wait(batch)
+            samples = batch.samples if not batch.failed else self._fetch_again(batch)
+        return self._collate(samples, numbers)
+
+    def _found(self, numbers: list[int]) -> _Batch | None:
+        """The batch, if it is fetched ahead. Those before it are not wanted any more."""
+        if not any(batch.numbers == numbers for batch in self._ahead):
+            # more often in a row than there are batches ahead: nobody will ask for these
+            self._missed += 1
+            while self._ahead and self._missed > AHEAD:
+                self._ahead.popleft().wanted = False
+            return None
+        self._missed = 0
+        while (batch := self._ahead.popleft()).numbers != numbers:
+            batch.wanted = False
+        return batch
+
+    def _fetch_here(self, numbers: list[int]) -> list[Any]:
+        before = _generators() if self._allowed is None else None
+        samples = [self._fetch(number) for number in numbers]
+        if before is not None:
+            self._allowed = before == _generators()
+            if not self._allowed:
+                _LOG.info("%s: draws from the global random generators: no sample is fetched ahead", self._name)
+        return samples
+
+    def _fetch_again(self, batch: _Batch) -> list[Any]:
+        samples = self._fetch_here(batch.numbers)
+        if self._allowed:
+            why = "failed in a thread (%s) and not in the main thread: no sample is fetched ahead any more"
+            _LOG.warning(f"%s: {why}", self._name, batch.failed)
+        self._allowed = False
+        return samples
+
+    def _fetch_next(self, batch: _Batch) -> None:
+        sample, failed = None, ""
+        if not batch.wanted or batch.failed:
+            return
+        try:
+            sample = self._fetch(batch.numbers[len(batch.samples)])
+        except BaseException as problem:  # is raised again where the batch is taken, if it is
+            failed = f"{type(problem).__name__}: {problem}"
+        with batch.changed:
+            batch.failed = failed
+            if not failed:
+                batch.samples.append(sample)
+            batch.changed.notify_all()
+
+    def _wait(self, batch: _Batch) -> None:
+        while not batch.failed and (fetched := len(batch.samples)) < len(batch.numbers):
+            if not batch.wait(fetched, STUCK_S):
+                number = batch.numbers[fetched]
+                raise DataError(f"{self._name}: sample {number} has not been fetched for {STUCK_S:g} s")
+
+
+def _generators() -> tuple[bytes, ...]:
+    """The state of all global generators on the CPU."""
+    _, keys, place, *rest = np.random.get_state(legacy=True)
+    return (
+        torch.get_rng_state().numpy().tobytes(),
+        np.asarray(keys).tobytes() + repr((place, rest)).encode(),
+        repr(random.getstate()).encode(),
+    )
