@@ -109,7 +109,7 @@ class Trained:
 
     def __init__(self, module: nn.Module, **more: Any) -> None:
         self.module, self.left = module, list[int]()
-        self.buckets: Gradients = buckets_of(module, self.left, chunk_mb=CHUNK_MB, **more)
+        self.buckets: Gradients = buckets_of(module, self.left, **{"chunk_mb": CHUNK_MB, **more})
         self.in_place = write_in_place(module, self.buckets)
 
     def backward(self, inputs: Tensor, *, last: bool = True, scale: float = 1.0, **how: Any) -> None:
@@ -199,15 +199,15 @@ def test_structure_may_change_from_step_to_step():
 
 def test_a_stack_that_is_looked_at_within_backward_is_no_use_outside_the_layer(monkeypatch):
     module, seen = One(plainly), []
-    it, gradient = Trained(module), RowBlocks.gradient
+    it, written = Trained(module), RowBlocks.written
 
-    def looked_at(self: RowBlocks, errors: Tensor, inputs: Tensor) -> Tensor:
+    def looked_at(self: RowBlocks) -> Tensor:
         seen.append(sys._getframe(1))  # as by a worker that is asked what it is doing
-        return gradient(self, errors, inputs)
+        return written(self)
 
     it.step(inputs())
     it.step(inputs())  # from now on blocks leave as they are written
-    monkeypatch.setattr(RowBlocks, "gradient", looked_at)
+    monkeypatch.setattr(RowBlocks, "written", looked_at)
     found, wanted = it.step(inputs()), expected(copy.deepcopy(module), inputs())
     assert seen
     seen.clear()
@@ -339,3 +339,80 @@ def test_only_large_plain_layers_that_own_their_weight_are_changed(which):
     assert isinstance(vars(module[1])["forward"], RowBlocks)
     write_as_usual(changed)
     assert "forward" not in vars(module[1])
+
+
+def convolved(layer: nn.Module, size: int = 4) -> tuple[nn.Module, Tensor]:
+    """A network around a convolution, and samples for it."""
+    torch.manual_seed(0)
+    dimensions = layer.weight.dim() - 2
+    module = nn.Sequential(layer, nn.Tanh())
+    return module, torch.randn(3, layer.in_channels, *[size] * dimensions)
+
+
+CONVOLUTIONS = {
+    "1d": lambda: nn.Conv1d(8, 20, 3, padding=1, bias=False),
+    "2d": lambda: nn.Conv2d(8, 20, 3, padding=1, bias=False),
+    "2d with a bias, in steps of 2": lambda: nn.Conv2d(8, 20, (3, 2), stride=2, dilation=(1, 2)),
+    "3d": lambda: nn.Conv3d(4, 20, 2, bias=False),
+}
+CONVOLVED_MB = 100 * 4 / 2**20  # a few rows a block
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("which", CONVOLUTIONS)
+def test_a_large_convolution_s_gradients_equal_autograd_s(which, passes):
+    module, samples = convolved(CONVOLUTIONS[which]())
+    plain = copy.deepcopy(module)
+    it = Trained(module, passes=passes, chunk_mb=CONVOLVED_MB)
+    assert it.in_place == [module[0]]
+    assert len(it.buckets.slots[-1].chunks) > 1
+    for _ in range(3):
+        torch.testing.assert_close(it.step(samples, passes), expected(plain, samples, passes), rtol=1e-4, atol=1e-5)
+
+
+def test_a_convolution_s_blocks_leave_before_the_gradient_of_its_inputs_is_computed():
+    module, samples = convolved(CONVOLUTIONS["2d"]())
+    it = Trained(module, chunk_mb=CONVOLVED_MB)
+    seen: list[list[int]] = []
+    samples.requires_grad_().register_hook(lambda _: seen.append(list(it.left)))
+    for _ in range(2):
+        it.step(samples)
+    assert seen[1] == [chunk.index for chunk in it.buckets.chunks]
+
+
+class Penalised(nn.Module):
+    """A convolution, with the norm of the gradient of its output with respect to its inputs."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        inputs = inputs.detach().requires_grad_()
+        output = self.layer(inputs)
+        (slope,) = torch.autograd.grad(output.square().sum(), [inputs], create_graph=True)
+        return output + slope.square().sum()
+
+
+@pytest.mark.parametrize("around", [nn.Sequential, Penalised])
+def test_a_convolution_is_computed_as_usual_without_a_batch_and_where_its_graph_is_kept(around):
+    inner, samples = convolved(CONVOLUTIONS["2d with a bias, in steps of 2"]())
+    module = around(inner[0])
+    plain = copy.deepcopy(module)
+    it = Trained(module, chunk_mb=CONVOLVED_MB)
+    for given in (samples[0], samples):
+        torch.testing.assert_close(it.step(given), expected(plain, given), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(16, 16, 3, groups=2),
+        nn.Conv2d(16, 16, 3, padding="same"),
+        nn.Conv2d(16, 16, 3, padding=1, padding_mode="circular"),
+        nn.ConvTranspose2d(16, 16, 3),
+    ],
+    ids=["of groups", "padded by name", "around", "transposed"],
+)
+def test_other_convolutions_stay_as_they_are(layer):
+    assert write_in_place(nn.Sequential(layer), buckets_of(nn.Sequential(layer))) == []
