@@ -69,7 +69,7 @@ class Windows:
             number = self._window_at(start)
             begin, window = self._begin(number), self._window(number)
             pieces.append(window[start - begin : end - begin])
-            start = begin + len(window)
+            start = begin + window.shape[0]
         return pieces[0] if len(pieces) == 1 else torch.cat([torch.empty(0, dtype=torch.int64), *pieces])
 
     def _window_at(self, place: int) -> int:

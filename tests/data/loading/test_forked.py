@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -63,8 +64,11 @@ class Numbered:
 
     def expect(self, indices) -> None: ...
 
+    def announce(self, indices) -> bool:
+        return self.remote
+
     def forked(self):
-        return self.read
+        return partial(map, self.read)
 
     def read(self, index: int) -> bytes:
         return b"" if index in self.corrupt else index.to_bytes(2)
@@ -259,6 +263,45 @@ def test_for_what_the_cache_has_in_memory_no_reader_is_started(monkeypatch):
     for batch in feed:
         assert values(batch.inputs) == batch.targets.tolist()
     assert pids(samples)
+
+
+class Announced(Numbered):
+    """The kernel can be told of these."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.told: list[int] = []
+
+    def announce(self, indices) -> bool:
+        self.told += indices
+        return True
+
+
+def test_for_what_the_kernel_can_be_told_of_no_reader_is_started(monkeypatch):
+    records = Announced(400)
+    samples = Pipeline(records, torch.arange(400), None, Digits(), Scale(1.0, 0.0))
+    feed = Feed(samples, 20)
+    feed.limit(20)
+    first = next(feed).targets.tolist()
+    samples._readers.begin()
+    monkeypatch.setattr(Readers, "expect", lambda *_: pytest.fail("the kernel was told"))
+    rest = [index for batch in feed for index in batch.targets.tolist()]
+    assert records.told == rest
+    assert samples.readers == 0
+    assert sorted(first + rest) == list(range(400))
+
+
+def test_of_small_batches_more_are_told_ahead_than_there_is_memory_for_at_first(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    records = Announced(4000)
+    samples = Pipeline(records, torch.arange(4000), None, Digits(), Scale(1.0, 0.0))
+    feed = Feed(samples, 20)
+    batches = [next(feed) for _ in range(2)]
+    assert len(samples._ahead) == pipeline.MOST_AHEAD - 1
+    assert samples._forked.batches == 7
+    assert sum(made.begun for made in samples._ahead) <= 7
+    assert len(records.told) == 20 * pipeline.MOST_AHEAD
+    del batches
 
 
 def taken(samples: Pipeline) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,16 @@ def test_a_window_of_a_pack_is_read_block_by_block(folder, tmp_path, monkeypatch
     assert sum(batch.count for batch in feed) == COUNT
     # two threads may want the same block at once
     assert len(reads) <= 2 * -(-COUNT // samples.block)
+
+
+def test_the_kernel_is_told_of_each_block_once_in_the_order_in_which_they_are_stored(folder, tmp_path, monkeypatch):
+    packed(folder, tmp_path, 10**6)
+    records, told = Packed(tmp_path / "train"), []
+    monkeypatch.setattr("volary.data.records.packed.will_need", lambda *extent: told.append(extent[1:]))
+    assert records.announce([290, 3, 70, 130, 200, 5])
+    assert records.announce([150, 299, 64])
+    starts = [sum(records.index.sizes[:first]) for first in (0, 64, 128, 192, 256, COUNT)]
+    assert told == [(start, end - start) for start, end in pairwise(starts)]
 
 
 def test_packing_goes_on_where_it_was_stopped(folder, tmp_path):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from volary.data.datasets.mixed import MixedSamples
 from volary.data.loading.pipeline import Pipeline
-from volary.data.records.records import Bytes, Records
+from volary.data.records.records import Bytes, Reading, Records
 from volary.data.skipping import Skipping
 
 if TYPE_CHECKING:
@@ -58,7 +58,10 @@ class CachedRecords:
         self.reads[self._first] += len(indices) * found
         return found
 
-    def forked(self) -> Callable[[int], Bytes]:
+    def announce(self, indices: Sequence[int]) -> bool:
+        return self.remote  # what a disk of this machine has may still have to be brought
+
+    def forked(self) -> Reading:
         return self._shelves[self._first].forked()
 
     def expect(self, indices: Sequence[int]) -> None:

@@ -17,10 +17,11 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
-from volary.data.records.records import FILE_LIMIT_BYTES, Bytes
+from volary.data.records.records import FILE_LIMIT_BYTES, Bytes, Reading
 
 ENTRY = np.dtype([("place", "<i8"), ("size", "<u4"), ("sum", "<u4")])  # place: of the first byte, + 1; 0: not there
 HEADER_BYTES = 64  # of an index; its first 8 bytes: where the next record goes
@@ -121,7 +122,7 @@ class Shelf:
             self._to_check[record] = False
         return content
 
-    def forked(self) -> Callable[[int], Bytes]:
+    def forked(self) -> Reading:
         """In a forked process: what reads there, and changes nothing. It raises LookupError for what is not there."""
         places, sizes = self._places.data, self._sizes.data
         data = memoryview(mmap.mmap(self._data, 0, prot=mmap.PROT_READ)) if self._to_check is None else None
@@ -133,7 +134,7 @@ class Shelf:
                 raise LookupError("the level has lost the record")
             return content
 
-        return read
+        return partial(map, read)
 
     def put(self, record: int, content: Bytes) -> bool:
         """Keep it, if there is room. Raises OSError if it cannot be written."""

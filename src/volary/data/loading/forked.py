@@ -50,7 +50,8 @@ def divided(rows: int, least: int, count: int, most: int) -> list[tuple[int, int
     return list(pairwise(edges))
 
 
-Put = Callable[[int, int, Array, int], bool]  # makes sample `index` of `epoch` in a batch's row; whether it was kept
+# makes samples `indices` of `epoch` in so many rows: the numbers of those that were kept, and of those that failed
+MakeRows = Callable[[list[int], int, Array], tuple[list[int], list[int]]]
 
 
 @dataclass(eq=False)
@@ -70,7 +71,7 @@ class Forked:
     """
 
     def __init__(
-        self, begin: Callable[[], Put], count: int, slots: Slots, least_rows: int, descriptors: Iterable[int]
+        self, begin: Callable[[], MakeRows], count: int, slots: Slots, least_rows: int, descriptors: Iterable[int]
     ) -> None:
         self._slots, self._count, self._least_rows = slots, count, least_rows
         self._processes: ForkedProcesses | None = ForkedProcesses(count, partial(_begun, begin, slots), descriptors)
@@ -110,6 +111,11 @@ class Forked:
                 self._waiting.remove(made)
         return made.begun
 
+    @property
+    def batches(self) -> int:
+        """That may be in memory at a time, with the consumer's."""
+        return self._slots.count - len(self._slots.unused)
+
     def use_another_slot(self) -> None:
         """Have one more batch in memory from now on."""
         if self._slots.unused:
@@ -141,12 +147,9 @@ class Forked:
             self.free(made.slot)
 
     def _begin_waiting(self) -> None:
-        while self._waiting and self._processes is not None:
+        while self._waiting and self._slots.free and self._processes is not None:
             made = self._waiting.popleft()
             slot = self._slots.take(made.indices)
-            if slot is None:
-                self._waiting.appendleft(made)
-                return
             count = len(made.indices)
             made.out, made.slot, made.elsewhere, made.begun = self._slots.samples[slot, :count], slot, count, True
             self._newest[slot] = made
@@ -200,24 +203,19 @@ def _let_go(forked: weakref.ref[Forked], slot: int) -> None:
         there.free(slot)
 
 
-def _begun(begin: Callable[[], Put], slots: Slots) -> Callable[[RowRange], int]:
+def _begun(begin: Callable[[], MakeRows], slots: Slots) -> Callable[[RowRange], int]:
     """In a process: what makes the rows of a piece, and says what there is to say of it."""
     torch.set_num_threads(1)  # its other threads were not forked
-    put = begin()
+    make = begin()
 
     def work(piece: RowRange) -> int:
         slot, epoch, start, stop = piece
         if not slots.wanted[slot]:
             return 0
-        before, samples, kept, failed = disk_reads(), slots.samples[slot], [], []
-        for row, index in enumerate(slots.indices[slot, start:stop].tolist(), start):
-            try:
-                if put(index, epoch, samples, row):
-                    kept.append(row)
-            except BaseException:  # is raised again where a thread makes it
-                failed.append(row)
-        states = slots.states[slot]
-        states[start:stop] = DONE
+        before = disk_reads()
+        kept, failed = make(slots.indices[slot, start:stop].tolist(), epoch, slots.samples[slot, start:stop])
+        states = slots.states[slot, start:stop]
+        states[:] = DONE
         if kept or failed:
             states[kept], states[failed] = KEPT, FAILED
         return (DISK if disk_reads() > before else 0) | (LOOK if kept or failed else 0)

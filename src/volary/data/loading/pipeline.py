@@ -3,9 +3,9 @@
 A batch is one array that is filled piece by piece, so that all cores make the first batch, too. Whoever decoded
 what, a batch has its samples in the order that was asked for. Forked processes make all batches but the first, where
 they can and it is worth it (`loading/choice.py`): threads wait for the interpreter's lock. `AHEAD` batches are made
-ahead, and more, up to `MEMORY_BYTES` of them, if batches are sometimes ready in time and sometimes not, and of samples
-in a store at once; while the consumer is slower, nothing grows. Processes begin with half of these bytes, in which the
-consumer's batch counts.
+ahead, and more, up to `MEMORY_BYTES` of them, if a batch is late after whoever makes them had nothing to do, and of
+samples in a store at once; while the consumer is slower, nothing grows. Processes begin with memory for a few batches,
+of up to half of these bytes, in which the consumer's counts; what is told ahead beyond that waits for it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from torch import Tensor
 from volary.data.decoding.decoder import Array, Decoder
 from volary.data.loading.ahead import Made, batch_memory
 from volary.data.loading.choice import Decoding, microseconds, only_threads, rather_threads
-from volary.data.loading.forked import Forked, Put, most_slots
+from volary.data.loading.forked import Forked, MakeRows, most_slots
 from volary.data.loading.readers import Readers
 from volary.data.loading.slots import Slots, shared_array
 from volary.data.loading.threads import Threads
 from volary.data.loading.transforming import Varied
-from volary.data.records.records import Bytes, Forkable, Records
+from volary.data.records.records import Bytes, Forkable, Reading, Records
 from volary.errors import CorruptSample, DataError
 
 AHEAD = 2  # batches, to begin with: the one that is fetched next, and another one
@@ -40,6 +40,7 @@ MEMORY_BYTES = 64 * 2**20  # of more batches than at the beginning
 STUCK_S = 300.0  # without a single sample of a batch: storage does not answer
 _SOON_S = 0.01  # until threads that have nothing more to do have ended
 _PIECES = 16  # of a batch, a thread: few rows each, so that all end at about the same time
+_TRIES, _TRIED_S = 8, 1e-4  # that a sample is made to see how long it takes, and of a core until that is enough
 _PIECE_S = 1.5e-3  # of a core, at least, for a piece of samples: handing it over costs some of that
 _SHARED_BYTES = 2 * 2**30  # of addresses for batches that processes make; memory is taken for those that are made
 _LEAST_SLOTS = 4  # what the consumer has, what is made, what is made next, and one that was dropped
@@ -113,7 +114,7 @@ class Pipeline:
         self._newest: Made | None = None
         self._ahead: deque[Made] = deque()
         self._depth, self._most_ahead = AHEAD, MOST_AHEAD
-        self._was_ready, self._room = False, True
+        self._idled, self._room = False, True
         self._spare: list[Array] = []
         self._lent_by_threads: weakref.finalize[[list[Array], Array], Array] | None = None  # the newest batch of theirs
 
@@ -177,6 +178,7 @@ class Pipeline:
             self._depth = max(AHEAD, min(MOST_AHEAD, self._fit(len(numbers))))
         if (self._vary is None and self._all_cached(numbers)) or not self._may_begin(len(numbers)):
             return False
+        self._look_who_is_idle()
         self._ahead.append(self._begin(numbers, epoch))
         self._room = len(self._ahead) < self._depth
         return True
@@ -217,19 +219,21 @@ class Pipeline:
             return Decoding("threads", self._cores, "samples differ in size")
         if not isinstance(self.records, Forkable) or not self.records.at_hand([]):
             return Decoding("threads", self._cores, "samples are read from a store, and no cache has them in memory")
-        self._at_hand = self.records.at_hand
+        self._at_hand, self._announce = self.records.at_hand, self.records.announce
         largest = _GROWTH * rows
         fit = self._fit(rows) // 2
         count = min(most_slots(self._cores), max(_LEAST_SLOTS, _SHARED_BYTES // max(1, largest * self._sample_bytes)))
         try:
-            slots = Slots(count, largest, self._shape, self._dtype, min(count, max(_LEAST_USED, fit)))
+            # as few as keep all busy: what is written again and again stays in the processors' caches
+            used = min(count, max(_LEAST_USED, min(2 * self._cores + AHEAD + 1, fit)))
+            slots = Slots(count, largest, self._shape, self._dtype, used)
             self._forked = Forked(self._in_process, self._cores, slots, self._least_rows, self.records.descriptors)
             if (lent := self._lent_by_threads) is not None and (found := lent.detach()) is not None:
                 self._forked.lend(slots.free.pop(), found[0])  # the consumer has a batch, although not in a slot
         except OSError as problem:
             return Decoding("threads", self._cores, f"processes could not be started ({problem})")
         self._most_ahead = max(AHEAD, min(MOST_AHEAD, count - 1))  # and one for the batch that the consumer has
-        self._depth = min(self._most_ahead, max(self._depth, min(2 * self._cores + AHEAD, fit)))
+        self._depth = min(self._most_ahead, max(self._depth, fit))
         return Decoding("processes", self._cores, f"a sample takes {microseconds(self._sample_s)} of a core")
 
     def _fit(self, rows: int) -> int:
@@ -270,12 +274,17 @@ class Pipeline:
         return torch.from_numpy(view)
 
     def _seconds(self, index: int) -> float:
-        """Of a core, to make a sample once more."""
-        start = time.thread_time()
-        sample = self._read(index, None)
-        if self._vary:
-            self._vary(sample, 0, index)
-        return time.thread_time() - start
+        """Of a core, to make a sample once more; of a tiny one the least of a few times."""
+        found: list[float] = []
+        for _ in range(_TRIES):
+            start = time.thread_time()
+            sample = self._read(index, None)
+            if self._vary:
+                self._vary(sample, 0, index)
+            found.append(time.thread_time() - start)
+            if sum(found) > _TRIED_S:
+                break
+        return min(found)
 
     def _first(self) -> tuple[int, Array]:
         """The first sample that can be read, whose shape all have. Raises CorruptSample if there is none."""
@@ -298,7 +307,8 @@ class Pipeline:
                 return self._newest, rows
             self._release(self._newest)
             self._newest = None
-        self._hear(0.0)
+        if self._ahead and self._ahead[0].left:
+            self._hear(0.0)
         while self._ahead:
             self._newest = self._ahead.popleft()
             # of processes several at a time: what is done rarely finds the cores' caches full of images
@@ -312,20 +322,26 @@ class Pipeline:
         return self._newest, list(range(len(numbers)))
 
     def _adapt(self, made: Made) -> None:
-        """Make more ahead if batches are sometimes ready and sometimes not: then a longer queue evens that out."""
-        ready = not made.left
-        memory = (self._depth + 1) * len(made.indices) * self._sample_bytes
-        if self._was_ready and not ready and self._depth < self._most_ahead and memory <= MEMORY_BYTES:
-            self._depth += 1
+        """Make more ahead if a batch is late after all was made that there was memory for: that evens it out."""
+        if not made.left:
+            self._look_who_is_idle()
+            return
+        batches = self._depth if self._forked is None else self._forked.batches
+        if self._idled and (batches + 1) * len(made.indices) * self._sample_bytes <= MEMORY_BYTES:
+            self._idled, self._depth = False, min(self._most_ahead, self._depth + 1)
             if self._forked is not None:
                 self._forked.use_another_slot()
-        self._was_ready = ready
+
+    def _look_who_is_idle(self) -> None:
+        self._idled |= bool(self._ahead) and not any(one.left and one.begun for one in self._ahead)
 
     def _begin(self, numbers: list[int], epoch: int) -> Made:
         self._began = True
         at_hand = self._forked is not None and self._at_hand(numbers)
-        if not (at_hand and self.records.remote):  # on a disk of this machine it may still have to be brought
+        if not (at_hand and self._announce(numbers)):
             self._readers.expect(numbers if self._cache is None else [n for n in numbers if not self._cached[n]])
+        elif not self.records.remote:
+            self._readers.working = False  # the kernel brings it
         if at_hand and self._forked and (found := self._forked.begin(numbers, epoch)):
             self._spare.clear()  # in which threads made batches: processes have memory of their own
             found.readers = self._readers.count.number
@@ -359,23 +375,34 @@ class Pipeline:
                     )
         made.finish(len(rows))
 
-    def _in_process(self) -> Put:
-        """In a forked process: what makes a sample. Errors are named by the thread that then makes it again."""
+    def _in_process(self) -> MakeRows:
+        """In a forked process: what makes samples. Errors are named by the thread that then makes them again."""
         assert isinstance(self.records, Forkable)
         self._let_go_of_the_first_batch()
-        read, decode, place = self.records.forked(), self.decode, self._place
-        if not self._only_decoded:
-            self._get = read
-            return self._put
+        read = self.records.forked()
+        self._get = lambda index: next(iter(read([index])))
+        return partial(self._decode_rows, read) if self._only_decoded else self._make_rows
 
-        def put(index: int, _: int, batch: Array, row: int) -> bool:
-            out = batch[row]
-            sample = decode(read(index), out)
-            if sample is not out:
-                place(sample, index, batch, row)
-            return False
+    def _decode_rows(self, read: Reading, indices: list[int], _: int, rows: Array) -> tuple[list[int], list[int]]:
+        failed, decode, records = [], self.decode, iter(read(indices))
+        for number, out in enumerate(rows):
+            try:
+                sample = decode(next(records), out)
+                if sample is not out:
+                    self._place(sample, indices[number], rows, number)
+            except BaseException:
+                failed.append(number)
+        return [], failed
 
-        return put
+    def _make_rows(self, indices: list[int], epoch: int, rows: Array) -> tuple[list[int], list[int]]:
+        kept, failed = [], []
+        for number, index in enumerate(indices):
+            try:
+                if self._put(index, epoch, rows, number):
+                    kept.append(number)
+            except BaseException:
+                failed.append(number)
+        return kept, failed
 
     def _let_go_of_the_first_batch(self) -> None:
         """In a forked process: it would keep the memory when the consumer has let go of it."""

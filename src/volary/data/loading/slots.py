@@ -35,12 +35,9 @@ class Slots:
         self.free += self.unused
         self.unused.clear()
 
-    def take(self, indices: list[int]) -> int | None:
-        """The number of a slot for these samples; None if all are in use."""
-        try:
-            slot = self.free.pop()  # the one that was used last: its memory is in the processors' caches
-        except IndexError:
-            return None
+    def take(self, indices: list[int]) -> int:
+        """The number of a slot for these samples. There is a free one."""
+        slot = self.free.pop()  # the one that was used last: its memory is in the processors' caches
         self.indices[slot, : len(indices)] = indices
         self.states[slot] = WAITING
         self.wanted[slot] = True

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from volary.data.records.names import Names
-from volary.data.records.records import FILE_LIMIT_BYTES, hashed, refuse_large, will_need
+from volary.data.records.records import FILE_LIMIT_BYTES, Reading, hashed, refuse_large, will_need
 
 _BLOCK = 16  # files that were written one after the other have their inodes in one block of the disk
 
@@ -43,8 +44,11 @@ class Files:
     def at_hand(self, indices: Sequence[int]) -> bool:
         return True
 
-    def forked(self) -> Callable[[int], bytes]:
-        return self.read
+    def announce(self, indices: Sequence[int]) -> bool:
+        return False
+
+    def forked(self) -> Reading:
+        return partial(map, self.read)
 
     def expect(self, indices: Sequence[int]) -> None:
         """Open each, which reads its inode, and have its content brought."""

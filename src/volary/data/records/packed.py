@@ -12,7 +12,7 @@ import threading
 import weakref
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from volary.data.formats.unpacking import check_npz
 from volary.data.order import WINDOW_BLOCKS
 from volary.data.records.names import Names
-from volary.data.records.records import FILE_LIMIT_BYTES, Bytes, hashed, refuse_large, will_need
+from volary.data.records.records import FILE_LIMIT_BYTES, Bytes, Reading, hashed, refuse_large, will_need
 from volary.data.storage.staging import Staging
 from volary.errors import DataError
 from volary.storage.remote_path import ByteRange, read_all
@@ -111,6 +111,8 @@ class Packed:
         firsts = np.arange(0, len(index.sizes), self.block)
         lasts = np.minimum(firsts + self.block, len(index.sizes)) - 1
         self._in_one_shard = self._shard[firsts] == self._shard[lasts]  # of each block
+        extents = (self._shard[firsts], self._offsets[firsts], self._offsets[lasts] + index.sizes[lasts])
+        self._extents = [np.ascontiguousarray(of, np.int64).data for of in extents]  # of each block
         within = self._offsets - self._offsets[firsts].repeat(self.block)[: len(self)]
         alone = (self.block == 1 and not self.remote) | ~self._in_one_shard.repeat(self.block)[: len(self)]
         # of each record: its size, and where it is in its block, or -1 if it is read by itself; as memoryviews, because
@@ -119,7 +121,7 @@ class Packed:
             np.ascontiguousarray(values, np.int64).data for values in (index.sizes, np.where(alone, -1, within))
         )
         self._kept: OrderedDict[int, memoryview] = OrderedDict()
-        self._expected: OrderedDict[int, None] = OrderedDict()
+        self._announced: set[int] = set()  # blocks, lately
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -141,33 +143,36 @@ class Packed:
     def at_hand(self, indices: Sequence[int]) -> bool:
         return not self.remote
 
-    def forked(self) -> Callable[[int], Bytes]:
+    def forked(self) -> Reading:
         """From the mapped files, without a copy. A file that was cut meanwhile ends the process."""
         maps = [memoryview(mmap.mmap(file, 0, prot=mmap.PROT_READ)) for file in self._files]
-        shards, offsets, sizes = self._shard.data, self._offsets.data, self._sizes
 
-        def read(index: int) -> Bytes:
-            start = offsets[index]
-            return maps[shards[index]][start : start + sizes[index]]
+        def read(indices: Sequence[int]) -> list[memoryview]:
+            starts = self._offsets[indices]
+            extents = (self._shard[indices], starts, starts + self.index.sizes[indices])
+            return [maps[shard][start:end] for shard, start, end in zip(*(of.tolist() for of in extents), strict=True)]
 
         return read
 
-    def expect(self, indices: Sequence[int]) -> None:
-        numbers = list(dict.fromkeys(index // self.block for index in indices))
-        if self.remote:
-            whole = [number for number in numbers if self._in_one_shard[number]]
-            self._staged.bring(whole, lambda wanted: read_all([self._span(number) for number in wanted]))
-            return
-        for number in numbers:
-            with self._lock:
-                if number in self._expected:
-                    continue
-                self._expected[number] = None
-                if len(self._expected) > 4 * WINDOW_BLOCKS:
-                    self._expected.popitem(last=False)
+    def announce(self, indices: Sequence[int]) -> bool:
+        """The kernel is told of each block once, in the order in which they are stored."""
+        new = {index // self.block for index in indices} - self._announced
+        if len(self._announced) > 4 * WINDOW_BLOCKS:
+            self._announced.clear()
+        self._announced |= new
+        for number in sorted(new):
             if self._in_one_shard[number]:
                 shard, start, end = self._extent(number)
                 will_need(self._files[shard], start, end - start)
+        return True
+
+    def expect(self, indices: Sequence[int]) -> None:
+        if not self.remote:
+            self.announce(indices)
+            return
+        numbers = dict.fromkeys(index // self.block for index in indices)
+        whole = [number for number in numbers if self._in_one_shard[number]]
+        self._staged.bring(whole, lambda wanted: read_all([self._span(number) for number in wanted]))
 
     def read(self, index: int) -> Bytes:
         """The record, by way of its block."""
@@ -197,8 +202,7 @@ class Packed:
 
     def _extent(self, number: int) -> tuple[int, int, int]:
         """A block's shard, its first byte in that, and the one after its last."""
-        first, last = number * self.block, min(number * self.block + self.block, len(self)) - 1
-        return int(self._shard[first]), int(self._offsets[first]), int(self._offsets[last] + self.index.sizes[last])
+        return self._extents[0][number], self._extents[1][number], self._extents[2][number]
 
     def _span(self, number: int) -> ByteRange:
         shard, start, end = self._extent(number)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 Bytes = bytes | bytearray | memoryview
+Reading = Callable[[Sequence[int]], Iterable[Bytes]]  # records of these indices, one after the other
 FILE_LIMIT_BYTES = 256 * 2**20  # of one sample
 
 
@@ -56,7 +57,11 @@ class Forkable(Records, Protocol):
         """Whether a forked process can read all of these. If so, they count as read."""
         ...
 
-    def forked(self) -> Callable[[int], Bytes]:
+    def announce(self, indices: Sequence[int]) -> bool:
+        """Processes read these next: tell the kernel, without waiting for it. False: that takes readers."""
+        ...
+
+    def forked(self) -> Reading:
         """In a forked process: what reads there. It may raise anything, or end the process: then a thread reads."""
         ...
 
