@@ -37,6 +37,18 @@ def test_killed_worker_ends_the_run_with_its_name_and_resume_completes_it_exactl
     assert outcome(run.directory) == undisturbed
 
 
+@pytest.mark.slow  # a run of its own; sums as they are come above
+def test_killed_worker_is_named_where_the_others_wait_for_its_frames(launch):
+    run = launch("train", session(steps=STEPS, workers=3, pace_s=0.02, route="torch"), "strategy.codec=onebit")
+    run.wait_for_step(25)
+    run.kill(rank=1)
+    ended = run.ended()
+    assert ended.status == 4
+    assert "rank 1 " in ended.err.splitlines()[0]
+    assert "was killed by SIGKILL" in ended.err.splitlines()[0]
+    assert "  rank 0, 2 ended because of it" in ended.err.splitlines()
+
+
 @pytest.mark.slow  # trains twice; replicas that are equal are above
 def test_killed_worker_of_replicas_that_differ_is_named_and_resume_completes_the_run(launch):
     run = launch("train", session(steps=STEPS, workers=3, pace_s=0.02, consistency="gossip"))
