@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 
 from codec._values import Bits, apart, decoded, encoded, memory_of, runs, shapes, values_of, without_numba
 from volary.codec import ROOM
-from volary.codec._base import FrameCodec, Layer, Option
+from volary.codec._base import Encoded, FrameCodec, Layer, Option
 
 PAGE = Path(__file__).parents[2] / "docs" / "codecs.md"
 ALL = {name: ROOM.load(name)() for name in ROOM.names()}
@@ -162,7 +162,7 @@ def test_nothing_is_lost_what_was_decoded_and_what_is_left_is_what_came(name, da
     frame = torch.empty(codec.frame_bytes(*shape), dtype=torch.uint8)
     for step in range(4):
         gradient = values_of("normal", shape, seed=step)
-        assert codec.encode_with_feedback(gradient, left, frame, memory)
+        assert codec.encode_with_feedback(gradient, left, frame, memory) is Encoded.WHOLE
         codec.add(frame, sent)
         came += gradient
     torch.testing.assert_close((sent + left).double(), came, rtol=1e-4, atol=1e-4)
@@ -177,11 +177,26 @@ def test_a_frame_with_feedback_is_that_of_the_sum_and_what_it_leaves_out_stays(n
     values, before = values_of("normal", shape, seed=1), values_of("normal", shape, seed=2)
     frame = torch.empty(codec.frame_bytes(*shape), dtype=torch.uint8)
     for residual in (before.clone(), apart(before)):
-        assert codec.encode_with_feedback(values, residual, frame, memory_of(codec, values))
+        assert codec.encode_with_feedback(values, residual, frame, memory_of(codec, values)) is Encoded.WHOLE
         sent = decoded(codec, frame, shape)
         expected = decoded(codec, encoded(codec, before + values), shape)
         torch.testing.assert_close(sent, expected, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(residual, before + values - sent, rtol=1e-4, atol=1e-4)
+
+
+@each
+@pytest.mark.parametrize("spoilt", [torch.nan, torch.inf, -torch.inf])
+def test_values_that_are_not_finite_count_as_zero_with_feedback_and_the_residual_loses_nothing(name, spoilt):
+    codec = CODECS[name]
+    shape = (24, 150) if codec.by_rows else (1, 3600)
+    values, before = values_of("normal", shape, seed=1), values_of("normal", shape, seed=2)
+    values[0, 7] = spoilt
+    frame, residual, kept = torch.empty(codec.frame_bytes(*shape), dtype=torch.uint8), before.clone(), values.clone()
+    assert codec.encode_with_feedback(values, residual, frame, memory_of(codec, values)) is Encoded.LEFT_OUT
+    assert torch.equal(values.nan_to_num(), kept.nan_to_num()), "whose fault it was can still be seen"
+    found = decoded(codec, frame, shape) + residual
+    alone, both = ((found - expected).abs() < 1e-4 for expected in (before, before + values))
+    assert (alone | both).all() and alone[0, 7]
 
 
 @each

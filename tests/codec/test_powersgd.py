@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from codec._values import decoded, encoded, memory_of, values_of, without_numba
+from volary.codec._base import Encoded
 from volary.codec.kernels import low_rank
 from volary.codec.powersgd import PowerSgd
 from volary.errors import SettingError
@@ -118,7 +119,7 @@ def test_in_one_call_with_feedback_frame_and_rest_are_as_in_three(scale):
     memory, memory_of_three = memory_of(codec, values), memory_of(codec, values)
     for _ in range(2):
         residual, frame = before.clone(), torch.empty(codec.frame_bytes(*SHAPE), dtype=torch.uint8)
-        assert codec.encode_with_feedback(values, residual, frame, memory)
+        assert codec.encode_with_feedback(values, residual, frame, memory) is Encoded.WHOLE
         sums = before + values
         assert torch.equal(frame, encoded(codec, sums, memory_of_three))
         codec.add(frame, sums, -1)
@@ -128,7 +129,8 @@ def test_in_one_call_with_feedback_frame_and_rest_are_as_in_three(scale):
 def test_a_sum_with_the_residual_that_is_not_finite_is_told():
     codec, frame = PowerSgd(), torch.empty(PowerSgd().frame_bytes(*SHAPE), dtype=torch.uint8)
     large = torch.full(SHAPE, 3e38)
-    assert not codec.encode_with_feedback(large, large.clone(), frame, memory_of(codec, large))
+    found = codec.encode_with_feedback(large, large.clone(), frame, memory_of(codec, large))
+    assert found is Encoded.TOO_LARGE
 
 
 def test_bytes_are_those_of_the_thin_matrices_or_of_the_matrix_where_that_is_smaller():

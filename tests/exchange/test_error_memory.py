@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from volary.codec._base import FrameCodec
+from volary.codec._base import Encoded, FrameCodec
 from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.compression.sections import cut
 from volary.exchange.gradients.plan import BucketPlan, plan
@@ -58,7 +58,7 @@ def contribute(errors: ErrorFeedback, layout: list[BucketPlan], gradient: float)
         [section] = whole.sections
         frame = torch.empty(section.frame_bytes, dtype=torch.uint8)
         values = torch.full((section.end - section.start,), gradient)
-        assert errors.of(one).contribute(section, values, frame)
+        assert errors.of(one).contribute(section, values, frame) is Encoded.WHOLE
         codec.decode(frame, values.view(1, -1))
         sent.append(values[0].item())
     return sent

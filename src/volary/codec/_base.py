@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -116,6 +118,14 @@ class Codec:
         return ()
 
 
+class Encoded(Enum):
+    """What became of values that were to be encoded."""
+
+    WHOLE = auto()
+    LEFT_OUT = auto()  # some were not finite: these count as zero, perhaps with what lies beside them
+    TOO_LARGE = auto()  # their sum with the residual does not fit into 32 bits: there is no frame
+
+
 @dataclass(frozen=True, kw_only=True)
 class FrameCodec(Codec, ABC):
     """Encodes values of 32 bits to frames and back; where values are, there are their frames.
@@ -159,17 +169,19 @@ class FrameCodec(Codec, ABC):
         not, neither frame nor memory mean anything.
         """
 
-    def encode_with_feedback(self, values: Tensor, residual: Tensor, frame: Tensor, memory: Tensor) -> bool:
+    def encode_with_feedback(self, values: Tensor, residual: Tensor, frame: Tensor, memory: Tensor) -> Encoded:
         """Write the frame of `values` + `residual`, (rows, columns) each, and to `residual` what it leaves out.
 
-        Returns whether their sum was finite; if not, neither residual nor frame nor memory mean anything.
+        `values` stay as they are. Where they are too large, neither residual nor frame nor memory mean anything.
         """
-        # three passes: a codec that needs one says so itself
-        residual += values
+        # several passes: a codec that needs one says so itself
+        whole = finite(values)
+        if whole:
+            residual += values
         if not self.encode(residual, frame, memory):
-            return False
+            return Encoded.TOO_LARGE
         self.add(frame, residual, -1)
-        return True
+        return Encoded.WHOLE if whole else Encoded.LEFT_OUT
 
     @abstractmethod
     def decode(self, frame: Tensor, out: Tensor) -> None:
@@ -178,3 +190,9 @@ class FrameCodec(Codec, ABC):
     @abstractmethod
     def add(self, frame: Tensor, out: Tensor, sign: int = 1) -> None:
         """Add the values of a frame, times `sign` (1 or -1), to `out` (rows, columns): so are encoded pieces summed."""
+
+
+def finite(values: Tensor) -> bool:
+    """Whether all values of a tensor, of any shape, are finite."""
+    # the sum is not finite if one of them is not, and quicker: only where they are large it may deceive
+    return math.isfinite(values.sum().item()) or bool(values.isfinite().all())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from volary.codec._base import FrameCodec
+from volary.codec._base import Encoded, FrameCodec
 from volary.codec.none import FullPrecision
 from volary.errors import SettingError
 
@@ -21,7 +21,7 @@ class OneBit(FrameCodec):
     """The sign of each value travels, and of each block the means of its positive and of its negative values."""
 
     block: ClassVar[int] = BLOCK
-    section_values: ClassVar[int] = 2**18  # blocks are encoded in one pass each
+    section_values: ClassVar[int] = 2**20  # blocks are encoded in one pass each
 
     warm_up_samples: int = 0  # so many samples of the run's beginning see values travel as they are
     feedback: bool = True  # what signs and means do not tell is added to the next values; off, training is worse
@@ -44,7 +44,7 @@ class OneBit(FrameCodec):
 
         return signs.encode(self, values, frame)
 
-    def encode_with_feedback(self, values: Tensor, residual: Tensor, frame: Tensor, memory: Tensor) -> bool:
+    def encode_with_feedback(self, values: Tensor, residual: Tensor, frame: Tensor, memory: Tensor) -> Encoded:
         """Block by block, each read and written once."""
         from volary.codec.kernels import signs
         from volary.codec.kernels.compiled import compiled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from volary.codec._base import FrameCodec
+from volary.codec._base import Encoded, FrameCodec
 from volary.codec.none import FullPrecision
 from volary.errors import SettingError
 
@@ -45,7 +45,7 @@ class PowerSgd(FrameCodec):
             return FullPrecision().encode(values, frame, memory) and bool(values.isfinite().all())
         return low_rank.encode(values, frame, memory)
 
-    def encode_with_feedback(self, values: Tensor, residual: Tensor, frame: Tensor, memory: Tensor) -> bool:
+    def encode_with_feedback(self, values: Tensor, residual: Tensor, frame: Tensor, memory: Tensor) -> Encoded:
         """All in one call."""
         from volary.codec.kernels import low_rank
         from volary.codec.kernels.compiled import compiled

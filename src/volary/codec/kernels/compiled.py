@@ -18,6 +18,9 @@ try:
 except ImportError:  # platforms that it is not built for
     njit = None
 
+MAGNITUDE = np.uint32(0x7FFFFFFF)  # all bits of a float but its sign
+INFINITE = np.uint32(0x7F800000)
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -55,6 +58,15 @@ def read(tensor: Tensor, kind: type[np.generic] = np.float32) -> NDArray[Any]:
     Of a tensor with gaps its `contiguous` is to be given: for arrays with gaps loops would be compiled a second time.
     """
     return tensor.numpy().reshape(-1).view(kind)
+
+
+@kernel
+def largest_magnitude(bits: NDArray[np.uint32]) -> np.uint32:
+    """Its bits, of the bits of floats: NaN is above infinity, and both above all others."""
+    largest = np.uint32(0)
+    for place in range(bits.size):
+        largest = max(largest, bits[place] & MAGNITUDE)
+    return largest
 
 
 def change(tensor: Tensor, loop: Callable[[NDArray[Any]], object]) -> None:

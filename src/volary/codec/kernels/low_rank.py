@@ -13,13 +13,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from volary.codec.kernels.compiled import change, compiled, kernel, read, summing_kernel
+from volary.codec._base import Encoded
+from volary.codec.kernels.compiled import (
+    INFINITE,
+    MAGNITUDE,
+    change,
+    compiled,
+    kernel,
+    largest_magnitude,
+    read,
+    summing_kernel,
+)
 
 FAR = 2.0**100  # from 1: sums of products of values that are as far, or as near to 0, are inexact or too large
 LARGEST = float(np.finfo(np.float32).max)
 DEPENDENT = 1e-6  # of a vector's length: where no more is left of it beside the others, that is rounding
 
-MAGNITUDE = np.uint32(0x7FFFFFFF)  # all bits but the sign
 NEAREST, FARTHEST = (np.float32(bound).view(np.uint32) for bound in (1 / FAR, FAR))  # magnitudes' bits
 
 Values = NDArray[np.float32]
@@ -52,19 +61,20 @@ def encode(values: Tensor, frame: Tensor, memory: Tensor) -> bool:
     return True
 
 
-def encode_with_feedback(values: Tensor, residual: Tensor, frame: Tensor, memory: Tensor) -> bool:
+def encode_with_feedback(values: Tensor, residual: Tensor, frame: Tensor, memory: Tensor) -> Encoded:
     """The same of `values` + `residual`, (rows, columns) each, and to `residual` what the frame leaves out; on the CPU.
 
     One call: of a small matrix several would take longer than what they do.
     """
     sums, rows, columns = read(residual), *residual.shape
-    most = _as_float(_encode_with_feedback(read(values.contiguous()), sums, read(frame), read(memory), rows, columns))
+    magnitude, whole = _encode_with_feedback(read(values.contiguous()), sums, read(frame), read(memory), rows, columns)
+    most = _as_float(magnitude)
     if not most < float("inf"):
-        return False
+        return Encoded.TOO_LARGE
     if not 1 / FAR < most < FAR:
         _encode_far(residual, most, frame, memory)
         add(frame, residual, -1)
-    return True
+    return Encoded.WHOLE if whole else Encoded.LEFT_OUT
 
 
 def _encode_far(values: Tensor, most: float, frame: Tensor, memory: Tensor) -> None:
@@ -83,7 +93,7 @@ def _magnitude(values: Tensor) -> float:
     if not values.numel():
         return 0.0
     if compiled(values):
-        return _as_float(_largest(read(values, np.uint32)))
+        return _as_float(largest_magnitude(read(values, np.uint32)))
     return float(torch.stack(torch.aminmax(values)).abs().max())
 
 
@@ -125,23 +135,19 @@ def _thin(frame: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
 
 
 @kernel
-def _largest(bits: NDArray[np.uint32]) -> np.uint32:
-    largest = np.uint32(0)
-    for place in range(bits.size):
-        largest = max(largest, bits[place] & MAGNITUDE)
-    return largest
-
-
-@kernel
 def _encode_with_feedback(
     values: Values, residual: Values, frame: Values, memory: Values, rows: int, columns: int
-) -> np.uint32:
-    """The bits of the largest magnitude of the sums; where that is too far from 1 there is no frame yet."""
-    largest = _add_values(values, residual)
+) -> tuple[np.uint32, bool]:
+    """The bits of the largest magnitude of the sums, and whether the values are finite; else they count as zero.
+
+    Where that magnitude is too far from 1 there is no frame yet.
+    """
+    whole = bool(largest_magnitude(values.view(np.uint32)) < INFINITE)
+    largest = _add_values(values, residual) if whole else largest_magnitude(residual.view(np.uint32))
     if NEAREST < largest < FARTHEST:
         _iterate_by_loops(residual, frame, memory, rows, columns)
         _add(frame, residual, np.float32(-1), rows, columns, False)
-    return largest
+    return largest, whole
 
 
 @kernel

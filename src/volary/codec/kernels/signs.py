@@ -14,9 +14,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from volary.codec._base import FrameCodec
+from volary.codec._base import Encoded, FrameCodec
 from volary.codec.kernels.blocks import blocks_of, changed_blocks
-from volary.codec.kernels.compiled import change, compiled, kernel, read, summing_kernel
+from volary.codec.kernels.compiled import (
+    INFINITE,
+    change,
+    compiled,
+    kernel,
+    largest_magnitude,
+    read,
+    summing_kernel,
+)
 
 ZERO, ONE = np.float32(0), np.float32(1)
 
@@ -28,9 +36,15 @@ def encode(codec: FrameCodec, values: Tensor, frame: Tensor) -> bool:
     return all(_encode_rows(rows, frames) for rows, frames in blocks_of(codec, values.view(-1), frame))
 
 
-def encode_with_feedback(codec: FrameCodec, values: Tensor, residual: Tensor, frame: Tensor) -> bool:
-    """The same of `values` + `residual`, (1, n) each, and to `residual` what the frame leaves out; on the CPU."""
-    return bool(_encode_with_feedback(read(values), read(residual), read(frame, np.uint8), codec.block))
+def encode_with_feedback(codec: FrameCodec, values: Tensor, residual: Tensor, frame: Tensor) -> Encoded:
+    """The same of `values` + `residual`, (1, n) each, and to `residual` what the frame leaves out; on the CPU.
+
+    A block of values that are not all finite counts as zero.
+    """
+    finite, whole = _encode_with_feedback(read(values), read(residual), read(frame, np.uint8), codec.block)
+    if not finite:
+        return Encoded.TOO_LARGE
+    return Encoded.WHOLE if whole else Encoded.LEFT_OUT
 
 
 def decode(codec: FrameCodec, frame: Tensor, out: Tensor) -> None:
@@ -62,17 +76,23 @@ def _encode(values: NDArray[Any], frame: NDArray[Any], block: int) -> bool:
 
 
 @kernel
-def _encode_with_feedback(values: NDArray[Any], residual: NDArray[Any], frame: NDArray[Any], block: int) -> bool:
-    finite, at = True, 0
+def _encode_with_feedback(
+    values: NDArray[Any], residual: NDArray[Any], frame: NDArray[Any], block: int
+) -> tuple[bool, bool]:
+    """Whether all sums are finite, and all values."""
+    finite, whole, at, bits = True, True, 0, values.view(np.uint32)
     for start in range(0, values.size, block):
         part = residual[start : start + block]
-        _add_values(values[start : start + block], part)
+        if largest_magnitude(bits[start : start + block]) < INFINITE:
+            _add_values(values[start : start + block], part)
+        else:
+            whole = False
         means = frame[at : at + 8].view(np.float32)
         words = frame[at + 8 : at + 8 + (part.size + 31) // 32 * 4].view(np.uint32)
         finite &= _encode_block(part, means, words)
         _add_means(words, -means[0], -means[1], part)
         at += 8 + 4 * words.size
-    return finite
+    return finite, whole
 
 
 @kernel

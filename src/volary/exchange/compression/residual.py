@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from volary.codec._base import Encoded
 from volary.exchange.compression.sections import AS_IT_IS, BucketSection, parts_in
 
 if TYPE_CHECKING:
@@ -49,46 +50,46 @@ class BucketResidual:
         self._plan, self._memory = plan, memory
         self._books: dict[BucketSection, _Books] = {}
 
-    def contribute(self, section: BucketSection, values: Tensor, frame: Tensor) -> bool:
-        """Write the frame of `values`, (n,) of the section and finite, and of the residual. `values` are used up.
+    def tests(self, section: BucketSection) -> bool:
+        """Whether values that are not finite are found while they are encoded."""
+        books = self._opened(section)
+        return books.residual is not None and books.velocity is None
 
-        Returns whether they can be encoded; if not, their sum with the residual does not fit into 32 bits.
+    def contribute(self, section: BucketSection, values: Tensor, frame: Tensor) -> Encoded:
+        """Write the frame of `values`, (n,) of the section and finite unless it `tests` them, and of the residual.
+
+        `values` stay as they are where it does, and are used up otherwise.
         """
         books, values = self._opened(section), values.view(section.rows, section.columns)
         if books.residual is None:
-            return books.codec.encode(values, frame, books.memory)
+            return Encoded.WHOLE if books.codec.encode(values, frame, books.memory) else Encoded.TOO_LARGE
         if books.velocity is None:
             return books.codec.encode_with_feedback(values, books.residual, frame, books.memory)
         _add_to(books.residual, books.velocity, books.codec.momentum, values)
-        if not books.codec.encode(books.residual, frame, books.memory):
-            return False
-        books.codec.decode(frame, values)
-        books.residual -= values
-        _stop(books.velocity, values)
-        return True
+        return self._send(books, books.residual, books.velocity, values, frame)
 
-    def agree(self, section: BucketSection, values: Tensor, others: Sequence[Tensor], frame: Tensor) -> bool:
-        """As the owner: add what the frames `others` say, write the frame of the sum, and to `values` what it says.
-
-        See `contribute`.
-        """
-        books, values = self._opened(section), values.view(section.rows, section.columns)
+    def agree(self, section: BucketSection, values: Tensor, others: Sequence[Tensor], frame: Tensor) -> Encoded:
+        """As the owner: add what the frames `others` say, and write the frame of the sum. See `contribute`."""
+        books = self._opened(section)
         if books.residual is None or books.velocity is None:
+            sums = values.view(section.rows, section.columns) if books.residual is None else books.residual
             for other in others:
-                books.codec.add(other, values)
-            if not self.contribute(section, values, frame):
-                return False
-            books.codec.decode(frame, values)
-            return True
+                books.codec.add(other, sums)
+            return self.contribute(section, values, frame)
+        values = values.view(section.rows, section.columns)
         _add_to(books.residual, books.velocity, books.codec.momentum, values)
         for other in others:
             books.codec.add(other, books.residual)
-        if not books.codec.encode(books.residual, frame, books.memory):
-            return False
+        return self._send(books, books.residual, books.velocity, values, frame)
+
+    def _send(self, books: _Books, residual: Tensor, velocity: Tensor, values: Tensor, frame: Tensor) -> Encoded:
+        """Write the frame of the residual, which keeps what it leaves out; `values` become what it says."""
+        if not books.codec.encode(residual, frame, books.memory):
+            return Encoded.TOO_LARGE
         books.codec.decode(frame, values)
-        books.residual -= values
-        _stop(books.velocity, values)
-        return True
+        residual -= values
+        _stop(velocity, values)
+        return Encoded.WHOLE
 
     def decode(self, section: BucketSection, frame: Tensor, out: Tensor) -> None:
         """Write what was agreed on to `out`, (n,) of the section."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from volary.codec._base import Encoded, finite
 from volary.errors import NotFinite
 from volary.exchange.compression.sections import BucketSection, parts_in
 
@@ -42,19 +42,23 @@ class Workspace:
     def agree(self, section: BucketSection, others: Sequence[Tensor], frame: Tensor) -> None:
         """Write the frame, (bytes,), of the sum of `others` and what this node gives; store it. Raises NotFinite."""
         self._encode(section, lambda values: self._residual.agree(section, values, others, frame))
+        self.store(section, frame)
 
     def store(self, section: BucketSection, frame: Tensor) -> None:
         """Store the values of a sum's frame, (bytes,) of uint8."""
         self._residual.decode(section, frame, self._board.agreed[section.start : section.end])
 
-    def _encode(self, section: BucketSection, encode: Callable[[Tensor], bool]) -> None:
+    def _encode(self, section: BucketSection, encode: Callable[[Tensor], Encoded]) -> None:
         if len(self._ranks) > 1:
             self._board.add_between(section.start, section.end)
         values = self._board.agreed[section.start : section.end]
-        if not section.exact and not _finite(values):
+        if not section.exact and not self._residual.tests(section) and not finite(values):
             self._leave_out(section)
             values.zero_()
-        if not encode(values):
+        found = encode(values)
+        if found is Encoded.LEFT_OUT:
+            self._leave_out(section)
+        if found is Encoded.TOO_LARGE:
             raise self._too_large(section)
 
     def _leave_out(self, section: BucketSection) -> None:
@@ -78,8 +82,3 @@ class Workspace:
     def _too_large(self, section: BucketSection) -> NotFinite:
         name = next(parts_in(self._plan, section.start, section.end)).name
         return NotFinite(f"the sum of the gradients of {name} is too large for 32 bits")
-
-
-def _finite(values: Tensor) -> bool:
-    # the sum is not finite if one of them is not, and quicker: only where they are large it may deceive
-    return math.isfinite(values.sum().item()) or bool(values.isfinite().all())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
+from volary.codec._base import Encoded, finite
 from volary.errors import NotFinite
 from volary.server.protocol.header import Form, Header
 
@@ -99,7 +99,8 @@ class EncodedValues:
             return self._leave_out()
         for one in self._sections:
             values = self._values[one.start - first : one.end - first]
-            if not self._residual.contribute(one, values, self._frame[one.offset : one.offset + one.frame_bytes]):
+            frame = self._frame[one.offset : one.offset + one.frame_bytes]
+            if self._residual.contribute(one, values, frame) is not Encoded.WHOLE:
                 return self._leave_out()
         return True
 
@@ -122,9 +123,3 @@ def bits(users: Tensor | None) -> int:
     if users is None:
         return ALL_USED
     return sum(1 << place for place, value in enumerate(users.tolist()) if value)
-
-
-def finite(values: Tensor) -> bool:
-    """Whether all values of a tensor, of any shape, are finite."""
-    # the sum is not finite if one of them is not, and quicker: only where they are large it may deceive
-    return math.isfinite(values.sum().item()) or bool(values.isfinite().all())
