@@ -18,7 +18,7 @@ from volary.train.agreement.first_state import DeferredTensors, messages
 from volary.train.agreement.votes import Agreed, Vote
 from volary.train.replica import await_parameter
 from volary.train.strategies.exchanging import Exchanging
-from volary.train.strategies.profile import WARM_STEPS, Profile
+from volary.train.strategies.profile import WARM_STEPS, WATCHED_STEPS, Profile
 from volary.train.update.rule import SlicePart
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Overlapping(Exchanging):
     """See `volary.train.replica.Voting`.
 
     The votes leave before the last backward pass and so are there before any sum: nothing is applied of a step that
-    may not be. After two steps rank 0's third tells in which order chunks travel from then on.
+    may not be. In which order chunks travel rank 0's third step tells at first, and the five from that on for good.
     """
 
     contribution: ContributionBuffers[PushedGradients]
@@ -66,6 +66,7 @@ class Overlapping(Exchanging):
         self._began = False  # whether all is there that rank 0 sends at the start
         self._began_s = 0.0
         self._busy = self._parcels_here = 0  # of this step
+        self._watching = False  # this step, for the order of the next ones
         self._now = self._next = _Step()  # whose sums are applied, and of which backward is over
         chunks, slots = contribution.buckets.chunks, contribution.buckets.slots
         contribution.pushed.buckets.form_one_by_one()
@@ -101,9 +102,10 @@ class Overlapping(Exchanging):
     def vote(self, vote: Vote) -> None:
         """Send the votes; the step before must be settled, as its buckets are filled anew."""
         self._settle_step()
-        if self._steps == WARM_STEPS + 1 and not self.contribution.keeper.behind:
+        if self._watching and self._profile.ended(self._began_s, time.perf_counter()) in (1, WATCHED_STEPS):
             self._reorder()
         self._steps += 1
+        self._watching = not self.contribution.keeper.behind and 0 < self._steps - WARM_STEPS <= WATCHED_STEPS
         self._parcels_here = 0
         self._step = self._recorder.step + 1
         self._update.prepare(self._recorder.step)
@@ -194,16 +196,17 @@ class Overlapping(Exchanging):
         self.contribution.keeper.tell(begin)
 
     def _reorder(self) -> None:
-        """Take rank 0's order, from what it saw of the last step."""
+        """Take rank 0's order, from what it saw so far."""
+        topic = f"order after {self._steps} steps"
         if self._group.rank == 0:
-            self._group.bulletin.post("order", self._profile.order(self._began_s, time.perf_counter()))
-        order = self._group.bulletin.read("order", 0)
-        self.contribution.compare(self._group.bulletin, "plan-in-order", order)
+            self._group.bulletin.post(topic, self._profile.order())
+        order = self._group.bulletin.read(topic, 0)
+        self.contribution.compare(self._group.bulletin, f"plan in {topic}", order)
         self.contribution.keeper.reorder(order)
 
     def _wait_for(self, gate: ParameterGate) -> None:
         started_s, ended_s = await_parameter(self.contribution.keeper, gate, self._recorder)
-        if self._steps == WARM_STEPS + 1:
+        if self._watching:
             self._profile.waited(gate, started_s, ended_s)
 
     def _apply_chunk(self, chunk: Chunk) -> None:
@@ -217,13 +220,13 @@ class Overlapping(Exchanging):
         self._parcels_here += 1
         if self._parcels_here == self.contribution.buckets.parcels:
             self.contribution.keeper.tell(_nothing)  # who waits for all of them is to look
-        if self._steps == WARM_STEPS + 1:
+        if self._watching:
             self._profile.travelled(chunk, travelled)
         if self._recorder.spans.recording:
             self._recorder.spans.add(self._step, "ready", chunk.name, self._began_s, travelled.ready_s)
 
     def _applied(self, chunk: Chunk, started_s: float, ended_s: float) -> None:
-        if self._steps == WARM_STEPS + 1:
+        if self._watching:
             self._profile.updated(chunk, started_s, ended_s)
         if self._recorder.spans.recording:
             self._recorder.spans.add(self._step, "update", chunk.name, started_s, ended_s, chunk.size_bytes)

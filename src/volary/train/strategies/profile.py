@@ -1,10 +1,11 @@
-"""Watches one step, and says in which order parcels had better travel."""
+"""Watches some steps, and says in which order parcels had better travel."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING
 
 from volary.exchange.overlap.order import StepTimes, most_urgent_first, quickest
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 MUCH_LESS = 0.3
 WARM_STEPS = 2  # the first steps take their time for other reasons
+WATCHED_STEPS = 5  # after them: what disturbs one or two of these does not count
 
 
 class Profile:
@@ -30,6 +32,7 @@ class Profile:
         self._travelled: dict[int, ParcelTimes] = {}  # by parcel
         self._update_s: dict[int, float] = {}
         self._waits: list[tuple[ParameterGate, float, float]] = []
+        self._cycles: list[StepTimes] = []  # of the steps that were watched
 
     def travelled(self, chunk: Chunk, how: ParcelTimes) -> None:
         """A parcel arrived; its first chunk tells which."""
@@ -43,23 +46,47 @@ class Profile:
         """Note that forward waited for a parameter: seconds of a monotonic clock."""
         self._waits.append((gate, started_s, ended_s))
 
-    def order(self, began_s: float, ends_s: float) -> list[int]:
-        """The order of chunks, of each parcel the first. began_s, ends_s: of the backward, and of the next forward."""
-        first = {chunk.parcel: chunk for chunk in reversed(self._chunks)}
+    def ended(self, began_s: float, ends_s: float) -> int:
+        """A step is over: how many there were. began_s, ends_s: of its backward, and of the next forward."""
+        self._cycles.append(self._cycle(began_s, ends_s))
+        self._update_s, self._waits = {}, []
+        return len(self._cycles)
+
+    def order(self) -> list[int]:
+        """The order of chunks, of each parcel the first, by the medians of what was seen."""
+        seen = self._cycles
+        cycle = StepTimes(
+            ready_s=[median(each) for each in zip(*(one.ready_s for one in seen), strict=True)],
+            takes_s=[median(each) for each in zip(*(one.takes_s for one in seen), strict=True)],
+            update_s=[median(each) for each in zip(*(one.update_s for one in seen), strict=True)],
+            urgency=seen[0].urgency,
+            uses=[
+                (each[0][0], median(then_s for _, then_s in each))
+                for each in zip(*(one.uses for one in seen), strict=True)
+            ],
+        )
+        first = self._first()
+        guess = most_urgent_first(cycle.ready_s, cycle.takes_s, cycle.urgency)
+        return [first[parcel].index for parcel in quickest(cycle, guess)]
+
+    def _first(self) -> dict[int, Chunk]:
+        """The first chunk of each parcel."""
+        return {chunk.parcel: chunk for chunk in reversed(self._chunks)}
+
+    def _cycle(self, began_s: float, ends_s: float) -> StepTimes:
+        first = self._first()
         parcels = sorted(first)
         seen = [self._travelled[parcel] for parcel in parcels]
         loads = [first[parcel].load for parcel in parcels]
         per_s = self._per_s(sum(loads) / max(1e-9, busy_s(seen)))
         urgency = [min(place for place, slot in enumerate(self._slots) if _holds(slot, parcel)) for parcel in parcels]
-        cycle = StepTimes(
+        return StepTimes(
             ready_s=[max(0.0, one.ready_s - began_s) for one in seen],
             takes_s=[load / max(1.0, per_s) for load in loads],
             update_s=[self._update_s.get(parcel, 0.0) for parcel in parcels],
             urgency=urgency,
             uses=self._uses(began_s, ends_s),
         )
-        guess = most_urgent_first(cycle.ready_s, cycle.takes_s, urgency)
-        return [first[parcel].index for parcel in quickest(cycle, guess)]
 
     def _per_s(self, seen_per_s: float) -> float:
         """What the wire carries: as measured before, unless much less was seen, as it waits for late ranks too."""
