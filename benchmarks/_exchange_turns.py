@@ -25,8 +25,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch e
 from _exchange_found import TURNS, Effort, Found, Turn
 from _exchange_peers import PEERS, Peer, Peers
 from _in_lab import be_rank
-from volary.comm.groups.gloo import cut
-from volary.comm.groups.group import Group
+from volary.comm.groups.group import Group, cut
 from volary.lab.network.links import HOST_DEVICE
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session

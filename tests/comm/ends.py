@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from volary.comm.control.store import KeyedStore
-from volary.comm.groups import gloo, group
+from volary.comm.groups import group
 from volary.train.member.bulletin import BoardBulletin
 
 
@@ -36,7 +36,7 @@ def stopped_peer() -> None:
     if dist.get_rank() == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
     cut_at = []
-    watchdog = threading.Timer(0.5, lambda: (cut_at.append(time.monotonic()), gloo.cut()))
+    watchdog = threading.Timer(0.5, lambda: (cut_at.append(time.monotonic()), group.cut()))
     watchdog.start()
     try:
         dist.all_reduce(torch.ones(1))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch.distributed import HashStore
 
 from _workers import Workers, joined
-from volary.comm.groups import mesh
+from volary.comm.groups import group, mesh
 from volary.comm.groups.listeners import listeners
 from volary.comm.groups.mesh import Mesh
 from volary.comm.topology.links import Links
@@ -125,11 +125,11 @@ def with_links(rank: int, world_size: int) -> int:
     assert mesh.of(joined(0)) is mesh.of(joined(1))
     waits = mesh.of(joined()).receive(room(1), (rank + 1) % world_size, 9)
     joined().bulletin.share("all await what never comes", rank)
-    mesh.close_all()
+    group.cut()
     with pytest.raises(PeerLost):
         waits.wait()
     return len(listeners([os.getpid()]))
 
 
-def test_groups_have_one_mesh_nobody_listens_once_it_stands_and_closing_it_wakes_who_waits(workers: Workers) -> None:
+def test_groups_have_one_mesh_nobody_listens_once_it_stands_and_cutting_it_wakes_who_waits(workers: Workers) -> None:
     assert workers(3, with_links) == [0, 0, 0]

@@ -10,8 +10,7 @@ import torch
 
 from volary.comm.control.store import KeyedStore
 from volary.comm.groups.blocking import gather_plain, take_all_from_first
-from volary.comm.groups.gloo import cut
-from volary.comm.groups.group import LAST_RESORT_S, join, leave
+from volary.comm.groups.group import LAST_RESORT_S, cut, join, leave
 from volary.errors import PeerLost, VolaryError
 from volary.run.checkpoint_files.store import CheckpointsInStore
 from volary.run.checkpoints import Checkpoints

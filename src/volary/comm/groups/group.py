@@ -169,10 +169,19 @@ def _join_by_mpi(rank: int, world_size: int) -> None:
         )
 
 
+def cut() -> None:
+    """End every connection of the groups: who waits for a silent peer raises at once. From any thread.
+
+    The groups are of no use afterwards.
+    """
+    mesh.close_all()
+    gloo.cut()
+
+
 def leave() -> None:
     """Destroy all groups, which joins their threads. Call it before the process ends; harmless when repeated.
 
-    It must not be called while a collective hangs in another thread: `gloo.cut()` first.
+    It must not be called while a collective hangs in another thread: `cut()` first.
     """
     global _store
     mesh.close_all()
@@ -185,7 +194,7 @@ def leave() -> None:
 
 def _leave_at_exit() -> None:
     """A thread that is in gloo when the interpreter ends aborts the process (exit 134): wake it, see it out, leave."""
-    gloo.cut()
+    cut()
     deadline = time.monotonic() + _SEE_OUT_S
     frames = sys._current_frames()
     for thread in threading.enumerate():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from volary.comm.groups.gloo import cut
+from volary.comm.groups.group import cut
 from volary.errors import NotSaved, Stopped
 from volary.exchange.server import COLOCATED
 from volary.train.device import device_of
