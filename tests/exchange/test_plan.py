@@ -39,7 +39,14 @@ def test_what_travels_as_it_is_between_encoded_layers_parts_no_bucket():
 
 def test_the_first_layers_have_a_small_bucket_since_the_next_forward_needs_them_first():
     found = plan(parameters((100,), (200_000,), (100_000,), (400_000,), (300_000,)), bucket_mb=3)
-    assert [[name for name, _ in one.parameters] for one in found] == [["p4", "p3"], ["p2"], ["p1", "p0"]]
+    assert [[name for name, _ in one.parameters] for one in found] == [["p4"], ["p3", "p2"], ["p1", "p0"]]
+
+
+def test_backward_begins_with_a_small_bucket_and_each_next_one_is_twice_as_large_since_the_link_rests_until_then():
+    found = plan(parameters(*[(100_000,)] * 50), bucket_mb=8)
+    assert [len(one.parameters) for one in found] == [2, 5, 10, 20, 11, 2]
+    (small,) = plan(parameters(*[(100_000,)] * 20), bucket_mb=8)
+    assert len(small.parameters) == 20, "what is no more than a bucket travels in one piece"
 
 
 def test_a_parameter_of_a_bucket_s_size_travels_alone_in_blocks_of_whole_rows():
