@@ -61,7 +61,7 @@ class IndexedReader:
         if wanted is None:
             wanted = self._share_of(span, share)
         inputs, targets = self._stored.take(wanted, epoch) if self._stored else self._source.fetch(wanted)
-        return inputs, targets, end - start, end == self.length, len(wanted) - len(inputs)
+        return inputs, targets, end - start, end == self.length, wanted.shape[0] - inputs.shape[0]
 
     def look_ahead(self, spans: Iterable[BatchRange], share: ShareOf) -> None:
         """Announce to storage as many of these batches, which are read next in this order, as it has room for."""

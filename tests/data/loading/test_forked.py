@@ -282,13 +282,12 @@ def test_for_what_the_kernel_can_be_told_of_no_reader_is_started(monkeypatch):
     samples = Pipeline(records, torch.arange(400), None, Digits(), Scale(1.0, 0.0))
     feed = Feed(samples, 20)
     feed.limit(20)
-    first = next(feed).targets.tolist()
     samples._readers.begin()
     monkeypatch.setattr(Readers, "expect", lambda *_: pytest.fail("the kernel was told"))
-    rest = [index for batch in feed for index in batch.targets.tolist()]
-    assert records.told == rest
+    seen = [index for batch in feed for index in batch.targets.tolist()]
+    assert records.told == seen
     assert samples.readers == 0
-    assert sorted(first + rest) == list(range(400))
+    assert sorted(seen) == list(range(400))
 
 
 def test_of_small_batches_more_are_told_ahead_than_there_is_memory_for_at_first(monkeypatch):
@@ -300,7 +299,7 @@ def test_of_small_batches_more_are_told_ahead_than_there_is_memory_for_at_first(
     assert len(samples._ahead) == pipeline.MOST_AHEAD - 1
     assert samples._forked.batches == 7
     assert sum(made.begun for made in samples._ahead) <= 7
-    assert len(records.told) == 20 * pipeline.MOST_AHEAD
+    assert len(records.told) == 20 * (1 + pipeline.MOST_AHEAD)
     del batches
 
 

@@ -59,7 +59,8 @@ class CachedRecords:
         return found
 
     def announce(self, indices: Sequence[int]) -> bool:
-        return self.remote  # what a disk of this machine has may still have to be brought
+        # what a disk of this machine has may still have to be brought
+        return self.remote and self._shelves[self._first].has_all(indices)
 
     def forked(self) -> Reading:
         return self._shelves[self._first].forked()

@@ -42,12 +42,12 @@ class Made:
         with self.changed:
             return self.changed.wait_for(lambda: not self.left, at_most_s)
 
-    def rows_of(self, indices: Sequence[int], epoch: int) -> list[int] | None:
-        """The rows of these samples, all of which are in the batch; else None."""
+    def rows_of(self, indices: Sequence[int], epoch: int) -> Sequence[int] | None:
+        """The rows of these samples, all of which are in the batch; else None. All rows in their order: a range."""
         if epoch != self.epoch:
             return None
         if indices == self.indices:
-            return list(range(len(self.indices)))
+            return range(len(self.indices))
         places = {index: row for row, index in enumerate(self.indices)}
         return [places[index] for index in indices] if all(index in places for index in indices) else None
 

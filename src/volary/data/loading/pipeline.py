@@ -91,7 +91,7 @@ class Pipeline:
         self.classes = classes
         self.records, self.targets, self.decode, self.scale, self._vary = records, targets, decode, scale, vary
         self._get: Callable[[int], Bytes] = records.read
-        self._readers = Readers(records)
+        self._readers, self._announce = Readers(records), _announce(records)
         with self._readers.watching():
             number, first = self._first()
         made = vary(first, 0, 0) if vary else first
@@ -164,7 +164,8 @@ class Pipeline:
 
     def read_from(self, records: Records) -> None:
         """Take the same records from somewhere else. Nothing is being read yet."""
-        self.records, self._get, self._readers = records, records.read, Readers(records)
+        self.records, self._get = records, records.read
+        self._readers, self._announce = Readers(records), _announce(records)
 
     def prefetch(self, indices: Tensor, epoch: int) -> bool:
         """Begin to decode a batch, unless enough of them are on their way, or all of it is at hand."""
@@ -202,7 +203,7 @@ class Pipeline:
                 raise _anew(made.problems[row])
         if self.pad:
             return torch.from_numpy(self._filled_up([made.out[row] for row in rows])), targets
-        return self._lent(made) if numbers == made.indices else torch.from_numpy(made.out[rows]), targets
+        return self._lent(made) if isinstance(rows, range) else torch.from_numpy(made.out[rows]), targets
 
     def _may_begin(self, rows: int) -> bool:
         """Whether it is decided who makes the next batch. The first one is made by threads, which are there at once."""
@@ -219,7 +220,7 @@ class Pipeline:
             return Decoding("threads", self._cores, "samples differ in size")
         if not isinstance(self.records, Forkable) or not self.records.at_hand([]):
             return Decoding("threads", self._cores, "samples are read from a store, and no cache has them in memory")
-        self._at_hand, self._announce = self.records.at_hand, self.records.announce
+        self._at_hand = self.records.at_hand
         largest = _GROWTH * rows
         fit = self._fit(rows) // 2
         count = min(most_slots(self._cores), max(_LEAST_SLOTS, _SHARED_BYTES // max(1, largest * self._sample_bytes)))
@@ -299,7 +300,7 @@ class Pipeline:
     def _all_cached(self, numbers: Sequence[int]) -> bool:
         return self._cache is not None and bool(self._cached[numbers].all())
 
-    def _made(self, numbers: list[int], epoch: int) -> tuple[Made, list[int]]:
+    def _made(self, numbers: list[int], epoch: int) -> tuple[Made, Sequence[int]]:
         """The batch that has these samples, and their rows in it: the newest, one that is made ahead, or a new one."""
         if self._newest is not None:
             rows = self._newest.rows_of(numbers, epoch)  # again, without those that could not be read
@@ -319,7 +320,7 @@ class Pipeline:
                 return self._newest, rows
             self._release(self._newest)
         self._newest = self._begin(numbers, epoch)
-        return self._newest, list(range(len(numbers)))
+        return self._newest, range(len(numbers))
 
     def _adapt(self, made: Made) -> None:
         """Make more ahead if a batch is late after all was made that there was memory for: that evens it out."""
@@ -338,7 +339,7 @@ class Pipeline:
     def _begin(self, numbers: list[int], epoch: int) -> Made:
         self._began = True
         at_hand = self._forked is not None and self._at_hand(numbers)
-        if not (at_hand and self._announce(numbers)):
+        if not self._announce(numbers):
             self._readers.expect(numbers if self._cache is None else [n for n in numbers if not self._cached[n]])
         elif not self.records.remote:
             self._readers.working = False  # the kernel brings it
@@ -500,6 +501,10 @@ def _anew(problem: Exception) -> Exception:
     found = CorruptSample(*problem.args)
     found.index, found.__cause__ = problem.index, problem.__cause__
     return found
+
+
+def _announce(records: Records) -> Callable[[Sequence[int]], bool]:
+    return records.announce if isinstance(records, Forkable) else lambda _: False
 
 
 def _give_back(spare: list[Array], memory: Array) -> None:

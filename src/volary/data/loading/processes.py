@@ -83,12 +83,9 @@ class ForkedProcesses:
     def reports(self, at_most_s: float) -> tuple[list[Report], bool]:
         """What was done since the last call, after a wait for the first of it; and whether all processes live."""
         ready = [descriptor for descriptor, _ in self._poll.poll(at_most_s * 1000)]
-        alive = not any(end in ready for end in self._ends)
-        content = b""
-        if self._reports in ready:
-            content = os.read(self._reports, PIECES * _REPORT.size)
-            alive = alive and bool(content)  # nothing to read: all of them have closed it
-        return [Report._make(values) for values in _REPORT.iter_unpack(content)], alive
+        content = os.read(self._reports, PIECES * _REPORT.size) if self._reports in ready else b""
+        alive = len(ready) == bool(content)  # else one has ended, or all have closed the pipe
+        return list(map(Report._make, _REPORT.iter_unpack(content))), alive
 
 
 def _forked(tasks: int, reports: int, begin: Begin, descriptors: Iterable[int]) -> int:

@@ -70,6 +70,8 @@ class Index:
         try:
             # opened here: np.load leaves a damaged one open
             with path.open("rb", buffering=2**22) as opened:
+                if isinstance(path, Path):
+                    will_need(opened.fileno(), 0, 0)  # all of it: a zip file is read from its end
                 check_npz(opened, path)
                 with np.load(opened, allow_pickle=False) as file:
                     names = Names.packed(file["names"].tobytes(), file["ends"])
@@ -156,6 +158,8 @@ class Packed:
 
     def announce(self, indices: Sequence[int]) -> bool:
         """The kernel is told of each block once, in the order in which they are stored."""
+        if self.remote:
+            return False
         new = {index // self.block for index in indices} - self._announced
         if len(self._announced) > 4 * WINDOW_BLOCKS:
             self._announced.clear()
@@ -167,8 +171,7 @@ class Packed:
         return True
 
     def expect(self, indices: Sequence[int]) -> None:
-        if not self.remote:
-            self.announce(indices)
+        if self.announce(indices):
             return
         numbers = dict.fromkeys(index // self.block for index in indices)
         whole = [number for number in numbers if self._in_one_shard[number]]

@@ -58,7 +58,7 @@ class Forkable(Records, Protocol):
         ...
 
     def announce(self, indices: Sequence[int]) -> bool:
-        """Processes read these next: tell the kernel, without waiting for it. False: that takes readers."""
+        """These are read next: tell the kernel, without waiting for it. False: readers have to bring them."""
         ...
 
     def forked(self) -> Reading:
@@ -83,6 +83,6 @@ def refuse_large(count: int, most: int, what: str) -> None:
 
 
 def will_need(file: int, start: int, length: int) -> None:
-    """Tell the kernel to read this part of an open file ahead, where it can be told."""
+    """Tell the kernel to read this part of an open file ahead, where it can be told. length: 0 is up to the end."""
     if hasattr(os, "posix_fadvise"):  # not on macOS
         os.posix_fadvise(file, start, length, os.POSIX_FADV_WILLNEED)
