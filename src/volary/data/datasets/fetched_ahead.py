@@ -25,6 +25,7 @@ from volary.errors import DataError
 
 AHEAD = 3  # batches, with the one that is taken next
 STUCK_S = 300.0  # without a single sample of a batch
+_PIECE = 8  # samples, at whose end the thread can be ended with the process
 _LOG = logging.getLogger("volary.data")
 
 
@@ -36,12 +37,7 @@ class _Batch:
     samples: list[Any] = field(default_factory=list)
     failed: str = ""
     wanted: bool = True
-    changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def wait(self, fetched: int, at_most_s: float) -> bool:
-        """Wait until there are more than so many samples, or none will come. False: that took too long."""
-        with self.changed:
-            return self.changed.wait_for(lambda: len(self.samples) > fetched or bool(self.failed), at_most_s)
+    ended: threading.Event = field(default_factory=threading.Event)
 
 
 class FetchedAhead:
@@ -68,7 +64,7 @@ class FetchedAhead:
             return False
         batch = _Batch(numbers)
         self._ahead.append(batch)
-        self._threads.submit([partial(self._fetch_next, batch)] * len(numbers))
+        self._threads.submit([partial(self._fetch_some, batch)] * -(-len(numbers) // _PIECE))
         return True
 
     def take(self, numbers: list[int]) -> tuple[Tensor, Tensor]:
@@ -111,25 +107,23 @@ class FetchedAhead:
         self._allowed = False
         return samples
 
-    def _fetch_next(self, batch: _Batch) -> None:
-        sample, failed = None, ""
-        if not batch.wanted or batch.failed:
-            return
-        try:
-            sample = self._fetch(batch.numbers[len(batch.samples)])
-        except BaseException as problem:  # is raised again where the batch is taken, if it is
-            failed = f"{type(problem).__name__}: {problem}"
-        with batch.changed:
-            batch.failed = failed
-            if not failed:
-                batch.samples.append(sample)
-            batch.changed.notify_all()
+    def _fetch_some(self, batch: _Batch) -> None:
+        for number in batch.numbers[len(batch.samples) :][:_PIECE]:
+            if not batch.wanted or batch.failed:
+                break
+            try:
+                batch.samples.append(self._fetch(number))
+            except BaseException as problem:  # is raised again where the batch is taken, if it is
+                batch.failed = f"{type(problem).__name__}: {problem}"
+        if batch.failed or len(batch.samples) == len(batch.numbers):
+            batch.ended.set()
 
     def _wait(self, batch: _Batch) -> None:
-        while not batch.failed and (fetched := len(batch.samples)) < len(batch.numbers):
-            if not batch.wait(fetched, STUCK_S):
-                number = batch.numbers[fetched]
-                raise DataError(f"{self._name}: sample {number} has not been fetched for {STUCK_S:g} s")
+        before = len(batch.samples)
+        while not batch.ended.wait(STUCK_S):
+            if len(batch.samples) == before:
+                raise DataError(f"{self._name}: sample {batch.numbers[before]} has not been fetched for {STUCK_S:g} s")
+            before = len(batch.samples)
 
 
 def _generators() -> tuple[bytes, ...]:
