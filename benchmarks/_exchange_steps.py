@@ -43,7 +43,7 @@ QUESTIONS = {
     "fc-100m-lossless-bound": Question(cases.FC_100M_LOSSLESS, "floor", "at most 1.12"),
     "fc-100m-lossy": Question(cases.FC_100M_LOSSY, "compute", "at most 1.2"),
     "fc-100m-lossy-powersgd": Question(cases.FC_100M_LOSSY, ("PowerSGD",), "at least 2.4", times=True),
-    "fc-1g-lossless": Question(cases.FC_1G_LOSSLESS, DDP, "at most 0.22"),
+    "fc-1g-lossless": Question(cases.FC_1G_LOSSLESS, DDP, "at most 0.20"),
     "fc-1g-lossless-hook": Question(cases.FC_1G_LOSSLESS, ("fp16", "PowerSGD"), "at most 0.38"),
     "fc-unlimited-lossless": Question(cases.FC_UNLIMITED_LOSSLESS, DDP, "at most 0.72"),
     "resnet-100m-lossy": Question(cases.RESNET_100M_LOSSY, DDP, "at least 5", times=True),
