@@ -16,7 +16,7 @@ WANTED = {
     "fc-100m-lossless-bound": "at most 1.12",
     "fc-100m-lossy": "at most 1.2",
     "fc-100m-lossy-powersgd": "at least 2.4",
-    "fc-1g-lossless": "at most 0.22",
+    "fc-1g-lossless": "at most 0.20",
     "fc-1g-lossless-hook": "at most 0.38",
     "fc-unlimited-lossless": "at most 0.72",
     "resnet-100m-lossy": "at least 5",
