@@ -21,6 +21,11 @@ from volary.errors import CorruptSample, DataError
 ALONE = threading.Lock()  # what all of these data sets use, and only one thread may use at a time
 
 
+@pytest.fixture(autouse=True)
+def _worth_it(monkeypatch) -> None:
+    monkeypatch.setattr(fetched_ahead, "WORTH_S", 0.0)
+
+
 class Slow:
     """Knows which samples were asked for, by which threads. gate: what it waits for. wrong: what it raises for some."""
 
@@ -168,6 +173,15 @@ def test_of_a_data_set_that_draws_from_global_generators_nothing_is_fetched_ahea
         next(feed)
     assert dataset.threads == {"MainThread"}
     assert len(dataset.asked) == 41
+
+
+def test_a_data_set_that_takes_next_to_no_time_is_fetched_in_the_main_thread(monkeypatch):
+    monkeypatch.setattr(fetched_ahead, "WORTH_S", 1000.0)
+    dataset = Slow()
+    feed = feed_of(dataset)
+    for _ in range(10):
+        next(feed)
+    assert dataset.threads == {"MainThread"}
 
 
 def test_a_data_set_that_works_in_the_main_thread_alone_is_fetched_there_and_that_is_told(caplog):

@@ -2,7 +2,8 @@
 
 Samples are asked for in their order, one after the other, as a plain loop would do. What fails in the thread is fetched
 again where its batch is taken, which raises what there is to raise. Nothing is fetched ahead of a data set that draws
-from the global random generators: training draws from them as well, and which of both came first would be chance.
+from the global random generators: training draws from them as well, and which of both came first would be chance. Nor
+is it where a batch takes next to no time: the thread would take more from training than that.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ from volary.data.loading.threads import Threads
 from volary.errors import DataError
 
 AHEAD = 3  # batches, with the one that is taken next
+WORTH_S = 2e-3  # that the first batch takes, at least
 STUCK_S = 300.0  # without a single sample of a batch
 _PIECE = 8  # samples, at whose end the thread can be ended with the process
 _LOG = logging.getLogger("volary.data")
@@ -91,12 +94,15 @@ class FetchedAhead:
         return batch
 
     def _fetch_here(self, numbers: list[int]) -> list[Any]:
-        before = _generators() if self._allowed is None else None
+        if self._allowed is not None:
+            return [self._fetch(number) for number in numbers]
+        before, begun_s = _generators(), time.perf_counter()
         samples = [self._fetch(number) for number in numbers]
-        if before is not None:
-            self._allowed = before == _generators()
-            if not self._allowed:
-                _LOG.info("%s: draws from the global random generators: no sample is fetched ahead", self._name)
+        takes_s = time.perf_counter() - begun_s
+        draws = before != _generators()
+        self._allowed = takes_s >= WORTH_S and not draws
+        if draws:
+            _LOG.info("%s: draws from the global random generators: no sample is fetched ahead", self._name)
         return samples
 
     def _fetch_again(self, batch: _Batch) -> list[Any]:
