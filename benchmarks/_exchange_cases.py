@@ -10,6 +10,7 @@ from _in_lab import HERE
 from volary.exchange.choice.tables import MOST
 from volary.session.spec import Session
 from volary.train.strategies.comparison import QUAD
+from volary.train.strategies.profile import WARM_STEPS, WATCHED_STEPS
 
 LOSSLESS = {"codec": "auto"}
 LOSSY = {"codec": {"name": "auto", "allow": ["onebit"]}}
@@ -31,7 +32,7 @@ class Case:
     hosts: int
     rate: str | None
     strategy: Mapping[str, Any] = field(default_factory=dict)
-    warm_up: int = 3
+    warm_up: int = WARM_STEPS + WATCHED_STEPS + 1
     peers: Sequence[str] = ("DDP",)
 
     def session(self, folder: str, **sections: Any) -> Session:
