@@ -58,7 +58,8 @@ class Mesh:
 
     Rank 0 draws its key, which the ranks have from each other over the run's board; any two of them prove it to each
     other, and nobody listens once all are connected. What travels is encrypted, also on loopback. One thread sends and
-    awaits; for each peer another receives, so nobody waits for room where two send to each other.
+    awaits; for each peer another receives, so nobody waits for room where two send to each other. A peer that takes
+    nothing for a minute in the middle of a message, as a process does that was stopped, is lost.
     """
 
     def __init__(self, bulletin: Bulletin) -> None:
