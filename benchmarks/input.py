@@ -94,7 +94,7 @@ class Data:
         self._counts = {
             "photos": 384 if quick else 2000,
             "cifar": 6400 if quick else 50_000,
-            "remote": 6400 if quick else 12_800,  # moto's server reads a whole shard for each part of it
+            "remote": 6400 if quick else 12_800,  # moto's server is slow with parts of large shards
         }
         self._made: dict[str, Path | None] = {}
         self._listed: dict[str, InClasses] = {}
