@@ -10,7 +10,7 @@ from _in_lab import HERE
 from volary.exchange.choice.tables import MOST
 from volary.session.spec import Session
 from volary.train.strategies.comparison import QUAD
-from volary.train.strategies.profile import WARM_STEPS, WATCHED_STEPS
+from volary.train.strategies.profile import PROFILED_STEPS, WARM_STEPS
 
 LOSSLESS = {"codec": "auto"}
 LOSSY = {"codec": {"name": "auto", "allow": ["onebit"]}}
@@ -32,7 +32,7 @@ class Case:
     hosts: int
     rate: str | None
     strategy: Mapping[str, Any] = field(default_factory=dict)
-    warm_up: int = WARM_STEPS + WATCHED_STEPS + 1
+    warm_up: int = WARM_STEPS + PROFILED_STEPS + 1
     peers: Sequence[str] = ("DDP",)
 
     def session(self, folder: str, **sections: Any) -> Session:

@@ -266,7 +266,7 @@ def test_for_what_the_cache_has_in_memory_no_reader_is_started(monkeypatch):
 
 
 class Announced(Numbered):
-    """The kernel can be told of these."""
+    """Records that the kernel can be asked to read ahead."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)

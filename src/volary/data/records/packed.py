@@ -157,7 +157,7 @@ class Packed:
         return read
 
     def announce(self, indices: Sequence[int]) -> bool:
-        """The kernel is told of each block once, in the order in which they are stored."""
+        """Ask the kernel to read each block ahead, once, in the order in which they are stored."""
         if self.remote:
             return False
         new = {index // self.block for index in indices} - self._announced

@@ -58,7 +58,7 @@ class Forkable(Records, Protocol):
         ...
 
     def announce(self, indices: Sequence[int]) -> bool:
-        """These are read next: tell the kernel, without waiting for it. False: readers have to bring them."""
+        """Ask the kernel to read these ahead, without waiting for it. False: it cannot, and readers have to."""
         ...
 
     def forked(self) -> Reading:
@@ -83,6 +83,6 @@ def refuse_large(count: int, most: int, what: str) -> None:
 
 
 def will_need(file: int, start: int, length: int) -> None:
-    """Tell the kernel to read this part of an open file ahead, where it can be told. length: 0 is up to the end."""
+    """Ask the kernel to read this part of an open file ahead, where it can. length: 0 is up to the end."""
     if hasattr(os, "posix_fadvise"):  # not on macOS
         os.posix_fadvise(file, start, length, os.POSIX_FADV_WILLNEED)

@@ -18,7 +18,7 @@ from volary.train.agreement.first_state import DeferredTensors, messages
 from volary.train.agreement.votes import Agreed, Vote
 from volary.train.replica import await_parameter
 from volary.train.strategies.exchanging import Exchanging
-from volary.train.strategies.profile import WARM_STEPS, WATCHED_STEPS, Profile
+from volary.train.strategies.profile import PROFILED_STEPS, WARM_STEPS, Profile
 from volary.train.update.rule import SlicePart
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Overlapping(Exchanging):
     """See `volary.train.replica.Voting`.
 
     The votes leave before the last backward pass and so are there before any sum: nothing is applied of a step that
-    may not be. In which order chunks travel rank 0's third step tells at first, and the five from that on for good.
+    may not be. Rank 0 chooses the order in which chunks travel: after its third step, and once more after its seventh.
     """
 
     contribution: ContributionBuffers[PushedGradients]
@@ -102,10 +102,10 @@ class Overlapping(Exchanging):
     def vote(self, vote: Vote) -> None:
         """Send the votes; the step before must be settled, as its buckets are filled anew."""
         self._settle_step()
-        if self._watching and self._profile.ended(self._began_s, time.perf_counter()) in (1, WATCHED_STEPS):
+        if self._watching and self._profile.ended(self._began_s, time.perf_counter()) in (1, PROFILED_STEPS):
             self._reorder()
         self._steps += 1
-        self._watching = not self.contribution.keeper.behind and 0 < self._steps - WARM_STEPS <= WATCHED_STEPS
+        self._watching = not self.contribution.keeper.behind and 0 < self._steps - WARM_STEPS <= PROFILED_STEPS
         self._parcels_here = 0
         self._step = self._recorder.step + 1
         self._update.prepare(self._recorder.step)

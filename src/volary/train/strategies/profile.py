@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MUCH_LESS = 0.3
 WARM_STEPS = 2  # the first steps take their time for other reasons
-WATCHED_STEPS = 5  # after them: what disturbs one or two of these does not count
+PROFILED_STEPS = 5  # after them: what disturbs one or two of these does not count
 
 
 class Profile:
