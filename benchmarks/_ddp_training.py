@@ -55,7 +55,7 @@ def _accuracies(session: Session, group: Group, recorder: Recorder) -> list[tupl
     feed = Feed(model.samples, data.batch_size, rank=group.rank, world_size=group.size, seed=session.train.seed)
     feed.limit(steps)
     found = []
-    for number, batch in enumerate(feed, start=1):
+    for number, batch in enumerate((one.to(CPU) for one in feed), start=1):  # an image's bytes become values
         recorder.enter("forward")
         cross_entropy(module(batch.inputs), batch.targets).backward()
         optimizer.step()

@@ -53,7 +53,8 @@ def take_choices(member: Membership, recorder: Recorder, _pulse: Pulse) -> Outco
         seed_all(session.train.seed)
         model = build_model(session, CPU)
         share_buffers(model.module, group)
-        estimate = try_first(session, model, CPU, member.place, recorder)
+        chooses = next(one for one in sessions.values() if one.strategy.codec.chooses)
+        estimate = try_first(chooses, model, CPU, member.place, recorder)
         for number in range(wanted["rounds"] + 1):
             # a machine that slows down over time favours none
             for name, one in list(sessions.items())[:: 1 if number % 2 else -1]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Hook = Callable[[DistributedDataParallel, distributed.ProcessGroup], None]
 
+CPU = torch.device("cpu")
 FUSED = {"fused": True}
 # ours sends no buffers either
 TUNED: dict[str, Any] = {"gradient_as_bucket_view": True, "static_graph": True, "forward_sync_buffers": False}
@@ -107,7 +108,7 @@ class Peer:
     def run(self, steps: int) -> None:
         """Train for so many steps."""
         for _ in range(steps):
-            batch = next(self._feed)
+            batch = next(self._feed).to(CPU)  # an image's bytes become values
             scores = self.module(batch.inputs)
             loss = cross_entropy(scores.flatten(0, -2), batch.targets.flatten())
             loss.backward()

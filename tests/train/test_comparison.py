@@ -72,6 +72,15 @@ def test_what_is_expected_to_be_much_slower_has_no_step_unless_steps_take_as_lon
     assert (slower.best, used.count(1) > 0) == (1, True)
 
 
+def test_a_third_has_no_step_where_the_first_two_bear_out_the_estimates():
+    expected_s = [1.0, 1.02, 1.04]
+    comparison, used = compared(expected_s, lambda place, _: 1.6 * expected_s[place])
+    assert (comparison.best, 2 in used) == (0, False)
+    work_was_underestimated = [1.6, 1.4, 1.3]
+    comparison, used = compared(expected_s, lambda place, _: work_was_underestimated[place])
+    assert (comparison.best, 2 in used) == (2, True)
+
+
 def test_who_stays_has_no_second_turn_before_the_next_rival():
     def step_s(place: int, _: int) -> float:
         return [3.0, 2.0, 1.0][place]

@@ -35,12 +35,15 @@ if TYPE_CHECKING:
     from volary.train.assemble import Model
     from volary.train.recording.recorder import Recorder
 
+TIMED_SAMPLES = 8  # of a worker's share: enough that a step's time is about in proportion to them
+
 _GIB = 1 << 30
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What trying a session told. estimate: of a step's samples, rows and seconds; None if the network did not run.
+    """What trying a session told. estimate: of a step's samples, rows and seconds, if its codec chooses by them; None
+    if the network did not run.
 
     network: as `layer_graph` has it; None if that was not looked at.
     """
@@ -67,17 +70,10 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
         numbers = _first_and_last(session, model.samples)
         inputs, targets = _read(session, model.samples, numbers)
         try:
-            with torch.enable_grad(), estimated(model.module, len(inputs)) as estimate:
-                model.flow("try").dry_run(
-                    inputs.to(device),
-                    targets.to(device),
-                    model.classes or None,
-                    network=name_of(session.network),
-                    loss=name_of(session.loss),
-                    casting=Precision(session.train.precision, device).casting(),
-                )
+            _dry_run(session, model, device, inputs, targets)
         except TargetError as error:
             raise error.of(numbers[error.place]) from None
+        estimate = _estimate(session, model, device, inputs, targets) if session.strategy.codec.chooses else None
         if isinstance(session.optimizer, UserObject):
             update_rule(session)[0](list(trained))
         if session.evaluate.every.unit != "never":
@@ -104,6 +100,26 @@ def try_first(
     if tried.network is not None:
         recorder.network(tried.network)
     return tried.estimate
+
+
+def _dry_run(session: Session, model: Model, device: torch.device, inputs: Tensor, targets: Tensor) -> None:
+    with torch.enable_grad():
+        model.flow("try").dry_run(
+            inputs.to(device),
+            targets.to(device),
+            model.classes or None,
+            network=name_of(session.network),
+            loss=name_of(session.loss),
+            casting=Precision(session.train.precision, device).casting(),
+        )
+
+
+def _estimate(session: Session, model: Model, device: torch.device, inputs: Tensor, targets: Tensor) -> StepEstimate:
+    """By these samples, several times over, once the network has run: its first run takes longer than a step's."""
+    some = torch.arange(min(_share(session), TIMED_SAMPLES)) % len(inputs)
+    with estimated(model.module, len(some)) as estimate:
+        _dry_run(session, model, device, inputs[some], targets[some])
+    return estimate
 
 
 def _layers(session: Session, module: nn.Module, inputs: Tensor) -> dict[str, Any] | None:
@@ -178,9 +194,13 @@ def _too_large(trained: list[nn.Parameter], device: torch.device) -> str:
 
 def _first_and_last(session: Session, samples: Samples | Stream) -> list[int]:
     """The numbers of the samples to try: one if there is one, or if a worker gets one at a time; a stream's is 0."""
-    share = session.data.batch_size // (session.strategy.workers * session.train.accumulate)
     numbers = [0, 0] if isinstance(samples, Stream) else sorted({0, len(samples) - 1})
-    return numbers[:share]
+    return numbers[: _share(session)]
+
+
+def _share(session: Session) -> int:
+    """How many samples a worker has in a pass, if all have as many."""
+    return session.data.batch_size // (session.strategy.workers * session.train.accumulate)
 
 
 def _read(session: Session, samples: Samples | Stream, numbers: list[int]) -> tuple[Tensor, Tensor]:

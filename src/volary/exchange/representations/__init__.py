@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from volary.plugins import Room
 
@@ -15,5 +16,11 @@ ROOM = Room(__name__, "REPRESENTATION", protocol="volary.exchange.representation
 
 def representation_of(codec: Codec) -> Representation:
     """That of gradients which travel by `codec`, one that names its representation."""
-    found: Representation = ROOM.load(codec.representation).of(codec)
+    found: Representation = _loaded(codec.representation).of(codec)
     return found
+
+
+@cache
+def _loaded(name: str) -> Any:
+    """The plug-in: it is asked for once a layer, and finding it lists a folder."""
+    return ROOM.load(name)

@@ -15,6 +15,7 @@ COUNTED_STEPS = 5
 EACH = SETTLING_STEPS + COUNTED_STEPS
 PAIR, QUAD = 2 * EACH, 3 * EACH + COUNTED_STEPS
 PLAINLY = 0.9  # of a step: who needs less, in each of its counted steps, need not show it again
+ALIKE = 1.1  # two factors by which steps took longer than expected: if no further apart, the estimates can be trusted
 
 
 @dataclass
@@ -23,7 +24,8 @@ class Comparison:
 
     Both have a turn, first the one in use. Unless that is plain, the rival has another and then the one that was in
     use: what makes a machine slower by and by, or for a while, makes both slower. A rival has its turn if it is
-    expected to be nearly as quick as any, or quicker than what is in use was seen to be.
+    expected to be nearly as quick as any, or quicker than what is in use was seen to be; the third one only if one of
+    the first two took longer than expected, beside the other.
 
     representations: by parameter, of each table. rows: of each, for people. expected_s: of a step with each, ascending
     but for the first. best, rival: their places; without a rival it is over. step_s: of the steps with these two.
@@ -71,6 +73,8 @@ class Comparison:
         if len(self.step_s) == PAIR and not plain:
             return self.best, self.rival
         stays = self.rival if statistics.median(others) < CLEARLY * statistics.median(own) else self.best
+        if self._as_expected(statistics.median(own), statistics.median(others)):
+            return stays, len(self.representations)
         return stays, self._if_worth(self.rival + 1, statistics.median(others if stays == self.rival else own))
 
     def take(self, best: int, rival: int) -> None:
@@ -89,6 +93,11 @@ class Comparison:
     def state(self) -> dict[str, Any]:
         """The plain values of it that a checkpoint keeps."""
         return asdict(self)
+
+    def _as_expected(self, best_s: float, rival_s: float) -> bool:
+        """Whether these steps were expected to take so long, beside each other."""
+        best, rival = best_s / self.expected_s[self.best], rival_s / self.expected_s[self.rival]
+        return max(best, rival) <= ALIKE * min(best, rival)
 
     def _if_worth(self, rival: int, seen_s: float) -> int:
         """The rival, if it could be quicker than what takes `seen_s`; else nobody is."""

@@ -28,7 +28,7 @@ class StrategyState:
 
     def follow(self, keeper: Keeper) -> None:
         """Let the keeper hold the residuals from now on; it goes on from those of the one before."""
-        keeper.restore([self._residuals.state()])
+        keeper.restore([self._residuals.state(copied=False)])
         self._residuals = keeper
 
     def state(self) -> dict[str, Any]:

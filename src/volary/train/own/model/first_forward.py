@@ -1,4 +1,4 @@
-"""Before the first forward that is trained on: once through the model, to choose how its layers travel."""
+"""Before the first forward that is trained on: twice through the model, to choose how its layers travel."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ def choose_with_first_forward(model: nn.Module, strategy: Adapting, passes: int,
         if not (model.training and torch.is_grad_enabled() and any(model.children())):
             return
         hook.remove()
-        with unchanged(model), estimated(model, samples=1) as estimate:
-            model(*inputs, **named)
+        with unchanged(model):
+            model(*inputs, **named)  # the first one takes longer than those that follow
+            with estimated(model, samples=1) as estimate:
+                model(*inputs, **named)
         estimate.compute_s *= PASSES
         strategy.choose(estimate.of(passes))
         recorder.enter("forward")
