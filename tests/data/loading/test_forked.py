@@ -130,7 +130,7 @@ def test_a_feed_gives_the_same_batches_whatever_the_number_of_processes(
                 steps = [order[start : start + batch] for start in range(0 if epoch else position, samples, batch)]
                 shares = [step[share_of(rank, world, len(step), whole=batch)].tolist() for step in steps]
                 assert mine == [index for share in shares for index in share]
-            assert not cached or bool(data._cached.any())
+            assert not cached or bool(data._maker._cached.any())
             assert len(batches) < 3 or cached or len(pids(data)) == count
             del feed, data, batches
     finally:

@@ -28,10 +28,11 @@ from volary.data.loading.ahead import Made, batch_memory
 from volary.data.loading.choice import Decoding, microseconds, only_threads, rather_threads
 from volary.data.loading.forked import Forked, MakeRows, most_slots
 from volary.data.loading.readers import Readers
-from volary.data.loading.slots import Slots, shared_array
+from volary.data.loading.sample_maker import SampleMaker
+from volary.data.loading.slots import Slots
 from volary.data.loading.threads import Threads
 from volary.data.loading.transforming import Varied
-from volary.data.records.records import Bytes, Forkable, Reading, Records
+from volary.data.records.records import Forkable, Records
 from volary.errors import CorruptSample, DataError
 
 AHEAD = 2  # batches, to begin with: the one that is fetched next, and another one
@@ -40,7 +41,6 @@ MEMORY_BYTES = 64 * 2**20  # of more batches than at the beginning
 STUCK_S = 300.0  # without a single sample of a batch: storage does not answer
 _SOON_S = 0.01  # until threads that have nothing more to do have ended
 _PIECES = 16  # of a batch, a thread: few rows each, so that all end at about the same time
-_TRIES, _TRIED_S = 8, 1e-4  # that a sample is made to see how long it takes, and of a core until that is enough
 _PIECE_S = 1.5e-3  # of a core, at least, for a piece of samples: handing it over costs some of that
 _SHARED_BYTES = 2 * 2**30  # of addresses for batches that processes make; memory is taken for those that are made
 _LEAST_SLOTS = 4  # what the consumer has, what is made, what is made next, and one that was dropped
@@ -89,20 +89,12 @@ class Pipeline:
         own_code: bool = False,
     ) -> None:
         self.classes = classes
-        self.records, self.targets, self.decode, self.scale, self._vary = records, targets, decode, scale, vary
-        self._get: Callable[[int], Bytes] = records.read
+        self.targets, self.scale = targets, scale
         self._readers, self._announce = Readers(records), _announce(records)
         with self._readers.watching():
-            number, first = self._first()
-        made = vary(first, 0, 0) if vary else first
+            self._maker = SampleMaker(records, decode, vary, cache_bytes)
         why = only_threads(records, own_code)
-        self._sample_s = math.inf if why else self._seconds(number)
-        self._shape, self._dtype, self._sample_bytes = made.shape, made.dtype, made.nbytes
-        fits = first.nbytes * len(records) <= cache_bytes
-        # memory that is never written is never taken: a cache costs what was decoded so far
-        self._cache = shared_array((len(records), *first.shape), first.dtype) if fits else None
-        self._cached = shared_array((len(records),), np.bool_)
-        self._only_decoded = self._cache is None and vary is None
+        self._sample_s = math.inf if why else self._maker.seconds()
         self._cores = torch.get_num_threads()
         self._threads = Threads(self._cores, "decode")
         self.pad = False  # whether images that are smaller than others of their batch are filled up
@@ -122,18 +114,28 @@ class Pipeline:
         return len(self.records)
 
     @property
+    def records(self) -> Records:
+        """Where the samples are read from."""
+        return self._maker.records
+
+    @property
+    def decode(self) -> Decoder:
+        """What makes a sample of a record."""
+        return self._maker.decode
+
+    @property
     def block(self) -> int:
         return self.records.block
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Of the first sample that can be read."""
-        return self.scale.shape(self._shape) if self.scale else self._shape
+        return self.scale.shape(self._maker.shape) if self.scale else self._maker.shape
 
     @property
     def input_dtype(self) -> torch.dtype:
         """float32 with a scale, else the decoder's."""
-        return torch.float32 if self.scale else torch.from_numpy(np.empty(0, self._dtype)).dtype
+        return torch.float32 if self.scale else torch.from_numpy(np.empty(0, self._maker.dtype)).dtype
 
     @property
     def decoding(self) -> Decoding | None:
@@ -164,7 +166,7 @@ class Pipeline:
 
     def read_from(self, records: Records) -> None:
         """Take the same records from somewhere else. Nothing is being read yet."""
-        self.records, self._get = records, records.read
+        self._maker.read_from(records)
         self._readers, self._announce = Readers(records), _announce(records)
 
     def prefetch(self, indices: Tensor, epoch: int) -> bool:
@@ -177,7 +179,7 @@ class Pipeline:
         numbers = indices.tolist()
         if self.records.remote and not self._began:
             self._depth = max(AHEAD, min(MOST_AHEAD, self._fit(len(numbers))))
-        if (self._vary is None and self._all_cached(numbers)) or not self._may_begin(len(numbers)):
+        if self._maker.kept(numbers) is not None or not self._may_begin(len(numbers)):
             return False
         self._look_who_is_idle()
         self._ahead.append(self._begin(numbers, epoch))
@@ -192,8 +194,8 @@ class Pipeline:
     def take(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
         """The same, as they were decoded."""
         targets, numbers = self.targets.index_select(0, indices), indices.tolist()
-        if self._cache is not None and self._vary is None and self._all_cached(numbers):
-            return torch.from_numpy(self._cache).index_select(0, indices), targets
+        if (kept := self._maker.kept(numbers)) is not None:
+            return torch.from_numpy(kept).index_select(0, indices), targets
         made, rows = self._made(numbers, epoch)
         begun_s = time.perf_counter()
         self._wait(made)
@@ -223,11 +225,13 @@ class Pipeline:
         self._at_hand = self.records.at_hand
         largest = _GROWTH * rows
         fit = self._fit(rows) // 2
-        count = min(most_slots(self._cores), max(_LEAST_SLOTS, _SHARED_BYTES // max(1, largest * self._sample_bytes)))
+        count = min(
+            most_slots(self._cores), max(_LEAST_SLOTS, _SHARED_BYTES // max(1, largest * self._maker.sample_bytes))
+        )
         try:
             # as few as keep all busy: what is written again and again stays in the processors' caches
             used = min(count, max(_LEAST_USED, min(2 * self._cores + AHEAD + 1, fit)))
-            slots = Slots(count, largest, self._shape, self._dtype, used)
+            slots = Slots(count, largest, self._maker.shape, self._maker.dtype, used)
             self._forked = Forked(self._in_process, self._cores, slots, self._least_rows, self.records.descriptors)
             if (lent := self._lent_by_threads) is not None and (found := lent.detach()) is not None:
                 self._forked.lend(slots.free.pop(), found[0])  # the consumer has a batch, although not in a slot
@@ -239,7 +243,7 @@ class Pipeline:
 
     def _fit(self, rows: int) -> int:
         """Batches of so many rows in MEMORY_BYTES."""
-        return MEMORY_BYTES // max(1, rows * self._sample_bytes)
+        return MEMORY_BYTES // max(1, rows * self._maker.sample_bytes)
 
     def _hear(self, at_most_s: float) -> bool:
         """Take in what processes have done since; whether there was something."""
@@ -249,15 +253,15 @@ class Pipeline:
         for made, rows in progress.again:
             self._threads.submit([partial(self._fill, made, rows)])
         for kept in progress.kept:
-            self._cached[kept] = True
+            self._maker.note_kept(kept)
         if progress.disk:
             self._readers.begin()
         return bool(progress.reports or progress.again)
 
     def _filled_up(self, samples: list[Array]) -> Array:
         """All of them, with zeros at the ends of those that are smaller."""
-        largest = np.max([sample.shape for sample in samples], axis=0) if samples else self._shape
-        found = np.zeros((len(samples), *largest), self._dtype)
+        largest = np.max([sample.shape for sample in samples], axis=0) if samples else self._maker.shape
+        found = np.zeros((len(samples), *largest), self._maker.dtype)
         for row, sample in zip(found, samples, strict=True):
             row[tuple(map(slice, sample.shape))] = sample
         return found
@@ -273,32 +277,6 @@ class Pipeline:
         else:
             self._lent_by_threads = weakref.finalize(view, _give_back, self._spare, made.out)
         return torch.from_numpy(view)
-
-    def _seconds(self, index: int) -> float:
-        """Of a core, to make a sample once more; of a tiny one the least of a few times."""
-        found: list[float] = []
-        for _ in range(_TRIES):
-            start = time.thread_time()
-            sample = self._read(index, None)
-            if self._vary:
-                self._vary(sample, 0, index)
-            found.append(time.thread_time() - start)
-            if sum(found) > _TRIED_S:
-                break
-        return min(found)
-
-    def _first(self) -> tuple[int, Array]:
-        """The first sample that can be read, whose shape all have. Raises CorruptSample if there is none."""
-        for index in range(len(self.records)):
-            try:
-                return index, self._read(index, None)
-            except CorruptSample:
-                if index == len(self.records) - 1:
-                    raise
-        raise AssertionError("there is one")
-
-    def _all_cached(self, numbers: Sequence[int]) -> bool:
-        return self._cache is not None and bool(self._cached[numbers].all())
 
     def _made(self, numbers: list[int], epoch: int) -> tuple[Made, Sequence[int]]:
         """The batch that has these samples, and their rows in it: the newest, one that is made ahead, or a new one."""
@@ -328,7 +306,7 @@ class Pipeline:
             self._look_who_is_idle()
             return
         batches = self._depth if self._forked is None else self._forked.batches
-        if self._idled and (batches + 1) * len(made.indices) * self._sample_bytes <= MEMORY_BYTES:
+        if self._idled and (batches + 1) * len(made.indices) * self._maker.sample_bytes <= MEMORY_BYTES:
             self._idled, self._depth = False, min(self._most_ahead, self._depth + 1)
             if self._forked is not None:
                 self._forked.use_another_slot()
@@ -340,7 +318,7 @@ class Pipeline:
         self._began = True
         at_hand = self._forked is not None and self._at_hand(numbers)
         if not self._announce(numbers):
-            self._readers.expect(numbers if self._cache is None else [n for n in numbers if not self._cached[n]])
+            self._readers.expect(self._maker.not_decoded(numbers))
         elif not self.records.remote:
             self._readers.working = False  # the kernel brings it
         if at_hand and self._forked and (found := self._forked.begin(numbers, epoch)):
@@ -363,8 +341,8 @@ class Pipeline:
                     break
                 index = made.indices[row]
                 try:
-                    if self._put(index, made.epoch, made.out, row):
-                        self._cached[index] = True
+                    if self._maker.put(index, made.epoch, made.out, row):
+                        self._maker.note_kept(index)
                 except CorruptSample as problem:  # without where it was raised, which would keep all of us
                     made.problems[row] = problem.with_traceback(None)
                 except Exception as problem:  # is raised where the batch is fetched
@@ -377,33 +355,9 @@ class Pipeline:
         made.finish(len(rows))
 
     def _in_process(self) -> MakeRows:
-        """In a forked process: what makes samples. Errors are named by the thread that then makes them again."""
-        assert isinstance(self.records, Forkable)
+        """In a forked process: what makes samples."""
         self._let_go_of_the_first_batch()
-        read = self.records.forked()
-        self._get = lambda index: next(iter(read([index])))
-        return partial(self._decode_rows, read) if self._only_decoded else self._make_rows
-
-    def _decode_rows(self, read: Reading, indices: list[int], _: int, rows: Array) -> tuple[list[int], list[int]]:
-        failed, decode, records = [], self.decode, iter(read(indices))
-        for number, out in enumerate(rows):
-            try:
-                sample = decode(next(records), out)
-                if sample is not out:
-                    self._place(sample, indices[number], rows, number)
-            except BaseException:
-                failed.append(number)
-        return [], failed
-
-    def _make_rows(self, indices: list[int], epoch: int, rows: Array) -> tuple[list[int], list[int]]:
-        kept, failed = [], []
-        for number, index in enumerate(indices):
-            try:
-                if self._put(index, epoch, rows, number):
-                    kept.append(number)
-            except BaseException:
-                failed.append(number)
-        return kept, failed
+        return self._maker.forked()
 
     def _let_go_of_the_first_batch(self) -> None:
         """In a forked process: it would keep the memory when the consumer has let go of it."""
@@ -411,58 +365,6 @@ class Pipeline:
             _, _, (_, memory), _ = lent
             with suppress(ValueError):  # it is pinned
                 memory.resize(0, refcheck=False)
-
-    def _put(self, index: int, epoch: int, batch: Array, row: int) -> bool:
-        """Make the sample in a row of a batch. Whether it is in the cache now, and was not before."""
-        out = None if self.pad else batch[row]
-        if self._only_decoded:
-            sample, kept = self._read(index, out), False
-        else:
-            sample, kept = self._finished(index, epoch, out)
-        if sample is not out:
-            self._place(sample, index, batch, row)
-        return kept
-
-    def _place(self, sample: Array, index: int, batch: Array, row: int) -> None:
-        if not self.pad and sample.shape != batch.shape[1:]:
-            raise DataError(f"{self.records.name(index)}: {self.decode.other(sample.shape, batch.shape[1:])}")
-        batch[row] = sample
-
-    def _finished(self, index: int, epoch: int, out: Array | None) -> tuple[Array, bool]:
-        """The sample as it is in this epoch, perhaps in `out`; and whether the cache has it now, and had not before."""
-        known = self._cache is None or bool(self._cached[index])
-        sample = self._decoded(index, None if self._vary else out)
-        kept = not known and self._cache is not None and sample.shape == self._cache.shape[1:]
-        if self._vary:
-            try:
-                sample = self._vary(sample, epoch, index)
-            except Exception as problem:  # the user's code may raise anything
-                problem.add_note(f"while {self.records.name(index)} was transformed")
-                raise
-        return sample, kept
-
-    def _decoded(self, index: int, out: Array | None) -> Array:
-        """The sample, from the cache if it is there."""
-        if self._cache is not None and self._cached[index]:
-            kept: Array = self._cache[index]
-            kept.flags.writeable = False  # of this view: a transform of the user's might
-            return kept
-        sample = self._read(index, out)
-        if self._cache is not None and sample.shape == self._cache.shape[1:]:
-            self._cache[index] = sample  # that it is there, is said once all of it is
-        return sample
-
-    def _read(self, index: int, out: Array | None) -> Array:
-        try:
-            return self.decode(self._get(index), out)
-        except DataError as problem:
-            raise DataError(f"{self.records.name(index)}: {problem}") from problem
-        except Exception as problem:  # decoders of foreign bytes raise whatever they like
-            corrupt = CorruptSample(
-                f"{self.records.name(index)}: not {self.decode.kind} that can be decoded ({problem})"
-            )
-            corrupt.index = index
-            raise corrupt from problem.with_traceback(None)
 
     def _wait(self, made: Made) -> None:
         if not made.begun and self._forked is not None and not self._forked.begin_now(made):
@@ -482,7 +384,7 @@ class Pipeline:
             memory = self._spare.pop()
             if len(memory) == rows:
                 return memory
-        return batch_memory((rows, *self._shape), self._dtype)
+        return batch_memory((rows, *self._maker.shape), self._maker.dtype)
 
     def _release(self, made: Made) -> None:
         """Its memory may be used again, unless threads still write there."""
