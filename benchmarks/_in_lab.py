@@ -44,13 +44,14 @@ def run(session: Session, rate: str | None, script: str | None = None, argument:
 def be_rank(job: str) -> int:
     """Be a rank of the run that `run` started, as `volary.worker` is, with `job` ("module:function")."""
     # a benchmark's own side, which `run` is used by, loads no torch
-    from volary import worker
     from volary.placement import find
     from volary.run.log import print_into
+    from volary.run.machine.allocator import keep_freed_memory, take_huge_pages
     from volary.train.member.meeting import meet_for_session
     from volary.train.member.process import work
 
-    worker._keep_freed_memory()
+    keep_freed_memory()
+    take_huge_pages()
     place = find()
     with meet_for_session(place, Path(sys.argv[1]), []) as member:
         print_into(member.directory.log(place.rank))

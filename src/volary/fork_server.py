@@ -26,6 +26,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from volary.run.launch.parent import die_with_parent
+from volary.run.machine.allocator import take_huge_pages
 
 IDLE_S = 60.0  # without an order for so long it ends: it holds as much memory as a worker
 MODULES = (
@@ -47,6 +48,7 @@ def main() -> None:
     os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))  # a worker's: some libraries look when they are loaded
     control = socket.socket(fileno=0)
     gc.disable()  # nothing of what is imported becomes garbage
+    take_huge_pages()  # whoever is forked could not, if torch has made a tensor here
     _import(MODULES)
     with suppress(Exception):
         from volary.train.member.compare import installed_facts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from dataclasses import replace
@@ -15,10 +14,9 @@ from volary.run.launch.assignment import Assignment
 from volary.run.launch.parent import die_with_parent
 from volary.run.log import print_into
 from volary.run.machine.addresses import own_address
+from volary.run.machine.allocator import keep_freed_memory, take_huge_pages
 from volary.run.machine.cores import cores_here, share_of
 from volary.run.machine.open_files import allow_connections
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
 
 def main() -> int:
@@ -26,7 +24,8 @@ def main() -> int:
     try:
         place = find()
         die_with_parent()
-        _keep_freed_memory()
+        keep_freed_memory()
+        take_huge_pages()
         allow_connections(2 * place.world_size)  # one to each other worker, and while they meet another
         assignment = Assignment.found(os.environ)
         return _launched(place, sys.argv[1:]) if assignment is None else _assigned(place, assignment)
@@ -84,16 +83,6 @@ def _take_share_of_cores(place: Place) -> None:
     os.environ["OMP_NUM_THREADS"] = str(len(share))
     if os.environ.get("VOLARY_PIN") == "1" and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, set(share))
-
-
-def _keep_freed_memory() -> None:
-    """Each step asks for what the last one freed; handed back, it comes as fresh pages, which take some percent."""
-    if sys.platform != "linux":
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not in every libc
-    if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, 2**25)  # the most that glibc takes
-        mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
 if __name__ == "__main__":

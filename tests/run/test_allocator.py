@@ -1,0 +1,61 @@
+"""Workers ask the kernel for huge pages for large tensors, and those whose users do not want it ask for none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ASKED = """
+import torch
+def asked():
+    tensor, inside = torch.zeros(2**22), False
+    for line in open("/proc/self/smaps"):
+        head, *flags = line.split()
+        if "-" in head:
+            start, end = (int(edge, 16) for edge in head.split("-"))
+            inside = start <= tensor.data_ptr() + tensor.nbytes // 2 < end
+        elif head == "VmFlags:" and inside:
+            return "hg" in flags
+"""
+PROGRAM = f"""
+from volary.run.machine.allocator import take_huge_pages
+take_huge_pages()
+{ASKED}
+print(asked())
+"""
+NETWORK = f"""
+{ASKED}
+class Net(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+        print("huge pages", asked())
+"""
+
+pytestmark = pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage/enabled").exists(), reason="this kernel has no huge pages to ask for"
+)
+
+
+@pytest.mark.parametrize(("wanted", "asked"), [(None, True), ("0", False)])
+def test_large_tensors_lie_where_huge_pages_were_asked_for_unless_the_user_says_otherwise(wanted, asked):
+    environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
+    environment |= {} if wanted is None else {"THP_MEM_ALLOC_ENABLE": wanted}
+    said = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert said.stdout.split() == [str(asked)]
+
+
+def test_workers_ask_whoever_they_were_forked_from():
+    Path("net.py").write_text(NETWORK)
+    Path("session.yaml").write_text(
+        "network: net.py:Net\ndata: {source: digits, batch_size: 16}\noptimizer: {name: sgd, lr: 0.1}\n"
+        "train: {steps: 1}\nstrategy: {workers: 2}\n"
+    )
+    subprocess.run([sys.executable, "-m", "volary", "train", "session.yaml"], check=True, timeout=120)
+    (log,) = Path("runs").glob("*/logs/worker-1.log")
+    assert "huge pages True" in log.read_text()
