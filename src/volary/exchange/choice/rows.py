@@ -40,12 +40,20 @@ class StepEstimate:
 def estimated(module: nn.Module, samples: int) -> Iterator[StepEstimate]:
     """What is computed meanwhile with `module`, on so many samples; there when it ends."""
     counter, found = RowCounter(module), StepEstimate(samples)
+    _await_device(module)
     began_s = time.perf_counter()
     try:
         yield found
+        _await_device(module)
         found.rows, found.compute_s = counter.seen(), time.perf_counter() - began_s
     finally:
         counter.remove()
+
+
+def _await_device(module: nn.Module) -> None:
+    """Wait until all is computed that was asked of the module's device."""
+    for device in {parameter.device for parameter in module.parameters() if parameter.device.type == "cuda"}:
+        torch.cuda.synchronize(device)
 
 
 class RowCounter:
