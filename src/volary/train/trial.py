@@ -115,7 +115,7 @@ def _dry_run(session: Session, model: Model, device: torch.device, inputs: Tenso
 
 
 def _estimate(session: Session, model: Model, device: torch.device, inputs: Tensor, targets: Tensor) -> StepEstimate:
-    """By these samples, several times over, once the network has run: its first run takes longer than a step's."""
+    """Time these samples, repeated up to TIMED_SAMPLES. The network has run before: its first pass takes longer."""
     some = torch.arange(min(_share(session), TIMED_SAMPLES)) % len(inputs)
     with estimated(model.module, len(some)) as estimate:
         _dry_run(session, model, device, inputs[some], targets[some])

@@ -64,7 +64,7 @@ class SampleMaker:
         return numbers if self._cache is None else [number for number in numbers if not self._cached[number]]
 
     def note_kept(self, indices: int | Array) -> None:
-        """All of these samples is there now."""
+        """Note that these samples are whole in the cache now."""
         self._cached[indices] = True
 
     def put(self, index: int, epoch: int, batch: Array, row: int) -> bool:
