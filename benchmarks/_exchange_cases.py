@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from _in_lab import HERE
-from volary.exchange.choice.tables import MOST
 from volary.session.spec import Session
 from volary.train.strategies.comparison import QUAD
 from volary.train.strategies.profile import PROFILED_STEPS, WARM_STEPS
@@ -15,7 +14,6 @@ from volary.train.strategies.profile import PROFILED_STEPS, WARM_STEPS
 LOSSLESS = {"codec": "auto"}
 LOSSY = {"codec": {"name": "auto", "allow": ["onebit"]}}
 ANY = {"codec": {"name": "auto", "allow": ["onebit", "powersgd", "int8"]}}
-SETTLED = (MOST - 1) * QUAD  # steps after which auto has compared its choices, whichever of them stays
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +71,8 @@ GPT: dict[str, Any] = {
 VGG: dict[str, Any] = {"network": f"{HERE / '_networks.py'}:vgg_like", "source": _images(100), "share": 8, "hosts": 4}
 MOBILENET: dict[str, Any] = VGG | {"network": f"{HERE / '_networks.py'}:mobilenet_like"}
 HOOKS = ("fp16", "PowerSGD")
-EXACTLY: dict[str, Any] = {"strategy": LOSSLESS, "warm_up": SETTLED}
-ROUGHLY: dict[str, Any] = {"strategy": LOSSY, "warm_up": SETTLED}
+EXACTLY: dict[str, Any] = {"strategy": LOSSLESS, "warm_up": QUAD}
+ROUGHLY: dict[str, Any] = {"strategy": LOSSY, "warm_up": QUAD}
 
 FC_1G = Case(**FC, rate="1gbit")
 FC_UNLIMITED = Case(**FC, rate=None)
@@ -92,8 +90,8 @@ LSTM_100M_LOSSLESS = Case(**LSTM, **EXACTLY, rate="100mbit")
 LSTM_100M_LOSSY = Case(**LSTM, **ROUGHLY, rate="100mbit")
 GPT_1G = Case(**GPT, rate="1gbit")
 GPT_100M = Case(**GPT, rate="100mbit")
-GPT_1G_LOSSY = Case(**GPT, rate="1gbit", strategy=ANY, warm_up=SETTLED, peers=HOOKS)
-GPT_100M_LOSSY = Case(**GPT, rate="100mbit", strategy=ANY, warm_up=SETTLED, peers=HOOKS)
+GPT_1G_LOSSY = Case(**GPT, rate="1gbit", strategy=ANY, warm_up=QUAD, peers=HOOKS)
+GPT_100M_LOSSY = Case(**GPT, rate="100mbit", strategy=ANY, warm_up=QUAD, peers=HOOKS)
 
 # auto against each single choice: with loss, and without
 NETWORKS = {"fc": FC, "resnet": RESNET | {"hosts": 4}, "lstm": LSTM, "gpt": GPT, "vgg": VGG, "mobilenet": MOBILENET}

@@ -15,7 +15,7 @@ from volary.run.launch.parent import die_with_parent
 from volary.run.log import print_into
 from volary.run.machine.addresses import own_address
 from volary.run.machine.allocator import keep_freed_memory, take_huge_pages
-from volary.run.machine.cores import cores_here, share_of
+from volary.run.machine.cores import cores_each, cores_here, share_of
 from volary.run.machine.open_files import allow_connections
 
 
@@ -79,8 +79,9 @@ def _take_share_of_cores(place: Place) -> None:
     """The share of this machine's cores that engine `local` would give: sums depend on the number of threads."""
     if place.beside is None:
         return
-    share = share_of(cores_here(), place.local_rank, place.beside)
-    os.environ["OMP_NUM_THREADS"] = str(len(share))
+    cores = cores_here()
+    share = share_of(cores, place.local_rank, place.beside)
+    os.environ |= {"OMP_NUM_THREADS": str(len(share))} | cores_each(cores, place.beside)
     if os.environ.get("VOLARY_PIN") == "1" and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, set(share))
 

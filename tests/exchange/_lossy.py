@@ -17,7 +17,8 @@ from volary.comm.groups.blocking import add_up
 from volary.comm.routes._base import Arrival
 from volary.comm.topology.topology import Topology
 from volary.exchange.compression.encoded_sums import EncodedSums
-from volary.exchange.compression.error_feedback import ErrorFeedback, ResidualState
+from volary.exchange.compression.error_feedback import ErrorFeedback
+from volary.exchange.compression.residual import ResidualState
 from volary.exchange.gradients.plan import BucketPlan, plan
 from volary.exchange.representations.frames import Frames
 

@@ -17,7 +17,7 @@ from volary.comm.groups.group import Group
 from volary.comm.topology.links import Links
 from volary.comm.topology.topology import Topology
 from volary.exchange._base import Keeper
-from volary.exchange.compression.error_feedback import ResidualState
+from volary.exchange.compression.residual import ResidualState
 from volary.exchange.gradients.bucket import ParameterGate
 from volary.exchange.gradients.buckets import Buckets
 from volary.run.database.traffic import Traffic

@@ -21,7 +21,6 @@ from volary.exchange.choice.layers import layers
 from volary.exchange.choice.tables import (
     CLEARLY,
     CLOSE,
-    MOST,
     Decision,
     StepFigures,
     Table,
@@ -33,7 +32,7 @@ from volary.exchange.representations import representation_of
 from volary.exchange.representations.exact import EXACT
 from volary.exchange.representations.factors import Factors
 from volary.exchange.representations.frames import Frames
-from volary.train.strategies.comparison import QUAD, Comparison
+from volary.train.strategies.comparison import Comparison
 
 SLOW, FAST = 11e6, 3e9  # bytes per second
 SQUARE = Layer(("fc.weight", "fc.bias"), 4096 * 4097, 4096, 4096, encodable=True, products=16, factor_values=8192)
@@ -150,16 +149,15 @@ def test_where_sending_as_it_is_takes_much_longer_no_step_is_sent_so_not_even_to
     worth = worth_comparing(tables(codec, seen), seen.layers)
     exact_s = expected_s(seen, [codec.leaves()[0]] * len(seen.layers))
     comparison = Comparison([one.representations for one in worth], [[]] * len(worth), [one.seconds for one in worth])
-    for _ in range(QUAD * MOST):  # each takes what it is expected to take
-        used = worth[comparison.now]
-        if all(one.representation == "exact" for one in used.decisions):
-            assert exact_s <= CLOSE * worth[0].seconds / CLEARLY * (1 + 1e-9)
-        comparison.add(used.seconds)
+    used = worth[:1]
+    while len(worth) > 1 and not comparison.over:
+        comparison.add(used[-1].seconds)  # each takes what it is expected to take
         if comparison.asks:
-            comparison.take(*comparison.verdict())
-        if comparison.over:
-            break
-    assert comparison.over
+            comparison.take(comparison.verdict())
+        used.append(worth[comparison.now])
+    for one in used:
+        if all(decision.representation == "exact" for decision in one.decisions):
+            assert exact_s <= CLOSE * worth[0].seconds / CLEARLY * (1 + 1e-9)
 
 
 @settings(max_examples=30)
@@ -189,15 +187,13 @@ def test_those_that_are_compared_differ_in_much_of_the_network():
         return Table(decided, seconds, lossless=False)
 
     found = [SQUARE, KERNEL, BIAS]
-    best, alike, other, as_other, far, farther = (
+    best, alike, other, far = (
         table(1.0, "onebit", "onebit", "exact"),
         table(1.01, "onebit", "exact", "exact"),
         table(1.2, "int8", "onebit", "exact"),
-        table(1.25, "int8", "exact", "exact"),
         table(1.3, "exact", "exact", "exact"),
-        table(1.4, "factors", "exact", "exact"),
     )
-    assert worth_comparing([best, alike, other, as_other, far, farther], found) == [best, other, far]
+    assert worth_comparing([best, alike, other, far], found) == [best, other]
     assert worth_comparing([best, alike], found) == [best]
 
 

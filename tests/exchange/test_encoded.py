@@ -13,7 +13,7 @@ from volary.codec._base import FrameCodec
 from volary.comm.memory import futex
 from volary.comm.topology.topology import Topology
 from volary.errors import NotFinite
-from volary.exchange.compression.error_feedback import ResidualState
+from volary.exchange.compression.residual import ResidualState
 
 needs_futex = pytest.mark.skipif(bool(futex.why_not()), reason=futex.why_not())
 NAMES = [name for name in ROOM.names() if issubclass(ROOM.load(name), FrameCodec)]

@@ -149,3 +149,17 @@ def test_a_state_does_not_change_with_what_it_was_taken_from():
     state = errors.state()
     contribute(errors, layout, 0.25)
     assert float(state["a"]["residual"].unique()) == 0.25
+
+
+def test_a_parameter_alone_goes_on_in_the_memory_that_was_given():
+    apart = plans(Whole(), bucket_mb=1e-5)
+    errors = ErrorFeedback(apart)
+    given = {"a": {"residual": torch.full((20,), 0.75)}}
+    errors.restore([given])
+    assert residual(errors, "a") == 0.75, "before anything is encoded"
+    assert contribute(errors, apart, 0.5)[1] == 1.0
+    kept = errors.state(copied=False)["a"]["residual"]
+    assert kept.data_ptr() == given["a"]["residual"].data_ptr()
+    assert residual(errors, "a") == 0.25
+    errors.restore([])
+    assert errors.state() == {}

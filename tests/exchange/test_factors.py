@@ -146,6 +146,8 @@ def beside_compute(rank: int, world_size: int) -> tuple[list[Tensor], bool]:
         MixedRoutes([(factored.route, range(heads)), (votes, [heads])]), None, ErrorFeedback([]), "", overlaps=True
     )  # type: ignore[arg-type]
     factored.buckets.form_one_by_one()
+    for slot in factored.buckets.slots:
+        slot.view.fill_(UNTOUCHED)
 
     def apply(chunk: Chunk) -> None:
         for slot, part, gradient in zip(chunk.slots, chunk.parts, chunk.gradients, strict=True):
@@ -173,11 +175,12 @@ def beside_compute(rank: int, world_size: int) -> tuple[list[Tensor], bool]:
         exchange.release(step + 1)
         exchange.settle()
     exchange.close()
-    untouched = not any(slot.agreed.any() for slot in factored.buckets.slots)
+    untouched = all(bool((slot.agreed == UNTOUCHED).all()) for slot in factored.buckets.slots)
     return [parameter.detach() for parameter in factored.module.parameters()], untouched
 
 
 RATE = 1e-3
+UNTOUCHED = 123.0
 
 
 def layers() -> list[nn.Module]:

@@ -7,6 +7,7 @@ import pytest
 from volary.errors import SettingError
 from volary.lab import Lab, LabError
 from volary.lab.jobs import wait_any
+from volary.run.machine.cores import EACH, cores_here
 
 pytestmark = pytest.mark.root
 
@@ -44,11 +45,12 @@ def test_commands_start_in_the_current_folder_which_all_hosts_share(opened, tmp_
 def test_ranks_have_the_variables_that_torchrun_would_set(opened, tmp_path):
     lab = opened(hosts=2)
     names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR GLOO_SOCKET_IFNAME"
-    told = " ".join(f"${name}" for name in [*names.split(), "MINE"])
+    told = " ".join(f"${name}" for name in [*names.split(), "MINE", EACH])
     ended = lab.run(shell(f"echo {told}"), procs=2, env={"MINE": "42"}, log_dir="logs")
     assert (ended.status, ended.rank, ended.statuses) == (0, None, [0] * 4)
     said = [Path(f"logs/rank-{rank}.log").read_text().split() for rank in range(4)]
-    assert said == [[str(r), "4", str(r % 2), "2", str(r // 2), "10.91.0.1", "eth0", "42"] for r in range(4)]
+    each = f"{len(cores_here()) / 4:g}"
+    assert said == [[str(r), "4", str(r % 2), "2", str(r // 2), "10.91.0.1", "eth0", "42", each] for r in range(4)]
 
 
 def test_the_first_failure_ends_all_and_names_the_rank(opened):

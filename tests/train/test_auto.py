@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from statistics import mean
 from typing import Any
 
@@ -94,7 +96,7 @@ def compared(rank: int, world_size: int, one: Session) -> list[dict[str, list[Tr
     found = []
     for better in (0, 1):
         rival_s = 0.5 if better else 1.5
-        Comparison.counted = lambda _, rival_s=rival_s: ([1.0], [rival_s])  # type: ignore[method-assign]
+        Comparison.counted = lambda _, rival_s=rival_s: ([1.0] * 5, [rival_s] * 5)  # type: ignore[method-assign]
         found.append(stop_and_resume(rank, world_size, {f"better {better}": one}, after=EACH + 2))
     return found
 
@@ -123,6 +125,34 @@ def on_changing_links(rank: int, world_size: int, one: Session) -> Trained:
     choosing.worth_comparing = lambda ranked, _: ranked[:1]
     ContributionBuffers.sent_bytes_per_s = lambda self: FAST if self._recorder.step < 9 else SLOW  # type: ignore[method-assign]
     return quickly(rank, world_size, one, "changing")
+
+
+def that_are_left(rank: int, world_size: int, one: Session) -> list[int]:
+    """How many strategies' buffers there are, each time that links are looked at; nothing but the run collects them."""
+    gc.disable()
+    made: list[weakref.ref[ContributionBuffers[Any]]] = []
+    make, found = ContributionBuffers.__init__, list[int]()
+
+    def making(self: ContributionBuffers[Any], *settings: Any, **more: Any) -> None:
+        made.append(weakref.ref(self))
+        make(self, *settings, **more)
+
+    ContributionBuffers.__init__ = making  # type: ignore[method-assign]
+    links = choosing.Chooser._others
+
+    def looking(self: choosing.Chooser, sent_bytes_per_s: float | None) -> bool:
+        found.append(sum(buffers() is not None for buffers in made))
+        return links(self, sent_bytes_per_s)
+
+    choosing.Chooser._others = looking  # type: ignore[method-assign]
+    on_changing_links(rank, world_size, one)
+    assert len(made) == 2
+    return found
+
+
+def test_the_memory_of_representations_that_are_no_longer_used_is_let_go(workers):
+    first, *_ = workers(2, that_are_left, wide(steps=20, codec=LOSSY))
+    assert set(first) == {1}
 
 
 @pytest.mark.slow  # tests/exchange/test_choices.py has the choice

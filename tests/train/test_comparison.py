@@ -1,4 +1,4 @@
-"""The tables that are expected to be quickest are compared in truth: made-up steps, no processes, no clock."""
+"""The two tables that are expected to be quickest are compared in truth: made-up steps, no processes, no clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from volary.train.strategies.comparison import EACH, PAIR, QUAD, Comparison
+from volary.train.strategies.comparison import EACH, QUAD, Comparison
 
 
 def compared(expected_s: list[float], step_s) -> tuple[Comparison, list[int]]:
@@ -19,8 +19,8 @@ def compared(expected_s: list[float], step_s) -> tuple[Comparison, list[int]]:
         used.append(comparison.now)
         comparison.add(step_s(comparison.now, len(used)))
         if comparison.asks:
-            comparison.take(*comparison.verdict())
-        assert len(used) <= QUAD * len(expected_s), "it ends"
+            comparison.take(comparison.verdict())
+        assert len(used) <= QUAD, "it ends"
     return comparison, used
 
 
@@ -41,8 +41,8 @@ def on_a_noisy_machine(seed: int, truth_s: list[float], slows_by: float):
     [
         ([1.0, 1.1], [1.0, 1.1]),  # as expected
         ([1.0, 1.1], [1.2, 1.0]),  # the rival is the quicker one
-        ([0.8, 0.9, 0.95], [1.4, 1.25, 1.0]),  # work was taken for far less than it is
-        ([0.6, 0.7, 1.0], [1.73, 1.7, 1.0]),
+        ([0.8, 0.9], [1.4, 1.0]),  # work was taken for far less than it is
+        ([0.6, 1.0], [1.73, 1.0]),
     ],
 )
 def test_what_is_quickest_in_truth_stays_whatever_was_expected(expected_s, truth_s, slows_by):
@@ -60,7 +60,11 @@ def test_a_plain_difference_takes_a_turn_each_and_another_one_two():
     def close(place: int, _: int) -> float:
         return 1.0 + 0.05 * place
 
+    def plain_but_for_a_disturbed_step(place: int, step: int) -> float:
+        return {EACH: 2.5, 2 * EACH: 0.5}.get(step, plain(place, step))
+
     assert compared([1.0, 1.1], plain)[1] == [0] * EACH + [1] * EACH
+    assert compared([1.0, 1.1], plain_but_for_a_disturbed_step)[1] == [0] * EACH + [1] * EACH
     used = compared([1.0, 1.1], close)[1]
     assert (len(used), used.index(1), used.count(1)) == (QUAD, EACH, QUAD - 2 * EACH)
 
@@ -70,22 +74,3 @@ def test_what_is_expected_to_be_much_slower_has_no_step_unless_steps_take_as_lon
     assert (as_expected.best, used) == (0, [0] * EACH)
     slower, used = compared([1.0, 1.5], lambda place, _: [1.7, 1.5][place])
     assert (slower.best, used.count(1) > 0) == (1, True)
-
-
-def test_a_third_has_no_step_where_the_first_two_bear_out_the_estimates():
-    expected_s = [1.0, 1.02, 1.04]
-    comparison, used = compared(expected_s, lambda place, _: 1.6 * expected_s[place])
-    assert (comparison.best, 2 in used) == (0, False)
-    work_was_underestimated = [1.6, 1.4, 1.3]
-    comparison, used = compared(expected_s, lambda place, _: work_was_underestimated[place])
-    assert (comparison.best, 2 in used) == (2, True)
-
-
-def test_who_stays_has_no_second_turn_before_the_next_rival():
-    def step_s(place: int, _: int) -> float:
-        return [3.0, 2.0, 1.0][place]
-
-    comparison, used = compared([1.0, 1.1, 1.2], step_s)
-    assert comparison.best == 2
-    assert used == [0] * EACH + [1] * EACH + [2] * EACH
-    assert PAIR == 2 * EACH

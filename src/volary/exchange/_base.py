@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.routes._base import Memory
-    from volary.exchange.compression.error_feedback import ResidualState
+    from volary.exchange.compression.residual import ResidualState
     from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
     from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
     from volary.run.database.traffic import Traffic
@@ -64,7 +64,10 @@ class Keeper(Protocol):
         ...
 
     def restore(self, states: Sequence[ResidualState]) -> None:
-        """Between two contributions: go on from what several workers had left out, whatever their buckets were."""
+        """Between two contributions: go on from what several workers had left out, whatever their buckets were.
+
+        The tensors are the keeper's from now on.
+        """
         ...
 
     def close(self) -> None:

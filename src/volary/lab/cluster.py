@@ -22,7 +22,7 @@ from volary.lab.network.topology import LabTopology, Rate
 from volary.lab.parent_pipe import ParentPipe
 from volary.lab.ranks import Ranks, RanksEnded, places
 from volary.lab.timeline import LinkChange, Timeline
-from volary.run.machine.cores import cores_here, share_of
+from volary.run.machine.cores import cores_each, cores_here, share_of
 
 GRACE_S = 2.0
 _HOST_KINDS = ("net", "uts", "ipc", "mount", "pid")
@@ -125,6 +125,7 @@ class Lab:
             raise SettingError(f"procs is {procs}; accepted: 1 or more")
         cores, everyone = cores_here(), places(self.topology.hosts, procs)
         threads = {"OMP_NUM_THREADS": str(max(1, len(cores) // len(everyone)))} | _given("OMP_NUM_THREADS")
+        threads |= cores_each(cores, len(everyone))
         jobs: list[Job] = []
         try:
             for place in everyone:

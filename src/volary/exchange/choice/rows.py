@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.utils.hooks import RemovableHandle
 
+_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)  # not on every system
+
 
 @dataclass
 class StepEstimate:
     """What one worker's step on so many samples is expected to be. rows: by the weight that they are multiplied with.
 
-    compute_s: of forward and backward.
+    compute_s: of forward and backward, on the cores that the worker has, or on one alone if it has less.
     """
 
     samples: float = 1.0
@@ -39,15 +42,29 @@ class StepEstimate:
 @contextmanager
 def estimated(module: nn.Module, samples: int) -> Iterator[StepEstimate]:
     """What is computed meanwhile with `module`, on so many samples; there when it ends."""
-    counter, found = RowCounter(module), StepEstimate(samples)
+    counter, found, clock = RowCounter(module), StepEstimate(samples), _clock(module)
     _await_device(module)
-    began_s = time.perf_counter()
+    began_s = clock()
     try:
         yield found
         _await_device(module)
-        found.rows, found.compute_s = counter.seen(), time.perf_counter() - began_s
+        found.rows, found.compute_s = counter.seen(), clock() - began_s
     finally:
         counter.remove()
+
+
+def _clock(module: nn.Module) -> Callable[[], float]:
+    """What seconds of computing are measured by.
+
+    A single thread's own: others may have its core meanwhile. Without the system's, which gives it memory for
+    gradients: in a step they have theirs.
+    """
+    on_cpu = all(parameter.device.type == "cpu" for parameter in module.parameters())
+    return _own_s if on_cpu and torch.get_num_threads() == 1 else time.perf_counter
+
+
+def _own_s() -> float:
+    return resource.getrusage(_THREAD).ru_utime
 
 
 def _await_device(module: nn.Module) -> None:

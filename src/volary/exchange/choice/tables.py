@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 PRICES = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)  # of a second of work, in seconds of wire
 CLEARLY = 0.97  # of a step without loss: with loss it must take less than that
 CLOSE = 1.25  # times the best one's expected seconds: a slower one is not worth its steps to be compared
-MOST = 3  # tables that are compared
 OTHER = 0.25  # of all values must travel otherwise, for a comparison to tell anything
 
 
@@ -27,14 +26,15 @@ OTHER = 0.25  # of all values must travel otherwise, for a comparison to tell an
 class StepFigures:
     """What is known when representations are chosen: figures of a worker and a step.
 
-    compute_s: of forward and backward. cores: that the worker has. work: seconds of work of the codecs by name.
+    cores: that the worker has, less than one if it shares one. compute_s: of forward and backward on these. work:
+    seconds of work of the codecs by name.
     """
 
     layers: Sequence[Layer]
     links: LinkCosts
     work: WorkTimes
     compute_s: float = 0.0
-    cores: int = 1
+    cores: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,10 @@ class Table:
 
 
 def worth_comparing(ranked: Sequence[Table], layers: Sequence[Layer]) -> list[Table]:
-    """The best of those that differ in much of the network: one of them could be the quickest in truth."""
+    """The best one, and if there is one the next that differs in much of the network: in truth it could be quicker."""
+    best, *others = ranked
     least = OTHER * sum(layer.values for layer in layers)
-    found: list[Table] = []
-    for table in ranked:
-        if len(found) < MOST and all(_otherwise(table, one, layers) >= least for one in found):
-            found.append(table)
-    return found
+    return [best, *[one for one in others if _otherwise(one, best, layers) >= least][:1]]
 
 
 def _otherwise(table: Table, other: Table, layers: Sequence[Layer]) -> int:

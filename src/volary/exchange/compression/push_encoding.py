@@ -13,7 +13,7 @@ from volary.exchange.servers.pushed import EncodedValues
 from volary.server.protocol.sections import sections
 
 if TYPE_CHECKING:
-    from volary.exchange.compression.error_feedback import ResidualState
+    from volary.exchange.compression.residual import ResidualState
     from volary.exchange.gradients.plan import BucketPlan
     from volary.exchange.representations._base import Piece
 

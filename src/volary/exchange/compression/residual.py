@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from volary.codec._base import FrameCodec
     from volary.exchange.gradients.plan import BucketPlan
+
+RESIDUAL, VELOCITY = "residual", "velocity"
+
+ResidualState = dict[str, dict[str, "Tensor"]]  # by parameter and kind; values in the parameter's order in memory
 
 
 @dataclass(slots=True)
@@ -34,21 +38,24 @@ class _Books:
 class BucketResidual:
     """The error memory of one bucket that travels by `codec`. Values are in the units of the sum.
 
-    residual: (numel,) of the bucket's layout, what this rank's frames left out so far, as contributor and as owner;
-    None if the codec has no feedback. velocity: the same of its momentum, None if it has none. memory: of the codec, by
-    the parameter that a section begins in, and by the section.
+    kept: by parameter, what nobody has taken up yet, and the codec's own memory of sections that begin in it. The
+    residual is what this rank's frames left out so far, as contributor and as owner, if the codec has feedback; the
+    velocity is that of its momentum. Their memory is there when the bucket is first encoded: then they are taken up.
 
     Whoever owns a slice, the error to be compensated is the sum of all ranks' residuals: it does not matter to it how
     buckets are cut, or how many ranks there are. Frames lose nothing else (Seide et al., Interspeech 2014).
     """
 
-    def __init__(self, plan: BucketPlan, codec: FrameCodec, memory: dict[str, dict[str, Tensor]]) -> None:
-        shape = plan.shape
-        self.codec = codec
-        self.residual = torch.zeros(shape.numel, dtype=shape.dtype, device=shape.device) if codec.feedback else None
-        self.velocity = torch.zeros_like(self.residual) if self.residual is not None and codec.momentum else None
-        self._plan, self._memory = plan, memory
+    def __init__(self, plan: BucketPlan, codec: FrameCodec, kept: ResidualState) -> None:
+        self.codec, self._plan, self._kept = codec, plan, kept
+        self._taken: dict[str, Tensor] = {}  # by kind, (values,) of all parameters
         self._books: dict[BucketSection, _Books] = {}
+
+    def in_use(self) -> Iterator[tuple[str, str, Tensor]]:
+        """Name, kind and values of what was taken up, (numel,) of each parameter."""
+        for kind, taken in self._taken.items():
+            for (name, _), values in zip(self._plan.parameters, self._pieces(taken), strict=True):
+                yield name, kind, values
 
     def tests(self, section: BucketSection) -> bool:
         """Whether values that are not finite are found while they are encoded."""
@@ -97,13 +104,18 @@ class BucketResidual:
 
     def hand_over(self, start: int, end: int, to: Tensor) -> None:
         """Hand the residual over: add that of the values from `start` to `end` to `to`, (end - start,)."""
-        if self.residual is not None and bool(self.residual[start:end].any()):
-            to += self.residual[start:end]
-            self.residual[start:end] = 0
+        first, head = max(start, self._plan.head), self._plan.head
+        if not self.codec.feedback or first >= end:
+            return
+        residual = self._all(RESIDUAL)[first - head : end - head]
+        if bool(residual.any()):
+            to[first - start :] += residual
+            residual.zero_()
 
     def forget(self) -> None:
-        """The memory that this was made with has changed."""
+        """What is kept has changed: nothing of it was taken up."""
         self._books.clear()
+        self._taken.clear()
 
     def _opened(self, section: BucketSection) -> _Books:
         books = self._books.get(section)
@@ -112,20 +124,40 @@ class BucketResidual:
         return books
 
     def _open(self, section: BucketSection) -> _Books:
-        rows, columns, span = section.rows, section.columns, slice(section.start, section.end)
         if section.exact:
             return _Books(AS_IT_IS, None, None, torch.empty(0))
-        residual, velocity = (
-            None if kept is None else kept[span].view(rows, columns) for kept in (self.residual, self.velocity)
-        )
+        residual = self._of(section, RESIDUAL) if self.codec.feedback else None
+        velocity = self._of(section, VELOCITY) if self.codec.feedback and self.codec.momentum else None
         return _Books(self.codec, residual, velocity, self._codec_memory(section))
+
+    def _of(self, section: BucketSection, kind: str) -> Tensor:
+        head = self._plan.head
+        return self._all(kind)[section.start - head : section.end - head].view(section.rows, section.columns)
+
+    def _all(self, kind: str) -> Tensor:
+        """(values,) of all parameters, taken up at the first call: a parameter alone goes on in its own memory."""
+        if kind not in self._taken:
+            plan = self._plan
+            found = [self._kept.get(name, {}).pop(kind, None) for name, _ in plan.parameters]
+            if len(found) == 1 and found[0] is not None:
+                self._taken[kind] = found[0].to(plan.device)
+            else:
+                values = torch.zeros(plan.shape.numel - plan.head, dtype=plan.dtype, device=plan.device)
+                self._taken[kind] = values
+                for own, before in zip(self._pieces(values), found, strict=True):
+                    if before is not None:
+                        own.copy_(before)
+        return self._taken[kind]
+
+    def _pieces(self, values: Tensor) -> Sequence[Tensor]:
+        return torch.split(values, [parameter.numel() for _, parameter in self._plan.parameters])
 
     def _codec_memory(self, section: BucketSection) -> Tensor:
         count, device = self.codec.memory_values(section.rows, section.columns), self._plan.device
         if count == 0:
             return torch.empty(0, device=device)
         begins = next(parts_in(self._plan, section.start, section.end))
-        own = self._memory.setdefault(begins.name, {})
+        own = self._kept.setdefault(begins.name, {})
         label = f"{type(self.codec).__name__} of {section.rows} x {section.columns} from {begins.first}"
         fits = label in own and own[label].numel() == count
         own[label] = own[label].to(device) if fits else torch.zeros(count, device=device)

@@ -192,7 +192,8 @@ def factor_memory(plan: BucketPlan) -> FactorMemory:
             "accepted: float32, float64"
         )
     # pages that nobody writes cost nothing: where chunks are formed elsewhere, all but the head
-    flat = torch.zeros(plan.shape.numel, dtype=plan.dtype, device=plan.device)
+    flat = torch.empty(plan.shape.numel, dtype=plan.dtype, device=plan.device)
+    flat[: plan.head] = 0
     return FactorMemory(flat, flat, Payload(plan.dtype, plan.device))
 
 

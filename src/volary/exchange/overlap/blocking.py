@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.comm.sums.segments import SharedSum
     from volary.exchange._base import KeeperCallbacks
-    from volary.exchange.compression.error_feedback import ErrorFeedback, ResidualState
+    from volary.exchange.compression.error_feedback import ErrorFeedback
+    from volary.exchange.compression.residual import ResidualState
     from volary.exchange.gradients.bucket import ParameterGate
     from volary.run.database.traffic import Traffic
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.exchange._base import KeeperCallbacks, ReplicatedKeeper
-    from volary.exchange.compression.error_feedback import ResidualState
+    from volary.exchange.compression.residual import ResidualState
     from volary.exchange.gradients.bucket import Chunk, ParameterGate
     from volary.run.database.traffic import Traffic
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from volary.comm.routes._base import Memory, Route
     from volary.exchange._base import KeeperCallbacks
-    from volary.exchange.compression.error_feedback import ErrorFeedback, ResidualState
+    from volary.exchange.compression.error_feedback import ErrorFeedback
+    from volary.exchange.compression.residual import ResidualState
     from volary.exchange.gradients.bucket import Chunk, ParameterGate
     from volary.exchange.overlap.broadcasts import Broadcasts
     from volary.run.database.traffic import Traffic

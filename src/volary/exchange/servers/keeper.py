@@ -15,8 +15,8 @@ from volary.server.protocol.header import Form, Header, MessageKind
 
 if TYPE_CHECKING:
     from volary.comm.transports._base import Payload
-    from volary.exchange.compression.error_feedback import ResidualState
     from volary.exchange.compression.push_encoding import PushEncoding
+    from volary.exchange.compression.residual import ResidualState
     from volary.exchange.gradients.bucket import ParameterGate
     from volary.exchange.servers.transfer_times import TransferTimes
     from volary.server.client.link import Link

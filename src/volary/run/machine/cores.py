@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+EACH = "VOLARY_CORES_EACH"  # told by whoever starts several workers on the same cores
+
 
 def cores_here() -> list[int]:
     """The cores that this process may use."""
@@ -17,3 +19,13 @@ def share_of(cores: list[int], number: int, processes: int) -> list[int]:
     if processes >= len(cores):
         return [cores[number % len(cores)]]
     return cores[number * len(cores) // processes : (number + 1) * len(cores) // processes]
+
+
+def cores_each(cores: list[int], processes: int) -> dict[str, str]:
+    """The variable that tells each of so many processes how many of the `cores` it has."""
+    return {EACH: f"{len(cores) / processes:g}"}
+
+
+def own_cores() -> float:
+    """How many cores this process has: less than one where more processes than cores share them."""
+    return float(os.environ.get(EACH) or len(cores_here()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ class Adapting(Voting):
         self._chooser, self._make, self._own_loop = chooser, make, own_loop
         self._began_with = chooser.representations()
         self._now = make()
+        self._left_behind = False  # whether the memory of those before may still be held
         self._sent_bytes = self._received_bytes = 0  # by those before
         self._traffic: tuple[Traffic, ...] = ()
 
@@ -77,6 +79,9 @@ class Adapting(Voting):
         self._now.update()
 
     def vote(self, vote: Vote) -> None:
+        if self._left_behind and self._chooser.settled:
+            self._left_behind = False
+            gc.collect()  # references go in circles; the newest loss no longer leads to any of them
         self._now.vote(vote)
 
     def agree(self) -> Agreed:
@@ -121,4 +126,4 @@ class Adapting(Voting):
     def _replace(self) -> None:
         self._sent_bytes, self._received_bytes, self._traffic = self.sent_bytes, self.received_bytes, self.traffic
         self._now.close()
-        self._now = self._make()
+        self._now, self._left_behind = self._make(), True

@@ -18,7 +18,7 @@ from volary.exchange.choice.tables import StepFigures, Table, codecs_of, fitting
 from volary.exchange.choice.work_times import work_times
 from volary.exchange.representations import representation_of
 from volary.exchange.representations.exact import EXACT
-from volary.run.machine.cores import cores_here
+from volary.run.machine.cores import own_cores
 from volary.train.strategies.comparison import Comparison
 from volary.train.strategies.profile import WARM_STEPS
 
@@ -93,6 +93,11 @@ class Chooser:
             return self._compared(self._terms.state.comparison, self._ended_s - began_s) or warmed
         return self._chosen_anew(sent_bytes_per_s) or warmed
 
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is being compared, so that representations stay for a while."""
+        return self._terms.state.comparison is None
+
     def close(self) -> None:
         """Stop watching steps; harmless when repeated."""
         if self._rows is not None:
@@ -115,8 +120,8 @@ class Chooser:
             if self._bulletin.rank == 0:
                 verdict = comparison.verdict()
                 self._bulletin.post(topic, verdict)
-                self._tell_verdict(comparison, *verdict)
-            comparison.take(*self._bulletin.read(topic, 0))
+                self._tell_verdict(comparison, verdict)
+            comparison.take(self._bulletin.read(topic, 0))
         state.representations = comparison.representations[comparison.now]
         if comparison.over:
             state.comparison = None
@@ -162,12 +167,13 @@ class Chooser:
         if step is None:
             return None
         links = self._links or LinkCosts(len(self._terms.ground.topology.order), 1, math.inf, levels=False)
+        cores = own_cores()
         seen = StepFigures(
             self._layers({name: step.rows.get(name, 0.0) for name in self._counted}),
             links,
             work_times(codecs_of(self._codec)),
-            step.compute_s,
-            len(cores_here()),
+            step.compute_s / min(1.0, cores),
+            cores,
         )
         worth = worth_comparing(tables(self._codec, seen), seen.layers)
         if worth[0].representations != self._terms.state.representations:
@@ -192,12 +198,12 @@ class Chooser:
             self._links = replace(self._links, bytes_per_s=change * self._links.bytes_per_s)
         return change is not None
 
-    def _tell_verdict(self, comparison: Comparison, best: int, rival: int) -> None:
-        if comparison.compared and (best, rival) != (comparison.best, comparison.rival):
-            medians_s = [statistics.median(each) for each in comparison.counted()]
-            self._terms.recorder.event("compared", step_s=medians_s, stays=int(best != comparison.best))
-            if best != comparison.best:
-                self._tell(comparison.rows[best])
+    def _tell_verdict(self, comparison: Comparison, stays: int | None) -> None:
+        medians_s = [statistics.median(each) for each in comparison.counted() if each]
+        if stays is not None and len(medians_s) > 1:
+            self._terms.recorder.event("compared", step_s=medians_s, stays=stays)
+            if stays:
+                self._tell(comparison.rows[stays])
 
     def _tell(self, rows: Sequence[Sequence[Any]]) -> None:
         known = self._links.bytes_per_s if self._links is not None else 0

@@ -38,7 +38,7 @@ class StrategyState:
     def restore(self, state: Any) -> None:
         self.representations = dict(state[_KEY])
         compared = state.get("comparison")  # not, or otherwise, in checkpoints of earlier versions
-        self.comparison = Comparison(**compared) if compared and "representations" in compared else None
+        self.comparison = Comparison(**compared) if compared and "over" in compared else None
 
     def rank_state(self) -> dict[str, Any]:
         """The residuals of this rank's codecs, in their own memory until the next step."""
