@@ -1,8 +1,8 @@
 """The rows `auto-best-...` of exchange.py: is what `codec: auto` chooses as quick as the best single choice would be?
 
 A row for each of six networks, at three rates, with loss and without: in one lab for each rate every codec has
-trainings of its own, from their first step, in turn. Of auto's steps the first 8 to 58 are those in which it compares
-its best tables. The row's ratio is that of the worst case; all are printed. --quick takes limited links alone.
+trainings of its own, from their first step, in turn. Of auto's steps the first 8 to 29 are those in which it compares
+its two best tables. The row's ratio is that of the worst case; all are printed. --quick takes limited links alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from _exchange_cases import CHOSEN, NETWORKS, RATES, SINGLE, Case
 from _exchange_found import CHOICES
 from _report import Options, Row
 
-QUICK: dict[str, Any] = {"rounds": 1, "steps": 30, "longest_s": 15.0}
+QUICK: dict[str, Any] = {"rounds": 1, "steps": 100, "longest_s": 60.0}
 FULL: dict[str, Any] = {"rounds": 3, "steps": 100, "longest_s": 60.0}
 
 

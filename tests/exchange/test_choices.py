@@ -168,6 +168,16 @@ def test_loss_is_taken_only_where_it_makes_a_step_clearly_quicker(seen):
     assert lossy.lossless or lossy.seconds < CLEARLY * exact.seconds
 
 
+@settings(max_examples=30)
+@given(seen=SEEN, allow=ALLOWED)
+def test_a_further_representation_must_save_a_hundredth_of_a_step(seen, allow):
+    ranked = tables(made("auto", allow=allow), seen)
+    kinds = [len({one.representation for one in table.decisions}) for table in ranked]
+    for table, others in zip(ranked, kinds, strict=True):
+        if table.lossless == ranked[0].lossless and others < kinds[0]:
+            assert ranked[0].seconds < table.seconds * (1 + 0.01 * (others - 1)) / (1 + 0.01 * (kinds[0] - 1)) + 1e-12
+
+
 def test_on_cores_that_compute_already_a_codec_must_save_more_wire():
     kernels = [replace(KERNEL, names=(f"conv{number}.weight",)) for number in range(8)]
 

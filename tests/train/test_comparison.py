@@ -53,18 +53,19 @@ def test_what_is_quickest_in_truth_stays_whatever_was_expected(expected_s, truth
     assert max(truth_s[one.best] for one in ends) <= max(1.25, truth_s[0]) * min(truth_s)
 
 
-def test_a_plain_difference_takes_a_turn_each_and_another_one_two():
+def test_a_difference_that_is_plain_or_was_expected_takes_a_turn_each_and_another_one_two():
     def plain(place: int, _: int) -> float:
         return 1.0 + place
 
     def close(place: int, _: int) -> float:
-        return 1.0 + 0.05 * place
+        return 1.0 - 0.05 * place
 
     def plain_but_for_a_disturbed_step(place: int, step: int) -> float:
         return {EACH: 2.5, 2 * EACH: 0.5}.get(step, plain(place, step))
 
     assert compared([1.0, 1.1], plain)[1] == [0] * EACH + [1] * EACH
     assert compared([1.0, 1.1], plain_but_for_a_disturbed_step)[1] == [0] * EACH + [1] * EACH
+    assert compared([1.0, 1.1], lambda place, _: 1.0 + 0.05 * place)[1] == [0] * EACH + [1] * EACH
     used = compared([1.0, 1.1], close)[1]
     assert (len(used), used.index(1), used.count(1)) == (QUAD, EACH, QUAD - 2 * EACH)
 

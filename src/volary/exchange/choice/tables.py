@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PRICES = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)  # of a second of work, in seconds of wire
 CLEARLY = 0.97  # of a step without loss: with loss it must take less than that
 CLOSE = 1.25  # times the best one's expected seconds: a slower one is not worth its steps to be compared
+BESIDE = 0.01  # of a step is what a further representation must save: its messages are its own
 OTHER = 0.25  # of all values must travel otherwise, for a comparison to tell anything
 
 
@@ -186,12 +187,18 @@ def _table(offers: Sequence[_Offer], picked: Sequence[Option], seen: StepFigures
 
 
 def _ranked(found: list[Table]) -> list[Table]:
-    found.sort(key=lambda one: (one.seconds, not one.lossless))
+    found.sort(key=lambda one: (_with_others(one), not one.lossless))
     best = next((one for one in found if one.lossless), found[0])
     if found[0].seconds > CLEARLY * best.seconds:
         found.remove(best)
         found.insert(0, best)
     return found
+
+
+def _with_others(table: Table) -> float:
+    """Its seconds, where each further representation has a price."""
+    kinds = {one.representation for one in table.decisions}
+    return table.seconds * (1 + BESIDE * (len(kinds) - 1))
 
 
 def codecs_of(codec: Codec) -> Mapping[str, FrameCodec]:

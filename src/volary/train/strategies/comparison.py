@@ -21,9 +21,10 @@ PLAINLY = 0.9  # of a step: who needs less, in each of its counted steps but one
 class Comparison:
     """The first of two tables is in use, and is then compared with the second, its rival; the quicker one stays.
 
-    Both have a turn. Unless that is plain, the rival has another and then the one that was in use: what makes a machine
-    slower by and by, or for a while, makes both slower. The rival has its turn if it is expected to be nearly as quick,
-    or quicker than what is in use was seen to be.
+    Both have a turn. If the rival is slower, as was expected, or one of them plainly quicker, that is all. Else the
+    rival has another turn and then the one that was in use: what makes a machine slower by and by, or for a while,
+    makes both slower. The rival has its turn if it is expected to be nearly as quick, or quicker than what is in use
+    was seen to be.
 
     representations: by parameter, of each table. rows: of each, for people. expected_s: of a step with each. best: the
     place of the one that is in use, or stays. step_s: of the steps so far. It is plain values and goes into
@@ -57,9 +58,11 @@ class Comparison:
         if len(self.step_s) < PAIR:
             worth = self.expected_s[1] <= max(CLOSE * min(self.expected_s), statistics.median(own))
             return None if worth else 0
-        if len(self.step_s) < QUAD and not (_plain(own, others) or _plain(others, own)):
+        own_s, rival_s = statistics.median(own), statistics.median(others)
+        as_expected = own_s <= rival_s and self.expected_s[0] <= self.expected_s[1]
+        if len(self.step_s) < QUAD and not (as_expected or _plain(own, others) or _plain(others, own)):
             return None
-        return int(statistics.median(others) < CLEARLY * statistics.median(own))
+        return int(rival_s < CLEARLY * own_s)
 
     def take(self, stays: int | None) -> None:
         """Take up the verdict that all ranks agreed on."""
