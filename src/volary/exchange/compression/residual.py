@@ -76,7 +76,7 @@ class BucketResidual:
         return self._send(books, books.residual, books.velocity, values, frame)
 
     def agree(self, section: BucketSection, values: Tensor, others: Sequence[Tensor], frame: Tensor) -> Encoded:
-        """As the owner: add what the frames `others` say, and write the frame of the sum. See `contribute`."""
+        """As the owner: add what the frames `others`, each (bytes,), say; write that of the sum. See `contribute`."""
         books = self._opened(section)
         if books.residual is None or books.velocity is None:
             sums = values.view(section.rows, section.columns) if books.residual is None else books.residual
