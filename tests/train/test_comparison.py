@@ -8,6 +8,7 @@ import random
 import pytest
 
 from volary.train.strategies.comparison import EACH, QUAD, Comparison
+from volary.train.strategies.strategy_state import StrategyState
 
 
 def compared(expected_s: list[float], step_s) -> tuple[Comparison, list[int]]:
@@ -75,3 +76,17 @@ def test_what_is_expected_to_be_much_slower_has_no_step_unless_steps_take_as_lon
     assert (as_expected.best, used) == (0, [0] * EACH)
     slower, used = compared([1.0, 1.5], lambda place, _: [1.7, 1.5][place])
     assert (slower.best, used.count(1) > 0) == (1, True)
+
+
+def test_a_checkpoint_has_how_far_it_is_and_one_of_an_earlier_version_goes_on_with_what_was_in_use():
+    first, again = StrategyState(), StrategyState()
+    first.representations, first.comparison = (
+        {"w": "onebit"},
+        Comparison([{"w": "1"}, {"w": "2"}], [[], []], [1.0, 1.1]),
+    )
+    first.comparison.add(0.5)
+    again.restore(first.state())
+    assert (again.representations, again.comparison) == (first.representations, first.comparison)
+    among_three = {"representations": [{}] * 3, "rows": [[]] * 3, "expected_s": [1.0] * 3, "step_s": [0.5]}
+    again.restore({"ways": {"w": "onebit"}, "comparison": among_three | {"best": 0, "rival": 1}})
+    assert (again.representations, again.comparison) == ({"w": "onebit"}, None)
