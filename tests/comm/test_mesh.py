@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from volary.errors import PeerLost
 from volary.train.member.bulletin import BoardBulletin
 
 CPU = torch.device("cpu")
+WITHIN_S = 60.0  # on a busy machine, too
 
 
 @contextmanager
@@ -31,7 +33,7 @@ def meshes(size: int) -> Iterator[list[Mesh]]:
     """Of ranks that are all in this process."""
     store = HashStore()
     with ThreadPoolExecutor(size) as pool:
-        made = list(pool.map(lambda rank: Mesh(BoardBulletin(store, rank, size, 0)), range(size)))
+        made = list(pool.map(lambda rank: Mesh(BoardBulletin(store, rank, size, 0), WITHIN_S), range(size)))
     try:
         yield made
     finally:
@@ -133,3 +135,27 @@ def with_links(rank: int, world_size: int) -> int:
 
 def test_groups_have_one_mesh_nobody_listens_once_it_stands_and_cutting_it_wakes_who_waits(workers: Workers) -> None:
     assert workers(3, with_links) == [0, 0, 0]
+
+
+def with_a_stopped_peer(rank: int, world_size: int) -> str:
+    """What a rank is told that sends more than the kernel keeps to one whose process was stopped."""
+    bulletin = joined().bulletin.within("stopped")
+    own = Mesh(bulletin, 0.5)
+    pids = bulletin.share("process", os.getpid())
+    told = ""
+    if rank == 0:
+        os.kill(pids[1], signal.SIGSTOP)
+        try:
+            with pytest.raises(PeerLost) as caught:
+                own.send(room(2**26), 1, 0)
+        finally:
+            os.kill(pids[1], signal.SIGCONT)
+        told = str(caught.value)
+    bulletin.share("goes on", rank)
+    own.close()
+    return told
+
+
+def test_a_stopped_peer_is_lost_after_as_long_as_the_group_waits(workers: Workers) -> None:
+    told, _ = workers(2, with_a_stopped_peer)
+    assert "stopped in the middle of a message for 0.5 s" in told

@@ -51,11 +51,13 @@ def joined(name: str, host: str = "127.0.0.1", other: str | None = None) -> Iter
 class Cut:
     """A sender and a receiver whose wire is cut: what one says is taken by `said`, the other is told by `say`."""
 
-    def __init__(self, sealed: bool) -> None:
+    def __init__(self, sealed: bool, stall_s: float = WITHIN_S) -> None:
         out, self._tap = socket.socketpair()
         self._feed, into = socket.socketpair()
         self.sender, self.receiver = (
-            TcpChannel(BufferSocket(plug, "127.0.0.1"), ProvenPeer(Seal(bytes(32)), Seal(bytes(32)), sealed, _HELLO))
+            TcpChannel(
+                BufferSocket(plug, "127.0.0.1", stall_s), ProvenPeer(Seal(bytes(32)), Seal(bytes(32)), sealed, _HELLO)
+            )
             for plug in (out, into)
         )
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comm.transports._pairs import WITHIN_S, Cut, anywhere, header
-from volary.comm.channels import buffer_socket as _plug
 from volary.comm.channels.stream import PIECE_BYTES
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.control.sealing import TAG_BYTES
@@ -136,16 +135,15 @@ def test_pieces_of_a_large_payload_cannot_be_swapped(swapped: bool) -> None:
 
 
 @SEALED
-def test_whoever_stops_in_the_middle_of_a_message_is_given_up(sealed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_plug, "STALL_S", 0.05)
-    with closing(Cut(sealed)) as cut:
+def test_whoever_stops_in_the_middle_of_a_message_is_given_up(sealed: bool) -> None:
+    with closing(Cut(sealed, stall_s=0.05)) as cut:
         (wire,) = sent(cut, [b"values" * 100])
         cut.say(wire[:-1], end=False)
         with pytest.raises(ConnectionLost, match="stopped in the middle of a message"):
             cut.receiver.receive(anywhere, WITHIN_S)
 
 
-def test_whoever_reads_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_plug, "STALL_S", 0.05)
-    with closing(Cut(sealed=True)) as cut, pytest.raises(ConnectionLost, match="stopped in the middle of a message"):
+def test_whoever_reads_nothing_is_given_up() -> None:
+    stopped = r"stopped in the middle of a message for 0\.05 s"
+    with closing(Cut(sealed=True, stall_s=0.05)) as cut, pytest.raises(ConnectionLost, match=stopped):
         cut.sender.send(header(2**24), memoryview(bytes(2**24)))

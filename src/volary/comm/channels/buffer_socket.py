@@ -11,7 +11,6 @@ import threading
 from volary.comm.control.errors import ConnectionLost
 from volary.comm.control.sealing import stays_here
 
-STALL_S = 60.0  # within a message: how long nothing may be taken, or given
 LOOPBACK_CONTROL = b"reno"  # that paces nothing, as others do even where there is no network; every Linux has it
 WAKE_BYTES = 256 * 2**10  # of what is longer, must be here before the receiver is woken: waking costs more than copying
 AHEAD_BYTES = 1024  # are taken with what begins a message, if they are here: often more short messages
@@ -21,11 +20,12 @@ _TIMEVAL = struct.Struct("@ll")
 class BufferSocket:
     """Sends and receives whole buffers. One thread may send while another receives; any may close.
 
-    sent_bytes, received_bytes: so far. address: who is at the other end. Its calls raise ConnectionLost.
+    stall_s: see Credentials. sent_bytes, received_bytes: so far. address: who is at the other end. Its calls raise
+    ConnectionLost.
     """
 
-    def __init__(self, connected: socket.socket, address: str) -> None:
-        bound = _TIMEVAL.pack(int(STALL_S), int(STALL_S % 1 * 1e6))
+    def __init__(self, connected: socket.socket, address: str, stall_s: float) -> None:
+        bound = _TIMEVAL.pack(int(stall_s), int(stall_s % 1 * 1e6))
         connected.setblocking(True)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
@@ -39,7 +39,7 @@ class BufferSocket:
         self._ahead = self._buffer[:0]
         self._arrivals = select.poll()
         self._arrivals.register(connected, select.POLLIN)
-        self._in_use = _Use(connected, address)
+        self._in_use = _Use(connected, address, stall_s)
 
     def send(self, *parts: bytes | bytearray | memoryview) -> None:
         """Send all of `parts`, one after the other."""
@@ -114,8 +114,8 @@ class _Use:
     A descriptor that a call still uses must not be given to someone else.
     """
 
-    def __init__(self, connected: socket.socket, address: str) -> None:
-        self._socket, self._address = connected, address
+    def __init__(self, connected: socket.socket, address: str, stall_s: float) -> None:
+        self._socket, self._address, self._stall_s = connected, address, stall_s
         self._lock = threading.Lock()
         self._users, self._closed = 0, False
 
@@ -131,7 +131,8 @@ class _Use:
             if self._closed and not self._users:
                 self._socket.close()
         if isinstance(problem, BlockingIOError):
-            raise ConnectionLost(f"{self._address} stopped in the middle of a message for {STALL_S:g} s") from None
+            stopped = f"{self._address} stopped in the middle of a message for {self._stall_s:g} s"
+            raise ConnectionLost(stopped) from None
         if isinstance(problem, OSError):
             raise ConnectionLost(f"the connection to {self._address} broke: {problem}") from None
 

@@ -25,7 +25,7 @@ def listen(host: str, own: Credentials, accepted: Callable[[Channel], None], sha
     introduction = _introduction({"server": own.server}, shares)
 
     def welcome(plug: socket.socket, address: str, known: ProvenPeer) -> None:
-        accepted(_channel(plug, address, introduction, known))
+        accepted(_channel(plug, address, introduction, known, own.stall_s))
 
     return Acceptor(host, own, introduction, welcome)
 
@@ -41,7 +41,8 @@ def connect(
     while True:
         plug = _plug(address, deadline)
         try:
-            return _channel(plug, address[0], own, ask(plug, wanted, own, deadline))
+            known = ask(plug, wanted, own, deadline)
+            return _channel(plug, address[0], own, known, wanted.stall_s)
         except ConnectionLost:
             plug.close()
             if time.monotonic() + _RETRY_S >= deadline:
@@ -56,11 +57,12 @@ def _introduction(hello: dict[str, Any], shares: bool) -> Introduction:
     return Introduction(hello, machine() if shares and not why_not() else "")
 
 
-def _channel(plug: socket.socket, address: str, own: Introduction, known: ProvenPeer) -> Channel:
+def _channel(plug: socket.socket, address: str, own: Introduction, known: ProvenPeer, stall_s: float) -> Channel:
     plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected = BufferSocket(plug, address, stall_s)
     if own.machine and own.machine == known.other.machine:
-        return LendingChannel(BufferSocket(plug, address), known)
-    return TcpChannel(BufferSocket(plug, address), known)
+        return LendingChannel(connected, known)
+    return TcpChannel(connected, known)
 
 
 def _plug(address: tuple[str, int], deadline: float) -> socket.socket:

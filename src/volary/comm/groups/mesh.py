@@ -42,7 +42,7 @@ def of(group: Group) -> Mesh:
     """
     found = _meshes.get(group.process_group)
     if found is None:
-        found = _meshes[group.process_group] = Mesh(group.bulletin.within("mesh"))
+        found = _meshes[group.process_group] = Mesh(group.bulletin.within("mesh"), group.timeout_s)
     return found
 
 
@@ -59,14 +59,14 @@ class Mesh:
     Rank 0 draws its key, which the ranks have from each other over the run's board; any two of them prove it to each
     other, and nobody listens once all are connected. What travels is encrypted, also on loopback. One thread sends and
     awaits; for each peer another receives, so nobody waits for room where two send to each other. A peer that takes
-    nothing for a minute in the middle of a message, as a process does that was stopped, is lost.
+    nothing for `timeout_s` in the middle of a message, as a process does that was stopped, is lost.
     """
 
-    def __init__(self, bulletin: Bulletin) -> None:
+    def __init__(self, bulletin: Bulletin, timeout_s: float) -> None:
         if bulletin.rank == 0:
             bulletin.post("key", secrets.token_hex(KEY_BYTES))
         key = bytes.fromhex(bulletin.read("key", 0))
-        self._peers = {rank: _Peer(channel) for rank, channel in _connected(bulletin, key).items()}
+        self._peers = {rank: _Peer(channel) for rank, channel in _connected(bulletin, key, timeout_s).items()}
 
     def send(self, memory: Payload, to: int, tag: int) -> None:
         """Send a message, whose memory may change again at once. Raises PeerLost."""
@@ -197,13 +197,13 @@ def _next(queues: defaultdict[int, deque[MeshMessage]], tag: int) -> MeshMessage
     return message
 
 
-def _connected(bulletin: Bulletin, key: bytes) -> dict[int, Channel]:
+def _connected(bulletin: Bulletin, key: bytes, timeout_s: float) -> dict[int, Channel]:
     """Channels to all other ranks: each connects to those before it. Nobody listens any more."""
     came: queue.SimpleQueue[Channel] = queue.SimpleQueue()
     channels: list[tuple[int, Channel]] = []
 
     def of(rank: int) -> Credentials:
-        return Credentials(key, LIFE, rank, "always")
+        return Credentials(key, LIFE, rank, "always", timeout_s)
 
     listener = Tcp().listen(gloo.address(), of(bulletin.rank), came.put)
     try:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from volary.comm.control.sealing import Security
 
 HEADER_BYTES = 48  # of every message; its last eight say how many bytes follow, little-endian
+STALL_S = 60.0
 
 Payload: TypeAlias = memoryview  # of bytes, writable where it is received into
 Place: TypeAlias = Callable[[bytes], Payload | None]
@@ -19,12 +20,15 @@ Place: TypeAlias = Callable[[bytes], Payload | None]
 class Credentials:
     """What the two ends of a channel prove to each other: that they have the run's key, and that the one that listens
     is server number `server` of this `life` of the run. security: what is encrypted; whoever wants more has it.
+
+    stall_s: within a message, how long the other side may take nothing, or give nothing.
     """
 
     key: bytes = field(repr=False)
     life: str
     server: int
     security: Security = "encrypted"
+    stall_s: float = STALL_S
 
 
 def payload_bytes(header: bytes) -> int:
