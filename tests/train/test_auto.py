@@ -19,7 +19,7 @@ from volary.exchange.gradients import row_blocks
 from volary.exchange.overlap.comm_setup import CommSetup
 from volary.session import Session
 from volary.train.strategies import choosing
-from volary.train.strategies.comparison import EACH, Comparison
+from volary.train.strategies.comparison import EACH, PAIR, SETTLING_STEPS, Comparison
 from volary.train.strategies.contribution import ContributionBuffers
 
 SLOW, FAST = 1e5, 1e12  # bytes per second
@@ -125,6 +125,30 @@ def on_changing_links(rank: int, world_size: int, one: Session) -> Trained:
     choosing.worth_comparing = lambda ranked, _: ranked[:1]
     ContributionBuffers.sent_bytes_per_s = lambda self: FAST if self._recorder.step < 9 else SLOW  # type: ignore[method-assign]
     return quickly(rank, world_size, one, "changing")
+
+
+def with_disturbed_steps(rank: int, world_size: int, one: Session) -> Trained:
+    """What was sent is made up: little in the first steps after each change. The first table stays."""
+    with_figures(FAST)
+    Comparison.counted = lambda _: ([1.0] * 5, [1.5] * 5)  # type: ignore[method-assign]
+    began: weakref.WeakKeyDictionary[ContributionBuffers[Any], int] = weakref.WeakKeyDictionary()
+    make = ContributionBuffers.__init__
+
+    def making(self: ContributionBuffers[Any], *settings: Any, **more: Any) -> None:
+        make(self, *settings, **more)
+        began[self] = self._recorder.step
+
+    ContributionBuffers.__init__ = making  # type: ignore[method-assign]
+    ContributionBuffers.sent_bytes_per_s = (  # type: ignore[method-assign]
+        lambda self: SLOW if self._recorder.step < began[self] + SETTLING_STEPS + 2 else FAST
+    )
+    return quickly(rank, world_size, one, "disturbed")
+
+
+def test_steps_that_a_change_disturbs_do_not_make_links_other_links(workers):
+    steps = PAIR + 2 * choosing.FOLLOW_STEPS + 1
+    first, *_ = workers(2, with_disturbed_steps, wide(steps=steps, codec=LOSSY))
+    assert [one["stays"] for one in first.events("compared")] == [0]
 
 
 def that_are_left(rank: int, world_size: int, one: Session) -> list[int]:
