@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from volary.train.strategies.contribution import StrategySettings
 
 WATCHED_STEPS = WARM_STEPS + 1  # as they are, where nobody could say before what steps will be
-FOLLOW_STEPS = 20  # between two looks at the links, and after a change, which disturbs some steps
+FOLLOW_STEPS = 20  # between two looks at the links; the first is so long after a change, which disturbs some steps
 CHANGED = 2.0  # links that are faster or slower by this factor are other links
 
 
@@ -50,7 +50,7 @@ class Chooser:
         self._terms, self._bulletin, self._samples = terms, bulletin, samples
         self._codec: Codec = terms.settings.codec
         refuse_strangers(self._codec, terms.module)
-        self._steps = self._asked = self._unchanged_steps = 0
+        self._steps = self._asked = self._changed_at = 0
         self._ended_s = time.perf_counter()
         # a difference of parameters is no sum of products
         of_gradients = terms.settings.consistency.pushes is Push.GRADIENT
@@ -87,7 +87,6 @@ class Chooser:
         sent_bytes_per_s: that this rank sent while anything was on the wire, of late; None if nothing was.
         """
         self._steps += 1
-        self._unchanged_steps += 1
         began_s, self._ended_s = self._ended_s, time.perf_counter()
         warmed = self._codec.at(self._samples()) != self._now
         if self._terms.state.comparison is not None:
@@ -95,7 +94,7 @@ class Chooser:
         else:
             changed = self._chosen_anew(sent_bytes_per_s) or warmed
         if changed:
-            self._unchanged_steps = 0
+            self._changed_at = self._steps
         return changed
 
     @property
@@ -113,7 +112,7 @@ class Chooser:
             return False
         if not self._terms.state.representations:
             return self._steps >= WATCHED_STEPS and self._agree(lambda: self._decided(self._counted_rows()))
-        if not self._codec.follows or self._unchanged_steps % FOLLOW_STEPS:
+        if not self._codec.follows or (self._steps - self._changed_at) % FOLLOW_STEPS:
             return False
         return self._agree(lambda: self._decided(self._counted_rows()) if self._others(sent_bytes_per_s()) else None)
 
