@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -58,7 +58,11 @@ class ProcessActor:
     def run(self, command: Sequence[str], folder: str, variables: Mapping[str, str], log: str = "") -> int:
         """Until it ends; its status. folder: empty: that of the actor, with what was brought. log: where it prints;
         empty, or not seen here: into Ray's log of this actor.
+
+        It is killed once this machine's raylet is gone, which has started this actor: to Ray both are lost by then,
+        and nobody reaches them to end them.
         """
+        raylet = os.getppid()
         with Path(log).open("ab") if log and Path(log).parent.is_dir() else nullcontext() as output:
             self._process = subprocess.Popen(
                 command,
@@ -68,6 +72,10 @@ class ProcessActor:
                 stdout=output,
                 stderr=output and subprocess.STDOUT,
             )
+        while os.getppid() == raylet:
+            with suppress(subprocess.TimeoutExpired):
+                return self._process.wait(LOOK_S)
+        self._process.kill()
         return self._process.wait()
 
     def ask_to_end(self) -> None:

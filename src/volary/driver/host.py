@@ -21,7 +21,7 @@ from volary.driver.ending import Unwatched
 from volary.driver.start import Task, check_input, create, drive_of, task_of
 from volary.engine._base import Exited
 from volary.engine.local import LocalEngine
-from volary.errors import VolaryError, WorkerLost
+from volary.errors import Stopped, VolaryError, WorkerLost
 from volary.run.directory import RunDirectory
 from volary.run.launch.launched import note_launch
 from volary.run.launch.meeting import Meeting, announce, forget
@@ -75,7 +75,7 @@ def main() -> int:
         print(error.told, file=sys.stderr, flush=True)
         return error.exit_code
     print(f"{ending.state} after step {ending.step}: {directory.path}", file=sys.stderr, flush=True)
-    return 0
+    return Stopped.exit_code if ending.state == "stopped" else 0
 
 
 def _directory(wish: dict[str, Any]) -> RunDirectory:

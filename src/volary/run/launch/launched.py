@@ -26,3 +26,14 @@ def launched_by(directory: RunDirectory, launch: str) -> bool:
             return reader.info().get("state") != "finished"
     except (OSError, RunError):
         return False
+
+
+def is_stopped_by_user(directory: RunDirectory) -> bool:
+    """Whether the newest life of the run ended as its user had asked it to: by Ctrl-C, `volary stop`, or the page."""
+    try:
+        with RunReader(directory) as reader:
+            info = reader.info()
+            asked = any(event.life == int(info["life"]) for event in reader.events(kind="stopping"))
+            return asked and info.get("state") == "stopped"
+    except (OSError, RunError):
+        return False

@@ -22,14 +22,15 @@ from typing import Annotated, Any
 
 import msgspec
 
-from volary.errors import BadInput, PeerLost, RunError, VolaryError
+from volary.errors import BadInput, PeerLost, RunError, Stopped, VolaryError, WorkerLost
 from volary.placement import Place
 from volary.run.directory import RunDirectory
 from volary.run.launch.file_board import FileBoard
-from volary.run.launch.launched import launched_by
+from volary.run.launch.launched import is_stopped_by_user, launched_by
 from volary.run.launch.meeting import Meeting, announced
 from volary.run.machine.addresses import address_towards
 from volary.run.owner import refuse_foreign, require_private
+from volary.run.resuming import resuming
 from volary.session.script import Script
 from volary.session.spec import RunSettings, Session
 from volary.train.member.process import Membership
@@ -89,7 +90,11 @@ def _met(place: Place, run: RunSettings, wish: dict[str, Any]) -> Iterator[Membe
 
 @contextmanager
 def _hosted(wish: dict[str, Any], run: RunSettings, place: Place, board: Any) -> Iterator[Membership]:
-    """Rank 0: have the run made, or gone on with after an earlier life, and driven by a process of its own."""
+    """Rank 0: have the run made, or gone on with after an earlier life, and driven by a process of its own.
+
+    What the run came to is known there: raises SystemExit with that process's status if all was not well, so that the
+    launcher's command has the status that `volary train` would have.
+    """
     if board is not None:
         board.delete_key(ENTRY)  # of an earlier life
     again = _again(place, run, board)
@@ -111,13 +116,18 @@ def _hosted(wish: dict[str, Any], run: RunSettings, place: Place, board: Any) ->
         if board is not None:
             board.set(ENTRY, json.dumps({"host": meeting.host, "port": meeting.port}))
         yield _member(place, directory, meeting)
+    if host.returncode:
+        sys.exit(host.returncode if host.returncode > 0 else WorkerLost.exit_code)
 
 
 def _again(place: Place, run: RunSettings, board: Any) -> RunDirectory | None:
     """The run to go on with, if this is not its first life."""
     if place.meet_file is not None:
         return RunDirectory(board.get(RUN).decode()) if board.check([RUN]) else None
-    return next(_of_launch(place, run), None) if place.restarts else None
+    found = next(_of_launch(place, run), None) if place.restarts else None
+    if found is not None and place.life and is_stopped_by_user(found):
+        raise Stopped(f"{found.path} was stopped by its user: no restart goes on with it\n{resuming(found)}")
+    return found
 
 
 def _found(place: Place, run: RunSettings, board: Any) -> Membership:

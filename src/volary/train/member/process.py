@@ -161,8 +161,11 @@ class Presence:
 
     def ended(self, outcome: Outcome) -> int:
         """Leave a verdict: it has ended as it should. Returns the process's exit code."""
-        verdict = replace(_verdict(self._member, self.recorder, outcome), reason=self.pulse.lost)
+        verdict = _verdict(self._member, self.recorder, outcome)
         if self.pulse.lost:
+            # who started this process is not to take it for a run that was trained to its end
+            code = 0 if outcome == "finished" else PeerLost.exit_code
+            verdict = replace(verdict, reason=self.pulse.lost, exit_code=code)
             how = f"{self.pulse.lost}; {outcome} after step {self.recorder.step}"
             _print(f"{how}\n{resuming(self._member.directory)}")
         return self._leave(verdict)

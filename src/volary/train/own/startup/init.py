@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from volary.errors import BadInput, VolaryError
+from volary.errors import BadInput, Stopped, VolaryError
 from volary.placement import look
 from volary.run.launch.assignment import Assignment
 from volary.run.launch.parent import die_with_parent
@@ -159,9 +159,16 @@ class _Departure:
             self._before(kind, error, trace)
 
     def _leave(self) -> None:
-        from volary.errors import Stopped
+        from volary.train.member.pulse import leave_now
 
         error = self._error
+        try:
+            self._end(error)
+        except SystemExit as ended:  # by the run's driver: all was not well
+            if error is None:
+                leave_now(int(ended.code or 0))  # Python asks nobody at its exit
+
+    def _end(self, error: BaseException | None) -> None:
         with self._run:
             try:
                 self._working.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
