@@ -83,6 +83,17 @@ def test_one_worker_alone_that_is_stopped_on_this_machine_is_warned_of_and_waits
     assert [lost.kind for lost in elsewhere.watch.lost] == ["silent"]
 
 
+def test_worker_that_is_stopped_when_all_others_have_finished_is_given_up_and_so_is_the_last_of_several():
+    play = Play()
+    play.say(0, "between steps", bye=Verdict(rank=0, outcome="finished", step=9))
+    (lost,) = play.go_on(11, silent=(1,))
+    assert (lost.rank, lost.kind) == (1, "silent")
+    last = Play()
+    last.watch.fell(0, "was killed by SIGKILL")
+    last.watch.dismiss(0)
+    assert [lost.rank for lost in last.go_on(11, silent=(1,))] == [0, 1]
+
+
 @pytest.mark.parametrize("asleep_s", [1.0, 30.0, 4000.0])
 def test_watch_that_was_itself_stopped_blames_nobody_and_goes_on_watching(asleep_s):
     play = Play()

@@ -1,4 +1,4 @@
-"""A simulated driver: the run's roster behind a keyed server, and a watch over processes."""
+"""A simulated driver: the run's roster and its watch over processes, behind a keyed server."""
 
 from __future__ import annotations
 
@@ -12,15 +12,31 @@ from simulation._history import History
 from simulation._network import Port
 from simulation._processes import Process
 from simulation._world import World
-from volary.comm.control.service import CLOSE, Replies
+from volary.comm.control.service import CLOSE, Replies, Service
+from volary.driver.heartbeats import HeartbeatService
 from volary.server.protocol.messages import Close, Contribution, Dropped, Keep, Learn, Welcome
 from volary.server.roster.roster import Roster
 
 TICK_S = 0.1
 
 
+class NoJournal:
+    """Of what the watch writes down nothing is looked at."""
+
+    fault = ""
+
+    def note(self, **facts: Any) -> None:
+        pass
+
+    def steps(self, rows: Any) -> None:
+        pass
+
+    def events(self, found: Any, lost: Any) -> None:
+        pass
+
+
 class Driver:
-    """Carries messages to and from a roster, as `volary.comm.control.server.KeyedServer` does.
+    """Carries messages to and from roster and watch, as `volary.comm.control.server.KeyedServer` does.
 
     finished: by rank of all workers that are here, the first clock that the roster has not heard to be finished.
     """
@@ -29,19 +45,19 @@ class Driver:
         self.process = Process(world, "driver")
         self.finished: dict[int, int] = {}
         self._world, self._history = world, history
-        self._roster: Roster
+        self._services: list[Service] = []
         self._ports: dict[int, Port] = {}
         self._ranks: dict[int, int] = {}
         self._outbox: deque[tuple[int, Any]] = deque()
 
-    def begin(self, roster: Roster) -> None:
+    def begin(self, roster: Roster, pulse: HeartbeatService) -> None:
         """Serve."""
-        self._roster = roster
+        self._services = [roster, pulse]
         self._tick()
 
-    def accept(self, port: Port) -> None:
+    def accept(self, port: Port, service: Service) -> None:
         """Somebody has connected; what comes first is its hello."""
-        port.received, port.closed = partial(self._greet, port), lambda: None
+        port.received, port.closed = partial(self._greet, port, service), lambda: None
 
     def say(self, replies: Replies) -> None:
         """Send what the roster has to say."""
@@ -51,30 +67,31 @@ class Driver:
             port = self._ports[peer]
             if port.open and message is CLOSE:
                 port.end()
-                self._gone(peer)
+                port.closed()
             elif port.open:
                 self._note(peer, message)
                 port.send(msgspec.msgpack.encode(message))
 
-    def _greet(self, port: Port, data: bytes) -> None:
+    def _greet(self, port: Port, service: Service, data: bytes) -> None:
         peer = len(self._ports) + 1
         self._ports[peer] = port
-        port.received, port.closed = partial(self._hear, peer), partial(self._gone, peer)
-        self.say(self._roster.opened(peer, msgspec.msgpack.decode(data), self._world.now))
+        port.received, port.closed = partial(self._hear, peer, service), partial(self._gone, peer, service)
+        self.say(service.opened(peer, msgspec.msgpack.decode(data), self._world.now))
 
-    def _hear(self, peer: int, data: bytes) -> None:
+    def _hear(self, peer: int, service: Service, data: bytes) -> None:
         message = msgspec.msgpack.decode(data)
-        if message["say"] == "done":
+        if message.get("say") == "done":
             self.finished[self._ranks[peer]] = message["clock"] + 1
-        self.say(self._roster.received(peer, message, self._world.now))
+        self.say(service.received(peer, message, self._world.now))
 
-    def _gone(self, peer: int) -> None:
+    def _gone(self, peer: int, service: Service) -> None:
         if peer in self._ranks:
             self.finished.pop(self._ranks[peer], None)
-        self.say(self._roster.closed(peer, self._world.now))
+        self.say(service.closed(peer, self._world.now))
 
     def _tick(self) -> None:
-        self.say(self._roster.tick(self._world.now))
+        for service in self._services:
+            self.say(service.tick(self._world.now))
         self.process.after(TICK_S, self._tick)
 
     def _note(self, peer: int, message: Any) -> None:

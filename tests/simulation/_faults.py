@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from simulation._run import Run
 
-LOST_AFTER_S = 1.0  # of silence, after which a driver gives a worker up
+BORNE_S = 1.0  # of a pause, after which a worker is surely not given up
 FROM_S, TO_S = 0.1, 0.5  # of a run, in which things happen
+LOOK_S = 0.02
+EVER = float("inf")
 
 
 class Faults:
@@ -18,6 +21,7 @@ class Faults:
         self._run = run
         self._world, self._network = run.world, run.network
         self._random = run.world.random
+        self.stopped = ""  # who never goes on
         self.replicated = run.case.replicas > 1
 
     def connections_break(self, often: int) -> None:
@@ -34,6 +38,15 @@ class Faults:
         """Of workers."""
         for _ in range(self._random.randrange(often + 1)):
             self._soon(self._pause_worker, self._random.uniform(0.01, longest_s))
+
+    def pauses_at_the_end(self, often: int, *for_s: float) -> None:
+        """Of workers, each for one of these times, when little is left to do or the run is over."""
+        for _ in range(self._random.randrange(often + 1)):
+            self._at_the_end(self._pause_worker, self._random.choice(for_s))
+
+    def somebody_stops_for_ever(self) -> None:
+        """At the end: a server, or a worker if it is not the only one."""
+        self._at_the_end(self._stop_somebody)
 
     def workers_die(self, most: int) -> None:
         """But for the first."""
@@ -67,8 +80,25 @@ class Faults:
         else:
             self._soon(server.process.pause, self._random.uniform(0.1, 4.0))
 
-    def _soon(self, call: object, *arguments: object) -> None:
-        self._world.after(self._random.uniform(FROM_S, TO_S), call, *arguments)  # type: ignore[arg-type]
+    def _soon(self, call: Callable[..., None], *arguments: object) -> None:
+        self._world.after(self._random.uniform(FROM_S, TO_S), call, *arguments)
+
+    def _at_the_end(self, call: Callable[..., None], *arguments: object) -> None:
+        share = self._random.choice((self._random.uniform(0.6, 1.0), 1.0))
+        self._once_done(share, call, *arguments)
+
+    def _once_done(self, share: float, call: Callable[..., None], *arguments: object) -> None:
+        """Once that share of all samples is learnt from, or a moment later."""
+        if self._run.share_done < share:
+            self._world.after(LOOK_S, self._once_done, share, call, *arguments)
+        else:
+            self._world.after(self._world.about(LOOK_S), call, *arguments)
+
+    def _stop_somebody(self) -> None:
+        workers = list(self._run.workers.values())
+        member = self._random.choice([*self._run.servers.values(), *(workers if len(workers) > 1 else ())])
+        self.stopped = member.process.name
+        member.process.pause(EVER)
 
     def _snap(self) -> None:
         ports = [port for worker in self._run.workers.values() for port in worker.ports.values()]
@@ -84,25 +114,19 @@ class Faults:
 
     def _pause_worker(self, for_s: float) -> None:
         worker = self._random.choice(list(self._run.workers.values()))
-        if worker.rank == self._run.survivor:
-            for_s = min(for_s, LOST_AFTER_S)
-        worker.process.pause(for_s)
-        if for_s > LOST_AFTER_S:
-            self._world.after(LOST_AFTER_S, self._run.lose, worker.rank, "silent")
+        worker.process.pause(min(for_s, BORNE_S) if worker.rank == self._run.survivor else for_s)
 
     def _kill_worker(self) -> None:
         rank = self._random.choice(list(self._run.workers))
         if rank != self._run.survivor:
-            self._run.workers[rank].process.kill()
-            self._world.after(self._world.about(0.2), self._run.lose, rank, "died")
+            self._run.kill(rank)
 
     def _kill_all_but_one(self) -> None:
         before, survivor = list(self._run.workers), self._run.join()
         if survivor is not None:
             self._run.survivor = survivor
             for rank in before:
-                self._run.workers[rank].process.kill()
-                self._world.after(self._world.about(0.2), self._run.lose, rank, "died")
+                self._run.kill(rank)
 
     def _leave(self) -> None:
         rank = self._random.choice(list(self._run.workers))

@@ -52,8 +52,8 @@ class History:
     learnt: what each contribution was made from. acknowledged: contributions that their workers know to be held.
     dropped: those that workers were told of. not_finite: those whose loss was no number. numbers: of snapshots, as of
     which update they are; snapshots: what was seen of them, by slice. counts: what the roster has counted.
-    stayed: workers that were there at the end. encoded: by worker, contributions that its residuals are of. residuals:
-    what is written of these, by step and worker.
+    lost_servers: that the run went on without. stayed: workers that were there at the end. encoded: by worker,
+    contributions that its residuals are of. residuals: what is written of these, by step and worker.
     """
 
     first: int = 0
@@ -69,6 +69,7 @@ class History:
     snapshots: dict[int, set[tuple[int, Value]]] = field(default_factory=dict)
     saved: list[Saved] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    lost_servers: set[int] = field(default_factory=set)
     stayed: set[int] = field(default_factory=set)
     encoded: dict[int, Value] = field(default_factory=dict)
     residuals: dict[tuple[int, int], Value] = field(default_factory=dict)
@@ -90,6 +91,7 @@ class History:
 
     def said(self, kind: str, rank: int | None, data: dict[str, Any]) -> None:
         """The roster's events, as they come."""
+        self.lost_servers.update([data["server"]] if kind == "server_lost" else [])
         for counted, _, _, _, often in data.get("rows", ()):
             self.counts[counted] += often
 

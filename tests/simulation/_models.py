@@ -9,7 +9,7 @@ from random import Random
 from typing import TypeAlias
 
 from simulation import _promises as promise
-from simulation._faults import Faults
+from simulation._faults import BORNE_S, EVER, Faults
 from simulation._run import Case, Run
 from volary.consistency.backup import Backup
 from volary.consistency.bsp import Bsp
@@ -87,10 +87,11 @@ MODELS = {"bsp": bsp, "local": local, "backup": backup, "ssp": ssp, "async": asy
 def keeps_what_all_promise(run: Run, learnt_before: Counter[tuple[int, int]] | None = None) -> None:
     """To be asked after a run that has finished. learnt_before: what it was resumed with."""
     history = run.history
-    assert run.roster.outcome == "finished", run.roster.failure
+    assert run.roster.outcome == "finished", run.failure
     promise.one_sequence(history)
     promise.nothing_acknowledged_is_lost(history)
-    promise.residuals_are_of_the_state(history)
+    if run.habits.hello.residuals:
+        promise.residuals_are_of_the_state(history)
     promise.each_sample_once(history.samples() + (learnt_before or Counter()), run.samples, run.case.epochs)
     promise.checkpoints_are_whole(history, len(run.slices))
     promise.replicas_agree(history, run.final())
@@ -101,6 +102,7 @@ def _troubled(faults: Faults) -> None:
     faults.connections_break(4)
     faults.partitions(2)
     faults.pauses(2, 0.6)
+    faults.pauses_at_the_end(2, 0.3, BORNE_S)
     if faults.replicated:
         faults.a_server_dies()
 
@@ -108,6 +110,7 @@ def _troubled(faults: Faults) -> None:
 def _deadly(faults: Faults) -> None:
     _troubled(faults)
     faults.pauses(1, 3.0)
+    faults.pauses_at_the_end(2, 0.3, 3.0, EVER)
     faults.workers_die(2)
     faults.workers_leave(1)
     faults.workers_join(2)

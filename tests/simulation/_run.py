@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from simulation._driver import Driver
+from simulation._driver import Driver, NoJournal
 from simulation._faults import Faults
 from simulation._history import History, Saved
 from simulation._keeping import Checkpoints
@@ -14,15 +14,21 @@ from simulation._network import Network
 from simulation._server import Disk, Server
 from simulation._worker import Habits, Worker
 from simulation._world import World
+from volary.driver.heartbeats import HeartbeatService
+from volary.driver.watching.watch import FailureDetector, Rules
 from volary.server.client.client import Client
 from volary.server.protocol.messages import WorkerHello
 from volary.server.protocol.slices import Part, Slice
-from volary.server.roster.roster import Roster, RosterSettings
+from volary.server.roster.roster import LEAVE_S, Roster, RosterSettings
 from volary.server.shards.shard import Shard
 from volary.train.served.residuals import Residuals
 
 LIMIT_S = 120.0  # simulated; a run takes one or two
 STARTING_S = 0.3  # at most, from being let into a run until coming
+GIVE_UP_S = 1.5  # of silence
+LOOK_S = 0.1  # between two looks at processes
+MOST_S = GIVE_UP_S + LEAVE_S + 1.0  # from the end of the work until that of the run
+RULES = Rules(suspect_after_s=GIVE_UP_S / 2, give_up_after_s=GIVE_UP_S, startup_timeout_s=4 * GIVE_UP_S)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +36,7 @@ class Case:
     """What is simulated. model: a consistency plug-in. befall: what happens to the run besides its work.
 
     workers, sizes (samples of an epoch and of a batch): None: the seed's choice, like others. compute_s: of forward and
-    of backward. roster, client, shard, residuals: or broken ones.
+    of backward. watch, roster, client, shard, residuals: or broken ones.
     """
 
     model: Any
@@ -41,6 +47,7 @@ class Case:
     sizes: tuple[int, int] | None = None
     share_not_finite: float = 0.0
     compute_s: float = 0.01
+    watch: type[FailureDetector] = FailureDetector
     roster: type[Roster] = Roster
     client: type[Client] = Client
     residuals: type[Residuals] = Residuals
@@ -84,7 +91,7 @@ class Run:
             workers=self.workers_count,
             servers=self.servers_count,
             replicas=case.replicas,
-            give_up_after_s=1.5,  # of virtual seconds
+            give_up_after_s=GIVE_UP_S,
             batch_size=self.batch_size,
             steps=lambda per_epoch: case.epochs * per_epoch,
             evaluate_every=lambda per_epoch: evaluate_every,
@@ -93,10 +100,16 @@ class Run:
         restored = (resumed.step, resumed.state) if resumed else None
         keeping = Checkpoints(self.history, self.disk)
         self.roster = case.roster(terms, case.model, keeping, self.history.said, restored)
-        self.driver.begin(self.roster)
+        self.watch = case.watch(self.workers_count, RULES, self.world.now)
+        without = self.roster.lost if case.model.elastic else None
+        self.pulse = HeartbeatService(self.watch, NoJournal(), without, self.roster.left)
+        self._seen = self.world.random.random() < 0.7  # whether workers are on the driver's machine
+        self._over_at = 0.0
+        self.driver.begin(self.roster, self.pulse)
+        self._look()
         self.habits = Habits(
             slices=self.slices,
-            hello=WorkerHello(0, {}, self.samples, 5, "loss", False, residuals=True),
+            hello=WorkerHello(0, {}, self.samples, 5, "loss", False, residuals=self.world.random.random() < 0.6),
             fetch_every=getattr(case.model, "fetch_every", 1),
             asks_ahead=case.model.asks_ahead,
             share_not_finite=case.share_not_finite,
@@ -117,6 +130,7 @@ class Run:
         if self.roster.outcome:
             return None
         worker = self._worker()
+        assert worker.rank == self.watch.expect()
         self.roster.expect(worker.rank)
         worker.process.after(self.world.random.uniform(0, STARTING_S), self._come, worker)
         return worker.rank
@@ -129,11 +143,24 @@ class Run:
         return worker
 
     def _come(self, worker: Worker) -> None:
-        self.driver.accept(worker.begin(self.driver.process))
+        self.driver.accept(worker.beat(self.driver.process), self.pulse)
+        self.driver.accept(worker.begin(self.driver.process), self.roster)
 
-    def lose(self, rank: int, reason: str) -> None:
-        """The driver's watch gives a worker up."""
-        self.driver.say(self.roster.lost(rank, reason, self.world.now))
+    def kill(self, rank: int) -> None:
+        """A worker is killed; whoever has started it sees that a little later."""
+        self.workers[rank].process.kill()
+        self.world.after(self.world.about(0.2), lambda: self.driver.say(self.pulse.fell({rank: "was killed"})))
+
+    def _look(self) -> None:
+        """What `volary.driver.drive.Drive` does ten times a second."""
+        if self._seen:
+            self.driver.say(self.pulse.observed(self.watch.quiet, ()))
+        for rank in self.watch.given_up if self._seen and self.case.model.elastic else ():
+            self.workers[rank].process.kill()
+        for number in self.history.lost_servers:
+            self.servers[number].process.kill()
+        self._over_at = self._over_at or (self.world.now if self.roster.outcome else 0.0)
+        self.world.after(LOOK_S, self._look)
 
     def stop(self) -> None:
         """Somebody asks the run to end."""
@@ -143,6 +170,8 @@ class Run:
         """Let it run to its end. Raises AssertionError if it has none."""
         over = self.world.run(self._is_over, LIMIT_S)
         assert over, f"the run does not end: {self._standing()}"
+        late_s = self.world.now - self._over_at if self._over_at else 0.0
+        assert late_s <= MOST_S, f"the run ends {late_s:.1f} s after its last update is saved"
         self.history.stayed = {
             rank for rank, worker in self.workers.items() if worker.outcome in ("finished", "stopped")
         }
@@ -157,13 +186,27 @@ class Run:
         kept = {(number - copy) % self.servers_count for copy in range(copies)}
         shards = {one.number: one.shard for one in self.slices if one.shard in kept}
         server = Server(self.network, number, shards, self.disk, self.case.shard)
-        self.driver.accept(server.begin(self.driver.process))
+        self.driver.accept(server.begin(self.driver.process), self.roster)
         return server
 
+    @property
+    def failure(self) -> str:
+        """Why the run cannot go on; empty while it can."""
+        lost = [] if self.case.model.elastic else [f"rank {each.rank} {each.sentence}" for each in self.watch.lost]
+        return self.roster.failure or next(iter(lost), "")
+
+    @property
+    def share_done(self) -> float:
+        """Of all samples of all epochs, how many updates are made of."""
+        return self.roster.samples / (self.samples * self.case.epochs)
+
     def _is_over(self) -> bool:
-        if not self.roster.ended:
-            return bool(self.roster.failure)
-        return all(each.outcome or not each.process.up for each in (*self.workers.values(), *self.servers.values()))
+        """As the driver sees it; what is stopped then is killed."""
+        late = self.watch.late if self.roster.outcome else ()
+        if not self.roster.ended or not self.watch.all_left_but(late):
+            return bool(self.failure)
+        members = (*self.workers.values(), *self.servers.values())
+        return all(each.outcome or each.process.paused or not each.process.up for each in members)
 
     def _standing(self) -> str:
         left = [each.process.name for each in (*self.workers.values(), *self.servers.values()) if not each.outcome]

@@ -12,7 +12,9 @@ import msgspec
 from simulation._history import History, Read, Value, Wait
 from simulation._network import Network, Port
 from simulation._processes import Process
-from simulation._server import SAVE_S, VALUE_BYTES, Server
+from simulation._server import BEAT_S, SAVE_S, VALUE_BYTES, Server
+from volary.driver.watching.worker_status import WorkerBeat
+from volary.run.verdict import Verdict
 from volary.server.client.client import Action, Client, HeldAll, Installed, RequestRefused, Send
 from volary.server.protocol.header import Form, Header, MessageKind
 from volary.server.protocol.messages import (
@@ -75,6 +77,7 @@ class Worker:
         self._network, self._habits, self._servers, self._history = network, habits, servers, history
         self._world = network.world
         self._roster: Port
+        self._pulse: Port
         self._client: Client
         self._view = View(number=-1, shards=[], addresses={})
         self.ports: dict[int, Port] = {}
@@ -88,7 +91,7 @@ class Worker:
         self._ready: Learn | None = None  # whose contribution waits for that memory
         self._snapshot: dict[int, Value] = {}
         self._fetched_at = 0
-        self._residuals = habits.residuals(self, self._write, self._say, self._start, kept=True)
+        self._residuals = habits.residuals(self, self._write, self._say, self._start, kept=habits.hello.residuals)
         self._steps = 0
 
     def begin(self, driver: Process) -> Port:
@@ -99,6 +102,28 @@ class Worker:
         self._roster.closed = partial(self._end, "the driver has gone")
         self._say(msgspec.structs.replace(self._habits.hello, rank=self.rank))
         return other
+
+    def beat(self, driver: Process) -> Port:
+        """Introduce itself to the watch, and beat from now on; returns the driver's end of the connection."""
+        self._pulse, other = self._network.connect(self.process, driver)
+        self._pulse.received, self._pulse.closed = self._hear_watch, lambda: None
+        self._pulse.send(msgspec.msgpack.encode({"rank": self.rank, "pid": 1 + self.rank, "host": "host"}))
+        self._beat()
+        return other
+
+    def _beat(self) -> None:
+        if not self.outcome:
+            self._send_beat()
+            self.process.after(BEAT_S, self._beat)
+
+    def _send_beat(self, bye: Verdict | None = None) -> None:
+        phase = ("forward" if self._busy else "idle") if self._view.shards else "starting"
+        beat = WorkerBeat(step=self._steps, phase=phase, progress=self._steps, bye=bye)
+        self._pulse.send(msgspec.msgpack.encode(beat))
+
+    def _hear_watch(self, data: bytes) -> None:
+        if reason := msgspec.msgpack.decode(data).get("end"):
+            self._end(reason)
 
     def leave(self) -> None:
         """Go, of its own will."""
@@ -325,7 +350,11 @@ class Worker:
         self._roster.send(msgspec.msgpack.encode(message))
 
     def _end(self, outcome: str) -> None:
-        self.outcome = self.outcome or outcome
-        for port in [self._roster, *self.ports.values()]:
+        if self.outcome:
+            return
+        self.outcome = outcome
+        ended = outcome if outcome in ("finished", "stopped") else "left" if self._leaving else "peer_lost"
+        self._send_beat(Verdict(rank=self.rank, outcome=ended, step=self._steps, host="host"))
+        for port in [self._roster, self._pulse, *self.ports.values()]:
             port.end()
         self.ports.clear()

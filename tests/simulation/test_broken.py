@@ -14,6 +14,7 @@ from volary.consistency.bsp import Bsp
 from volary.consistency.closing.bounded import BoundedCloser
 from volary.consistency.closing.with_all import SynchronousCloser
 from volary.consistency.ssp import Ssp
+from volary.driver.watching.watch import FailureDetector
 from volary.server.client.client import Client
 from volary.server.protocol.header import MessageKind
 from volary.server.protocol.messages import Contribution
@@ -149,6 +150,11 @@ class CountsOnlyWhoIsHere(Roster):
         pass
 
 
+class AloneOnceOthersHaveLeft(FailureDetector):
+    def _is_alone(self, worker):
+        return all(one is worker or one.goodbye or one.dismissed for one in self.workers.values())
+
+
 @dataclass(frozen=True)
 class Mistake:
     model: str
@@ -178,6 +184,7 @@ MISTAKES = {
     "residuals as of a state are forgotten": Mistake("async", {"residuals": ForgetsTooMuch}),
     "what a dead worker had begun is forgotten": Mistake("async", {"roster": ForgetsLeases}),
     "who was let in and is starting is not counted": Mistake("ssp", {"roster": CountsOnlyWhoIsHere}),
+    "a stopped worker that all others have left is waited for": Mistake("backup", {"watch": AloneOnceOthersHaveLeft}),
 }
 
 

@@ -23,7 +23,7 @@ def test_a_stopped_run_ends_and_its_samples_are_used_once_when_it_goes_on(model)
         first.play()
         if first.roster.outcome == "finished":
             return
-        assert first.roster.outcome == "stopped", first.roster.failure
+        assert first.roster.outcome == "stopped", first.failure
         if first.history.closings:  # else there is nothing that could be gone on from
             assert first.history.newest_checkpoint.state["closings"] == first.history.newest
         goes_on(first, case, keeps)
@@ -54,6 +54,22 @@ def test_a_server_without_a_replica_is_named_when_it_dies(model):
     every(range(SCHEDULES), dies)
 
 
+@models
+def test_a_worker_or_server_that_is_stopped_for_ever_near_the_end_does_not_keep_the_run_from_ending(model):
+    def stopped(seed):
+        case, keeps = MODELS[model](Random(seed))
+        plans = []
+        run = Run(replace(case, befall=lambda faults: (plans.append(faults), faults.somebody_stops_for_ever())), seed)
+        run.play()
+        if run.failure:  # it cannot go on without who was stopped, and says so
+            assert run.failure.replace("rank", "worker").startswith(plans[0].stopped), run.failure
+        else:
+            keeps_what_all_promise(run)
+            keeps(run)
+
+    every(range(4 * SCHEDULES), stopped)
+
+
 def goes_on(first, case, keeps):
     """Resume from a checkpoint of a run; together the two learn from each sample once."""
     if not first.history.saved:
@@ -61,6 +77,6 @@ def goes_on(first, case, keeps):
     saved = first.world.random.choice([*first.history.checkpoints.values()])
     then = Run(case, first.world.seed + 1, first, saved)
     then.play()
-    assert then.roster.outcome == "finished", then.roster.failure
+    assert then.roster.outcome == "finished", then.failure
     keeps(then)
     keeps_what_all_promise(then, learnt_before=first.history.samples(saved.state["closings"]))

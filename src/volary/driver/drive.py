@@ -227,6 +227,8 @@ class Drive:
         self._launcher = handle.ended()
         if self._keepers.elastic and fled:
             server.call_soon(lambda: hub.fell(fled))
+        for rank in self._watch.given_up if self._keepers.elastic else ():
+            handle.kill(rank)  # or the end of the run would wait for it
         return bool(fled and not self._keepers.elastic) or self._everyone_left() or bool(self._bad_news())
 
     def _too_late(self) -> set[int]:
@@ -283,7 +285,7 @@ class Drive:
                 # one that waits for who has fallen has seen nothing that is not known
                 if worker.rank not in lost and not (fallen and worker.phase in WAITING):
                     return True
-            elif worker.rank in ending and (worker.away or (well and worker.pid)):
+            elif worker.rank in ending - lost and (worker.away or (well and worker.pid)):
                 return True
         return False
 

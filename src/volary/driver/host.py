@@ -54,6 +54,9 @@ class Elsewhere:
     def ask_to_end(self) -> None:
         """Their own launcher does."""
 
+    def kill(self, number: int) -> None:
+        """It ends itself, or with its launcher."""
+
     def stop(self, grace_s: float) -> None:
         """Their own launcher ends them."""
 

@@ -126,6 +126,10 @@ class Handle(Protocol):
         """Send all of them a termination."""
         ...
 
+    def kill(self, number: int) -> None:
+        """Kill one that is given up, and what it has started; one that only a launcher knows ends itself."""
+        ...
+
     def stop(self, grace_s: float) -> None:
         """End what still runs: ask, then kill after `grace_s`; returns when nothing is left."""
         ...

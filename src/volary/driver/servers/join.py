@@ -23,6 +23,7 @@ from volary.session.spec import Strategy
 
 ANSWER_TIMEOUT_S = 10.0
 ENDING_S = 10.0  # a worker that has lost its run: how long it takes until that has written how it ended
+OVER_S = 30.0  # the same once the run has ended, before workers that are stopped are killed
 LOOK_S = 0.1
 
 
@@ -43,7 +44,7 @@ def join(directory: RunDirectory, workers: int, overrides: Sequence[str] = ()) -
     launch = launch_of_workers(directory, task, meeting)
     handle = engine.launch(replace(launch, command=WORKER, count=workers, first=ranks[0]))
     try:
-        exits, asked = _wait(handle)
+        exits, asked = _wait(directory, handle)
     finally:
         handle.stop(0.0)
     return ranks, _conclude(directory, meeting.life, ranks, exits, asked=asked)
@@ -89,12 +90,14 @@ def _places(directory: RunDirectory, meeting: Meeting, workers: int) -> list[int
     return list(answer["ranks"])
 
 
-def _wait(handle: Handle) -> tuple[dict[int, Exited], bool]:
-    """Until all have ended: how, by rank, where that is seen; and whether they were asked to."""
+def _wait(directory: RunDirectory, handle: Handle) -> tuple[dict[int, Exited], bool]:
+    """Until all have ended, or the run has without them: how, by rank, where that is seen; whether they were asked."""
     exits: dict[int, Exited] = {}
     leaving = False
+    live_at = time.monotonic()
     with Interrupts() as asked:
-        while handle.running():
+        while handle.running() and time.monotonic() - live_at < OVER_S:
+            live_at = time.monotonic() if directory.is_live() else live_at
             if asked.count > 1:
                 raise Stopped("stopped at once; the run goes on without these workers")
             if asked.count and not leaving:

@@ -48,6 +48,7 @@ class RosterAndServers:
         self._roster = Roster(terms, strategy.consistency, self._keeping, self._said, found)
         self._servers: Handle | None = None  # those beside workers are theirs
         self._exits: dict[int, Exited] = {}
+        self._given_up: frozenset[int] = frozenset()  # servers that the run goes on without
         self._noted_pids: list[int] = []
         self._started_at = self._noted_at = 0.0
         self._noted = self._first = self._roster.steps
@@ -92,7 +93,10 @@ class RosterAndServers:
 
     def look(self) -> None:
         """See whose process has ended, and note how far the run is."""
-        self._exits |= {gone.rank: gone for gone in (self._servers.events() if self._servers else ())}
+        if self._servers:
+            self._exits |= {gone.rank: gone for gone in self._servers.events()}
+            for number in self._given_up:
+                self._servers.kill(number)  # or the end of the run would wait for it
         if (pids := list(self._pids.values())) != self._noted_pids:
             self._noted_pids = pids
             self._journal.note(server_pids=json.dumps(pids))
@@ -150,7 +154,7 @@ class RosterAndServers:
     @property
     def ending(self) -> bool:
         """Whether a server has not left yet."""
-        return not self._roster.failure and bool(self._servers and self._servers.running())
+        return not self._roster.failure and bool(self._servers and self._servers.running() - self._given_up)
 
     def steps(self, told: int) -> int:
         """By the roster: workers count only what they do themselves."""
@@ -185,6 +189,8 @@ class RosterAndServers:
             return
         step = data.pop("step", None)
         match kind:
+            case "server_lost":
+                self._given_up |= {data["server"]}
             case "checkpoint":
                 data |= {"step": step} | self._keeping.newest
             case "evaluated":

@@ -118,6 +118,11 @@ class FailureDetector:
         if worker is not None and worker.peer == peer:
             worker.peer, worker.away_at = None, self._watched_s
 
+    @property
+    def given_up(self) -> set[int]:
+        """Ranks of those that are given up and have not said goodbye: their processes may hang."""
+        return {lost.rank for lost in self.lost if not self.workers[lost.rank].goodbye}
+
     def conclude(self) -> None:
         """The run is over: who is away does not come back."""
         # whose connection ended first: a launcher ends the others for it
@@ -175,12 +180,12 @@ class FailureDetector:
             sentence, limit_s = f"has been silent for {silent_s:.0f} s: its process is stopped", float("inf")
         yield Trouble(LostWorker(worker.rank, "silent", sentence), over=silent_s > limit_s)
 
+    def _is_alone(self, worker: WorkerStatus) -> bool:
+        """Whether the run is this worker's alone: others that have left wait for its end, too."""
+        return self.workers.keys() == {worker.rank}
+
     def _is_late(self, worker: WorkerStatus) -> bool:
         return self._watched_s - worker.expected_at > self.rules.startup_timeout_s
-
-    def _is_alone(self, worker: WorkerStatus) -> bool:
-        """Whether no other worker takes part, or is to come, that could wait for it."""
-        return all(one is worker or one.goodbye or one.dismissed for one in self.workers.values())
 
     def _standing_still(self) -> Iterator[Trouble]:
         return standing_still(self.workers.values(), self.rules, self._usual_wait.seconds, self._watched_s)

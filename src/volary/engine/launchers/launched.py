@@ -97,6 +97,9 @@ class Launched:
         """Tell the launcher, which tells them, or them."""
         (self._ask or self._launcher.ask_to_end)()
 
+    def kill(self, number: int) -> None:
+        """Nothing: only the launcher knows it."""
+
     def stop(self, grace_s: float) -> None:
         """End the launcher, and what it has left."""
         self.ended()

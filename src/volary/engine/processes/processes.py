@@ -132,6 +132,11 @@ class Processes:
         for process in self._processes.values():
             process.terminate()
 
+    def kill(self, number: int) -> None:
+        """Kill one that runs, and what it has started."""
+        if number in self._processes and number not in self._told:
+            _kill(self._processes[number])
+
     def stop(self, grace_s: float) -> None:
         """End what still runs: ask, then kill after `grace_s`; returns when nothing is left."""
         self._forget_ordered()
@@ -139,10 +144,14 @@ class Processes:
             self.ask_to_end()
             _wait(self._processes.values(), grace_s)
         for process in self._processes.values():
-            # also what it started itself: it leads a session of its own
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process)
         _wait(self._processes.values(), KILLED_WITHIN_S)
+
+
+def _kill(process: Child) -> None:
+    """Also what it started itself: it leads a session of its own."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _wait(processes: Iterable[Child], at_most_s: float) -> None:

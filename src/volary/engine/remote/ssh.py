@@ -151,6 +151,9 @@ class SshProcesses:
         for connection in self._connections:
             connection.say(END)
 
+    def kill(self, number: int) -> None:
+        """Nothing: its machine may be cut off, and whoever is given up ends itself once it learns so."""
+
     def stop(self, grace_s: float) -> None:
         """End what still runs: ask, then kill after `grace_s`; what cannot be reached ends by itself."""
         self.ended()
