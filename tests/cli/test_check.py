@@ -222,8 +222,8 @@ def test_a_session_that_fits_has_no_warning(check):
         (
             "data.source=data.py:Unnumbered",
             "network 'nets.py:Net' needs classes; given: no arguments; the data does not say how many classes "
-            "there are: "
-            "give the data set an attribute `classes` (a number, or a list of names), or set network.classes",
+            "there are; accepted: network.classes (in a regression the number of outputs: 1 for a column of numbers), "
+            "or a data set of your own with an attribute `classes`",
         ),
         (
             "data.source=data.py:Unmade",
@@ -406,3 +406,16 @@ def test_a_mistake_in_the_session_is_told_without_torch(fresh):
 def test_the_most_steps_of_a_run_are_more_than_anybody_waits_for():
     assert MOST_STEPS == 10**12
     assert sys.maxsize > MOST_STEPS
+
+
+def test_a_regression_on_a_table_is_told_to_say_how_many_outputs_there_are(volary):
+    Path("t.csv").write_text("price,area\n1.5,10\n2.5,20\n")
+    Path("s.yaml").write_text(
+        "network: softmax\nloss: mse\n"
+        "data: {source: {name: csv, train: t.csv, test: t.csv, target: price, kind: number}, batch_size: 2}\n"
+    )
+    said = volary("check", "s.yaml")
+    assert said.status == 2
+    assert "network.classes is not set" in said.err
+    assert "in a regression the number of outputs: 1 for a column of numbers" in said.err
+    assert volary("check", "s.yaml", "network.classes=1").status == 0

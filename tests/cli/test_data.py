@@ -67,3 +67,29 @@ def test_data_in_memory_is_refused(volary, session):
 
 def test_a_foreign_mistake_shows_its_traceback_with_debug(volary, session):
     assert "Traceback" in volary("data", "pack", session, "packed", "data.source=digits", "--debug").err
+
+
+def test_what_of_a_table_is_not_read_is_said_by_check_and_before_a_run(volary):
+    Path("train.csv").write_text("label,a,b\n0,1,2\n1,,4\n1,5,6\n")
+    Path("test.csv").write_text("b,note,label,a\n2,7,0,1\n4,8,1,3\n")
+    Path("s.yaml").write_text(
+        "network: softmax\ndata:\n"
+        "  source: {name: csv, train: train.csv, test: test.csv, target: label, missing: skip}\n  batch_size: 2\n"
+    )
+    here = Path.cwd()
+    remarks = [
+        f"{here}/train.csv:3: is the first of the rows that lack a value and are skipped: 1 of 3",
+        f"{here}/test.csv: 1 column is not read: note",
+    ]
+    said = volary("data", "check", "s.yaml")
+    assert (said.status, said.err) == (0, "")
+    assert said.out.splitlines() == [
+        "train: 2 samples, 0 damaged",
+        remarks[0],
+        "test: 2 samples, 0 damaged",
+        remarks[1],
+    ]
+    said = volary("check", "s.yaml")
+    assert said.status == 0
+    for remark in remarks:
+        assert f"# warning: {remark}\n" in said.err

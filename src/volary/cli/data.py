@@ -17,6 +17,7 @@ from volary.run.owner import refuse_foreign
 if TYPE_CHECKING:
     from volary.data.loading.pipeline import Pipeline
     from volary.data.preparation.survey import Survey
+    from volary.data.samples import Samples
 
 SPLITS = ("train", "test")
 NAMED = 20  # damaged samples that are printed
@@ -46,7 +47,7 @@ def pack(session: Path, folder: Path, overrides: tuple[str, ...], shard_mb: floa
     """
     if not 0 < shard_mb <= 2**14:
         raise BadInput(f"--shard-mb is {shard_mb:g}; accepted: above 0, up to {2**14}")
-    opened = _opened(session, overrides, trust)
+    opened = _stored(session, overrides, trust)
     from volary.data.decoding.images import ImageDecoder
     from volary.data.loading.transforming import Prepared
     from volary.data.preparation.packing import pack as write
@@ -72,15 +73,23 @@ def pack(session: Path, folder: Path, overrides: tuple[str, ...], shard_mb: floa
 def check(session: Path, overrides: tuple[str, ...], listed: Path | None, trust: bool) -> int:
     """Decode every sample that SESSION reads, and name those that cannot be; of packed ones compare checksums.
 
-    The exit code is 2 if there are some.
+    Says, too, what of the data is not read. The exit code is 2 if samples cannot be read.
     """
     if listed is not None and listed.exists():
         raise BadInput(f"{listed} exists already; give another name")
+    opened = _opened(session, overrides, trust)
+    from volary.data.caching.cached import pipelines
+    from volary.data.remarks import remarks_of
+
     damaged: dict[str, str] = {}
-    for split, samples in _opened(session, overrides, trust).items():
-        found = _surveyed(split, samples, values=False)
-        say(f"{split}: {found.samples:,} samples, {len(found.damaged):,} damaged")
-        damaged |= found.damaged
+    for split, samples in opened.items():
+        found: dict[str, str] = {}
+        for stored in pipelines(samples):  # the rest is in memory, and was looked at when it was opened
+            found |= _surveyed(split, stored, values=False).damaged
+        say(f"{split}: {len(samples):,} samples, {len(found):,} damaged")
+        for remark in remarks_of(samples):
+            say(remark)
+        damaged |= found
     for name, reason in list(damaged.items())[:NAMED]:
         say(f"{name}: {reason}")
     if len(damaged) > NAMED:
@@ -103,7 +112,7 @@ def stats(session: Path, overrides: tuple[str, ...], as_json: bool, trust: bool)
     """
     summed = {
         split: _summed(_surveyed(split, samples, values=True))
-        for split, samples in _opened(session, overrides, trust).items()
+        for split, samples in _stored(session, overrides, trust).items()
     }
     if as_json:
         say_json(summed)
@@ -113,16 +122,25 @@ def stats(session: Path, overrides: tuple[str, ...], as_json: bool, trust: bool)
         say_pairs([(f"  {name}", _in_words(value)) for name, value in facts.items()])
 
 
-def _opened(path: Path, overrides: tuple[str, ...], trust: bool) -> dict[str, Pipeline]:
-    """The parts of the session's data. Raises BadInput for data that is not read from storage."""
+def _opened(path: Path, overrides: tuple[str, ...], trust: bool) -> dict[str, Samples]:
+    """The parts of the session's data. Raises BadInput for a data set of the user's own."""
     refuse_foreign(path, trust=trust)
     from volary.session import Session
+    from volary.session.values.reference import UserObject
 
     session = Session.read(path, overrides)
-    from volary.data.loading.pipeline import Pipeline
+    if isinstance(session.data.source, UserObject):
+        raise BadInput(f"{path}: data.source is a data set of your own; accepted: a source that comes with Volary")
     from volary.train.assemble import open_data
 
-    opened = {split: open_data(session, split) for split in SPLITS}  # type: ignore[arg-type]
+    return {split: open_data(session, split) for split in SPLITS}  # type: ignore[arg-type,misc]
+
+
+def _stored(path: Path, overrides: tuple[str, ...], trust: bool) -> dict[str, Pipeline]:
+    """The same. Raises BadInput for data that is not read from storage, too."""
+    opened = _opened(path, overrides, trust)
+    from volary.data.loading.pipeline import Pipeline
+
     for samples in opened.values():
         if not isinstance(samples, Pipeline):
             raise BadInput(f"{path}: data.source is kept in memory; accepted: a source of files, shards or records")

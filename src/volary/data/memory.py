@@ -13,7 +13,8 @@ class InMemory:
     """Inputs (n, ...) and targets (n, ...) of n samples, given as they are or, with a scale, as float32.
 
     scale and shift: fetched inputs are value * scale + shift; they broadcast over one input.
-    length: pretend to have that many samples; sample i is row i % n.
+    length: pretend to have that many samples; sample i is row i % n. remarks: on what of the data is not read.
+    columns: of a table, the names of the inputs.
     """
 
     inputs: Tensor
@@ -22,6 +23,8 @@ class InMemory:
     scale: float | Tensor | None = None
     shift: float | Tensor = 0.0
     length: int | None = None
+    remarks: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return self.inputs.shape[0] if self.length is None else self.length

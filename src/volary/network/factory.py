@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 NO_CLASSES = (
-    "the data does not say how many classes there are: give the data set an attribute `classes` (a number, or a list "
-    "of names), or set network.classes"
+    "the data does not say how many classes there are; accepted: network.classes (in a regression the number of "
+    "outputs: 1 for a column of numbers), or a data set of your own with an attribute `classes`"
 )
 
 
@@ -36,10 +36,7 @@ def build(
     if isinstance(network, Network):
         classes = network.classes or classes
         if not classes:
-            raise SettingError(
-                "network.classes is not set, and the data does not say how many there are; set it, or give the data "
-                "set an attribute `classes`"
-            )
+            raise SettingError(f"network.classes is not set, and {NO_CLASSES}")
         return network.build(network.input_shape or input_shape, classes)
     called = name or str(getattr(network, "__name__", repr(network)))
     offered = {"input_shape": input_shape} | ({"classes": classes} if classes else {})

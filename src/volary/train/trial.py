@@ -12,6 +12,7 @@ import torch
 
 from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed
+from volary.data.remarks import remarks_of
 from volary.errors import BadInput, CorruptSample, DataError, SettingError, TargetError
 from volary.errors.raised import raised
 from volary.exchange.choice.choices import refuse_strangers
@@ -60,7 +61,7 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
     is changed by it: no value of the network, no random generator, no position in the data.
     """
     with kept_generators():
-        warnings = _length(session, model)
+        warnings = [*remarks_of(model.samples), *_length(session, model)]
         trained = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
         refuse_strangers(session.strategy.codec, model.module)
         # before its gradients are there: they may be what does not fit
@@ -78,6 +79,7 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
             update_rule(session)[0](list(trained))
         if session.evaluate.every.unit != "never":
             _evaluate(session, model, device)
+            warnings += [remark for remark in remarks_of(model.held_back) if remark not in warnings]
         network = _layers(session, model.module, inputs.to(device)) if started else None
     return TrialResult(warnings, estimate, network)
 

@@ -179,7 +179,7 @@ def test_label_beyond_the_classes_is_refused(folder, ending):
     write(path, idx_bytes(torch.full((12,), 9, dtype=torch.uint8)))
     with pytest.raises(DataError) as problem:
         Idx(folder=str(folder)).open("test")
-    assert str(problem.value) == f"{path}: has the label 9; accepted: 0 to 2 (3 classes)"
+    assert str(problem.value) == f"{path}: sample 0 has the label 9; accepted: 0 to 2 (3 classes)"
     assert Idx(folder=str(folder), classes=10).open("test").classes == 10
 
 

@@ -160,7 +160,7 @@ def test_names_are_classes_and_a_name_that_training_has_not_is_refused(tmp_path)
     (tmp_path / "test.txt").write_text("train/0/000.jpg pear\ntest/1/001.jpg plum\n")
     source = ROOM.load("list")(**settings)
     assert source.open("train").fetch(torch.arange(2))[1].tolist() == [1, 0]
-    with pytest.raises(DataError, match=r"sample 1 has the label 'plum', which .*train.txt has not"):
+    with pytest.raises(DataError, match=r"test.txt:2: has the label 'plum'; accepted: one that .*train.txt has"):
         source.open("test")
 
 
@@ -210,7 +210,10 @@ def test_a_value_that_is_no_datum_is_named_by_its_key(tmp_path):
 
 def test_a_column_that_is_missing_is_named(tmp_path):
     settings = as_parquet(tmp_path)
-    assert refused("parquet", settings | {"target": "class"}) == f"{tmp_path}/train.parquet: has no column 'class'"
+    assert (
+        refused("parquet", settings | {"target": "class"})
+        == f"{tmp_path}/train.parquet: has no column 'class'; it has image, label, more"
+    )
 
 
 def test_columns_of_numbers_are_inputs(tmp_path):

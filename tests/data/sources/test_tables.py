@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -142,7 +143,7 @@ def test_a_table_of_a_regression_gives_numbers(tables):
     ("text", "settings", "sentence"),
     [
         (CSV, {"target": "colour"}, "train.csv: has no column 'colour'; it has height, species, width"),
-        (CSV, {"target": "height"}, "train.csv:2: species is 'iris'; accepted: a number"),
+        (CSV, {"target": "height"}, "train.csv:2: species is 'iris'; accepted: a number, as 1.5"),
         ("a,species\n1,x\n2\n", {}, "train.csv:3: has 1 values; its header has 2"),
         ("a,species\n", {}, "train.csv: empty: it has a header alone; accepted: at least one sample"),
         ("species\nx\n", {}, "train.csv: has no column beside 'species'; accepted: at least one"),
@@ -194,6 +195,20 @@ def test_a_mix_resumes_in_the_middle_of_an_epoch():
 def test_sources_of_different_shapes_are_refused():
     with pytest.raises(DataError, match=r"mix: source 1 has inputs \(3,\) torch.float32, source 0 \(2,\)"):
         Mix(sources=(blobs(3, 1), Synthetic(shape=(3,)))).open("train")
+
+
+def test_tables_of_a_mix_have_their_columns_in_one_order(tmp_path):
+    (tmp_path / "one.csv").write_text("label,a,b\n0,1,2\n")
+    (tmp_path / "other.csv").write_text("label,b,a\n0,2,1\n")
+    one, other = (
+        CsvTable(train=tmp_path / name, test=tmp_path / name, target="label", standardise=False)
+        for name in ("one.csv", "other.csv")
+    )
+    with pytest.raises(DataError, match=r"mix: source 1 has the columns b, a, source 0 a, b; accepted: the same"):
+        Mix(sources=(one, other)).open("train")
+    other = dataclasses.replace(other, columns=("a", "b"))
+    inputs, _ = Mix(sources=(one, other)).open("train").fetch(torch.arange(2))
+    assert inputs.tolist() == [[1.0, 2.0], [1.0, 2.0]]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ class Lines:
     length: int
     classes: int  # different symbols that there may be
     vocabulary: str = ""  # of characters: symbol i stands for vocabulary[i]
+    remarks: tuple[str, ...] = ()  # on what of the lines is not read
     input_dtype = torch.int64
 
     def __len__(self) -> int:

@@ -8,10 +8,17 @@ import torch
 from torch import Tensor
 
 from volary.data.loading.pipeline import Pipeline
+from volary.data.memory import InMemory
 from volary.data.order import seeded
+from volary.data.remarks import listed, remarks_of
 from volary.data.samples import Samples
 from volary.data.stored import fetch
 from volary.errors import CorruptSample, DataError
+
+
+def columns_of(samples: Samples) -> tuple[str, ...]:
+    """The names of the inputs, where they are columns of a table."""
+    return samples.columns if isinstance(samples, InMemory) else ()
 
 
 class MixedSamples:
@@ -31,10 +38,17 @@ class MixedSamples:
                     f"{name}: source {number} has inputs {part.input_shape} {part.input_dtype}, source 0 "
                     f"{first.input_shape} {first.input_dtype}; accepted: sources of one shape and type"
                 )
+            named, wanted = columns_of(part), columns_of(first)
+            if named != wanted:
+                raise DataError(
+                    f"{name}: source {number} has the columns {listed(named) or 'without names'}, source 0 "
+                    f"{listed(wanted) or 'without names'}; accepted: the same, in the same order"
+                )
         self.parts, self._counts = parts, counts
         self._ends = torch.tensor(counts).cumsum(0)
         known = [part.classes for part in parts if part.classes is not None]
         self.classes = max(known) if len(known) == len(parts) else None
+        self.remarks = tuple(remark for part in parts for remark in remarks_of(part))
         self.input_shape, self.input_dtype = first.input_shape, first.input_dtype
 
     def __len__(self) -> int:

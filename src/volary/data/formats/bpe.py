@@ -9,6 +9,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from volary.data.formats.text_file import read_text
 from volary.errors import DataError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Bpe:
         symbols = list(self._letters.values())
         self._numbers = {symbol: number for number, symbol in enumerate(symbols)}
         self._ranks: dict[tuple[str, str], int] = {}
-        for line, text in enumerate(path.read_bytes().decode("utf-8").splitlines(), start=1):
+        for line, text in enumerate(read_text(path, ACCEPTED).splitlines(), start=1):
             if not text.strip() or (line == 1 and text.startswith("#version")):
                 continue
             pair = text.split(" ")

@@ -56,6 +56,8 @@ class IdxFile:
             raise DataError(f"{path}: empty: its header says {_times(shape)}; accepted: at least one sample")
         found = cls(path, shape)
         if path.suffix == ".gz" and found._file_bytes > (limit := unpacked_limit(path)):
+            if (left := len(found._content(limit))) < limit:
+                found._compare(left)
             raise beyond(path, limit, f"{found._file_bytes} bytes, as its header promises, in a file without .gz")
         return found
 
@@ -68,7 +70,8 @@ class IdxFile:
                 file.seek(-4, 2)
                 (found,) = struct.unpack("<I", file.read(4))
             # the trailer has the length modulo 2**32, and of the last member only
-            found = self._file_bytes if found == self._file_bytes % 2**32 else len(self._content())
+            whole = found == self._file_bytes % 2**32
+            found = self._file_bytes if whole else len(self._content(self._file_bytes + 1))
         self._compare(found)
 
     def read(self) -> Tensor:
@@ -77,7 +80,7 @@ class IdxFile:
 
         if self.path.suffix != ".gz":
             self.check_length()  # before memory is taken for what there should not be
-        content = self._content()
+        content = self._content(self._file_bytes + 1)
         self._compare(len(content))
         values = torch.frombuffer(content, dtype=torch.uint8, offset=4 + 4 * len(self.shape))
         return values.view(self.shape)
@@ -86,15 +89,12 @@ class IdxFile:
     def _file_bytes(self) -> int:
         return 4 + 4 * len(self.shape) + math.prod(self.shape)
 
-    def _content(self) -> bytearray:
-        """The unpacked file, at most one byte more than the header promises."""
+    def _content(self, most: int) -> bytearray:
+        """The unpacked file, of which no more than `most` bytes."""
         content = bytearray()
         try:
             with _opened(self.path) as file:
-                while len(content) <= self._file_bytes:
-                    piece = file.read(min(1 << 20, self._file_bytes + 1 - len(content)))
-                    if not piece:
-                        break
+                while piece := file.read(min(1 << 20, most - len(content))):
                     content += piece
         except EOFError:
             pass  # a .gz that was cut: what came out of it is compared with the header

@@ -97,6 +97,7 @@ class Pipeline:
         self._sample_s = math.inf if why else self._maker.seconds()
         self._cores = torch.get_num_threads()
         self._threads = Threads(self._cores, "decode")
+        self.remarks: tuple[str, ...] = ()  # on what of the data is not read
         self.pad = False  # whether images that are smaller than others of their batch are filled up
         self._forked: Forked | None = None
         self._least_rows = max(1, round(_PIECE_S / self._sample_s))  # of a piece

@@ -8,19 +8,18 @@ from volary.data.records.records import Bytes
 
 
 class InHand:
-    """Anything that gives bytes by index. where: what to call it in a message."""
+    """Anything that gives bytes by index. name: what to call one in a message."""
 
     block, remote = 1, False
 
-    def __init__(self, records: Sequence[Bytes] | Callable[[int], Bytes], count: int, where: str) -> None:
-        self._read = records if callable(records) else records.__getitem__
-        self._count, self._where = count, where
+    def __init__(self, read: Callable[[int], Bytes], count: int, name: Callable[[int], str]) -> None:
+        self._read, self._count, self._name = read, count, name
 
     def __len__(self) -> int:
         return self._count
 
     def name(self, index: int) -> str:
-        return f"{self._where}: row {index}"
+        return self._name(index)
 
     def fingerprint(self) -> None:
         """They are in memory."""

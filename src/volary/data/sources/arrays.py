@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from volary.data.formats.files import existing_file, existing_folder
+from volary.data.formats.files import existing_file, existing_folder, matching
 from volary.data.formats.unpacking import check_npz
+from volary.data.remarks import not_read
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
@@ -33,12 +36,15 @@ class Arrays:
     targets: str = "targets"  # what the arrays of targets are called
     mean: float = 0.0  # taken off each byte (0 to 1)
     std: float = 1.0  # divides after that
+    missing: str = "refuse"  # refuse NaN and infinity, or keep them, for a network that knows what they mean
 
     def __post_init__(self) -> None:
         if not self.folder:
             raise SettingError("folder is empty; accepted: the folder that holds the arrays")
         if self.std <= 0:
             raise SettingError(f"std is {self.std}; accepted: above 0")
+        if self.missing not in ("refuse", "keep"):
+            raise SettingError(f"missing is {self.missing!r}; accepted: refuse, keep")
 
     def check(self) -> None:
         """Look whether the files exist and start as NumPy's do. Raises DataError if they do not."""
@@ -53,32 +59,84 @@ class Arrays:
 
     def open(self, split: Split) -> InMemory:
         """Map the arrays into memory (a .npz is read). Raises DataError for what has no rows of numbers."""
-        import numpy as np
         import torch
 
         from volary.data.memory import InMemory
 
-        inputs, targets = (self._array(path, name) for path, name in zip(self._files(split), self._names, strict=True))
+        inputs, targets = self._inputs(split), self._targets(split)
         if not len(inputs) or len(inputs) != len(targets):
             raise DataError(
                 f"{self._files(split)[0]}: {len(inputs)} inputs and {len(targets)} targets; "
                 "accepted: as many of one as of the other, at least one"
             )
-        whole = np.issubdtype(targets.dtype, np.integer)
-        known = targets.astype(np.int64 if whole else np.float32, copy=False)
-        classes = self._classes(split, known) if whole and known.ndim == 1 else None
-        if inputs.dtype == np.float64:
-            inputs = inputs.astype(np.float32)
-        scale = 1 / (255 * self.std) if inputs.dtype == np.uint8 else None
-        shift = -self.mean / self.std
-        return InMemory(torch.from_numpy(inputs), torch.from_numpy(np.array(known)), classes, scale, shift)
+        if split == "test" and inputs.shape[1:] != (first := self._array("train", self.inputs)).shape[1:]:
+            raise DataError(
+                f"{self._files(split)[0]}: a row is {inputs.shape[1:]}; accepted: {first.shape[1:]}, as in "
+                f"{self._files('train')[0]}"
+            )
+        classes = self._classes(split, targets) if targets.dtype.kind == "i" and targets.ndim == 1 else None
+        scale = 1 / (255 * self.std) if inputs.dtype.name == "uint8" else None
+        given = torch.from_numpy(inputs), torch.from_numpy(targets)
+        return InMemory(*given, classes, scale, -self.mean / self.std, remarks=self._remarks(split))
+
+    def _inputs(self, split: Split) -> NDArray[Any]:
+        """As they are, but in a byte order and precision that torch has."""
+        from volary.data.formats.numbers import as_float32, native
+
+        array = native(self._array(split, self.inputs))
+        if array.dtype.kind == "f" and array.dtype.itemsize > 4:
+            array = as_float32(array, self._place_of(split, self.inputs, array))
+        return self._looked_through(split, self.inputs, array)
+
+    def _targets(self, split: Split) -> NDArray[Any]:
+        """Whole numbers as int64, others as float32."""
+        import numpy as np
+
+        from volary.data.formats.numbers import as_float32
+
+        array = self._array(split, self.targets)
+        place_of = self._place_of(split, self.targets, array)
+        if array.dtype.kind != "f":
+            if array.size and array.dtype.itemsize == 8 and array.max() > np.iinfo(np.int64).max:
+                at = int(array.argmax())
+                raise DataError(f"{place_of(at)} is {array.max()}; accepted: whole numbers below 2**63")
+            return array.astype(np.int64)
+        return self._looked_through(split, self.targets, np.array(as_float32(array, place_of)))
+
+    def _looked_through(self, split: Split, name: str, array: NDArray[Any]) -> NDArray[Any]:
+        """The array, if all of it may be. Raises DataError otherwise."""
+        from volary.data.formats.numbers import refuse_not_finite
+
+        if array.dtype.kind == "f" and self.missing == "refuse":
+            refuse_not_finite(array, self._place_of(split, name, array))
+        return array
+
+    def _place_of(self, split: Split, name: str, array: NDArray[Any]) -> Callable[[int], str]:
+        path = self._files(split)[self._names.index(name)]
+        return lambda at: f"{path}: row {at // max(1, array[:1].size)} of {name}"
+
+    def _remarks(self, split: Split) -> tuple[str, ...]:
+        """What else is in the folder, and in the part's .npz."""
+        folder = located(self.folder)
+        read = [*self._paths(folder, "train"), *self._paths(folder, "test")]
+        remarks = not_read(folder, "file", [path.name for path in matching(folder, "*") if path not in read])
+        path = self._files(split)[0]
+        if path.suffix != ".npz":
+            return remarks
+        return (*remarks, *not_read(path, "array", [name for name in _arrays_of(path) if name not in self._names]))
 
     def _classes(self, split: Split, targets: NDArray[Any]) -> int:
-        training = targets if split == "train" else self._array(self._files("train")[1], self.targets)
-        if int(targets.min()) < 0 or int(targets.max()) > int(training.max()):
-            wrong = targets.min() if targets.min() < 0 else targets.max()
-            raise DataError(f"{self._files(split)[1]}: has the target {wrong}; accepted: 0 to {training.max()}")
-        return int(training.max()) + 1
+        """How many there are in the training part. Raises DataError for a target beyond them."""
+        from volary.data.formats.labels import MOST_CLASSES
+
+        training = targets if split == "train" else self._targets("train")
+        largest = min(int(training.max()), MOST_CLASSES - 1)
+        wrong = (targets < 0) | (targets > largest)
+        if wrong.any():
+            row = int(wrong.argmax())
+            place = self._place_of(split, self.targets, targets)(row)
+            raise DataError(f"{place} is {targets[row]}; accepted: a class, 0 to {max(0, largest)}")
+        return largest + 1
 
     @property
     def _names(self) -> tuple[str, str]:
@@ -86,13 +144,18 @@ class Arrays:
 
     def _files(self, split: Split) -> list[Place]:
         folder = existing_folder(located(self.folder), "a folder of arrays")
+        return [existing_file(path, f"it, or {split}.npz") for path in self._paths(folder, split)]
+
+    def _paths(self, folder: Place, split: Split) -> list[Place]:
         packed = folder / f"{split}.npz"
         if packed.exists():
             return [packed, packed]
-        return [existing_file(folder / f"{split}_{name}.npy", f"it, or {packed.name}") for name in self._names]
+        return [folder / f"{split}_{name}.npy" for name in self._names]
 
-    def _array(self, path: Place, name: str) -> NDArray[Any]:
+    def _array(self, split: Split, name: str) -> NDArray[Any]:
         import numpy as np
+
+        path = self._files(split)[self._names.index(name)]
 
         try:
             if path.suffix == ".npy":
@@ -108,7 +171,7 @@ class Arrays:
         except Exception as problem:  # foreign bytes: whatever
             raise DataError(f"{path}: cannot be read ({problem}); accepted: {_ACCEPTED}") from problem
         if array.ndim == 0 or array.dtype.kind not in "biuf":
-            raise DataError(f"{path}: is {array.dtype} of {array.ndim} dimensions; accepted: rows of numbers")
+            raise DataError(f"{path}: {name} is {array.dtype} of {array.ndim} dimensions; accepted: rows of numbers")
         return array
 
 
@@ -120,6 +183,12 @@ def _of_npz(file: IO[bytes], path: Place, name: str) -> NDArray[Any]:
             raise DataError(f"{path}: has no array {name!r}; it has {', '.join(opened.files)}")
         array: NDArray[Any] = opened[name]
     return array
+
+
+def _arrays_of(path: Place) -> list[str]:
+    """The names of the arrays in a .npz."""
+    with path.open("rb") as file, zipfile.ZipFile(file) as arrays:
+        return [name.removesuffix(".npy") for name in arrays.namelist()]
 
 
 def _loaded(path: RemotePath) -> NDArray[Any]:

@@ -66,7 +66,10 @@ class Cifar:
         labels = rows[:, 0 if self.coarse else fine]
         classes = 10 if not fine else 20 if self.coarse else 100
         if int(labels.max()) >= classes:
-            raise DataError(f"{files[0].parent}: has the label {labels.max()}; accepted: 0 to {classes - 1}")
+            row = int(np.argmax(labels >= classes))
+            raise DataError(
+                f"{files[0].parent}: sample {row} has the label {labels[row]}; accepted: 0 to {classes - 1}"
+            )
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         pixels = torch.from_numpy(np.ascontiguousarray(rows[:, -_PIXELS:])).view(-1, 3, 32, 32)
         return InMemory(pixels, torch.from_numpy(labels.astype(np.int64)), classes, 1 / (255 * std), -mean / std)

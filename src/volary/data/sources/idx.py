@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from volary.data.formats.files import existing_folder, matching
 from volary.data.formats.idx_file import IdxFile
+from volary.data.remarks import not_read
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
@@ -59,11 +60,22 @@ class Idx:
         images, labels = self._files(split)
         targets = labels.read()
         classes = self._classes(targets if split == "train" else self._files("train")[1].read())
-        largest = int(targets.max())
-        if largest >= classes:
-            raise DataError(f"{labels.path}: has the label {largest}; accepted: 0 to {classes - 1} ({classes} classes)")
+        if int(targets.max()) >= classes:
+            row = int((targets >= classes).int().argmax())
+            raise DataError(
+                f"{labels.path}: sample {row} has the label {targets[row]}; accepted: 0 to {classes - 1} "
+                f"({classes} classes)"
+            )
         pixels = images.read().unsqueeze(1)
-        return InMemory(pixels, targets.long(), classes, scale=1 / (255 * self.std), shift=-self.mean / self.std)
+        scale, shift = 1 / (255 * self.std), -self.mean / self.std
+        return InMemory(pixels, targets.long(), classes, scale, shift, remarks=self._remarks())
+
+    def _remarks(self) -> tuple[str, ...]:
+        """What else is in the folder than the files of both parts."""
+        folder = located(self.folder)
+        starts = [f"{prefix}-{kind}*" for prefix in _PREFIX.values() for kind in ("images", "labels")]
+        read = [path for start in starts for path in matching(folder, start)[:1]]
+        return not_read(folder, "file", [path.name for path in matching(folder, "*") if path not in read])
 
     def _classes(self, training_labels: Tensor) -> int:
         return self.classes if self.classes is not None else int(training_labels.max()) + 1

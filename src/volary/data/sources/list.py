@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from volary.data.formats.files import existing_file
+from volary.data.formats.text_file import open_text
 from volary.data.loading.image_settings import ImageSettings
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
@@ -37,15 +39,12 @@ class ListFile(ImageSettings):
     def check(self) -> None:
         """Look at the first lines, and whether the first files exist."""
         for split in (self.train, self.test):
-            path = existing_file(located(split), _ACCEPTED)
-            with path.open(encoding="utf-8", errors="surrogateescape") as file:
-                name, _ = _entry(path, 1, file.readline())
-            existing_file(self._root(path) / name, "an image file")
+            path = located(split)
+            existing_file(self._root(path) / next(_entries(path)).name, "an image file")
 
     def count(self, split: Split) -> int:
         """As many as the list has lines that are not empty."""
-        with located(getattr(self, split)).open("rb") as file:
-            return sum(bool(line.strip()) for line in file)
+        return sum(1 for _ in _entries(located(getattr(self, split))))
 
     def open(self, split: Split) -> Pipeline:
         import torch
@@ -54,32 +53,42 @@ class ListFile(ImageSettings):
         from volary.data.records.files import Files
         from volary.data.records.objects import Objects
 
-        training = self._entries("train")
-        entries = training if split == "train" else self._entries("test")
-        labels = Labels([label for _, label in training], str(self.train))
+        training = list(_entries(located(self.train)))
         path = located(getattr(self, split))
-        targets = labels.numbered([label for _, label in entries], str(path))
-        root, names = self._root(path), [name for name, _ in entries]
+        entries = training if split == "train" else list(_entries(path))
+        known = [entry.label for entry in training]
+        labels = Labels(known, str(self.train), lambda row: f"{self.train}:{training[row].line}")
+        targets = labels.numbered([entry.label for entry in entries], lambda row: f"{path}:{entries[row].line}")
+        root, names = self._root(path), [entry.name for entry in entries]
         records = Files(root, names) if isinstance(root, Path) else Objects(root, names)
         return self.decoded(records, torch.from_numpy(targets), labels.count, split)
-
-    def _entries(self, split: Split) -> list[tuple[str, str]]:
-        path = existing_file(located(getattr(self, split)), _ACCEPTED)
-        with path.open(encoding="utf-8", errors="surrogateescape") as file:
-            entries = [_entry(path, number, line) for number, line in enumerate(file, start=1) if line.strip()]
-        if not entries:
-            raise DataError(f"{path}: empty: no line has a path; accepted: {_ACCEPTED}")
-        return entries
 
     def _root(self, path: Place) -> Place:
         return path.parent if self.root is None else located(self.root)
 
 
-def _entry(path: Place, number: int, line: str) -> tuple[str, str]:
-    parts = line.rstrip().rsplit(maxsplit=1)
-    if len(parts) != 2:
-        raise DataError(f"{path}:{number}: has no label: {line.strip()!r}; accepted: {_ACCEPTED}")
-    return parts[0], parts[1]
+class _Entry(NamedTuple):
+    """What a line of a list says, and its number."""
+
+    name: str
+    label: str
+    line: int
+
+
+def _entries(path: Place) -> Iterator[_Entry]:
+    """What the lines say that are not empty, of which there must be one."""
+    empty = True
+    with open_text(path, _ACCEPTED, errors="surrogateescape") as file:  # paths may be of any bytes
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            parts = line.rsplit(maxsplit=1)
+            if len(parts) != 2:
+                raise DataError(f"{path}:{number}: has no label: {line.strip()!r}; accepted: {_ACCEPTED}")
+            yield _Entry(parts[0], parts[1], number)
+            empty = False
+    if empty:
+        raise DataError(f"{path}: empty: no line has a path; accepted: {_ACCEPTED}")
 
 
 SOURCE = ListFile

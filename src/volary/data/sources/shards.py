@@ -14,6 +14,7 @@ from volary.session.values.url import Location
 if TYPE_CHECKING:
     from volary.data.formats.archive import Archive, ArchiveMember
     from volary.data.loading.pipeline import Pipeline
+    from volary.data.records.members import TarMembers
     from volary.data.samples import Split
     from volary.data.storage.place import Place
 
@@ -50,16 +51,17 @@ class Shards(ImageSettings):
         import torch
 
         from volary.data.formats.labels import Labels
-        from volary.data.records.members import TarMembers
 
-        where = str(located(self.folder) / self.train)
-        archives, images, texts = self._listed(split)
-        labels = Labels(texts if split == "train" else self._listed("train")[2], where)
-        targets = labels.numbered(texts, str(located(self.folder) / getattr(self, split)))
-        return self.decoded(TarMembers(archives, images), torch.from_numpy(targets), labels.count, split)
+        images, texts = self._listed(split)
+        training, said = (images, texts) if split == "train" else self._listed("train")
+        labels = Labels(said, str(located(self.folder) / self.train), training.name)
+        targets = labels.numbered(texts, images.name)
+        return self.decoded(images, torch.from_numpy(targets), labels.count, split)
 
-    def _listed(self, split: Split) -> tuple[list[Archive], list[tuple[int, ArchiveMember]], list[str]]:
+    def _listed(self, split: Split) -> tuple[TarMembers, list[str]]:
+        """The images of the part's shards, and what their labels say."""
         from volary.data.formats.archive import Archive
+        from volary.data.records.members import TarMembers
 
         archives = [Archive.open(path) for path in self._shards(split)]
         images: list[tuple[int, ArchiveMember]] = []
@@ -75,7 +77,7 @@ class Shards(ImageSettings):
                 texts.append(archive.read(label.offset, label.size).decode("utf-8", "replace").strip())
         if not images:
             raise DataError(f"{archives[0].path}: empty: no sample found; accepted: tars of key.jpg and key.cls")
-        return archives, images, texts
+        return TarMembers(archives, images), texts
 
     def _shards(self, split: Split) -> list[Place]:
         folder = existing_folder(located(self.folder), "a folder with the shards of both parts")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.data.formats.bpe import ACCEPTED, Bpe
-from volary.data.formats.files import existing_file
+from volary.data.formats.text_file import not_utf8, read_text, text_file
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from volary.data.datasets.lines import Lines
     from volary.data.samples import Split
-    from volary.data.storage.place import Place
 
 _ACCEPTED = "a text file in UTF-8"
 
@@ -43,15 +42,15 @@ class Text:
 
     def check(self) -> None:
         """Look whether the file exists, is long enough to be cut at all, and starts as UTF-8."""
-        path = existing_file(located(self.path), _ACCEPTED)
+        path = text_file(located(self.path), _ACCEPTED)
         with path.open("rb") as file:
             start = file.read(1 << 16)
         try:
             codecs.getincrementaldecoder("utf-8")().decode(start)
-        except UnicodeDecodeError as problem:
-            raise _not_utf8(path, problem) from problem
+        except UnicodeDecodeError:
+            raise not_utf8(path, _ACCEPTED) from None
         if self.merges is not None:
-            existing_file(located(self.merges), ACCEPTED)
+            text_file(located(self.merges), ACCEPTED)
         self._bounds("train", path.stat().st_size)  # a symbol has at least one byte
         self._bounds("test", path.stat().st_size)
 
@@ -63,16 +62,11 @@ class Text:
         import numpy as np
         import torch
 
-        path = existing_file(located(self.path), _ACCEPTED)
-        try:
-            # bytes first: reading as text would turn \r\n into \n
-            text = path.read_bytes().decode("utf-8")
-        except UnicodeDecodeError as problem:
-            raise _not_utf8(path, problem) from problem
+        text = read_text(located(self.path), _ACCEPTED)
         if self.lines:
             return self._lines(split, text)
         if self.merges is not None:
-            coder = Bpe(existing_file(located(self.merges), ACCEPTED))
+            coder = Bpe(located(self.merges))
             cut = round(len(text) * (1 - self.held_back))
             symbols = coder.encode(text[:cut] if split == "train" else text[cut:])
             self._refuse_short(split, len(symbols), "symbols of the file")
@@ -88,22 +82,29 @@ class Text:
 
         from volary.data.datasets.lines import Lines
 
-        lines = [line for line in text.splitlines(keepends=True) if len(line) > 1]
+        lines = [line for line in text.splitlines(keepends=True) if line.strip("\r\n")]
         cut = round(len(lines) * (1 - self.held_back))
         mine = lines[:cut] if split == "train" else lines[cut:]
         if not mine:
             raise DataError(f"{self.path}: {len(lines)} lines leave none to the {split} part; accepted: more lines")
         if self.merges is not None:
-            coder = Bpe(existing_file(located(self.merges), ACCEPTED))
+            coder = Bpe(located(self.merges))
             encoded, classes, vocabulary = [coder.encode(line) for line in mine], len(coder), ""
         else:
             vocabulary = "".join(sorted(set(text)))
             numbers = {letter: number for number, letter in enumerate(vocabulary)}
             encoded, classes = [[numbers[letter] for letter in line] for line in mine], len(vocabulary)
-        encoded = [line for line in encoded if len(line) > 1]
-        starts = torch.tensor([0, *map(len, encoded)]).cumsum(0)
-        symbols = torch.tensor([symbol for line in encoded for symbol in line], dtype=torch.int32)
-        return Lines(symbols, starts, self.length, classes, vocabulary)
+        whole = [line for line in encoded if len(line) > 1]
+        cut_off, short = sum(len(line) > self.length + 1 for line in whole), len(encoded) - len(whole)
+        remarks = [f"{self.path}: {short:,} lines of the {split} part have one symbol and are not read"] * bool(short)
+        if cut_off:
+            remarks.append(
+                f"{self.path}: {cut_off:,} of {len(whole):,} lines of the {split} part are longer than length "
+                f"({self.length}) and are cut"
+            )
+        starts = torch.tensor([0, *map(len, whole)]).cumsum(0)
+        symbols = torch.tensor([symbol for line in whole for symbol in line], dtype=torch.int32)
+        return Lines(symbols, starts, self.length, classes, vocabulary, tuple(remarks))
 
     def _bounds(self, split: Split, characters: int) -> tuple[int, int]:
         """First character of the split and the one after its last. Raises DataError if it has no whole sample."""
@@ -150,10 +151,6 @@ class Sequences:
         places = indices.unsqueeze(1) * self.length + torch.arange(self.length + 1)
         symbols = self.symbols[places].long()
         return symbols[:, :-1].contiguous(), symbols[:, 1:].contiguous()
-
-
-def _not_utf8(path: Place, problem: UnicodeDecodeError) -> DataError:
-    return DataError(f"{path}: byte {problem.start} is not UTF-8 ({problem.reason}); accepted: {_ACCEPTED}")
 
 
 SOURCE = Text

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volary.data.formats.arrow_size import unpacked_bytes
+from volary.data.tables.arrow_size import unpacked_bytes
 
 arrow = pytest.importorskip("pyarrow")
 ipc = pytest.importorskip("pyarrow.ipc")

@@ -1,0 +1,60 @@
+"""Rows of named columns in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class TableRows:
+    """Inputs (n, columns), NaN where a value is missing, and targets as texts, or else as numbers (n,).
+
+    path: what to call it in a message. rows (n,): what each row is called by, and row_name calls it so.
+    """
+
+    path: str
+    columns: tuple[str, ...]
+    target: str
+    inputs: NDArray[np.floating[Any]]
+    texts: list[str]
+    numbers: NDArray[np.float64] | None
+    rows: NDArray[np.int64]
+    row_name: Callable[[int], str]
+    remarks: tuple[str, ...] = ()
+
+    def name_of(self, row: int) -> str:
+        """What to call a row: its file and line."""
+        return self.row_name(int(self.rows[row]))
+
+    def place_of(self, at: int) -> str:
+        """What to call the input at this place of the flattened inputs: its row and column."""
+        row, column = divmod(at, len(self.columns))
+        return f"{self.name_of(row)}: {self.columns[column]}"
+
+    def target_place_of(self, row: int) -> str:
+        """What to call a row's target."""
+        return f"{self.name_of(row)}: {self.target}"
+
+    def with_inputs(self, inputs: NDArray[np.floating[Any]], remark: str) -> TableRows:
+        """The same with other inputs."""
+        return replace(self, inputs=inputs, remarks=(*self.remarks, remark))
+
+    def with_rows(self, kept: NDArray[np.bool_], remark: str) -> TableRows:
+        """Those of the rows that are `kept` (n,)."""
+        texts = [text for text, keep in zip(self.texts, kept.tolist(), strict=False) if keep]
+        numbers = None if self.numbers is None else self.numbers[kept]
+        remarks = (*self.remarks, remark)
+        inputs, rows = self.inputs[kept], self.rows[kept]
+        return replace(self, inputs=inputs, texts=texts, numbers=numbers, rows=rows, remarks=remarks)
+
+
+def standardised(inputs: NDArray[Any], training: NDArray[Any]) -> NDArray[Any]:
+    """Each column (n, columns) with mean 0 and standard deviation 1 over the training part; a constant one is 0."""
+    spread = training.std(0)
+    found: NDArray[Any] = (inputs - training.mean(0)) / np.where(spread > 0, spread, 1.0)
+    return found

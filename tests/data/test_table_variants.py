@@ -1,0 +1,401 @@
+"""Each variant of tables, arrays, IDX files, lists and text that docs/data.md names: read rightly, or refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from data._variants import rows_of
+from volary.data.remarks import remarks_of
+from volary.data.sources import ROOM
+from volary.errors import DataError
+
+FORMATS = ("csv", "parquet", "arrays", "idx", "list", "text")
+NAN = float("nan")
+TABLE = "label,a,b\n0,1,2\n1,3,4\n"
+ROWS = [[1.0, 2.0], [3.0, 4.0]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Files, as bytes or what writes them, and what `part` gives: its inputs, or the sentence of a refusal."""
+
+    files: dict[str, Any]
+    expected: Any
+    settings: dict[str, Any] = field(default_factory=dict)
+    part: str = "train"
+    remarks: tuple[str, ...] = ()
+
+    def opened(self, source: str, folder: Path) -> Any:
+        for name, content in self.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if callable(content):
+                content(path)
+            else:
+                path.write_bytes(content.encode() if isinstance(content, str) else content)
+        settings = {
+            name: folder / value if name in ("train", "test", "folder", "path", "merges") else value
+            for name, value in self.settings.items()
+        }
+        made = ROOM.load(source)(**settings)
+        made.check()
+        return made.open(self.part)
+
+
+def csv(content: str | bytes, expected: Any = ROWS, *, test: str | None = None, remarks=(), **settings: Any) -> Case:
+    files = {"train.csv": content, "test.csv": content if test is None else test}
+    given = {"train": "train.csv", "test": "test.csv", "target": "label", "standardise": False} | settings
+    return Case(files, expected, given, "train" if test is None else "test", remarks)
+
+
+def shards(*tables: Callable[[Any], Any], expected: Any, remarks=(), **settings: Any) -> Case:
+    def write(make: Callable[[Any], Any]) -> Callable[[Path], None]:
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        return lambda path: parquet.write_table(make(arrow), path)
+
+    files = {f"d/{number}.parquet": lambda path, make=make: write(make)(path) for number, make in enumerate(tables)}
+    return Case(files, expected, {"train": "d", "test": "d", "inputs": ("a", "b")} | settings, remarks=remarks)
+
+
+def rows(
+    kind: str = "float64", a: Any = (1, 3), labels: Any = (0, 1), label_kind: str = "int64"
+) -> Callable[[Any], Any]:
+    def make(arrow: Any) -> Any:
+        def column(values: Any, kind: str) -> Any:
+            if kind == "dictionary":
+                return arrow.array(values).dictionary_encode()
+            return arrow.array(values, arrow.decimal128(5, 2) if kind == "decimal" else getattr(arrow, kind)())
+
+        return arrow.table({"label": column(labels, label_kind), "a": column(a, kind), "b": [2, 4]})
+
+    return make
+
+
+def images(*columns: tuple[str, Any]) -> list[Callable[[Any], Any]]:
+    def kind_of(arrow: Any, kind: str) -> Any:
+        return None if kind == "structure" else getattr(arrow, kind)()
+
+    return [
+        lambda arrow, kind=kind, values=values: arrow.table(
+            {"label": [0] * len(values), "image": arrow.array(values, kind_of(arrow, kind))}
+        )
+        for kind, values in columns
+    ]
+
+
+def picture() -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(np.full((1, 2, 3), 255, dtype=np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def arrays(inputs: Any, expected: Any, targets: Any = (0, 1), *, remarks=(), test: Any = None, **settings: Any) -> Case:
+    def npy(values: Any) -> Callable[[Path], None]:
+        return lambda path: np.save(path, values)
+
+    others = np.asarray(inputs if test is None else test)
+    files = {
+        "train_inputs.npy": npy(np.asarray(inputs)),
+        "train_targets.npy": npy(np.asarray(targets)),
+        "test_inputs.npy": npy(others),
+        "test_targets.npy": npy(np.asarray(targets)),
+    }
+    given = {"folder": "."} | settings
+    return Case(files, expected, given, "train" if test is None else "test", remarks)
+
+
+def npz(expected: Any, remarks=(), **more: Any) -> Case:
+    def write(path: Path) -> None:
+        np.savez(path, **({"inputs": np.array(ROWS, dtype=np.float32), "targets": np.array([0, 1])} | more))
+
+    return Case({"train.npz": write, "test.npz": write}, expected, {"folder": "."}, remarks=remarks)
+
+
+def idx(expected: Any, remarks=(), **changed: Any) -> Case:
+    pixels = struct.pack(">4B3I", 0, 0, 8, 3, 2, 1, 2) + bytes((0, 255, 255, 0))
+    labels = struct.pack(">4BI", 0, 0, 8, 1, 2) + bytes((0, 1))
+    files = {}
+    for part in ("train", "t10k"):
+        files |= {f"{part}-images-idx3-ubyte": pixels, f"{part}-labels-idx1-ubyte": labels}
+    for name, content in changed.items():
+        files[name] = content(pixels if "images" in name else labels)
+        if name.endswith(".gz"):
+            files.pop(name.removesuffix(".gz"), None)
+    return Case(files, expected, {"folder": "."}, "test" if "t10k-labels-idx1-ubyte" in changed else "train", remarks)
+
+
+def listing(content: str | bytes, expected: Any = ((0, 1), 2), *, test: str | None = None) -> Case:
+    files = {"a.png": picture(), "b c.png": picture(), "train.txt": content, "test.txt": test or content}
+    settings = {"train": "train.txt", "test": "test.txt"}
+    return Case(files, expected, settings, "train" if test is None else "test")
+
+
+def text(content: str | bytes, expected: Any, remarks=(), **settings: Any) -> Case:
+    given = {"path": "t.txt", "length": 2, "held_back": 0.5} | settings
+    return Case({"t.txt": content}, expected, given, remarks=remarks)
+
+
+LIST = "a.png 0\nb c.png 1\n"
+POEM = "abcdabcdabcd"
+CUT = gzip.compress(struct.pack(">4B3I", 0, 0, 8, 3, 60000, 28, 28) + np.random.default_rng(0).bytes(9000))[:4000]
+HALF = bytes(range(256)) * 40
+
+CASES: dict[tuple[str, str], Case] = {
+    ("csv", "columns of `test` in another order"): csv(TABLE, test="b,a,label\n2,1,0\n4,3,1\n"),
+    ("csv", "a column that `test` lacks"): csv(
+        TABLE, "test.csv: has no column 'b'; it has label, a", test="label,a\n0,1\n"
+    ),
+    ("csv", "a column that only `test` has"): csv(
+        TABLE, test="label,c,a,b\n0,7,1,2\n1,8,3,4\n", remarks=("test.csv: 1 column is not read: c",)
+    ),
+    ("csv", "two columns of one name"): csv(
+        "label,a,a\n0,1,2\n", "train.csv: has 2 columns 'a'; accepted: names that differ"
+    ),
+    ("csv", "a column without a name"): csv(",a,label\n1,2,0\n", "train.csv: column 1 of the header has no name"),
+    ("csv", "blanks around names and values"): csv('label, a, b\n0, 1, "2"\n1 , 3 ,4\n'),
+    ("csv", "a row with more or fewer values than the header"): csv(
+        "label,a,b\n0,1\n", "train.csv:2: has 2 values; its header has 3"
+    ),
+    ("csv", "lines that end in CRLF or CR, blank lines"): csv("\r\n" + TABLE.replace("\n", "\r\n\r\n") + "   \r"),
+    ("csv", "quoted values, with separators, quotes and line ends in them"): csv(
+        'label,a,b\n"x, ""y""\nz","1",2\nu,3,"4"\n'
+    ),
+    ("csv", "a quote that is not closed"): csv(
+        'label,a\n"0,1\n1,2\n', "train.csv:3: cannot be read (unexpected end of data)"
+    ),
+    ("csv", "a byte order mark of UTF-8"): csv(b"\xef\xbb\xbf" + TABLE.encode()),
+    ("csv", "UTF-16, UTF-32"): csv(
+        TABLE.encode("utf-16"), "train.csv: is UTF-16 or UTF-32; accepted: a table with a header"
+    ),
+    ("csv", "UTF-16 without a mark, bytes that are no text"): csv(
+        TABLE.encode("utf-16-le"), "train.csv: is binary, or UTF-16: byte 1 is 0"
+    ),
+    ("csv", "Latin-1 and other encodings"): csv(
+        "label,a\nx,1\né,2\n".encode("latin-1"), "train.csv:3: has the byte 0xe9, which is not UTF-8"
+    ),
+    ("csv", "compressed (`.gz`, `.bz2`, `.xz`, `.zst`), Excel's"): csv(
+        gzip.compress(TABLE.encode()), "train.csv: is compressed (gzip)"
+    ),
+    ("csv", "another separator than `separator`"): csv(
+        TABLE, "train.csv: its header has no ';' between names, but ','; accepted: separator: ','", separator=";"
+    ),
+    ("csv", "lines of comments"): csv(
+        "label,a\n# measured twice\n0,1\n", "train.csv:2: has 1 values; its header has 2"
+    ),
+    ("csv", "a number that is missing: empty, `NA`, `NaN`, `null`, `?` and the like"): csv(
+        "label,a,b\n0,1,2\n1,NA,4\n", "train.csv:3: a is missing ('NA'); accepted: a number, as 1.5"
+    ),
+    ("csv", "the same with `missing: skip`"): csv(
+        "label,a,b\n0,1,2\n,5,6\n0,nan,4\n1,3,4\n",
+        missing="skip",
+        remarks=("train.csv:3: is the first of the rows that lack a value and are skipped: 2 of 4",),
+    ),
+    ("csv", "the same with `missing: mean`"): csv(
+        "label,a,b\n0,1,2\n1,?,4\n0,3,6\n",
+        [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]],
+        missing="mean",
+        remarks=("train.csv:3: a: is the first of the missing values that become the column's mean: 1",),
+    ),
+    ("csv", "a label that is missing"): csv("label,a\n0,1\n,2\n", "train.csv:3: has no label"),
+    ("csv", "infinity, and numbers beyond float32"): csv(
+        "label,a\n0,1\n1,1e400\n", "train.csv:3: a is inf; accepted: a number, finite"
+    ),
+    ("csv", "whole numbers that float32 has not, as they are (`standardise: false`)"): csv(
+        "label,a\n0,16777217\n", "train.csv:2: a is 16777217.0, which float32 makes 16777216.0"
+    ),
+    ("csv", "`1_000`, `1,5`, `0x10`, `True`, `5 %`"): csv(
+        "label,a\n0,1\n1,1_0\n", "train.csv:3: a is '1_0'; accepted: a number, as 1.5"
+    ),
+    ("csv", "labels of `kind: class` with fractions"): csv(
+        "label,a\n0.5,1\n1,2\n", "train.csv:2: has the label '0.5'; accepted: names or whole numbers"
+    ),
+    ("csv", "a label of `test` that `train` has not"): csv(
+        TABLE, "test.csv:4: has the label '5'; accepted: 0 to 1, as in", test="label,a,b\n1,1,2\n\n5,1,2\n"
+    ),
+    ("csv", "numbers as labels beyond 9,999,999"): csv(
+        "label,a\n0,1\n10000000,2\n",
+        "train.csv:3: has the label '10000000'; accepted: the number of a class, 0 to 9,999,999",
+    ),
+    ("parquet", "files of one part with int32 and int64, float and double, half floats, decimals, booleans"): shards(
+        rows("int32"),
+        rows("float32", (1.5, 3)),
+        rows("float16"),
+        rows("decimal"),
+        rows("bool_", (True, False)),
+        expected=[*ROWS, [1.5, 2.0], [3.0, 4.0], *ROWS, *ROWS, [1.0, 2.0], [0.0, 4.0]],
+    ),
+    ("parquet", "labels as string, large string, dictionary, binary in files of one part"): shards(
+        *(rows(labels=("x", "y"), label_kind=kind) for kind in ("string", "large_string", "dictionary", "binary")),
+        expected=4 * ROWS,
+    ),
+    ("parquet", "null or NaN in a number, a file that has nothing else"): shards(
+        rows(), rows("null", (None, None)), expected="d/1.parquet: row 0: a is missing, or NaN"
+    ),
+    ("parquet", "the same with `missing: skip`"): shards(
+        rows(a=(1, None)),
+        rows(a=(NAN, 3)),
+        missing="skip",
+        expected=ROWS,
+        remarks=("d/0.parquet: row 1: is the first of the rows that lack a value and are skipped: 2 of 4",),
+    ),
+    ("parquet", "the same with `missing: mean`"): shards(
+        rows(a=(1, 3)),
+        rows("null", (None, None)),
+        missing="mean",
+        expected=[*ROWS, [2.0, 2.0], [2.0, 4.0]],
+        remarks=("d/1.parquet: row 0: a: is the first of the missing values that become the column's mean: 2",),
+    ),
+    ("parquet", "a label that is null"): shards(
+        rows(), rows(labels=(None, 1)), expected="d/1.parquet: row 0: has no label"
+    ),
+    ("parquet", "whole numbers that float32 has not"): shards(
+        rows("int64", (1, 2**24 + 1)), expected="d/0.parquet: row 1: a is 16777217, which float32 makes 16777216.0"
+    ),
+    ("parquet", "texts, dates or lists as inputs"): shards(
+        rows("string", ("1", "2")),
+        expected="d/0.parquet: a is of the type string; accepted: numbers, or one column of encoded images",
+    ),
+    ("parquet", "dates or lists as labels"): shards(
+        rows(labels=(0, 1), label_kind="date32"),
+        expected="d/0.parquet: label is of the type date32[day]; accepted: whole numbers or names",
+    ),
+    ("parquet", "two columns of one name"): shards(
+        lambda arrow: arrow.table([[0], [1], [2]], names=["label", "a", "a"]), expected="d/0.parquet: has 2 columns 'a'"
+    ),
+    ("parquet", "encoded images as binary, large binary, `{bytes, path}` in files of one part"): shards(
+        *images(
+            ("binary", [picture()]), ("large_binary", [picture()]), ("structure", [{"bytes": picture(), "path": "x"}])
+        ),
+        expected=3 * [[[[1.0, 1.0]]] * 3],
+        inputs=("image",),
+    ),
+    ("parquet", "an image that is null"): shards(
+        *images(("binary", [picture(), None])), expected="d/0.parquet: row 1: image is null", inputs=("image",)
+    ),
+    ("parquet", "paths instead of images"): shards(
+        *images(("binary", [picture()]), ("string", ["x.png"])),
+        expected="d/1.parquet: image is of the type string",
+        inputs=("image",),
+    ),
+    ("parquet", "images beside other inputs"): shards(
+        *images(("binary", [picture()])),
+        expected="d: image has encoded images; accepted: inputs with this column alone",
+        inputs=("image", "label"),
+    ),
+    ("parquet", "a truncated file"): Case(
+        {"d/0.parquet": b"PAR1" + bytes(99)}, "d/0.parquet: truncated", {"train": "d", "test": "d"}
+    ),
+    ("parquet", "other columns, other files in the folder"): Case(
+        {"d/0.parquet": shards(rows(), expected=()).files["d/0.parquet"], "d/notes.txt": "x"},
+        [[2.0], [4.0]],
+        {"train": "d", "test": "d", "inputs": ("b",)},
+        remarks=("d: 1 file is not read: notes.txt", "d: 1 column is not read: a"),
+    ),
+    ("arrays", "big-endian numbers"): arrays(np.array(ROWS, dtype=">f4"), ROWS, np.array([0, 1], dtype=">i2")),
+    ("arrays", "float64, longdouble"): arrays(np.array(ROWS, dtype=np.longdouble), ROWS),
+    ("arrays", "Fortran order"): arrays(np.asfortranarray(np.array(ROWS, dtype=np.float32)), ROWS),
+    ("arrays", "NaN and infinity in inputs"): arrays(
+        [[1.0, 2.0], [3.0, NAN]], "train_inputs.npy: row 1 of inputs is missing, or NaN"
+    ),
+    ("arrays", "the same with `missing: keep`"): arrays(
+        [[1.0, 2.0], [3.0, NAN]], [[1.0, 2.0], [3.0, NAN]], missing="keep"
+    ),
+    ("arrays", "NaN and infinity in targets"): arrays(
+        ROWS, "train_targets.npy: row 0 of targets is inf", [np.inf, 1.0]
+    ),
+    ("arrays", "whole numbers of float64 that float32 has not"): arrays(
+        [[2.0**24 + 1, 1.0]], "train_inputs.npy: row 0 of inputs is 16777217.0, which float32 makes 16777216.0", [0]
+    ),
+    ("arrays", "booleans as targets"): arrays(ROWS, ROWS, [False, True]),
+    ("arrays", "a class that is negative, beyond those of `train`, or beyond 9,999,999"): arrays(
+        ROWS, "train_targets.npy: row 1 of targets is -1; accepted: a class, 0 to 4", [4, -1]
+    ),
+    ("arrays", "rows of another shape in `test`"): arrays(
+        ROWS, "test_inputs.npy: a row is (1,); accepted: (2,), as in", test=[[1.0], [2.0]]
+    ),
+    ("arrays", "objects, structures, texts, dates, complex numbers"): arrays(
+        np.array(["x", "y"]), "train_inputs.npy: inputs is <U1 of 1 dimensions; accepted: rows of numbers"
+    ),
+    ("arrays", "other arrays in a `.npz`"): npz(ROWS, ("train.npz: 1 array is not read: notes",), notes=np.zeros(2)),
+    ("arrays", "other files in the folder"): Case(
+        npz(ROWS).files | {"train_inputs.npy": lambda path: np.save(path, np.zeros(2))},
+        ROWS,
+        {"folder": "."},
+        remarks=(": 1 file is not read: train_inputs.npy",),
+    ),
+    ("idx", "`.gz`"): idx([[[[0.0, 1.0]]], [[[1.0, 0.0]]]], **{"train-images-idx3-ubyte.gz": gzip.compress}),
+    ("idx", "a truncated file, also as `.gz`"): idx(
+        "train-images-idx3-ubyte.gz: truncated: its header says 60000x28x28, 47040016 bytes in all; found",
+        **{"train-images-idx3-ubyte.gz": lambda _: CUT},
+    ),
+    ("idx", "signed bytes, integers, floats (types 9 to 14)"): idx(
+        "train-images-idx3-ubyte: starts with 00 00 0d 03; accepted: 00 00 08 03",
+        **{"train-images-idx3-ubyte": lambda whole: b"\0\0\x0d" + whole[3:]},
+    ),
+    ("idx", "a label that no class has"): idx(
+        "t10k-labels-idx1-ubyte: sample 1 has the label 2; accepted: 0 to 1",
+        **{"t10k-labels-idx1-ubyte": lambda whole: whole[:-1] + b"\2"},
+    ),
+    ("idx", "other files in the folder"): idx(
+        [[[[0.0, 1.0]]], [[[1.0, 0.0]]]], (": 1 file is not read: train-notes",), **{"train-notes": lambda _: b"x"}
+    ),
+    ("list", "blanks in paths, CRLF, blank lines"): listing(LIST.replace("\n", "\r\n\r\n")),
+    ("list", "a byte order mark"): listing(b"\xef\xbb\xbf" + LIST.encode()),
+    ("list", "UTF-16, compressed"): listing(LIST.encode("utf-16"), "train.txt: is UTF-16 or UTF-32"),
+    ("list", "a line without a label, a label that is missing"): listing(
+        "a.png\n", "train.txt:1: has no label: 'a.png'"
+    ),
+    ("list", "labels with fractions"): listing(
+        "a.png 0.5\nb c.png 1\n", "train.txt:1: has the label '0.5'; accepted: names or whole numbers"
+    ),
+    ("list", "a label of `test` that `train` has not"): listing(
+        LIST, "test.txt:2: has the label 'x'; accepted: 0 to 1", test="a.png 0\na.png x\n"
+    ),
+    ("text", "a byte order mark"): text(b"\xef\xbb\xbf" + POEM.encode(), ["ab", "cd"]),
+    ("text", "CRLF"): text("ab\r\n" * 4, ["ab", "\r\n", "ab"]),
+    ("text", "UTF-16, compressed, bytes that are no text"): text(gzip.compress(HALF), "t.txt: is compressed (gzip)"),
+    ("text", "Latin-1 and other encodings"): text(b"abcd\nabcd\xe9", "t.txt:2: has the byte 0xe9, which is not UTF-8"),
+    ("text", "with `lines: true`, lines longer than `length`"): text(
+        "ab\nabcd\n\r\nabc\nabc\n",
+        2,
+        ("t.txt: 1 of 2 lines of the train part are longer than length (2) and are cut",),
+        lines=True,
+    ),
+}
+
+
+def test_the_table_has_these_rows():
+    assert set(rows_of(*FORMATS)) == set(CASES)
+
+
+@pytest.mark.parametrize("row", CASES, ids=" ".join)
+def test_a_variant_becomes_what_its_row_says(row, tmp_path):
+    case, becomes = CASES[row], rows_of(*FORMATS)[row]
+    assert becomes.startswith("refused") == (isinstance(case.expected, str)), becomes
+    if isinstance(case.expected, str):
+        with pytest.raises(DataError) as problem:
+            case.opened(row[0], tmp_path)
+        assert str(problem.value).startswith(f"{tmp_path}/{case.expected}")
+        return
+    samples = case.opened(row[0], tmp_path)
+    inputs, targets = samples.fetch(torch.arange(len(samples)))
+    if row[0] == "list":
+        assert (tuple(targets.tolist()), samples.classes) == case.expected
+    elif row[0] == "text" and not isinstance(case.expected, int):
+        assert ["".join(samples.vocabulary[symbol] for symbol in one) for one in inputs] == case.expected
+    elif row[0] == "text":
+        assert len(samples) == case.expected
+    else:
+        torch.testing.assert_close(inputs, torch.tensor(case.expected), rtol=0, atol=0, equal_nan=True)
+    assert remarks_of(samples) == tuple(f"{tmp_path}/{remark}".replace("/:", ":") for remark in case.remarks)
