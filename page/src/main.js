@@ -28,12 +28,9 @@ function usePlace() {
   return now;
 }
 
-function All({ newest }) {
+function All() {
   const [tick] = useLive(null);
-  const answer = useAnswer("runs", {}, tick);
-  const first = answer.data?.runs[0];
-  useEffect(() => { if (newest && first) location.replace(`#/run/${encodeURI(first.id)}`); }, [newest, first?.id]);
-  return html`<${Runs} answer=${answer} />`;
+  return html`<${Runs} answer=${useAnswer("runs", {}, tick)} />`;
 }
 
 function Page() {
@@ -42,7 +39,7 @@ function Page() {
   return html`<nav aria-label="Volary"><a class="skip" href="#content" onClick=${(event) => { event.preventDefault(); document.querySelector("main")?.querySelector("a, button, input")?.focus(); }}>skip to content</a>
     <a href="#/" class="brand">Volary</a>${rest && html`<span aria-hidden="true">/</span> <span>${view === "compare" ? "compare" : rest}</span>`}</nav>
     ${report && html`<p class="quiet made">A report, made ${moment(report.made_at)} by <code>volary report</code>.</p>`}
-    <div id="content">${view === "compare" ? html`<${Compare} key=${rest} ids=${rest.split(",").map(decodeURIComponent)} />` : view === "run" ? html`<${Run} key=${rest} id=${rest} />` : view === "new" ? html`<${Start} />` : html`<${All} newest=${view === "newest"} />`}</div>`;
+    <div id="content">${view === "compare" ? html`<${Compare} key=${rest} ids=${rest.split(",").map(decodeURIComponent)} />` : view === "run" ? html`<${Run} key=${rest} id=${rest} />` : view === "new" ? html`<${Start} />` : html`<${All} />`}</div>`;
 }
 
 render(html`<${Page} />`, document.getElementById("page"));

@@ -12,12 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from volary.driver.ending import Ending, Unwatched, Watcher
+from volary.driver.ending import Ending, Unwatched
 from volary.driver.start import start
 from volary.errors import BadInput, SettingError
 from volary.monitor.digest import steps_done
 from volary.monitor.outline import outline
 from volary.run.checkpoints import Checkpoints
+from volary.run.control.watcher import Watcher
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session.own_source import source_of

@@ -41,6 +41,7 @@ def test_a_folder_that_is_a_run_shows_that_run(server, tmp_path):
     made = server.ask("facts", run="lenet-digits-1")["run"]
     path.symlink_to(made)
     with served(path) as alone:
+        assert alone.link.endswith("#/run/lenet-digits-1")
         assert [row["id"] for row in alone.ask("runs")["runs"]] == ["lenet-digits-1"]
         assert alone.ask("facts", run="lenet-digits-1")["step"] == 46
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from monitor._made_runs import whole_run
 from page._made import SLOW
 from page.conftest import AT_MOST_MS
 from volary.run.database.reader import RunReader
@@ -372,7 +373,8 @@ def test_a_run_that_trains_is_seen_live_and_every_panel_has_its_real_numbers(pag
     assert training.stderr is not None
     try:
         word, link = training.stderr.readline().split()
-        assert word == "page"
+        assert (word, link.partition("#")[2]) == ("page", "/run/live")
+        whole_run("begun-later")  # the link is to the run that was started, not to the newest
         page.goto(link)
         page.get_by_role("heading", level=1, name="live").wait_for()
         page.get_by_text(re.compile(r"step [1-3]?\d of 40")).wait_for()

@@ -97,6 +97,33 @@ def test_a_page_that_is_served_beyond_its_machine_starts_nothing(home):
     assert Pages(Folder(home / "runs"), SessionFiles(home), lambda: True, starts=False).tabs == 0
 
 
+BEGINS_ANOTHER = """network: theirs.py:Net
+data: {source: digits, batch_size: 64}
+train: {steps: 1}
+evaluate: {every: never}
+"""
+THEIRS = """import shutil
+from pathlib import Path
+
+import torch
+
+
+class Net(torch.nn.Sequential):
+    def __init__(self, classes):
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(784, classes))
+        if not Path("runs/another").exists():
+            shutil.copytree("runs/it", "runs/another")  # as somebody else's: its name comes first
+"""
+
+
+def test_a_run_that_others_begin_meanwhile_is_not_taken_for_the_one_that_the_page_started(home, own, monkeypatch):
+    (home / "theirs.py").write_text(THEIRS)
+    (home / "theirs.yaml").write_text(BEGINS_ANOTHER)
+    said = post(own, "/api/train?session=theirs.yaml")
+    assert (said.status, said.json) == (200, {"run": "net-digits-1"}), said.text
+    assert (home / "runs" / "another").is_dir()
+
+
 # `own` before `page`: a tab that is open when its server ends asks for it again, and complains
 @pytest.mark.slow  # the form's test has what it asks for, tests/page/test_actions.py a browser
 def test_a_run_is_started_with_a_changed_setting_in_the_browser(own, page, home):

@@ -52,12 +52,12 @@ def train(
     from volary.loggers.copying.beside import logged_beside
 
     with ExitStack() as beside:
+        watcher = beside.enter_context(logged_beside(console(quiet, as_json), log))
         if with_page:
             from volary.cli.command.output import remark
             from volary.page.server.beside import served_beside
 
-            remark(f"page      {beside.enter_context(served_beside(Path(found.run.folder)))}#/newest")
-        watcher = beside.enter_context(logged_beside(console(quiet, as_json), log))
+            watcher = beside.enter_context(served_beside(watcher, Path(found.run.folder), remark))
         return conclude(start(found, watcher), as_json)
 
 

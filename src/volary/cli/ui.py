@@ -21,17 +21,20 @@ def ui(folder: Path, host: str, port: int, opened: bool, with_stdin: bool) -> No
 
     Guide: docs/page.md.
     """
+    from volary.page.server.beside import fragment
     from volary.page.server.guard import is_loopback
     from volary.page.server.serve import PageServer
+    from volary.run.directory import RunDirectory, is_run
 
     server = PageServer(folder, host, port)
-    say(server.link)
+    link = server.link + (fragment(RunDirectory(folder.resolve())) if is_run(folder) else "")
+    say(link)
     if not is_loopback(host):
         remark(f"{host} is reached from other machines, unencrypted: whoever has the link sees all runs in {folder}/")
     if opened:
         import webbrowser
 
-        webbrowser.open(server.link)
+        webbrowser.open(link)
     if with_stdin:
         from volary.page.server.beside import when_stdin_closes
 

@@ -15,7 +15,7 @@ from volary.comm.control.server import KeyedServer
 from volary.comm.control.service import Reception, Replies, Service
 from volary.comm.files.messages import SERVICE
 from volary.comm.files.receiver import FileReceiver
-from volary.driver.ending import Ending, Watcher
+from volary.driver.ending import Ending
 from volary.driver.heartbeats import HeartbeatService
 from volary.driver.interrupts import Interrupts
 from volary.driver.orphans import seen_out
@@ -31,6 +31,7 @@ from volary.errors import Stopped, VolaryError
 from volary.run.checkpoints import Checkpoints
 from volary.run.control.requests import forget_requests, take
 from volary.run.control.stopping import How, asked_to_stop, forget_request
+from volary.run.control.watcher import Watcher
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, forget

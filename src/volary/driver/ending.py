@@ -1,9 +1,9 @@
-"""The result of a run, and the protocol of those who watch it until then."""
+"""The result of a run, and nobody who watches it until then."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from volary.run.directory import RunDirectory
 
@@ -16,22 +16,6 @@ class Ending:
     state: Literal["finished", "stopped"]
     step: int
     message: str = ""
-
-
-class Watcher(Protocol):
-    """Shows a run to somebody. It reads the run directory; the driver only tells it when."""
-
-    def started(self, directory: RunDirectory) -> None:
-        """The run directory is there and the workers are being started."""
-        ...
-
-    def look(self) -> None:
-        """Called about four times a second while the run goes on."""
-        ...
-
-    def ended(self, state: str | None = None, step: int | None = None) -> None:
-        """The run is over; called once, however it ended. state, step: if known; a full disk may not hold them."""
-        ...
 
 
 class Unwatched:

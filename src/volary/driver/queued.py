@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from volary import errors
-from volary.driver.ending import Ending, Watcher
+from volary.driver.ending import Ending
 from volary.driver.interrupts import Interrupts
 from volary.driver.watching.judge import noted, with_log
 from volary.engine import ROOM
@@ -22,6 +22,7 @@ from volary.engine.launchers.queue import BatchJob, JobState, Queue
 from volary.errors import BadInput, ProgramEnded, RunError, Stopped, VolaryError, WorkerFailed, WorkerLost
 from volary.monitor.watching import ending
 from volary.run.control.stopping import ask_to_stop
+from volary.run.control.watcher import Watcher
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory, discard
 from volary.run.disk import Disk, replace_file

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
-from volary.driver.ending import Ending, Watcher
+from volary.driver.ending import Ending
 from volary.driver.queued import follow, leave_queue, queue_of, submit
 from volary.driver.start import Task, check, drive, task_of
 from volary.errors import BadInput, RunError
 from volary.run.checkpoints import ROSTER, Checkpoints
+from volary.run.control.watcher import Watcher
 from volary.run.database.broken import set_broken_aside
 from volary.run.database.journal import Journal
 from volary.run.database.reader import RunReader

@@ -13,7 +13,7 @@ from typing import Any
 from volary.comm.control.sealing import Security
 from volary.data.idle import refuse_idle_workers
 from volary.driver.drive import Drive
-from volary.driver.ending import Ending, Watcher
+from volary.driver.ending import Ending
 from volary.driver.queued import follow, queue_of, submit
 from volary.driver.servers.server_group import NoServers, ServerGroup
 from volary.driver.watching.watch import Rules
@@ -23,6 +23,7 @@ from volary.errors.raised import shown
 from volary.monitor.outline import outline
 from volary.run.checkpoint_files.store import writable
 from volary.run.checkpoints import Checkpoints
+from volary.run.control.watcher import Watcher
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory, discard
 from volary.run.disk import Disk, replace_file

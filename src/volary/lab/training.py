@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from volary.driver.ending import Ending, Watcher
+from volary.driver.ending import Ending
 from volary.driver.servers.served import is_elastic
 from volary.driver.start import check
 from volary.driver.watching.judge import noted
@@ -22,6 +22,7 @@ from volary.lab.cluster import Lab
 from volary.lab.errors import TIME_IS_OVER, LabError, TimeIsOver
 from volary.lab.ranks import RanksEnded
 from volary.lab.timeline import LinkChange, Timeline
+from volary.run.control.watcher import Watcher
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.launch.file_board import FileBoard

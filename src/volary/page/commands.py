@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -16,6 +17,7 @@ from volary.errors import BadInput, RunError
 from volary.page.overview.folder import Folder
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
+from volary.run.machine.environment import started_by
 
 ANSWER_S = 30.0  # a command that has not begun to train by then goes on, and nobody waits for it
 LOOK_S = 0.1
@@ -27,7 +29,7 @@ def resume(directory: RunDirectory, overrides: Sequence[str]) -> None:
     life, step = _life(directory), _step(directory)
     _start(
         ["resume", str(directory.path), *overrides, "--quiet"],
-        lambda: _life(directory) > life and _step(directory) != step,
+        lambda _: _life(directory) > life and _step(directory) != step,
     )
 
 
@@ -36,27 +38,32 @@ def join(directory: RunDirectory, workers: int) -> None:
     joined = _joined(directory)
     _start(
         ["join", str(directory.path), "--workers", str(workers), "--quiet"],
-        lambda: _joined(directory) >= joined + workers,
+        lambda _: _joined(directory) >= joined + workers,
     )
 
 
 def train(session: Path, overrides: Sequence[str], folder: Folder) -> str:
     """Start a run in the folder; its name. Raises BadInput with what `volary train` says if it cannot be."""
-    before = set(folder.runs())
     # in the page's own folder, whatever the session says: there it is seen
     command = ["train", str(session), *overrides, f"run.folder={json.dumps(str(folder.above))}", "--quiet"]
+    before = set(folder.runs())
 
-    def new() -> str:
-        return next((name for name in folder.runs() if name not in before), "")
+    def new(process: int) -> str:
+        """Others may begin runs in the folder meanwhile: the one that this process has made."""
+        found = ((name, run.environment) for name, run in folder.runs().items() if name not in before)
+        return next((name for name, file in found if started_by(file) == process), "")
 
-    _start(command, lambda: bool(new()) and _step(folder.run(new())) > 0)
-    if not (name := new()):
+    process = _start(command, lambda process: bool(name := new(process)) and _step(folder.run(name)) > 0)
+    if not (name := new(process)):
         raise BadInput("the run has not begun yet; it is listed as soon as it has")
     return name
 
 
-def _start(arguments: Sequence[str], begun: Callable[[], bool]) -> None:
-    """Start `volary` with these arguments, and wait until it has begun, or has said why not."""
+def _start(arguments: Sequence[str], begun: Callable[[int], bool]) -> int:
+    """Start `volary` with these arguments, and wait until it has begun, or has said why not; its process number.
+
+    begun: asked with that number.
+    """
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "volary", *arguments],
@@ -69,13 +76,14 @@ def _start(arguments: Sequence[str], begun: Callable[[], bool]) -> None:
         until = time.monotonic() + ANSWER_S
         while time.monotonic() < until:
             ended = process.poll()
-            if _has(begun):
-                return
+            if _has(partial(begun, process.pid)):
+                break
             if ended:
                 raise BadInput(_end_of(said) or f"volary {arguments[0]} ended with code {ended}")
             if ended is not None:
-                return
+                break
             time.sleep(LOOK_S)
+        return process.pid
 
 
 def _has(begun: Callable[[], bool]) -> bool:

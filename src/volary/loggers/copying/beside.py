@@ -6,34 +6,18 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Protocol
 
 from volary.loggers.copying.read import read
+from volary.run.control.watcher import Watcher
 from volary.run.directory import RunDirectory
 
 END_WITHIN_S = 60.0  # after the run: how long the rest may take to be copied before nobody waits for it any more
 
 
-class CopyWatcher(Protocol):
-    """A `volary.driver.ending.Watcher` that has a run copied to its loggers while it trains."""
-
-    def started(self, directory: RunDirectory) -> None:
-        """Begin to copy the run, whose directory is there now."""
-        ...
-
-    def look(self) -> None:
-        """Copy what is new; called a few times a second."""
-        ...
-
-    def ended(self, state: str | None = None, step: int | None = None) -> None:
-        """The run has ended: copy the rest."""
-        ...
-
-
 class _Logged:
     """Hands everything on to `watcher`, and starts the loggers with the run."""
 
-    def __init__(self, watcher: CopyWatcher, words: Sequence[str]) -> None:
+    def __init__(self, watcher: Watcher, words: Sequence[str]) -> None:
         self._watcher, self._words = watcher, words
         self.process: subprocess.Popen[bytes] | None = None
         self.look, self.ended = watcher.look, watcher.ended
@@ -50,7 +34,7 @@ class _Logged:
 
 
 @contextmanager
-def logged_beside(watcher: CopyWatcher, words: Sequence[str]) -> Iterator[CopyWatcher]:
+def logged_beside(watcher: Watcher, words: Sequence[str]) -> Iterator[Watcher]:
     """A watcher that copies its run to the loggers that `words` name, meanwhile and until the end is copied.
 
     Raises BadInput, before anything starts, for loggers that there are not.

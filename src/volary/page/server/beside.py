@@ -8,17 +8,39 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from volary.errors import VolaryError
+from volary.run.control.watcher import Watcher
+from volary.run.directory import RunDirectory
 
 _LEAVE_S = 1.0
 
 
-@contextmanager
-def served_beside(folder: Path) -> Iterator[str]:
-    """Serve the runs of `folder` meanwhile, and afterwards until the last tab is closed; the link.
+class _Linked:
+    """Hands everything on to `watcher`, and says where the run is shown, once its name is known."""
 
-    Raises VolaryError if it cannot be served.
+    def __init__(self, watcher: Watcher, link: str, say: Callable[[str], object]) -> None:
+        self._watcher, self._link, self._say = watcher, link, say
+        self.look, self.ended = watcher.look, watcher.ended
+
+    def started(self, directory: RunDirectory) -> None:
+        if self._link:  # a restarted run is still the same one
+            self._say(f"page      {self._link}{fragment(directory)}")
+            self._link = ""
+        self._watcher.started(directory)
+
+
+def fragment(directory: RunDirectory) -> str:
+    """What follows the link of a page to show this run, of the folder that the page serves or the run itself."""
+    return f"#/run/{quote(directory.name)}"
+
+
+@contextmanager
+def served_beside(watcher: Watcher, folder: Path, say: Callable[[str], object]) -> Iterator[Watcher]:
+    """Serve the runs of `folder` meanwhile, and afterwards until the last tab is closed.
+
+    The watcher that this gives says the link to its own run. Raises VolaryError if it cannot be served.
     """
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "volary", "ui", str(folder), "--with-stdin"]
@@ -33,7 +55,7 @@ def served_beside(folder: Path) -> Iterator[str]:
             link = process.stdout.readline().strip()
             if not link:
                 raise VolaryError(f"the page cannot be served: {process.stderr.read().strip()}")
-            yield link
+            yield _Linked(watcher, link, say)
         finally:
             process.stdin.close()
             with suppress(subprocess.TimeoutExpired):  # somebody still looks on

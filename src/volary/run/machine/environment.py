@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -49,5 +51,14 @@ def environment(folder: Path) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "commit": commit_of(folder),
         "command": sys.argv,
+        "process": os.getpid(),
         "folder": str(folder),
     }
+
+
+def started_by(file: Path) -> int | None:
+    """The number of the process that made the run of which `file` has the environment; None if that is not known."""
+    with suppress(OSError, ValueError):
+        found = json.loads(file.read_text())
+        return found.get("process") if isinstance(found, dict) else None
+    return None
