@@ -175,6 +175,30 @@ def test_export_overwrites_nothing(volary):
     )
 
 
+NOWHERE = "/proc/nowhere"  # not to be written by anybody, root included
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["export", "a", "--output", f"{NOWHERE}/w.safetensors"], "--output"),
+        (["report", "a", "--out", f"{NOWHERE}/r.html"], "--out"),
+        (["trace", "a", "--out", f"{NOWHERE}/t.json"], "--out"),
+        (["data", "check", "session.yaml", "--list", f"{NOWHERE}/damaged"], "--list"),
+        (["data", "pack", "session.yaml", NOWHERE], "FOLDER"),
+        (["lab", "--log-dir", NOWHERE, "--", "true"], "--log-dir"),
+        (["init", f"{NOWHERE}/session.yaml"], "FILE"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_anything_else_is_done(words, option, volary):
+    whole_run("a")
+    volary("init")
+    said = volary(*words)
+    assert (said.status, said.out) == (2, "")
+    assert said.err.startswith(f"{option}: {NOWHERE} cannot be written: ")
+    assert "; accepted: " in said.err
+
+
 def test_export_refuses_a_damaged_checkpoint_and_takes_the_newest_whole_one_for_last(volary):
     directory = whole_run()
     (directory.checkpoints / "step-00000046" / "model.safetensors").write_bytes(b"flipped")

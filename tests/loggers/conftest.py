@@ -1,3 +1,3 @@
-"""The command in this process, as in tests/cli."""
+"""The command in this process and in one of its own, as in tests/cli."""
 
-from cli.conftest import volary  # noqa: F401
+from cli.conftest import fresh, volary  # noqa: F401

@@ -21,11 +21,12 @@ import pytest
 
 from monitor._made_runs import evaluated, finished, journal, new_run, row, rows, started, whole_run
 from volary.comm.groups.listeners import listeners
-from volary.errors import BadInput, SettingError
+from volary.errors import BadInput, SettingError, VolaryError
 from volary.loggers import ROOM
 from volary.loggers._base import About
 from volary.loggers.copying.copy import copy_run
 from volary.loggers.copying.read import read
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session.reading.problems import SessionError
 
@@ -320,6 +321,68 @@ def test_a_logger_whose_package_is_missing_says_how_to_get_it(name, monkeypatch)
 def test_what_is_no_logger_is_refused(word, sentence):
     with pytest.raises((SessionError, SettingError), match=sentence):
         read([word])
+
+
+NOWHERE = Path("/proc/nowhere")  # not to be written by anybody, root included
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet", "tensorboard", "wandb", "mlflow"])
+def test_a_place_that_cannot_be_written_is_refused_before_a_run_begins(name, monkeypatch):
+    monkeypatch.setattr("volary.loggers.copying.read.find_spec", lambda _: True)
+    where = f"uri: 'sqlite:///{NOWHERE}/m.db'" if name == "mlflow" else f"folder: {NOWHERE}/x"
+    with pytest.raises(BadInput, match=f"^{name}: .*{NOWHERE}.* cannot be written: .*; accepted: "):
+        read([f"{{name: {name}, {where}}}"])
+
+
+def test_a_port_that_is_taken_is_refused_before_a_run_begins(monkeypatch):
+    monkeypatch.setattr("volary.loggers.copying.read.find_spec", lambda _: True)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(BadInput, match=f"^prometheus: port {port} cannot be listened on: .*; accepted: "):
+            read([f"{{name: prometheus, port: {port}}}"])
+
+
+def test_trying_a_folder_leaves_nothing():
+    assert read(["{name: csv, folder: a/b}"])
+    assert not Path("a").exists()
+
+
+def test_a_copy_that_fails_is_named_and_the_others_are_made():
+    directory, full = whole_run(), Path("full")
+    full.mkdir()
+    loggers = read(["{name: csv, folder: full}", "csv"])
+    (full / "steps.csv").symlink_to("/dev/full")  # a disk without space
+    with pytest.raises(VolaryError, match=r"^csv: the copy is not whole: .*No space left on device$"):
+        copy_run(directory, loggers)
+    assert len(table(directory.path / "csv" / "steps.csv")) == 2 * STEPS
+
+
+SHORT = """network: softmax
+data: {source: digits, batch_size: 64}
+train: {steps: 2}
+evaluate: {every: never}
+run: {name: short}
+"""
+
+
+def test_a_training_whose_copy_fails_says_so_and_how_to_make_it_and_does_not_end_as_if_all_were_well(fresh):
+    Path("session.yaml").write_text(SHORT)
+    Path("full").mkdir()
+    Path("full/steps.csv").symlink_to("/dev/full")
+    said = fresh("-m", "volary", "train", "session.yaml", "--quiet", "--log", "{name: csv, folder: full}")
+    assert (said.status, "csv: the copy is not whole" in said.err) == (1, True), said.err
+    assert said.err.endswith(
+        "the copy of the run is not whole; it can be made anew: volary log short --to '{name: csv, folder: full}'\n"
+    )
+    with RunReader(RunDirectory("runs/short")) as reader:
+        assert reader.state() == "finished"
+
+
+def test_nothing_is_trained_if_its_copy_could_not_be_written(volary):
+    Path("session.yaml").write_text(SHORT)
+    said = volary("train", "session.yaml", "--log", f"{{name: csv, folder: {NOWHERE}}}")
+    assert (said.status, said.err.startswith(f"csv: folder: {NOWHERE} cannot be written")) == (2, True), said.err
+    assert not Path("runs").exists()
 
 
 def test_the_verb_copies_and_says_where_it_is(volary):

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from volary.cli.command import arguments
-from volary.cli.command.output import say, say_json, say_pairs
+from volary.cli.command.output import new_file, say, say_json, say_pairs
 from volary.errors import BadInput
+from volary.run.disk import refuse_unwritable
 from volary.run.owner import refuse_foreign
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def pack(session: Path, folder: Path, overrides: tuple[str, ...], shard_mb: floa
     """
     if not 0 < shard_mb <= 2**14:
         raise BadInput(f"--shard-mb is {shard_mb:g}; accepted: above 0, up to {2**14}")
+    refuse_unwritable("FOLDER", folder, make=True)
     opened = _stored(session, overrides, trust)
     from volary.data.decoding.images import ImageDecoder
     from volary.data.loading.transforming import Prepared
@@ -75,8 +77,8 @@ def check(session: Path, overrides: tuple[str, ...], listed: Path | None, trust:
 
     Says, too, what of the data is not read. The exit code is 2 if samples cannot be read.
     """
-    if listed is not None and listed.exists():
-        raise BadInput(f"{listed} exists already; give another name")
+    if listed is not None:
+        new_file(listed, "--list")
     opened = _opened(session, overrides, trust)
     from volary.data.caching.cached import pipelines
     from volary.data.remarks import remarks_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from volary.cli.command import arguments
-from volary.cli.command.output import say, say_json
+from volary.cli.command.output import new_file, say, say_json
 from volary.errors import BadInput
 from volary.run.owner import refuse_foreign
 
@@ -40,9 +40,7 @@ def export(run: RunDirectory, trust: bool, which: str | None, output: Path | Non
     manifest = choose(run, which)
     if outline(run.session).own_loop and WEIGHTS not in manifest.files:
         raise BadInput(f"{run.path} saved no network called model; accepted: a loop that calls worker.save(model=...)")
-    file = output or Path(f"{run.name}-step-{manifest.step}.safetensors")
-    if file.exists():
-        raise BadInput(f"{file} exists already; choose another with --output")
+    file = new_file(output or Path(f"{run.name}-step-{manifest.step}.safetensors"), "--output")
     folder = Checkpoints(run.checkpoints).path(manifest.step)
     if WEIGHTS in manifest.files:
         weights = read(folder, manifest, WEIGHTS)

@@ -8,6 +8,7 @@ import click
 
 from volary.cli.command.output import say
 from volary.errors import BadInput
+from volary.run.disk import refuse_unwritable
 
 
 @click.command()
@@ -16,6 +17,7 @@ def init(file: Path) -> None:
     """Write a session that trains at once to FILE (default: session.yaml). Nothing is overwritten."""
     from volary.session import starter
 
+    refuse_unwritable("FILE", file.parent)
     try:
         with file.open("x", encoding="utf-8") as new:
             new.write(starter())

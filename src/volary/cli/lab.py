@@ -14,6 +14,7 @@ import click
 
 from volary.cli.command.output import remark, say_table
 from volary.errors import BadInput
+from volary.run.disk import refuse_unwritable
 
 if TYPE_CHECKING:
     from volary.lab import Lab
@@ -78,6 +79,8 @@ def lab(
     )
     Timeline(at, made.topology)
     verb = _training_verb(command)
+    if log_dir is not None:
+        refuse_unwritable("--log-dir", log_dir, make=True)
     if verb is not None and log_dir is not None:
         raise BadInput("--log-dir: a run keeps its workers' output itself, in its folder logs/")
     with _termination_as_interrupt(), made:

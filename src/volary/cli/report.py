@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from volary.cli.command import arguments
-from volary.cli.command.output import say
+from volary.cli.command.output import new_file, say
 from volary.errors import BadInput
+from volary.run.disk import Disk, refuse_unwritable, replace_file
 
 if TYPE_CHECKING:
     from volary.run.directory import RunDirectory
@@ -32,7 +33,6 @@ def report(runs: tuple[RunDirectory, ...], out: Path | None) -> None:
     from volary.monitor.wording import place, size
     from volary.page.report.html import report_page
     from volary.page.report.markdown import report_markdown
-    from volary.run.disk import Disk, replace_file
 
     for file in _files(runs, out):
         data = report_page(runs) if file.suffix == ".html" else report_markdown(runs).encode()
@@ -42,13 +42,11 @@ def report(runs: tuple[RunDirectory, ...], out: Path | None) -> None:
 
 def _files(runs: tuple[RunDirectory, ...], out: Path | None) -> list[Path]:
     if out is None and len(runs) == 1:
+        refuse_unwritable("the run", runs[0].path)
         return [runs[0].path / name for name in FILES]  # the run's own, written anew
     if out is None:
         raise BadInput("of several runs the report is no single run's: say where to with --out FILE.html or FILE.md")
     if out.suffix not in (".html", ".md"):
         raise BadInput(f"--out {out}: accepted: a name that ends with .html or .md")
     files = [out, out.with_suffix(".md")] if out.suffix == ".html" else [out]
-    for file in files:
-        if file.exists():
-            raise BadInput(f"{file} exists already; choose another with --out")
-    return files
+    return [new_file(file, "--out") for file in files]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from volary.cli.command import arguments
-from volary.cli.command.output import say, say_json, say_table
+from volary.cli.command.output import new_file, say, say_json, say_table
 from volary.errors import BadInput
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ def trace(run: RunDirectory, out: Path | None, steps: str, rank: int | None, as_
     """
     from volary.monitor.trace import journeys, to_json
     from volary.run.database.reader import RunReader
-    from volary.run.disk import Disk, replace_file
+    from volary.run.disk import Disk, refuse_unwritable, replace_file
 
-    file = out or run.path / FILE
-    if out is not None and out.exists():
-        raise BadInput(f"{out} exists already; choose another with --out")
+    if out is None:
+        refuse_unwritable("the run", run.path)
+    file = new_file(out, "--out") if out else run.path / FILE
     with RunReader(run) as reader:
         spans, hosts = _found(reader, steps, rank), _hosts(reader)
     replace_file(Disk(), file, to_json(spans, hosts, run.name))

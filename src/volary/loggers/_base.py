@@ -55,6 +55,10 @@ class Logger(Protocol):
 
     package: ClassVar[str | None]
 
+    def check(self) -> None:
+        """Raise BadInput if no copy can be made, by what is known before there is a run."""
+        ...
+
     def open(self, about: About) -> Writer:
         """Begin a copy, in place of an older one of the same run. Raises BadInput if what it needs is not there."""
         ...

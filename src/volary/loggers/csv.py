@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from volary.loggers._base import About
 from volary.run.database.journal import STEP_FIELDS, StepRow
+from volary.run.disk import refuse_unwritable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +20,10 @@ class Csv:
 
     package: ClassVar[str | None] = None
     folder: Path | None = None  # where to (default: `csv` in the run)
+
+    def check(self) -> None:
+        if self.folder is not None:
+            refuse_unwritable("csv: folder", self.folder, make=True)
 
     def open(self, about: About) -> CsvWriter:
         return CsvWriter(self._folder(about))
@@ -50,8 +56,9 @@ class CsvWriter:
             file.flush()
 
     def close(self, state: str) -> None:
-        for file in self._files:
-            file.close()
+        with ExitStack() as all_files:  # also if one cannot be written any more
+            for file in self._files:
+                all_files.callback(file.close)
 
 
 LOGGER = Csv

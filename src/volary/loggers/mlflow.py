@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 from volary.errors import BadInput, SettingError
 from volary.loggers._base import About, named, scalars
 from volary.run.database.journal import StepRow
+from volary.run.disk import refuse_unwritable
 
 _MOST_METRICS = 1000  # of a request
 _MOST_PARAMETERS = 100
@@ -32,6 +34,12 @@ class MLflow:
     def __post_init__(self) -> None:
         if not self.uri.partition("://")[2]:
             raise SettingError(f"uri is {repr(self.uri) if self.uri else 'missing'}; {_ACCEPTED}")
+
+    def check(self) -> None:
+        """Of a store in a file its folder; a server is asked once the run is there."""
+        scheme, _, path = self.uri.partition(":///")
+        if path and scheme in ("sqlite", "file"):
+            refuse_unwritable("mlflow: uri", Path(path).parent)
 
     def open(self, about: About) -> MLflowWriter:
         """A new run of MLflow, in place of the one that this run was copied to before. Raises BadInput if MLflow cannot

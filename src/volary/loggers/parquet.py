@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from volary.loggers._base import About
 from volary.run.database.journal import STEP_FIELDS, StepRow
+from volary.run.disk import refuse_unwritable
 
 _GROUP_ROWS = 100_000
 
@@ -20,6 +21,10 @@ class ParquetLogger:
 
     package: ClassVar[str | None] = "pyarrow"
     folder: Path | None = None  # where to (default: `parquet` in the run)
+
+    def check(self) -> None:
+        if self.folder is not None:
+            refuse_unwritable("parquet: folder", self.folder, make=True)
 
     def open(self, about: About) -> ParquetWriter:
         """New files, in place of older ones once they are whole."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -26,6 +27,12 @@ class Prometheus:
         if not 0 < self.port < 65536:
             raise SettingError(f"port is {self.port}; accepted: 1 to 65535")
 
+    def check(self) -> None:
+        try:
+            socket.create_server((HOST, self.port)).close()
+        except OSError as error:
+            raise self._taken(error) from None
+
     def open(self, about: About) -> PrometheusWriter:
         """Begin to serve. Raises BadInput if the run is over, as nobody could ask, or the port is taken."""
         package = import_module("prometheus_client")
@@ -36,8 +43,13 @@ class Prometheus:
         try:
             writer.server, writer.thread = package.start_http_server(self.port, HOST, registry)
         except OSError as error:
-            raise BadInput(f"prometheus: port {self.port} cannot be listened on: {error.strerror}") from None
+            raise self._taken(error) from None
         return writer
+
+    def _taken(self, error: OSError) -> BadInput:
+        return BadInput(
+            f"prometheus: port {self.port} cannot be listened on: {error.strerror}; accepted: one that is free"
+        )
 
     def where(self, about: About) -> str:
         return f"http://{HOST}:{self.port}/metrics"

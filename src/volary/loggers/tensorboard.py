@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from volary.loggers._base import About, named, scalars
 from volary.run.database.journal import StepRow
+from volary.run.disk import refuse_unwritable
 
 _PACKAGE = "tensorboard.compat.proto"
 
@@ -20,6 +21,10 @@ class TensorBoard:
 
     package: ClassVar[str | None] = "tensorboard"
     folder: Path | None = None  # where to (default: `tensorboard` in the run)
+
+    def check(self) -> None:
+        if self.folder is not None:
+            refuse_unwritable("tensorboard: folder", self.folder, make=True)
 
     def open(self, about: About) -> TensorBoardWriter:
         """A new event file, in place of the older ones."""

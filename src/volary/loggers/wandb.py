@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from volary.loggers._base import About, named, scalars
 from volary.run.database.journal import StepRow
+from volary.run.disk import refuse_unwritable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,10 @@ class WandB:
     entity: str | None = None  # the user or team; default: the one that is logged in
     mode: Literal["offline", "online"] = "offline"  # offline: `wandb sync` sends it later; online: sent as it trains
     folder: Path | None = None  # where the offline copy is (default: `wandb` in the run)
+
+    def check(self) -> None:
+        if self.folder is not None:
+            refuse_unwritable("wandb: folder", self.folder, make=True)
 
     def open(self, about: About) -> WandBWriter:
         """A run of W&B; the same one if this run was copied before."""

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
+
+from volary.errors import BadInput
 
 TRY_AGAIN_AFTER_S = (1.0, 2.0, 4.0)  # what a run ends with is written again after these, before it is given up
 
@@ -55,6 +59,29 @@ def refusal(error: OSError, path: Path, needed_bytes: int) -> str:
     except OSError:
         free = "unknown"
     return f"{path}: {error.strerror or error} (needs {needed_bytes:,} bytes; {free} are free there)"
+
+
+def refuse_unwritable(what: str, folder: Path, *, make: bool = False) -> None:
+    """Raise BadInput if no file can be made in `folder`, found by making one; nothing is left of that.
+
+    what: the setting or option that says so. make: folders that are missing would be made.
+    """
+    missing = [one for one in (folder, *folder.parents) if not one.exists()] if make else []
+    probe = folder / f".volary-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        for one in reversed(missing):
+            one.mkdir(exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        accepted = (
+            "a folder in which files can be made" if make else "a file in a folder that is there and can be written"
+        )
+        raise BadInput(f"{what}: {folder} cannot be written: {error.strerror}; accepted: {accepted}") from None
+    finally:
+        for one in missing:
+            with suppress(OSError):
+                one.rmdir()
 
 
 def open_regular(path: Path) -> BinaryIO:

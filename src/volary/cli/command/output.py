@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
+
+from volary.errors import BadInput
+from volary.run.disk import refuse_unwritable
+
+
+def new_file(path: Path, option: str) -> Path:
+    """Where a verb is to write. Raises BadInput if something is there already, or no file can be made there."""
+    if path.exists():
+        raise BadInput(f"{path} exists already; choose another with {option}")
+    refuse_unwritable(option, path.parent)
+    return path
 
 
 def say(text: str = "") -> None:

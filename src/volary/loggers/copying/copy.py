@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from typing import Any
 
-from volary.loggers._base import About, Writer
+from volary.errors import BadInput, VolaryError
+from volary.loggers._base import About, Logger, Writer
 from volary.monitor.digest import known_number
 from volary.monitor.outline import own_loop, settings_in
 from volary.run.database.journal import StepRow
@@ -20,26 +23,70 @@ MOST_BEHIND = 200  # steps after which a worker that has not done one is not wai
 
 
 def copy_run(directory: RunDirectory, loggers: Sequence[Any], *, follow: bool = False) -> About:
-    """Give the run to `loggers`, each a `Logger`. follow: until nobody drives it. Raises BadInput and RunError."""
+    """Give the run to `loggers`, each a `Logger`. follow: until nobody drives it.
+
+    One that fails on the way keeps no other from its copy. Raises BadInput and RunError, and in the end VolaryError
+    with the names of all that have failed.
+    """
     with RunReader(directory) as reader:
         about = _about(reader, live=follow and directory.is_live())
-        copies: list[Writer] = []
-        copy = _Copy(reader, about, copies)
+        writers = _Writers()
+        copy = _Copy(reader, about, writers)
         try:
-            copies.extend(logger.open(about) for logger in loggers)
-            while follow and directory.is_live():
+            for logger in loggers:
+                writers.open(logger, about)
+            while follow and writers.left and directory.is_live():
                 copy.look(whole=False)
                 time.sleep(LOOK_S)
             copy.look(whole=True)
         finally:
             state = reader.state()
-            for writer in copies:
-                writer.close(state)
+            writers.each(lambda writer: writer.close(state))
+    if writers.failed:
+        raise VolaryError("\n".join(writers.failed))
     return about
 
 
+class _Writers:
+    """The writers that have not failed, by what to call each. failed: a sentence for every other."""
+
+    def __init__(self) -> None:
+        self.left: list[tuple[str, Writer]] = []
+        self.failed: list[str] = []
+
+    def open(self, logger: Logger, about: About) -> None:
+        """Begin a copy. Raises BadInput if the logger refuses."""
+        name = type(logger).__module__.rpartition(".")[2]
+        try:
+            self.left.append((name, logger.open(about)))
+        except BadInput:
+            raise
+        except Exception as error:
+            self._fail(name, error)
+
+    def each(self, act: Callable[[Writer], object]) -> None:
+        """Do this with every writer."""
+        for one in list(self.left):
+            name, writer = one
+            try:
+                act(writer)
+            except Exception as error:  # each tool has errors of its own
+                self.left.remove(one)
+                with suppress(Exception):
+                    writer.close("failed")
+                self._fail(name, error)
+
+    def _fail(self, name: str, error: Exception) -> None:
+        why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        self.failed.append(f"{name}: the copy is not whole: {(why.strip() or type(error).__name__).splitlines()[0]}")
+
+
+def _measured(step: int, values: Mapping[str, float], at: float, writer: Writer) -> None:
+    writer.measured(step, values, at)
+
+
 class _Copy:
-    def __init__(self, reader: RunReader, about: About, writers: Sequence[Writer]) -> None:
+    def __init__(self, reader: RunReader, about: About, writers: _Writers) -> None:
         self._reader, self._about, self._writers = reader, about, writers
         self._step = 0
         self._measured: set[tuple[int, str]] = set()
@@ -58,14 +105,11 @@ class _Copy:
         self._give(waiting)
         self._step = max(self._step, until)
         for step, values, at in self._new_metrics():
-            for writer in self._writers:
-                writer.measured(step, values, at)
-        for writer in self._writers:
-            writer.flush()
+            self._writers.each(partial(_measured, step, values, at))
+        self._writers.each(lambda writer: writer.flush())
 
     def _give(self, rows: list[StepRow]) -> None:
-        for writer in self._writers:
-            writer.steps(rows)
+        self._writers.each(lambda writer: writer.steps(rows))
 
     def _settled(self) -> int:
         """The newest step that all workers have done that are here."""

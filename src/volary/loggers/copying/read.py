@@ -17,7 +17,9 @@ OPTION = "logger"
 
 
 def read(words: Sequence[str]) -> list[Any]:
-    """The `Logger` of each word. Raises SessionError for one that is none, BadInput if its package is not installed."""
+    """The `Logger` of each word. Raises SessionError for one that is none, BadInput if its package is not
+    installed, or a copy cannot be made where it says.
+    """
     problems = Problems()
     reader, choice = Reader(problems), Choice("volary.loggers")
     nodes = [parse(word, OPTION, Path.cwd(), problems, numbered=False) for word in words]
@@ -27,4 +29,5 @@ def read(words: Sequence[str]) -> list[Any]:
         if logger.package and find_spec(logger.package) is None:
             name = choice.name_of(type(logger))
             raise BadInput(f"{logger.package} is not installed; accepted: pip install 'volary[{name}]' first")
+        logger.check()
     return found
