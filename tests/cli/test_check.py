@@ -419,3 +419,28 @@ def test_a_regression_on_a_table_is_told_to_say_how_many_outputs_there_are(volar
     assert "network.classes is not set" in said.err
     assert "in a regression the number of outputs: 1 for a column of numbers" in said.err
     assert volary("check", "s.yaml", "network.classes=1").status == 0
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "run.name=a b",
+        "run.name=" + 101 * "x",
+        "run.name=-x",
+        "run.name=taken",
+        "run.folder=a-file",
+        "run.folder=/proc/nowhere",
+        "checkpoint.path=a-file",
+        "checkpoint.path=/proc/nowhere",
+        "strategy.interface=none-such",
+    ],
+)
+def test_what_train_refuses_of_a_runs_name_and_places_check_refuses_in_the_same_words(setting, volary):
+    Path("a-file").touch()
+    Path("runs/taken").mkdir(parents=True)
+    Path("session.yaml").write_text("network: softmax\ndata: {source: digits}\ntrain: {steps: 1}\n")
+    checked, trained = volary("check", "session.yaml", setting), volary("train", "session.yaml", setting)
+    assert (checked.status, checked.out) == (2, "")
+    assert (trained.status, trained.err) == (2, checked.err)
+    assert checked.err.startswith((setting.partition("=")[0], "command line: run.name: ", "the run runs/taken "))
+    assert [path.name for path in Path("runs").iterdir()] == ["taken"]

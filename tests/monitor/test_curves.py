@@ -9,7 +9,7 @@ from volary.errors import BadInput
 from volary.monitor.curves import Curve, curves, measured, names
 from volary.monitor.terminal.plot import plot
 from volary.monitor.terminal.sparkline import sparkline
-from volary.run.database.curves import Point
+from volary.run.database.course.curves import Point
 from volary.run.database.reader import RunReader
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from volary.run.database.curves import MEASURED
+from volary.run.database.course.curves import MEASURED
 from volary.run.database.journal import Journal, StepRow
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from volary.errors import RunError, VolaryError
+from volary.errors import RunError, SettingError, VolaryError
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
@@ -80,7 +80,7 @@ def test_without_a_name_the_first_free_number_is_taken(tmp_path):
 
 @pytest.mark.parametrize("name", ["", ".hidden", "-dash", "a/b", "../up", "two words", "x" * 101, "ends\n", "ümlaut"])
 def test_a_name_that_is_no_plain_folder_name_is_refused(tmp_path, name):
-    with pytest.raises(RunError, match=r"run.name is .*accepted: letters, digits"):
+    with pytest.raises(SettingError, match=r"run.name is .*accepted: letters, digits"):
         make(tmp_path, name)
     assert not (tmp_path / "runs").exists()
 
@@ -174,8 +174,16 @@ def test_folder_elsewhere_that_another_run_has_is_never_shared(tmp_path):
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["stem-2"]
 
 
+@pytest.mark.parametrize("name", [None, "mine"])
+def test_a_file_where_checkpoints_are_to_have_a_folder_is_named(tmp_path, name):
+    (tmp_path / "large").mkdir()
+    (tmp_path / "large" / "disk").write_text("a file")
+    with pytest.raises(RunError, match=r"checkpoint.path: .*/large/disk cannot be made: "):
+        elsewhere(tmp_path, name)
+
+
 def test_folder_elsewhere_that_cannot_be_made_is_named_and_no_run_is_left(tmp_path):
     (tmp_path / "large").write_text("a file")
-    with pytest.raises(VolaryError, match=r"checkpoint.path: .*/large/disk/mine cannot be made: "):
+    with pytest.raises(VolaryError, match=r"checkpoint.path: .*/large/disk cannot be made: "):
         elsewhere(tmp_path, "mine")
     assert list((tmp_path / "runs").iterdir()) == []

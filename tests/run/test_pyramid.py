@@ -9,9 +9,9 @@ from contextlib import closing
 import pytest
 
 from monitor._made_runs import journal, new_run, row
-from volary.run.database import pyramid
+from volary.run.database.course import pyramid
+from volary.run.database.course.pyramid import StepView
 from volary.run.database.journal import StepRow
-from volary.run.database.pyramid import StepView
 from volary.run.database.reader import RunReader
 
 

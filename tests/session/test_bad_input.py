@@ -66,8 +66,8 @@ strategy: {workers: 0}
             "2:7: data.batch_size: is 64; accepted: 65 or more, "
             "a sample for each part (strategy.workers times train.accumulate)",
         ),
-        ("run: {name: a/b}", "3:13: run.name: is 'a/b'; accepted: a folder's name, without '/' and not beginning "
-         "with '.'"),
+        ("run: {name: a/b}", "3:13: run.name: is 'a/b'; accepted: letters, digits, '.', '_' and '-', at most 100, the "
+         "first a letter or a digit"),
         ("run: {folder: ''}", "3:15: run.folder: is ''; accepted: a folder's path"),
         ("engin: local", "3:1: engin: unknown; did you mean 'engine'? Known: network, data, loss, optimizer, schedule, "
          "train, evaluate, checkpoint, strategy, engine, run"),

@@ -26,10 +26,12 @@ def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool)
     refuse_foreign(session, trust=trust)
 
     from volary.driver.start import check as check_start
+    from volary.driver.start import check_place
     from volary.session import Session
 
     found = Session.read(session, overrides)
     warnings = check_start(found)
+    check_place(found)
 
     # torch is imported for a faultless file alone: a misspelt setting is told at once
     from volary.train import check_session

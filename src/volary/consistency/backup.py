@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Backup(Consistency):
     """Nobody waits for the slowest. What comes too late is dropped and counted, and its samples are learnt again."""
 
-    k: int | None = None  # contributions that close a step (default: of all workers but one)
+    k: int | None = None  # contributions that close a step (default: of all workers but one, and 1 of a single worker)
     deadline: Literal["auto"] | float | None = None  # seconds after which fewer do; auto: 1.5 times what k usually take
     epoch: float | None = None  # the other form: an epoch ends once this share of workers has finished its part
     needs_server = True

@@ -25,8 +25,8 @@ from volary.run.checkpoint_files.store import writable
 from volary.run.checkpoints import Checkpoints
 from volary.run.control.watcher import Watcher
 from volary.run.database.journal import Journal
-from volary.run.directory import RunDirectory, discard
-from volary.run.disk import Disk, replace_file
+from volary.run.directory import RunDirectory, discard, exists_already
+from volary.run.disk import Disk, refuse_unwritable, replace_file
 from volary.run.launch.meeting import Meeting
 from volary.run.lock import RunLock
 from volary.run.machine.addresses import address_of
@@ -51,6 +51,7 @@ def start(task: Task, watcher: Watcher, files: Mapping[str, bytes] | None = None
     """
     task.engine.prepare(task.strategy.workers)
     warnings = check(task)
+    check_place(task)
     directory = create(task)
     try:
         for name, data in (files or {}).items():
@@ -92,7 +93,19 @@ def check(task: Task) -> list[str]:
     workers = task.strategy.workers
     if (reason := task.engine.check(workers)) is not None:
         raise BadInput(f"engine: {reason}")
+    if task.strategy.interface and queue_of(task.engine) is None:
+        address_of(task.strategy.interface)
     return [*task.strategy.remarks, *task.engine.warnings(workers)]
+
+
+def check_place(task: Task) -> None:
+    """Whether `create` can make a run of the task, by trying and leaving nothing. Raises BadInput."""
+    folder, there = Path(task.run.folder), task.checkpoint.path
+    refuse_unwritable("run.folder", folder, make=True)
+    if isinstance(there, Path):
+        refuse_unwritable("checkpoint.path", there, make=True)
+    if task.run.name is not None and (folder / task.run.name).exists():
+        raise exists_already(folder / task.run.name)
 
 
 def check_input(task: Task) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from volary.errors import BadInput
-from volary.run.database.curves import MEASURED, Point
+from volary.run.database.course.curves import MEASURED, Point
 from volary.run.database.reader import RunReader
 
 _Metrics = Mapping[str, Sequence[tuple[int, float]]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import shutil
 import time
@@ -18,13 +17,13 @@ from volary.run.checkpoint_files.store import ADDRESS, CheckpointsInStore, kept_
 from volary.run.database.journal import Journal
 from volary.run.disk import Disk
 from volary.run.lock import RunLock, is_held
+from volary.session.values.run_name import check_name
 
 KEY_BYTES = 32
 MEETING = "meeting.json"
 _LEFT_AFTER_S = 3600
 _FOLDERS = ("checkpoints", "logs", "verdicts", "results")
 _CHECKPOINTS = ("step-*", ".step-*", "damaged-*", MEETING)  # all that a run has in a folder elsewhere
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class RunDirectory:
@@ -129,6 +128,8 @@ class RunDirectory:
             folder.mkdir(parents=True, exist_ok=True)
             _clear(disk, folder)
             _fill(disk, draft, session_yaml)
+            if isinstance(checkpoints, Path):
+                _make(checkpoints)
             return cls(_publish(disk, draft, folder, name, stem, checkpoints))
         except (RunError, BadInput):
             raise
@@ -141,12 +142,10 @@ class RunDirectory:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def check_name(setting: str, name: str) -> None:
-    """Raise RunError if a folder of runs must not have something of that name."""
-    if not _NAME.fullmatch(name):
-        raise RunError(
-            f"{setting} is {name!r}; accepted: letters, digits, '.', '_' and '-', at most 100, no leading mark"
-        )
+def exists_already(path: Path) -> RunError:
+    """What to raise where a run is to have the place of another one."""
+    how = f"volary resume {RunDirectory(path).argument}"
+    return RunError(f"the run {path} exists already; choose another run.name, or resume it: {how}")
 
 
 def is_run(path: Path) -> bool:
@@ -197,11 +196,17 @@ def _publish(
                 disk.sync(folder)
                 return path
         if name is not None and path.exists():
-            how = f"volary resume {RunDirectory(path).argument}"
-            raise RunError(f"the run {path} exists already; choose another run.name, or resume it: {how}")
+            raise exists_already(path)
         if name is not None:
             raise RunError(f"{there}, where checkpoint.path has the run's, exists already; choose another run.name")
         number += 1
+
+
+def _make(checkpoints: Path) -> None:
+    try:
+        checkpoints.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"checkpoint.path: {checkpoints} cannot be made: {error.strerror}") from None
 
 
 def _below(checkpoints: Path | str | None, name: str) -> Path | str | None:
@@ -231,7 +236,6 @@ def _give_back(draft: Path) -> None:
 def _linked(disk: Disk, link: Path, there: Path) -> bool:
     """Whether the folder `there` could be made, to which `link` leads then. Raises VolaryError if it cannot be had."""
     try:
-        there.parent.mkdir(parents=True, exist_ok=True)
         there.mkdir(mode=0o700)
     except FileExistsError:
         return False

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from volary.errors import RunError
-from volary.run.directory import RunDirectory, check_name
+from volary.errors import RunError, SettingError
+from volary.run.directory import RunDirectory
 from volary.run.disk import Disk, open_regular, replace_file
+from volary.session.values.run_name import check_name
 
 FILE = "sweep.json"
 
@@ -77,6 +78,6 @@ class Sweep:
                 members = msgspec.json.decode(file.read(), type=dict[str, dict[str, str]])
             for name in members:
                 check_name("the name of a run", name)  # never a path
-        except (OSError, ValueError, RunError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError, SettingError, msgspec.MsgspecError) as error:
             raise RunError(f"{folder} is no sweep: {FILE} cannot be read: {error}") from None
         return cls(folder.absolute(), members)

@@ -13,6 +13,7 @@ from volary.session.checks import require
 from volary.session.reading.choice import Choice
 from volary.session.reading.settle import settle
 from volary.session.values.period import Period
+from volary.session.values.run_name import check_name
 from volary.session.values.size import Size
 from volary.session.values.url import Location, Url
 
@@ -255,10 +256,8 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         settle(self)
-        plain = self.name is None or (
-            bool(self.name.strip()) and "/" not in self.name and not self.name.startswith(".")
-        )
-        require(plain, "name", repr(self.name), "a folder's name, without '/' and not beginning with '.'")
+        if self.name is not None:
+            check_name("name", self.name)
         require(bool(self.folder), "folder", "''", "a folder's path")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from volary.run.database.pyramid import StepGroup, StepView, merged
+from volary.run.database.course.pyramid import StepGroup, StepView, merged
 from volary.run.database.reader import PHASES, RunReader
 
 Values = list[float | None]
@@ -93,7 +93,7 @@ def metric(reader: RunReader, name: str, first: int, last: int | None, most: int
 
 
 def _view(reader: RunReader, first: int, last: int | None, most: int, rank: int | None = None) -> StepView:
-    return reader.view(max(1, first), max(1, reader.last_step() if last is None else last), most, rank)
+    return reader.course(first, last, most, rank)
 
 
 def _frame(view: StepView) -> dict[str, Any]:

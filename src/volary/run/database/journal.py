@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from volary.errors import RunError, VolaryError
-from volary.run.database import counts, histograms, network, pyramid, spans, traffic, usage
+from volary.run.database import counts, histograms, network, spans, traffic, usage
 from volary.run.database.counts import CountRow
+from volary.run.database.course import pyramid
 from volary.run.database.ending import keep_ending, take_room
 from volary.run.database.histograms import Histogram
 from volary.run.database.network import LayerGraph

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from volary.errors import RunError
-from volary.run.database import counts, curves, histograms, network, pyramid, spans, traffic, usage
+from volary.run.database import counts, histograms, network, spans, traffic, usage
 from volary.run.database.counts import CountRow
-from volary.run.database.curves import Point
+from volary.run.database.course import contributions, curves, pyramid
+from volary.run.database.course.curves import Point
+from volary.run.database.course.pyramid import StepView
 from volary.run.database.ending import kept_ending
 from volary.run.database.histograms import Histogram
 from volary.run.database.journal import STEP_FIELDS, StepRow
 from volary.run.database.network import LayerGraph
-from volary.run.database.pyramid import StepView
 from volary.run.database.spans import Span
 from volary.run.database.totals import Totals
 from volary.run.database.traffic import Traffic
@@ -133,8 +134,19 @@ class RunReader:
         return sorted(known)
 
     def view(self, first: int, last: int, most: int, rank: int | None = None) -> StepView:
-        """Steps `first` to `last` in at most `most` columns: sums, least and greatest values; of one rank or of all."""
+        """Steps `first` to `last` in at most `most` columns: sums, least and greatest values; of one rank or of all.
+
+        Steps as workers number them, who over parameter servers count contributions of their own.
+        """
         return pyramid.view(self._rows, self.ranks() if rank is None else [rank], first, last, most)
+
+    def course(self, first: int, last: int | None, most: int, rank: int | None = None) -> StepView:
+        """The same over the steps of the run, to which metrics belong, too. last: None: the newest."""
+        counted, newest = self.info().get("steps_now"), max(1, self.last_step())
+        if counted is None:
+            return self.view(max(1, first), newest if last is None else max(1, last), most, rank)
+        done = newest, max(1, int(counted))
+        return contributions.view(self._rows, self.ranks(), done, max(1, first), last or done[1], most, rank)
 
     def events(self, after: int = 0, kind: str | None = None) -> Iterator[Event]:
         """Events with an id beyond `after`, oldest first; of one kind or of all."""
@@ -224,8 +236,10 @@ class RunReader:
         return histograms.read(self._rows(histograms.OF_NAME, [name])) if there else iter(())
 
     def curve(self, name: str, points: int) -> list[Point]:
-        """How one of `volary.run.database.curves.MEASURED` went, in at most so many points."""
+        """How one of `volary.run.database.course.curves.MEASURED` went, in at most so many points."""
         last = self.last_step()
+        if "steps_now" in self.info():
+            return curves.of_view(name, self.course(1, None, points)) if last else []
         rows = self._rows(curves.select(name), [min(points, last), last]) if last else ()
         return [Point(*map(_number, row)) for row in rows]
 
