@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -123,6 +123,13 @@ class Voting(Replica, Protocol):
     def agree(self) -> Agreed:
         """Backward is over: what all ranks agree on. Raises PeerLost."""
         ...
+
+    def drop(self, cleared: Container[int]) -> None:
+        """Between two backward passes of a step: what parameters with these ids have got so far counts no more.
+
+        Raises SettingError where they cannot be told from those of others.
+        """
+        return
 
     def apply(self, scale: float = 1.0) -> None:
         """Let the update happen, now or as its sums arrive. scale: a factor of all gradients."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -114,6 +114,20 @@ class Gradients(Buckets):
         self.in_backward = False
         return missing
 
+    def drop(self, cleared: Container[int]) -> None:
+        """Let go of what earlier passes of this step left of parameters with these ids. Raises SettingError."""
+        for bucket in self.all:
+            own = [slot for slot in bucket.slots if id(slot.parameter) in cleared]
+            if own and bucket.payload is not None:
+                if len(own) < len(bucket.slots):
+                    raise SettingError(
+                        f"{own[0].name}: its gradient was cleared between two backward passes of a step, and the rest "
+                        "of its layer's was not; accepted: all of the layer's, or another codec than factors for it"
+                    )
+                bucket.payload.drop()
+            for slot in own:
+                slot.left = self.passes
+
     def deliver(self) -> None:
         """Give every parameter what was agreed."""
         for bucket in self.all:
@@ -218,6 +232,8 @@ class Gradients(Buckets):
         if gradient.is_sparse:
             gradient = gradient.to_dense()
         weight = self.weight()
+        if not weight:  # without samples: whatever was computed, NaN too
+            gradient = torch.zeros_like(gradient)
         if slot.left < self.passes and not written:
             slot.view.add_(gradient, alpha=weight)
         elif weight == 1.0:
@@ -243,6 +259,14 @@ def _refuse_unless_zero(slot: ParameterSlot) -> None:
             f"{slot.name} has a gradient beside the factors of its layer (it is used elsewhere too, or under autocast, "
             "or its last gradient was not cleared); accepted: another codec than factors for it"
         )
+
+
+def before_bucket(parameter: Tensor, call: Callable[[Tensor], None]) -> RemovableHandle:
+    """Call it when the parameter, of any shape, has its gradient, before a bucket that is made later takes that."""
+    if not parameter._post_accumulate_grad_hooks:
+        parameter._post_accumulate_grad_hooks = _WithLast()
+    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(call)
+    return handle
 
 
 def _when_accumulated(parameter: Parameter, call: Callable[[Tensor], None]) -> RemovableHandle:

@@ -43,6 +43,8 @@ class Payload:
 
         weight: factor of the errors. They are copied: what they are copied from may be reused before they have left.
         """
+        if not weight:  # without samples: whatever was computed, NaN too
+            errors, inputs = errors[:0], inputs[:0]
         made = torch.empty(errors.shape[0], self.width, dtype=self._dtype, device=self._device)
         torch.mul(errors, weight, out=made[:, : self.errors])
         if self.lookup:
@@ -69,6 +71,11 @@ class Payload:
     def open(self) -> None:
         """Begin the next step, with nothing left of the one before."""
         self._made, self.used = [], False
+
+    def drop(self) -> None:
+        """What the passes of this step have made so far does not count."""
+        self._own.clear()
+        self.open()
 
     def leave(self) -> Tensor | None:
         """This rank's rows (rows, width) of the next step that was sealed; None if its backward missed the layer."""

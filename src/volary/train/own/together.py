@@ -66,7 +66,8 @@ def come_apart(place: tuple[int, int], group: Group) -> NoReturn:
     ]
     raise RanksDiffer(
         f"workers are not at the same place of their loops: {', '.join(places)}; accepted: each takes as many batches "
-        "as the others, and in each step calls backward() as often as they do, and optimizer.step()"
+        "as the others, and in each step calls backward() as often as they do, uses gradients where they do, and calls "
+        "optimizer.step()"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING
 
 from volary.run.database.traffic import Traffic, added
@@ -89,6 +89,9 @@ class Adapting(Voting):
         if self._own_loop and isinstance(self._now, AfterBackward):
             self._adapt()
         return agreed
+
+    def drop(self, cleared: Container[int]) -> None:
+        self._now.drop(cleared)
 
     def apply(self, scale: float = 1.0) -> None:
         """Let the step's update happen, and see whether representations change."""

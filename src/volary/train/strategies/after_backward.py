@@ -10,6 +10,8 @@ from volary.train.agreement.votes import Agreed, Vote
 from volary.train.strategies.exchanging import Exchanging
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from torch import nn
 
     from volary.exchange.gradients.bucket import Chunk
@@ -61,6 +63,9 @@ class AfterBackward(Exchanging):
         contribution.pushed.buckets.deliver()
         contribution.name_missing(agreed.busy)
         return agreed
+
+    def drop(self, cleared: Container[int]) -> None:
+        self.contribution.pushed.buckets.drop(cleared)
 
     def apply(self, scale: float = 1.0) -> None:
         assert self._update is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -120,6 +120,9 @@ class Overlapping(Exchanging):
         agreed = self._take_agreed()
         self._busy = agreed.busy
         return agreed
+
+    def drop(self, cleared: Container[int]) -> None:
+        self.contribution.pushed.buckets.drop(cleared)
 
     def apply(self, scale: float = 1.0) -> None:
         """From now on parameters change as their sums arrive."""

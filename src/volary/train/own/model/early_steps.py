@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.errors import SettingError
-from volary.train.own.model.absent_gradient import TWICE, AbsentGradient
+from volary.train.own.model.absent_gradient import TWICE
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -25,7 +25,6 @@ class EarlySteps:
 
     def __init__(self, model: nn.Module, update: EarlyUpdate, strategy: Voting, *, behind: bool) -> None:
         self._model, self._update, self._strategy, self._behind = model, update, strategy, behind
-        self._absent: list[tuple[Tensor, AbsentGradient]] = []
         self._waiting = False  # agreed sums do, for `optimizer.step()`
         self._scale = 1.0  # of these
 
@@ -42,18 +41,6 @@ class EarlySteps:
     def wait(self) -> None:
         """Gradients are agreed on: their sums wait from now on."""
         self._waiting = self.in_slices
-
-    def hide(self) -> None:
-        """Give parameters gradients that refuse every use, while sums wait."""
-        if self._waiting and not self._absent:
-            self._absent = [(one, AbsentGradient(one)) for one in self._model.parameters() if one.requires_grad]
-        for parameter, absent in self._absent if self._waiting else ():
-            parameter.grad = absent
-
-    def bare(self) -> None:
-        """Take those away again."""
-        for parameter, _ in self._absent if self._waiting else ():
-            parameter.grad = None
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         """Scale the sums that wait to a norm of at most `max_norm`; the norm before, a scalar. Raises SettingError."""

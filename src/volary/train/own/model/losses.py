@@ -28,11 +28,11 @@ class StepLoss:
         self.part = self._own = self._agreed = nan
 
     def hear(self, loss: float, weight: float, *, first: bool) -> None:
-        """A backward pass. weight: of its gradients. first: those of the passes before are agreed on."""
+        """A backward pass. weight: of its gradients. first: of those whose losses add up to the step's."""
         if first and not isnan(self._own):
             return  # the step has one: this backward is of another kind, a penalty say
         own, part = (0.0, 0.0) if first else (self._own, self.part)
-        self._own, self.part = own + loss, part + loss * weight
+        self._own, self.part, self._agreed = own + loss, part + (loss * weight if weight else 0.0), nan
 
     def agree(self, loss: float) -> None:
         """It is the mean over all workers' samples. The first of a step counts."""

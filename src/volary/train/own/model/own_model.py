@@ -13,16 +13,19 @@ import torch
 from volary.comm.groups.blocking import take_all_from_first
 from volary.consistency.bsp import Bsp
 from volary.errors import SettingError
+from volary.exchange.gradients.buckets import before_bucket
 from volary.exchange.gradients.plain_layers import only_looks
 from volary.train.agreement.first_state import DeferredTensors, messages
 from volary.train.agreement.votes import Vote
 from volary.train.coordinator import LearnTask
 from volary.train.member.compare import compare, shape_facts
+from volary.train.own.model.absent_gradient import LOOKED_AT
 from volary.train.own.model.averaging_period import AveragingPeriod
 from volary.train.own.model.contents import Contents
 from volary.train.own.model.early_steps import EarlySteps
 from volary.train.own.model.early_update import EarlyUpdate
 from volary.train.own.model.first_forward import choose_with_first_forward
+from volary.train.own.model.held_gradients import HeldGradients
 from volary.train.own.model.losses import StepLoss, loss_of_backward, sum_in
 from volary.train.own.together import come_apart
 from volary.train.run_session import share_buffers
@@ -59,10 +62,10 @@ class OwnRun:
 class OwnModel:
     """Turns a user's calls of `backward` and `optimizer.step` into agreed gradients, or means of parameters.
 
-    group: of this model alone. passes: backward passes before gradients agree. state: what a checkpoint brings and
-    takes. summed: the loss is a sum over samples, no mean. ending: all are to end after this step. early: the optimiser
-    whose updates may come as late as under the next forward. beside: a group for what all say meanwhile. strategy: how
-    its replicas stay one.
+    group: of this model alone. passes: backward passes of a step; gradients agree after the last, or when they are
+    used. state: what a checkpoint brings and takes. summed: the loss is a sum over samples, no mean. ending: all are to
+    end after this step. early: the optimiser whose updates may come as late as under the next forward. beside: a group
+    for what all say meanwhile. strategy: how its replicas stay one.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class OwnModel:
         self._consistency = run.settings.consistency if group.size > 1 else Bsp()
         self.period = AveragingPeriod(self._consistency, run.share)
         self._passed = 0  # backward passes that have not been agreed on
+        self._made = 0  # backward passes since a step
         self._in_backward = self._agreed = False
         self._stepped = set[int]()  # optimisers that have, since gradients were agreed on
         self._state, self._versions = state, count()
@@ -138,6 +142,7 @@ class OwnModel:
         if self._passed and not self.period.updates:
             self._agree()
         if self._early is not None and self._early.in_slices:
+            self._held.hide()
             return self._early.clip(parameters, max_norm, kind)
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm, kind)
 
@@ -165,6 +170,7 @@ class OwnModel:
     def after(self, optimizer: Optimizer, *, outermost: bool) -> None:
         """The optimiser has stepped. outermost: no other optimiser has called its step."""
         self._stepped.add(id(optimizer))
+        self._made = 0
         if self._early is not None:
             self._early.apply()
         if outermost and self.period.updates and self.period.end_step():
@@ -220,6 +226,8 @@ class OwnModel:
         recorder.enter("exchange")
         self.contents = Contents(self.model)
         update, self._voted = self._updating_early(), False
+        self._held = HeldGradients(self.contents.trained, self._look)
+        self._hooks: list[RemovableHandle] = [before_bucket(one, self._reached) for one in self.contents.trained]
         with kept_generators():
             compare(group.bulletin, "shapes", shape_facts(self.model))
             share_buffers(self.model, group)
@@ -238,31 +246,38 @@ class OwnModel:
             self.strategy.start(DeferredTensors())
         behind = getattr(self._run.settings.exchange, "behind", False)
         self._early = EarlySteps(self.model, update, self.strategy, behind=behind) if update else None
-        self._hooks: list[RemovableHandle] = [
-            parameter.register_post_accumulate_grad_hook(self._reached) for parameter in self.contents.trained
-        ]
         if isinstance(self.strategy, Adapting) and self._run.settings.codec.chooses and not self._state.representations:
             self._hooks.append(choose_with_first_forward(self.model, self.strategy, self._passes, recorder))
         recorder.enter("between steps")
 
     @only_looks
-    def _reached(self, _: Tensor) -> None:
+    def _reached(self, parameter: Tensor) -> None:
         if not self._in_backward:
             self._in_backward = True
             self._run.recorder.enter_step("backward")
             self._hear()
             if self._early is not None and self._early.in_slices:
                 self._early.begin_pass()
-                if self._passed == self._passes - 1:
+                if self._agrees_after_pass():
                     self._vote()
+            self._bare()
+            self._keep_agreed(parameter)
             # what follows backward (clipping, a gradient scaler, a log) must see the agreed gradients
             torch.autograd.Variable._execution_engine.queue_callback(self._passed_backward)
+
+    def _keep_agreed(self, first: Tensor) -> None:
+        exchanged = self._group.size > 1 and not self.period.updates
+        if self._held.reached(first, agreed=exchanged and self._made > 0 and not self._passed) and self._summed:
+            raise SettingError(
+                "backward() was called again before optimizer.step(), and gradients of the calls before are summed "
+                'over all workers already; accepted with loss="sum": worker.distribute(..., passes=k) for k calls'
+            )
 
     def _hear(self) -> None:
         loss = loss_of_backward()
         if loss is None:
             return
-        self.loss.hear(loss.item(), self.weight(), first=not self._passed)
+        self.loss.hear(loss.item(), self.weight(), first=not 0 < self._made < self._passes)
         if not self._judged and self._group.size > 1:
             self._judged = True
             if (how := sum_in(loss, self._run.share.samples)) and self._group.rank == 0:
@@ -271,15 +286,34 @@ class OwnModel:
                 self._run.recorder.event("warning", text=f"{text} {accepted}")
 
     def _passed_backward(self) -> None:
-        self._passed += 1
+        agrees = self._agrees_after_pass()
+        self._passed, self._made = self._passed + 1, self._made + 1
         self._in_backward = False
-        if self._passed == self._passes and not self.period.updates:
-            self._agree()
-            if self._early is not None:
-                self._early.hide()
+        if not self.period.updates:
+            if agrees:
+                self._agree()
+            if self._group.size > 1 and (self.in_slices or not agrees):
+                self._held.hide()
         self._run.recorder.enter("forward")
 
+    def _agrees_after_pass(self) -> bool:
+        """Whether gradients agree after the backward pass that is under way.
+
+        With the last batch of an epoch a step may have fewer: they agree then where later ones can still be added.
+        """
+        addable = not self._summed and not self.in_slices
+        return self._made + 1 >= self._passes or (self._run.share.ends_epoch and addable)
+
+    def _look(self) -> None:
+        """A gradient is used that buckets have: all workers use it here. Raises SettingError."""
+        if self.in_slices:
+            raise SettingError(LOOKED_AT)
+        if self._passed:
+            self._agree()
+            self._run.recorder.enter("forward")
+
     def _agree(self) -> None:
+        self._bare()
         codec = self._run.settings.codec
         if not self._run.share.total and codec.at(0) != codec:
             raise SettingError(
@@ -298,11 +332,12 @@ class OwnModel:
         for parameter in self.contents.sparse:
             if parameter.grad is not None and not parameter.grad.is_sparse:
                 parameter.grad = _of_few_rows(parameter.grad)
+        self._held.agreed()
         self._share_buffers()
 
     def _bare(self) -> None:
-        if self._early is not None:
-            self._early.bare()
+        if cleared := self._held.bare():
+            self.strategy.drop(cleared)
 
     def _vote(self) -> None:
         self.strategy.vote(
