@@ -37,8 +37,7 @@ strategy:
   give_up_after_s: {give_up_after_s}
   stuck_after_s: {stuck_after_s}
   consistency: {consistency}
-  exchange: {exchange}
-run: {{name: it}}
+{exchange}run: {{name: it}}
 """
 
 
@@ -51,12 +50,12 @@ def session(
     stuck_after_s: float = 600,
     route: str = "auto",
     consistency: str = "bsp",
-    exchange: str = "",
+    exchange: str | None = "",
     **network: Any,
 ) -> str:
     """Write a session of the network in _network.py beside its copy; returns the file's name.
 
-    exchange: as in a session file; without it an all-reduce over `route`.
+    exchange: as in a session file; without it an all-reduce over `route`; None: whatever the session takes by itself.
     """
     shutil.copy(Path(__file__).with_name("_network.py"), "net.py")
     text = SESSION.format(
@@ -67,7 +66,7 @@ def session(
         give_up_after_s=give_up_after_s,
         stuck_after_s=stuck_after_s,
         consistency=consistency,
-        exchange=exchange or f"{{name: allreduce, route: {route}}}",
+        exchange="" if exchange is None else f"  exchange: {exchange or f'{{name: allreduce, route: {route}}}'}\n",
     )
     Path("session.yaml").write_text(text)
     return "session.yaml"

@@ -114,6 +114,16 @@ def test_killed_worker_is_an_event_and_no_sample_is_lost(launch, consistency):
     assert samples_used(run) == all_samples(STEPS)
 
 
+@pytest.mark.parametrize("consistency", ["ssp", "backup", "async"])
+def test_models_whose_workers_may_die_keep_that_promise_by_default_whichever_it_is(launch, consistency):
+    run = launch("train", session(steps=STEPS, workers=3, pace_s=0.02, consistency=consistency, exchange=None))
+    wait_for_steps(run, 5)
+    for rank in (0, 2):
+        run.kill(rank)
+    assert run.ended().status == 0, run.text()
+    assert (state(run.directory), sorted(lost(run)), samples_used(run)) == ("finished", [0, 2], all_samples(STEPS))
+
+
 @pytest.mark.slow
 def test_stopped_worker_is_given_up_and_killed_and_the_run_goes_on(launch):
     text = session(

@@ -13,6 +13,7 @@ from volary.session import Session
 from volary.session.fitting import TRAITS
 from volary.session.reading.problems import SessionError
 from volary.session.script import Script
+from volary.session.surviving import survives
 
 SERVER = {"name": "server", "servers": 2}
 
@@ -78,19 +79,40 @@ def test_a_loop_of_ones_own_takes_every_model_over_servers_and_a_warm_up_there()
     Script(function="own.py:train", strategy={"workers": 2, "exchange": "server", "codec": codec})
 
 
-def test_a_model_that_needs_servers_takes_them_beside_the_workers_and_says_so():
-    strategy = made({"workers": 3, "consistency": "ssp"}).strategy
-    assert (strategy.servers, strategy.exchange.servers) == (3, "colocated")
+@pytest.mark.parametrize("model", [name for name in MODELS.names() if MODELS.load(name)().needs_server])
+def test_a_model_that_needs_a_server_takes_one_that_no_worker_takes_along_and_says_so(model):
+    strategy = made({"workers": 3, "consistency": model}).strategy
+    assert survives(strategy) == "the loss of workers while one is left; of servers: none"
     (said,) = strategy.remarks
-    assert "strategy.exchange is {name: server, servers: colocated" in said
+    assert "strategy.exchange is {name: server, servers: 1" in said
     assert not made({"workers": 3, "consistency": "ssp", "exchange": "server"}).strategy.remarks
     assert not made({"workers": 3}).strategy.remarks and not made({}).strategy.servers
 
 
+@pytest.mark.parametrize("model", MODELS.names())
+@pytest.mark.parametrize("name", EXCHANGES.names())
+def test_what_a_strategy_survives_follows_from_who_is_needed(name, model):
+    consistency = MODELS.load(model)()
+    if (name == "allreduce" and consistency.needs_server) or (name == "server" and not consistency.equal):
+        return  # refused
+
+    def said(**exchange):
+        return survives(made({"workers": 3, "consistency": model, "exchange": {"name": name, **exchange}}).strategy)
+
+    if name != "server":
+        assert said() == "no loss of a worker"
+        return
+    workers = "the loss of workers while one is left" if consistency.elastic else "no loss of a worker"
+    assert said() == f"{workers}; of servers: none"
+    assert said(servers=2, replicas=2) == f"{workers}; of servers: any one of 2"
+    assert said(servers="colocated").startswith("no loss of a worker")
+    beside = "the loss of any one worker, with the server beside it" if consistency.elastic else "no loss of a worker"
+    assert said(servers="colocated", replicas=2) == f"{beside}; of servers: any one of 3"
+
+
 @pytest.mark.parametrize("name", EXCHANGES.names())
 def test_every_exchange_names_what_it_lacks_in_words_that_are_known_and_goes_with_some_model(name):
-    kind = EXCHANGES.load(name)
-    exchange = kind(**kind.unasked)
+    exchange = EXCHANGES.load(name)()
     assert set(exchange.lacks) <= TRAITS
     assert all(why and not why.endswith(".") for why in exchange.lacks.values())
     assert made({"workers": 2, "exchange": exchange}).strategy.exchange == exchange

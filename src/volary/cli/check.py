@@ -28,6 +28,7 @@ def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool)
     from volary.driver.start import check as check_start
     from volary.driver.start import check_place
     from volary.session import Session
+    from volary.session.surviving import survives
 
     found = Session.read(session, overrides)
     warnings = check_start(found)
@@ -36,7 +37,7 @@ def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool)
     # torch is imported for a faultless file alone: a misspelt setting is told at once
     from volary.train import check_session
 
-    summary = asdict(check_session(found))
+    summary = asdict(check_session(found)) | {"survives": survives(found.strategy)}
     warnings += summary.pop("warnings")
     if as_json:
         say_json({"settings": found.settings(), "summary": summary, "warnings": warnings})
@@ -52,4 +53,6 @@ def check(session: Path, overrides: tuple[str, ...], trust: bool, as_json: bool)
 def _in_words(value: Any) -> str:
     if value is None:
         return "not known"
-    return " x ".join(map(str, value)) if isinstance(value, tuple) else f"{value:,}"
+    if isinstance(value, tuple):
+        return " x ".join(map(str, value))
+    return value if isinstance(value, str) else f"{value:,}"

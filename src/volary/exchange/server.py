@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from volary.errors import SettingError
 
@@ -25,7 +25,6 @@ class Server:
     transport: Literal["auto", "tcp", "shared"] = "auto"  # auto: shared memory inside a machine, TCP between machines
 
     equal: ClassVar[bool] = False  # replicas: each worker holds what it pulled last
-    unasked: ClassVar[Mapping[str, Any]] = {"servers": COLOCATED}  # its settings where a session does not name it
     lacks: ClassVar[Mapping[str, str]] = {  # see `volary.session.fitting.Trait`: what it has not, and why
         "whole gradient": "with exchange=server parameters are updated slice by slice",
         "peers": "with exchange=server workers send to servers alone",

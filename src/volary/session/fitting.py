@@ -94,14 +94,11 @@ def of_own_loop(strategy: Strategy, *, early_update: bool) -> Iterator[Need]:
 
 
 def exchange_for(consistency: Any) -> Any:
-    """The first exchange, with the settings that it takes unasked, that has what the consistency model needs.
-
-    Raises SettingError if there is none.
-    """
+    """The first exchange that has what the consistency model needs. Raises SettingError if there is none."""
     for name in EXCHANGE.open().names():
-        kind = EXCHANGE.open().load(name)
-        if not (consistency.needs_server and "versions" in kind().lacks):
-            return kind(**kind.unasked)
+        exchange = EXCHANGE.open().load(name)()
+        if not (consistency.needs_server and "versions" in exchange.lacks):
+            return exchange
     raise SettingError("consistency: no exchange keeps versions of parameters")
 
 

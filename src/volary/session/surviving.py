@@ -1,0 +1,26 @@
+"""Which losses a run survives by its strategy, in words. After any other it ends, and `volary resume` continues it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from volary.session.spec import Strategy
+
+
+def survives(strategy: Strategy) -> str:
+    """For example: the loss of workers while one is left; of servers: none."""
+    if not strategy.servers:
+        return "no loss of a worker"
+    copies = strategy.exchange.replicas > 1
+    return f"{_workers(strategy, copies)}; of servers: {f'any one of {strategy.servers}' if copies else 'none'}"
+
+
+def _workers(strategy: Strategy, copies: bool) -> str:
+    if not strategy.consistency.elastic or strategy.workers == 1:
+        return "no loss of a worker"
+    if not isinstance(strategy.exchange.servers, str):
+        return "the loss of workers while one is left"
+    if copies:
+        return "the loss of any one worker, with the server beside it"
+    return "no loss of a worker, as the server beside it has the only copy of its part (exchange.replicas=2 has two)"
