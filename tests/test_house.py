@@ -25,7 +25,7 @@ LIGHT = ("cli", "session", "run", "driver", "engine", "placement")  # answer at 
 HEAVY = ("torch", "numpy", "rich", "PIL", "safetensors", "starlette", "uvicorn")
 TEXT = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".cfg", ""}
 AT_ONE_LEVEL = 14  # about a dozen files, of which one is found by its name
-KEPT = ("src", "tests", "docs", "examples", "benchmarks", ".ci")
+KEPT = ("src", "tests", "docs", "examples", "benchmarks", "tools", ".ci")
 
 
 def rooms_table():
