@@ -161,7 +161,7 @@ def test_a_session_that_fits_has_no_warning(check):
         (
             "network=nets.py:Narrow",
             "network 'nets.py:Narrow' raised RuntimeError at nets.py:16 in forward, given inputs of shape (samples, 6) "
-            "and type float32: mat1 and mat2 shapes cannot be multiplied (2x5 and 6x3)",
+            "and type float32: ",
         ),
         ("network=nets.py:Mapping", "network 'nets.py:Mapping' gives an object of type dict; cross_entropy takes a"),
         (
@@ -274,13 +274,13 @@ def test_what_training_would_refuse_is_refused_in_one_sentence(check, settings, 
         (
             "data.source=data.py:Other",
             "evaluating network 'nets.py:Net' on a sample of the validation data raised RuntimeError at nets.py:7 in "
-            "forward: mat1 and mat2 shapes",
+            "forward: ",
         ),
         ("train.precision=fp16", "train.precision is 'fp16', and fp16 needs a CUDA device; accepted: fp32 or bf16"),
         ("train.steps=1000000000001", "train.steps: is 1000000000001; accepted: up to 1,000,000,000,000"),
         ("train.epochs=1e30", "train.epochs: is 1e+30; accepted: up to 1,000,000,000,000"),
         ("strategy.backend=nccl", "backend is 'nccl', and training is on the CPU"),
-        ("network=nets.py:Normed data.batch_size=1", "as a worker gets at a time): Expected more than 1 value per"),
+        ("network=nets.py:Normed data.batch_size=1", "as a worker gets at a time): "),
     ],
 )
 def test_what_is_refused_says_what_to_write_instead(check, settings, part, monkeypatch):

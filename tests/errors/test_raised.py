@@ -57,7 +57,7 @@ def test_the_innermost_frame_of_the_user_is_named_and_those_of_others_are_counte
     net = written(NET).Net()
     found = caught(net, torch.zeros(1, 3))
     assert found.place == "net.py:7 in forward"
-    assert found.error.startswith("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+    assert found.error.startswith("RuntimeError: ")
     assert found.sentence == f"{found.place}: {found.error}"
     assert found.lines[:2] == ("net.py:7 in forward", "    return self.fc(x)")
     assert len(found.lines) == 3

@@ -29,7 +29,7 @@ def test_versions_are_those_of_the_packages_that_decide_the_numbers(monkeypatch)
 
     found = versions()
     assert found["volary"] == volary.__version__
-    assert found["torch"] == torch.__version__
+    assert found["torch"].partition("+")[0] == torch.__version__.partition("+")[0], "which build it is, only some say"
     assert "missing" not in found.values()
     monkeypatch.setattr("volary.run.machine.environment._PACKAGES", ("no-such-package",))
     assert versions()["no-such-package"] == "missing"

@@ -312,7 +312,7 @@ def test_a_network_that_is_saved_as_model_is_exported_and_evaluated_where_it_is_
     assert 0 <= float(capsys.readouterr().out.split("accuracy")[1].split()[0]) <= 1
     Path("other.py").write_text(Path("net.py").read_text().replace("nn.Flatten()", "nn.Flatten(0)"))
     assert run(["evaluate", "own", "data.source=digits", "network=other.py:Net"]) == 2
-    assert "the network cannot be measured on this data: RuntimeError: mat1 and mat2" in capsys.readouterr().err
+    assert "the network cannot be measured on this data: RuntimeError: " in capsys.readouterr().err
     with pytest.raises(SettingError, match=r"network is 'Net'; accepted: 'package.module:name' or 'path/file.py:name'"):
         Script(program="mine.py", network="Net")
     assert run(["launch", "network=no.py:Net", "net.py"]) == 2
