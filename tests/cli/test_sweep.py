@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from volary.driver.sweep import Running, plan
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session import Session
@@ -75,6 +77,21 @@ def test_a_sweep_that_is_stopped_saves_what_is_under_way_and_is_resumed(volary):
     said = volary("sweep", "runs/rates")
     assert said.status == 0, said.err
     assert "1/2 lr-0.01 resumed" in said.err
+    assert runs("runs/rates") == {"lr-0.01": "finished", "lr-0.02": "finished"}
+
+
+def test_a_sweep_whose_runs_have_all_finished_when_it_is_stopped_is_finished():
+    Path("session.yaml").write_text(SESSION)
+
+    def tell(sentence: str) -> None:
+        if sentence == "2/2 lr-0.02 started":
+            until = time.monotonic() + 300
+            while runs("runs/rates").get("lr-0.02") != "finished":
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    Running(plan(Path("session.yaml"), ["optimizer.lr=0.01,0.02"], 1, "rates"), 1, tell).run()
     assert runs("runs/rates") == {"lr-0.01": "finished", "lr-0.02": "finished"}
 
 

@@ -58,6 +58,8 @@ def test_command_asks_no_question_takes_no_option_from_a_name_and_holds_nothing_
 def test_too_few_slots_and_what_cannot_be_brought_are_refused_without_asking_a_machine():
     few = HostsEngine(hosts=("alpha", "beta:2"), ssh=sys.executable)
     assert few.check(4) == "strategy.workers is 4, and the machines have 3 slots: add machines, or slots (name:4)"
+    one = HostsEngine(hosts=("alpha",), ssh=sys.executable)
+    assert one.check(2) == "strategy.workers is 2, and the machines have 1 slot: add machines, or slots (name:4)"
     absent = HostsEngine(hosts=("alpha",), ssh=sys.executable, bring=("lib",))
     assert absent.check(1) == "engine.bring has lib, and there is no such file or folder here"
 

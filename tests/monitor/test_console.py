@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -317,3 +319,17 @@ def test_of_a_loop_of_ones_own_only_what_it_tells_is_shown():
     assert said.startswith("step 11/46: loss 0.25, lr 0.05")
     assert "samples/s" not in said
     assert "epoch" not in said
+
+
+def test_lines_are_in_the_order_of_their_times_though_an_event_is_read_late():
+    directory, out = new_run(), io.StringIO()
+    plain = Plain(out)
+    with journal(directory) as run, closing(Follower(directory)) as follower:
+        started(run, 46)
+        plain.show(follower.look())
+        run.event("resumed", from_step=23)
+        digest = follower.look()
+        plain.show(replace(digest, news=[replace(event, at=time.time() - 2) for event in digest.news]))
+    times = [line[:8] for line in out.getvalue().splitlines()]
+    assert len(times) == 2
+    assert times == sorted(times)

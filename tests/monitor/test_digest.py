@@ -126,3 +126,10 @@ def test_a_finished_run_is_finished_and_one_without_its_driver_is_lost():
         assert follower.look().state == "lost"
         follower.close()
         finished(run, 3, "failed", "rank 1 died")
+
+
+def test_code_of_the_users_own_is_named_without_its_folder(tmp_path):
+    (tmp_path / "session.yaml").write_text(
+        f"network:\n  name: {tmp_path}/mlp.py:Mlp\ndata:\n  source:\n    name: rings:Rings in {tmp_path}\n"
+    )
+    assert outline(tmp_path / "session.yaml").sentence() == "mlp.py:Mlp on rings:Rings"

@@ -64,7 +64,7 @@ strategy: {workers: 0}
         (
             "strategy: {workers: 65}",
             "2:7: data.batch_size: is 64; accepted: 65 or more, "
-            "a sample for each part (strategy.workers times train.accumulate)",
+            "a sample for each part, or strategy.workers times train.accumulate of at most 64",
         ),
         ("run: {name: a/b}", "3:13: run.name: is 'a/b'; accepted: letters, digits, '.', '_' and '-', at most 100, the "
          "first a letter or a digit"),
@@ -145,6 +145,7 @@ def test_a_few_lines_that_mean_billions_of_values_are_refused(write):
     ("override", "sentence"),
     [
         ("optimizer.lr", "command line: 'optimizer.lr' is not NAME=VALUE; did you mean optimizer.lr=...?"),
+        ("0.1", "command line: '0.1' is not NAME=VALUE; accepted: a setting and its value, as in optimizer.lr=0.1"),
         ("adam", "command line: 'adam' is not NAME=VALUE; accepted: a setting and its value, as in optimizer.lr=0.1"),
         ("=1", "command line: '=1' is not NAME=VALUE; accepted: a setting and its value, as in optimizer.lr=0.1"),
         ("a..b=1", "command line: 'a..b=1' is not NAME=VALUE; accepted: a setting and its value, as in "

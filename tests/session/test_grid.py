@@ -52,6 +52,7 @@ def test_a_value_that_is_given_twice_is_one():
     ("overrides", "seeds", "sentence"),
     [
         ([], 1, r"a sweep varies something: optimizer\.lr=0\.01,0\.1, or --seeds 3"),
+        (["optimizer.lr=0.1,0.1"], 1, r"optimizer\.lr is 0\.1 each time; a sweep varies something"),
         (["optimizer.lr=0.1"], 1, "a sweep varies something"),
         (["train.seed=1,2"], 3, "both vary the seed"),
         (["a.b=" + ",".join(map(str, range(1001)))], 1, "these are 1,001 runs; accepted: up to 1,000"),

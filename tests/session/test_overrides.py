@@ -75,8 +75,8 @@ def test_a_value_may_hold_equals_signs(read):
     [
         (
             ["strategy.workers=1000"],
-            "command line: strategy.workers: data.batch_size is 64; accepted: 1000 or more, a sample for each part "
-            "(strategy.workers times train.accumulate)",
+            "command line: strategy.workers: data.batch_size is 64; accepted: 1000 or more, a sample for each part, "
+            "or strategy.workers times train.accumulate of at most 64",
         ),
         (["train.accumulate=65"], "command line: train.accumulate: data.batch_size is 64; accepted: 130 or more"),
         (["strategy.workers=9", "data.batch_size=8"], "command line: data.batch_size: is 8; accepted: 9 or more"),

@@ -69,12 +69,12 @@ def test_what_has_neither_form_is_refused(project, text):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("gone.py:Net", "{0}/gone.py: no such file (named as '{0}/gone.py:Net')"),
-        ("nets.py:Nett", "'{0}/nets.py:Nett': has no 'Nett'; did you mean 'Net'?"),
-        ("nets.py:Net.Big", "'{0}/nets.py:Net.Big': has no 'Big'"),
-        ("broken.py:x", "importing '{0}/broken.py:x' failed: ZeroDivisionError: division by zero "
+        ("gone.py:Net", "gone.py: no such file (named as 'gone.py:Net')"),
+        ("nets.py:Nett", "'nets.py:Nett': has no 'Nett'; did you mean 'Net'?"),
+        ("nets.py:Net.Big", "'nets.py:Net.Big': has no 'Big'"),
+        ("broken.py:x", "importing 'broken.py:x' failed: ZeroDivisionError: division by zero "
          "(broken.py:1 in <module>)"),
-        ("wants.py:x", "no module 'not_there_at_all', wanted by '{0}/wants.py:x'; looked among the installed packages"),
+        ("wants.py:x", "no module 'not_there_at_all', wanted by 'wants.py:x'; looked among the installed packages"),
         ("not_there_at_all.x:y", "no module 'not_there_at_all', wanted by 'not_there_at_all.x:y'; "
          "looked among the installed packages"),
         ("mine_pkg.ruls:make", "no module 'mine_pkg.ruls', wanted by 'mine_pkg.ruls:make in {0}'; "
@@ -89,8 +89,13 @@ def test_what_cannot_be_loaded_is_one_clear_sentence(project, text, sentence):
 
 
 def test_a_syntax_error_names_its_file_and_line(project):
-    with pytest.raises(SettingError, match=r"failed: SyntaxError: invalid syntax \(bad_syntax.py, line 1\)"):
+    with pytest.raises(SettingError, match=r"failed: SyntaxError: invalid syntax \(.*bad_syntax.py:1\)$"):
         refer("bad_syntax.py:f", project).load()
+
+
+def test_of_a_package_the_nearest_names_are_told(project):
+    with pytest.raises(SettingError, match=r"has no 'NoSuchLoss'; nearest: .*Loss"):
+        refer("torch.nn:NoSuchLoss", project).load()
 
 
 def test_check_looks_without_running(project):

@@ -71,7 +71,10 @@ class Running:
         self._begun = 0
 
     def run(self) -> None:
-        """To the end of the last run, whatever becomes of each. Raises Stopped, once they ended, if the user asked."""
+        """To the end of the last run, whatever becomes of each.
+
+        Raises Stopped, once those under way have ended, if the user asked and some are left.
+        """
         refuse_foreign(self._sweep.folder, self._sweep.session, trust=self._trust)
         waiting = [member for member in self._sweep.members if not self._is_over(member)]
         over, asked = len(self._sweep.members) - len(waiting), 0
@@ -90,7 +93,7 @@ class Running:
             for one in self._underway:
                 one.process.kill()
                 one.process.wait()
-        if asked:
+        if asked and not all(self._is_over(member) for member in self._sweep.members):
             raise Stopped("the sweep was stopped")
 
     def _is_over(self, member: str) -> bool:

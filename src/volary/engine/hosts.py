@@ -67,7 +67,8 @@ class HostsEngine:
         slots = sum(slots for _, slots in self._hosts)
         if slots < workers:
             return (
-                f"strategy.workers is {workers}, and the machines have {slots} slots: add machines, or slots (name:4)"
+                f"strategy.workers is {workers}, and the machines have {slots} slot{'s' * (slots != 1)}: add machines, "
+                "or slots (name:4)"
             )
         if (reason := missing(self.bring)) is not None:
             return reason

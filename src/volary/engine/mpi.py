@@ -60,7 +60,8 @@ class MpiEngine:
             return LocalEngine().check(workers)
         slots = sum(int(slots or 1) for _, slots in self._hosts())
         if slots < workers:
-            return f"strategy.workers is {workers}, and engine.hosts offers {slots} slots: add hosts, or slots (name:4)"
+            offered = f"{slots} slot{'s' * (slots != 1)}"
+            return f"strategy.workers is {workers}, and engine.hosts offers {offered}: add hosts, or slots (name:4)"
         return None
 
     def warnings(self, workers: int) -> list[str]:

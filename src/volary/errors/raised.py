@@ -98,7 +98,8 @@ def _library() -> tuple[Path, ...]:
 def _text(error: BaseException) -> list[str]:
     """Type and text of an error, and its notes; at least one line."""
     try:
-        text = str(error).strip()
+        # the place, which Python puts behind a syntax error's text, is told apart
+        text = str(error.msg if isinstance(error, SyntaxError) else error).strip()
     except Exception:
         text = "(its text cannot be read)"
     first, *more = text.splitlines() or [""]

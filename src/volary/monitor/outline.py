@@ -77,6 +77,11 @@ def own_loop(settings: Mapping[str, str]) -> str:
     return settings.get("function") or settings.get("program") or ""
 
 
+def _called(reference: str) -> str:
+    """Code of the user's own without its folder: `my_net.py:Net`; anything else as it is."""
+    return reference.partition(" in /")[0].rpartition("/")[2]
+
+
 def _outline(settings: Mapping[str, str]) -> Outline:
     def name(setting: str) -> str:
         return settings.get(setting, "")
@@ -84,9 +89,9 @@ def _outline(settings: Mapping[str, str]) -> Outline:
     axes = [name(f"strategy.{axis}") for axis in AXES]
     rate = settings.get("optimizer.lr")
     return Outline(
-        own_loop=own_loop(settings),
-        network=name("network"),
-        source=name("data.source"),
+        own_loop=_called(own_loop(settings)),
+        network=_called(name("network")),
+        source=_called(name("data.source")),
         batch_size=settings.get("data.batch_size", ""),
         optimizer=name("optimizer") + (f" lr {rate}" if rate else ""),
         workers=settings.get("strategy.workers", ""),

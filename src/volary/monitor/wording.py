@@ -111,7 +111,10 @@ def trouble(event: Event) -> str:
 
 def changed(event: Event) -> str:
     """The sentence for an event of the kind `changed`: a setting of a resumed run."""
-    was, now = (clean(event.data.get(key)) for key in ("was", "now"))
+    was, now = (
+        number(value) if isinstance(value, float) else clean(value)
+        for value in (event.data.get("was"), event.data.get("now"))
+    )
     return f"step {event.step}: {clean(event.data.get('setting'))} is {now} from here on; it was {was}"
 
 

@@ -61,7 +61,8 @@ class Grid:
         if count > MOST:
             raise BadInput(f"these are {count:,} runs; accepted: up to {MOST:,}")
         if count == 1:
-            raise BadInput("a sweep varies something: optimizer.lr=0.01,0.1, or --seeds 3")
+            once = "".join(f"{setting} is {values[0]} each time; " for setting, values in varied.items())
+            raise BadInput(f"{once}a sweep varies something: optimizer.lr=0.01,0.1, or --seeds 3")
         combinations = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
         names = [_name(values) for values in combinations]
         plain = len(set(names)) == count and max(map(len, names)) <= _LONGEST_NAME

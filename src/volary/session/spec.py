@@ -302,7 +302,10 @@ class Session:
         settle(self)
         fitting.fit(self.strategy, fitting.of_session(self))
         fewest = self.strategy.workers * self.train.accumulate
-        accepted = f"{fewest} or more, a sample for each part (strategy.workers times train.accumulate)"
+        accepted = (
+            f"{fewest} or more, a sample for each part, or strategy.workers times train.accumulate of at most "
+            f"{self.data.batch_size}"
+        )
         require(self.data.batch_size >= fewest, "data.batch_size", self.data.batch_size, accepted)
         mine = replace(self.train)  # a copy, so that two sessions may share a section
         object.__setattr__(mine, "_session", self)

@@ -28,6 +28,7 @@ from volary.monitor.wording import (
 from volary.run.database.reader import Event
 
 PROGRESS_EVERY_S = 10.0
+READ_LATE_S = 5.0  # an event may be read after what happened later was shown; earlier than that, a clock was set back
 START_AFTER_S = 2.0  # a start that takes longer is reported
 
 
@@ -39,6 +40,7 @@ class Plain:
         self._clock = clock
         self._titled = False
         self._said_at = self._start_said_at = float("-inf")
+        self._line_at = 0.0
         self._said_step = 0
 
     def show(self, digest: Digest) -> None:
@@ -71,7 +73,8 @@ class Plain:
         pass
 
     def _line(self, at: float, text: str) -> None:
-        print(f"{hour(at)} {text}", file=self._stream, flush=True)
+        self._line_at = self._line_at if 0 < self._line_at - at < READ_LATE_S else at
+        print(f"{hour(self._line_at)} {text}", file=self._stream, flush=True)
 
 
 class Quiet:

@@ -54,7 +54,7 @@ def read_override(text: str, problems: Problems) -> Override | None:
 
 def _meant(path: str, valued: bool) -> str:
     """An example of an override; the one that was meant, if only its value is missing."""
-    is_name = not valued and re.fullmatch(r"\w+(?:\.\w+)+", path)
+    is_name = not valued and re.fullmatch(r"[^\W\d]\w*(?:\.\w+)+", path)
     return f"did you mean {path}=...?" if is_name else "accepted: a setting and its value, as in optimizer.lr=0.1"
 
 

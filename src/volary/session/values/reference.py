@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from volary.errors import SettingError
-from volary.errors.raised import raised
+from volary.errors.raised import raised, shown
 
 MOST_NAMES = 12  # that a message lists
 FORMS = "'package.module:name' or 'path/file.py:name'"
@@ -40,6 +40,12 @@ class UserObject:
             return f"{Path(file['file']).name}:{file['name']}"
         return self.reference.partition(" in ")[0]
 
+    @property
+    def _written(self) -> str:
+        """The reference as one writes it here, for messages of what is wrong with it."""
+        file = FILE.fullmatch(self.reference)
+        return f"'{shown(file['file'])}:{file['name']}'" if file else repr(self.reference)
+
     @classmethod
     def found_from(cls, reference: str, folder: Path, arguments: Mapping[str, Any]) -> UserObject:
         """Read a reference as written in `folder`. Raises SettingError if it has neither form."""
@@ -58,7 +64,7 @@ class UserObject:
         """Look whether the file or module is there, without running it. Raises SettingError if it is not."""
         if file := FILE.fullmatch(self.reference):
             if not Path(file["file"]).is_file():
-                raise SettingError(f"{file['file']}: no such file (named as {self.reference!r})")
+                raise SettingError(f"{shown(file['file'])}: no such file (named as {self._written})")
             return
         top = self._module()["module"].partition(".")[0]
         if top not in sys.modules and find_spec(top) is None:
@@ -90,17 +96,17 @@ class UserObject:
         except Exception as error:  # user code may raise anything at import
             found = raised(error)
             place = f" ({found.place})" if found.place else ""
-            raise SettingError(f"importing {self.reference!r} failed: {found.error}{place}") from error
+            raise SettingError(f"importing {self._written} failed: {found.error}{place}") from error
 
     def _missing(self, module: str) -> str:
         folder = self.reference.partition(" in ")[2]
         looked = f"{folder} and among" if folder else "among"
-        return f"no module {module!r}, wanted by {self.reference!r}; looked {looked} the installed packages"
+        return f"no module {module!r}, wanted by {self._written}; looked {looked} the installed packages"
 
     def _attribute(self, value: Any, name: str) -> Any:
         for part in name.split("."):
             if not hasattr(value, part):
-                raise SettingError(f"{self.reference!r}: {_lacks(value, part)}")
+                raise SettingError(f"{self._written}: {_lacks(value, part)}")
             value = getattr(value, part)
         return value
 
@@ -112,6 +118,8 @@ def _lacks(owner: Any, name: str) -> str:
     near = get_close_matches(name, known, n=1)
     if near:
         return f"has no {name!r}; did you mean {near[0]!r}?"
+    if hasattr(owner, "__path__"):  # a package hands on what its modules define
+        return f"has no {name!r}; nearest: {', '.join(get_close_matches(name, known, n=5, cutoff=0))}"
     # what it defines itself, not what it imports
     own = [each for each in known if getattr(vars(owner)[each], "__module__", None) == getattr(owner, "__name__", "")]
     return f"has no {name!r}" + (f"; it has: {_some(own)}" if own else "")
