@@ -93,3 +93,38 @@ def test_what_of_a_table_is_not_read_is_said_by_check_and_before_a_run(volary):
     assert said.status == 0
     for remark in remarks:
         assert f"# warning: {remark}\n" in said.err
+
+
+def test_what_is_not_read_is_told_by_a_check_and_before_a_run(volary, session):
+    here = Path.cwd() / "photos"
+    (here / "train" / "a" / "notes.txt").write_text("three cats")
+    (here / "test" / "cover.jpg").write_bytes(b"")
+    frames = [Image.new("L", (28, 28), value) for value in (1, 2)]
+    frames[0].save(here / "train" / "a" / "9.gif", save_all=True, append_images=frames[1:])
+    opaque = np.full((28, 28, 2), 255, np.uint8)
+    Image.fromarray(opaque).save(here / "train" / "b" / "8.png")
+    Image.fromarray(opaque // 2).save(here / "train" / "b" / "9.png")
+    said = volary("data", "check", session)
+    beside = f"{here}/train: not read: 1 file with another ending (a/notes.txt)"
+    outside = f"{here}/test: not read: 1 file outside of class folders (cover.jpg)"
+    assert (said.status, said.out.splitlines()) == (
+        0,
+        [
+            "train: 11 samples, 0 damaged",
+            beside,
+            f"train: 1 sample with further frames or pages, of which only the first is read: {here}/train/a/9.gif",
+            "train: 1 sample with transparency, which is not read (colours are as stored): " + f"{here}/train/b/9.png",
+            "test: 4 samples, 0 damaged",
+            outside,
+        ],
+    )
+    warnings = [
+        line
+        for line in volary("check", session, "data.batch_size=4").err.splitlines()
+        if line.startswith("# warning: ")
+    ]
+    transparency = (  # of the last sample, which is tried
+        "the train part has samples with transparency, which is not read (colours are as stored); "
+        "`volary data check` names them"
+    )
+    assert warnings == [f"# warning: {text}" for text in (beside, transparency, outside)]

@@ -75,7 +75,8 @@ def pack(session: Path, folder: Path, overrides: tuple[str, ...], shard_mb: floa
 def check(session: Path, overrides: tuple[str, ...], listed: Path | None, trust: bool) -> int:
     """Decode every sample that SESSION reads, and name those that cannot be; of packed ones compare checksums.
 
-    Says, too, what of the data is not read. The exit code is 2 if samples cannot be read.
+    It also says what is there and not read: files beside the samples, further frames of an image, transparency.
+    The exit code is 2 if there are some.
     """
     if listed is not None:
         new_file(listed, "--list")
@@ -85,11 +86,11 @@ def check(session: Path, overrides: tuple[str, ...], listed: Path | None, trust:
 
     damaged: dict[str, str] = {}
     for split, samples in opened.items():
-        found: dict[str, str] = {}
-        for stored in pipelines(samples):  # the rest is in memory, and was looked at when it was opened
-            found |= _surveyed(split, stored, values=False).damaged
+        # the rest is in memory, and was looked at when it was opened
+        surveys = [_surveyed(split, stored, values=False) for stored in pipelines(samples)]
+        found = {name: reason for survey in surveys for name, reason in survey.damaged.items()}
         say(f"{split}: {len(samples):,} samples, {len(found):,} damaged")
-        for remark in remarks_of(samples):
+        for remark in [*remarks_of(samples), *(text for survey in surveys for text in survey.dropped_in(split))]:
             say(remark)
         damaged |= found
     for name, reason in list(damaged.items())[:NAMED]:

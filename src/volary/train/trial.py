@@ -24,6 +24,7 @@ from volary.run.machine.memory import CODEC_BYTES, IMPORTED_BYTES, WORKER_BYTES,
 from volary.session.spec import MOST_STEPS
 from volary.session.values.reference import UserObject
 from volary.train.assemble import name_of, update_rule
+from volary.train.recording.reads import dropped
 from volary.train.state.seeds import kept_generators
 from volary.train.update.precision import Precision
 
@@ -77,9 +78,11 @@ def try_session(session: Session, model: Model, device: torch.device, workers_he
         estimate = _estimate(session, model, device, inputs, targets) if session.strategy.codec.chooses else None
         if isinstance(session.optimizer, UserObject):
             update_rule(session)[0](list(trained))
+        warnings += dropped(model.samples, "train")
         if session.evaluate.every.unit != "never":
             _evaluate(session, model, device)
             warnings += [remark for remark in remarks_of(model.held_back) if remark not in warnings]
+            warnings += dropped(model.held_back, "test")
         network = _layers(session, model.module, inputs.to(device)) if started else None
     return TrialResult(warnings, estimate, network)
 

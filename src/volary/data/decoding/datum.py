@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from volary.data.decoding.decoder import Array
-from volary.data.decoding.images import PIXELS_LIMIT, ImageDecoder
+from volary.data.decoding.images import ImageDecoder
+from volary.data.decoding.pixels import PIXELS_LIMIT
 from volary.data.records.records import Bytes, refuse_large
 
 _VARINT, _LENGTH = 0, 2
@@ -17,17 +18,22 @@ _FIXED = {1: 8, 5: 4}  # bytes of the wire types that are skipped
 
 @dataclass(frozen=True)
 class Datum:
-    """The fields that a data set has. data: an image file if it is encoded, else planes of uint8."""
+    """The fields that a data set has. data: an image file if it is encoded, else planes of uint8.
+
+    label: None if it has none. floats: whether it has `float_data`, which is no image of bytes.
+    """
 
     channels: int = 0
     height: int = 0
     width: int = 0
     data: memoryview = memoryview(b"")  # noqa: RUF009 -- cannot be written
-    label: int = 0
+    label: int | None = None
     encoded: int = 0
+    floats: bool = False
 
 
 _NAMES = {1: "channels", 2: "height", 3: "width", 4: "data", 5: "label", 7: "encoded"}
+_FLOAT_DATA = 6
 
 
 def parsed(record: Bytes) -> Datum:
@@ -40,6 +46,7 @@ def parsed(record: Bytes) -> Datum:
         value: int | memoryview = 0
         if wire == _VARINT:
             value, place = _varint(view, place)
+            value -= (value >> 63) << 64  # of negative numbers it has the two's complement
         elif wire == _LENGTH:
             length, place = _varint(view, place)
             value, place = view[place : place + length], place + length
@@ -53,6 +60,8 @@ def parsed(record: Bytes) -> Datum:
             if (wire == _LENGTH) != (number == 4):
                 raise ValueError(f"field {number} has wire type {wire}: no Datum")
             fields[_NAMES[number]] = value
+        elif number == _FLOAT_DATA:
+            fields["floats"] = True
     return Datum(**fields)  # type: ignore[arg-type]
 
 
@@ -80,9 +89,13 @@ class DatumDecoder:
         datum = parsed(record)
         if datum.encoded:
             return self.image(datum.data, out)
+        if datum.floats and not datum.data:
+            raise ValueError("it has float_data; accepted: data, encoded or of bytes")
         refuse_large(datum.height * datum.width, PIXELS_LIMIT, f"pixels ({datum.width}x{datum.height})")
         shape = datum.channels, datum.height, datum.width
-        if datum.channels not in (1, 3) or len(datum.data) != datum.channels * datum.height * datum.width:
+        if datum.channels not in (1, 3):
+            raise ValueError(f"it has {datum.channels} channels; accepted: 1 (grey), 3 (colour)")
+        if len(datum.data) != datum.channels * datum.height * datum.width:
             raise ValueError(f"it has {len(datum.data)} bytes of pixels for {shape}")
         planes = np.frombuffer(datum.data, dtype=np.uint8).reshape(shape)
         if self.bgr:
@@ -91,3 +104,6 @@ class DatumDecoder:
 
     def other(self, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
         return self.image.other(shape, first)
+
+    def dropped(self) -> list[str]:
+        return self.image.dropped()

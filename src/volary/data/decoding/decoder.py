@@ -29,3 +29,7 @@ class Decoder(Protocol):
     def other(self, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
         """What to say of a sample of another shape than the first one's."""
         ...
+
+    def dropped(self) -> list[str]:
+        """What records had that was not read, of all that were decoded so far, in forked processes, too."""
+        ...

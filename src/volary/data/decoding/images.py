@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import mmap
 import threading
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -13,10 +13,13 @@ import torch
 from PIL import Image
 
 from volary.data.decoding.decoder import Array
+from volary.data.decoding.jpeg_header import JpegHeader, jpeg_header, upright
+from volary.data.decoding.pixels import DROPPED, FRAMES, PIXELS_LIMIT, converted, decoded
 from volary.data.records.records import Bytes, refuse_large
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
-PIXELS_LIMIT = 64 * 2**20  # of one image: 8192 x 8192; its header says how many there are
+SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".pbm", ".pgm", ".ppm", ".pnm", ".tif", ".tiff"}
+)
 _BILINEAR = torch.ops.aten._upsample_bilinear2d_aa.out
 ACCEPTED = "class folders of image files (" + ", ".join(sorted(SUFFIXES)) + ")"
 
@@ -28,29 +31,44 @@ class ImageDecoder:
     channels: int
     side: int | None
     _scratch: threading.local = field(default_factory=threading.local)
+    # a byte each of DROPPED, which forked processes set, too
+    _dropped: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, len(DROPPED)))
     kind: ClassVar[str] = "an image"
 
     def __call__(self, record: Bytes, out: Array | None = None) -> Array:
         """Decode one image, uint8 of (height, width, channels), into `out` if it is given."""
+        if bytes(record[:2]) != b"\xff\xd8":
+            return self._by_pillow(record, out)
+        header = jpeg_header(record)
+        if header.several:
+            self._note(FRAMES)
+        if header.turn > 1:
+            return upright(self._stored(record, header, None), header.turn)
+        return self._stored(record, header, out)
+
+    def _stored(self, record: Bytes, header: JpegHeader, out: Array | None) -> Array:
+        """A JPEG's pixels as they are stored, whichever way is up."""
+        if header.channels not in (1, 3):  # for printers
+            return self._by_pillow(record, out)
         if out is not None and self.side is None:
             try:  # not suppress, nor names for arguments in what this calls: tiny images take 10 microseconds
                 if self._jpeg(record, out).shape == out.shape:
                     return out
-            except ValueError:  # it is larger, or no JPEG; the header is not read beforehand
+            except ValueError:  # it is larger, or damaged; its size is not read beforehand
                 pass
-        if bytes(record[:2]) != b"\xff\xd8":
-            return self._by_pillow(record, out)
         try:
-            height, width, colours, _ = simplejpeg.decode_jpeg_header(record)
+            height, width, *_ = simplejpeg.decode_jpeg_header(record)
         except ValueError:  # damaged, or in a way that libjpeg-turbo's simple interface does not know
             return self._by_pillow(record, out)
         refuse_large(width * height, PIXELS_LIMIT, f"pixels ({width}x{height})")
-        if colours not in ("YCbCr", "RGB", "Gray"):  # for printers
-            return self._by_pillow(record, out)
         if self._fits(height, width):
             return self._jpeg(record, None)
         # memory that is at hand: fresh memory costs a page fault every 4 kB
         return self._resized(self._jpeg(record, self._memory(height * width * self.channels)), out)
+
+    def dropped(self) -> list[str]:
+        """What files had that was not read, of all that were decoded so far, whoever decoded them."""
+        return [what for number, what in enumerate(DROPPED) if self._dropped[number]]
 
     def other(self, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
         return (
@@ -73,19 +91,19 @@ class ImageDecoder:
         return memory[:size]
 
     def _by_pillow(self, record: Bytes, out: Array | None) -> Array:
-        with Image.open(io.BytesIO(record)) as image:
-            refuse_large(image.width * image.height, PIXELS_LIMIT, f"pixels ({image.width}x{image.height})")
-            return self._resized(self._pixels(image), out)
+        pixels, dropped = decoded(record, self.channels)
+        for what in dropped:
+            self._note(what)
+        return self._resized(pixels, out)
+
+    def _note(self, dropped: str) -> None:
+        self._dropped[DROPPED.index(dropped)] = 1
 
     def fitted(self, pixels: Array) -> Array:
         """Pixels (height, width, 1 or 3) that are decoded already, in our channels and size."""
         if pixels.shape[2] == self.channels and self._fits(*pixels.shape[:2]):
             return pixels
-        return self._resized(self._pixels(_image(pixels)))
-
-    def _pixels(self, image: Image.Image) -> Array:
-        converted = image.convert("RGB" if self.channels == 3 else "L")
-        return np.array(converted).reshape(image.height, image.width, self.channels)
+        return self._resized(converted(_image(pixels), self.channels))
 
     def _resized(self, pixels: Array, out: Array | None = None) -> Array:
         """Bilinear, over all pixels that a new one covers: as Pillow does, to a rounding, in a quarter of its time."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import wave
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -11,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from volary.data.decoding.decoder import Array
-from volary.data.records.records import Bytes, refuse_large
+from volary.data.decoding.wav_file import wav_file
+from volary.data.records.records import Bytes
 
 SUFFIXES = frozenset({".wav"})
 ACCEPTED = "class folders of .wav files"
-SAMPLES_LIMIT = 64 * 2**20  # of one file
 _FLOOR = 1e-6  # power below which is silence
 
 
@@ -48,16 +46,15 @@ class LogMel:
         """All have one, which settings say."""
         return f"has the shape {shape}, the first one {first}"
 
+    def dropped(self) -> list[str]:
+        """Nothing: what is beyond `seconds` is cut by a setting, and channels are averaged."""
+        return []
+
     def _clip(self, record: Bytes) -> Array:
-        with wave.open(io.BytesIO(record)) as file:
-            refuse_large(file.getnframes() * file.getnchannels(), SAMPLES_LIMIT, "samples")
-            if file.getframerate() != self.rate:
-                raise ValueError(f"it has {file.getframerate()} samples a second, and {self.rate} are set as `rate`")
-            content = file.readframes(file.getnframes())
-            width, channels, frames = file.getsampwidth(), file.getnchannels(), file.getnframes()
-        if len(content) != width * channels * frames:
-            raise ValueError(f"it is truncated: {len(content)} bytes of {width * channels * frames}")
-        clip = _values(content, width).reshape(-1, channels).mean(axis=1)
+        rate, samples = wav_file(record)
+        if rate != self.rate:
+            raise ValueError(f"it has {rate} samples a second, and {self.rate} are set as `rate`")
+        clip = samples.mean(axis=1)
         length = round(self.seconds * self.rate)
         return np.pad(clip[:length], (0, max(0, length - len(clip))))
 
@@ -81,17 +78,3 @@ class LogMel:
         falling = (edges[2:] - frequencies[:, None]) / (edges[2:] - edges[1:-1])
         bands: Array = np.maximum(0, np.minimum(rising, falling))
         return bands
-
-
-def _values(content: bytes, width: int) -> Array:
-    """Samples of -1 to 1. 8 bits have no sign; 24 are the upper ones of 32."""
-    values: Array
-    if width == 1:
-        values = np.frombuffer(content, dtype=np.uint8).astype(np.float32) / 128 - 1
-    elif width == 3:
-        wide = np.zeros((len(content) // 3, 4), dtype=np.uint8)
-        wide[:, 1:] = np.frombuffer(content, dtype=np.uint8).reshape(-1, 3)
-        values = wide.view("<i4").ravel().astype(np.float32) / 2**31
-    else:
-        values = np.frombuffer(content, dtype=f"<i{width}").astype(np.float32) / 2 ** (8 * width - 1)
-    return values

@@ -12,7 +12,7 @@ import zlib
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from volary.data.formats.files import existing_file
 from volary.data.formats.unpacking import unpacked
@@ -37,10 +37,11 @@ class ArchiveMember:
 
 @dataclass(frozen=True, eq=False)
 class Archive:
-    """The regular files of a tar and the bytes they are in."""
+    """The regular files of a tar and the bytes they are in. folders: those that it names."""
 
     path: Place
     members: list[ArchiveMember]
+    folders: list[PurePosixPath]
     content: memoryview | mmap.mmap | None  # None: in a store, and read piece by piece
 
     @property
@@ -60,15 +61,23 @@ class Archive:
         # a plain tar's headers are read from the file: a BytesIO of it would be a copy
         source = _unpacked(path) if _is_gzip(path) else None
         content = source.getbuffer() if source else _mapped(path) if isinstance(path, Path) else None
+        members: list[ArchiveMember] = []
+        folders: list[PurePosixPath] = []
         try:
             with (
                 nullcontext(source) if source else path.open("rb", buffering=_INDEXED_BYTES) as file,
                 tarfile.open(fileobj=file, mode="r:") as tar,
             ):
-                members = [member for info in tar if (member := _member(path, info))]
+                for info in tar:
+                    name = _inside(path, info)
+                    if info.isdir():
+                        folders.append(name)
+                    else:
+                        members.append(_member(path, name, info))
+                _refuse_more(path, file, tar.offset)
         except (tarfile.TarError, EOFError, OSError) as problem:
             raise DataError(f"{path}: truncated or not a tar ({problem}); accepted: {ACCEPTED}") from problem
-        found = cls(path, members, content)
+        found = cls(path, members, folders, content)
         length = path.stat().st_size if content is None else len(content)
         if any(member.offset + member.size > length for member in members) or any(found.read(length - 512, 512)):
             raise DataError(f"{path}: truncated: ends without the empty block that ends a tar; accepted: {ACCEPTED}")
@@ -95,17 +104,33 @@ def check_archive(path: Place) -> None:
         raise DataError(f"{path}: empty: the tar has no files; accepted: {ACCEPTED}")
 
 
-def _member(path: Place, info: tarfile.TarInfo) -> ArchiveMember | None:
+def _inside(path: Place, info: tarfile.TarInfo) -> PurePosixPath:
     name = PurePosixPath(info.name)
     if name.is_absolute() or ".." in name.parts:
         raise DataError(f"{path}: has the path {info.name!r}, which leaves the archive; accepted: class/file")
+    return name
+
+
+def _member(path: Place, name: PurePosixPath, info: tarfile.TarInfo) -> ArchiveMember:
     if info.issym() or info.islnk():
         raise DataError(f"{path}: {info.name!r} is a link; accepted: regular files in class folders")
-    if info.isdir():
-        return None
     if not info.isreg() or info.issparse():
-        raise DataError(f"{path}: {info.name!r} is not a regular file; accepted: regular files in class folders")
+        what = "sparse: its holes are left out" if info.issparse() else "not a regular file"
+        raise DataError(f"{path}: {info.name!r} is {what}; accepted: regular files in class folders")
     return ArchiveMember(name, info.offset_data, info.size)
+
+
+def _refuse_more(path: Place, file: IO[bytes], end: int) -> None:
+    """Raise DataError for anything but zeros from `end` on: another tar's files would not be listed, nor those that
+    come after a damaged header.
+    """
+    file.seek(end)
+    while piece := file.read(_INDEXED_BYTES):
+        if piece.strip(b"\0"):
+            raise DataError(
+                f"{path}: has more at byte {end}, where its list of files ends: another tar, or a damaged header; "
+                "accepted: one whole tar"
+            )
 
 
 def _is_gzip(path: Place) -> bool:

@@ -25,5 +25,5 @@ def check_part(path: Place) -> None:
     """Raise DataError unless a folder has a class folder in it, or a tar starts as one."""
     if not path.is_dir():
         check_archive(path)
-    elif not any(entry.is_dir() for entry in path.iterdir()):
+    elif not any(entry.is_dir() for entry in existing_folder(path, "one folder per class").iterdir()):
         raise DataError(f"{path}: has no folder in it; accepted: one folder per class")

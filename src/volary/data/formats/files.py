@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from volary.errors import DataError
@@ -35,12 +37,17 @@ def matching(folder: Place, pattern: str) -> list[Place]:
 
 
 def existing_folder(path: Place, accepted: str) -> Place:
-    """`path`, if it is a folder; `accepted` ends the sentence otherwise. Raises DataError if it is not."""
+    """`path`, if it is a folder that can be listed; `accepted` ends the sentence otherwise.
+
+    Raises DataError if it is not.
+    """
     try:
         if not path.exists():
             raise DataError(f"{path}: there is no such folder; accepted: {accepted}")
         if not path.is_dir():
             raise DataError(f"{path}: not a folder; accepted: {accepted}")
+        if isinstance(path, Path):
+            os.scandir(path).close()  # if it may not be listed, its files would seem to be missing
     except OSError as problem:
         raise DataError(f"{path}: cannot be reached ({problem.strerror or problem}); accepted: {accepted}") from problem
     return path

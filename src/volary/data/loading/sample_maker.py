@@ -29,7 +29,7 @@ class SampleMaker:
         self.records, self.decode, self._vary = records, decode, vary
         self._get: Callable[[int], Bytes] = records.read
         self._number, first = self._first()
-        made = vary(first, 0, 0) if vary else first
+        made = self._varied(first, 0, self._number)
         self.shape, self.dtype, self.sample_bytes = made.shape, made.dtype, made.nbytes
         fits = first.nbytes * len(records) <= cache_bytes
         # memory that is never written is never taken: a cache costs what was decoded so far
@@ -46,9 +46,7 @@ class SampleMaker:
         found: list[float] = []
         for _ in range(_TRIES):
             start = time.thread_time()
-            sample = self._read(self._number, None)
-            if self._vary:
-                self._vary(sample, 0, self._number)
+            self._varied(self._read(self._number, None), 0, self._number)
             found.append(time.thread_time() - start)
             if sum(found) > _TRIED_S:
                 break
@@ -128,13 +126,19 @@ class SampleMaker:
         known = self._cache is None or bool(self._cached[index])
         sample = self._decoded(index, None if self._vary else out)
         kept = not known and self._cache is not None and sample.shape == self._cache.shape[1:]
-        if self._vary:
-            try:
-                sample = self._vary(sample, epoch, index)
-            except Exception as problem:  # the user's code may raise anything
-                problem.add_note(f"while {self.records.name(index)} was transformed")
-                raise
-        return sample, kept
+        return self._varied(sample, epoch, index), kept
+
+    def _varied(self, sample: Array, epoch: int, index: int) -> Array:
+        """The sample as it is in this epoch."""
+        if self._vary is None:
+            return sample
+        try:
+            return self._vary(sample, epoch, index)
+        except DataError as problem:
+            raise DataError(f"{self.records.name(index)}: {problem}") from problem
+        except Exception as problem:  # the user's code may raise anything
+            problem.add_note(f"while {self.records.name(index)} was transformed")
+            raise
 
     def _decoded(self, index: int, out: Array | None) -> Array:
         """The sample, from the cache if it is there."""

@@ -36,6 +36,9 @@ class Prepared:
     def other(self, shape: tuple[int, ...], first: tuple[int, ...]) -> str:
         return self.decoder.other(shape, first)
 
+    def dropped(self) -> list[str]:
+        return self.decoder.dropped()
+
 
 @dataclass(frozen=True, eq=False)
 class Varied:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -18,23 +18,34 @@ from volary.data.loading.transforming import Prepared
 from volary.data.preparation.reading import each
 from volary.data.records.packed import Packed
 
+NAMED = 5  # samples of those of which something is dropped
+
 
 @dataclass
 class Survey:
     """Of the samples that can be decoded: counts, sizes, and the values' mean and standard deviation per channel.
 
-    damaged: name to reason. shapes: (height, width) of images, else the whole shape. Values are of 0 to 1 if they are
-    bytes.
+    damaged: name to reason. dropped: what samples have that nothing is made of, to their names. shapes: (height, width)
+    of images, else the whole shape. Values are of 0 to 1 if they are bytes.
     """
 
     samples: int = 0
     record_bytes: list[int] = field(default_factory=list)
     damaged: dict[str, str] = field(default_factory=dict)
+    dropped: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     shapes: Counter[tuple[int, ...]] = field(default_factory=Counter)
     classes: Counter[int] = field(default_factory=Counter)
     values: int = 0  # of a channel
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+
+    def dropped_in(self, split: str) -> list[str]:
+        """Remarks on what is dropped of samples, with the names of some."""
+        return [
+            f"{split}: {len(names):,} sample{'s' * (len(names) > 1)} with {what}: "
+            + ", ".join([*names[:NAMED], *["..."] * (len(names) > NAMED)])
+            for what, names in self.dropped.items()
+        ]
 
     @property
     def mean(self) -> list[float]:
@@ -50,10 +61,11 @@ class Survey:
 
 @dataclass(frozen=True)
 class _One:
-    """A sample: its size in bytes, and either why it is damaged, or its shape and sums."""
+    """A sample: its size in bytes, and either why it is damaged, or what of it is dropped, its shape and sums."""
 
     size: int
     reason: str = ""
+    dropped: Sequence[str] = ()
     shape: tuple[int, ...] = ()
     values: int = 0
     sums: NDArray[np.float64] | float = 0.0
@@ -62,7 +74,7 @@ class _One:
 
 def survey(samples: Pipeline, told: Callable[[int], None], *, values: bool) -> Survey:
     """Decode every sample in its own size. told: of each. values: whether to add up the values, too."""
-    found, decode = Survey(samples=len(samples)), _in_own_size(samples.decode)
+    found = Survey(samples=len(samples))
 
     def look(index: int) -> _One:
         record, size = samples.records, 0
@@ -71,10 +83,11 @@ def survey(samples: Pipeline, told: Callable[[int], None], *, values: bool) -> S
             size = len(content)
             if isinstance(record, Packed):
                 record.refuse_changed(index, content)
+            decode = _in_own_size(samples.decode)  # another one for each: what it has dropped is of this record
             array = decode(content)
         except Exception as problem:  # decoders of foreign bytes raise whatever they like
             return _One(size, str(problem) or type(problem).__name__)
-        return _added_up(array, size) if values else _One(size, shape=array.shape)
+        return replace(_added_up(array, size) if values else _One(size, shape=array.shape), dropped=decode.dropped())
 
     for index, one in enumerate(each(look, range(len(samples)), torch.get_num_threads())):
         found.record_bytes.append(one.size)
@@ -83,6 +96,8 @@ def survey(samples: Pipeline, told: Callable[[int], None], *, values: bool) -> S
         else:
             found.shapes[one.shape[:2] if len(one.shape) == 3 and one.shape[2] in (1, 3) else one.shape] += 1
             found.classes[int(samples.targets[index])] += 1
+            for what in one.dropped:
+                found.dropped[what].append(samples.records.name(index))
             found.values += one.values
             found.sums, found.squares = found.sums + one.sums, found.squares + one.squares
         told(1)

@@ -93,7 +93,8 @@ class LmdbRecords:
                 try:
                     said.append(asked(value))
                 except ValueError as problem:
-                    raise DataError(f"{self.name(len(said))}: {problem}; accepted: Caffe's Datum") from problem
+                    name = self.name(len(said))
+                    raise DataError(f"{name}: {problem}; accepted: Caffe's Datum with a class, 0 or more") from problem
         return said
 
     def _reading(self) -> Any:

@@ -83,6 +83,11 @@ class Index:
             raise DataError(f"{path}: damaged ({problem}); accepted: {ACCEPTED}") from problem
         if len({*map(len, (*rows, found.names)), int(found.shards[-1])}) != 1 or not len(found.sizes):
             raise DataError(f"{path}: damaged: its columns differ in length; accepted: {ACCEPTED}")
+        if wrong := np.flatnonzero((found.labels < 0) | (found.labels >= found.classes))[:1].tolist():
+            row = wrong[0]
+            raise DataError(
+                f"{path}: {found.names[row]} has the label {found.labels[row]}; accepted: 0 to {found.classes - 1}"
+            )
         return found
 
 

@@ -45,8 +45,10 @@ class Images(ImageSettings):
         from volary.data.records.classes import list_split
 
         parts: dict[Split, str] = {"train": self.train, "test": self.test}
-        records, targets, classes = list_split(located(self.folder), parts, split, SUFFIXES, ACCEPTED)
-        return self.decoded(records, torch.from_numpy(targets), classes, split)
+        listed = list_split(located(self.folder), parts, split, SUFFIXES, ACCEPTED)
+        samples = self.decoded(listed.records, torch.from_numpy(listed.targets), listed.classes, split)
+        samples.remarks = listed.remarks
+        return samples
 
 
 SOURCE = Images

@@ -14,6 +14,7 @@ from volary.session.values.url import Location
 if TYPE_CHECKING:
     from volary.data.loading.pipeline import Pipeline
     from volary.data.records.lmdb import LmdbRecords
+    from volary.data.records.records import Bytes
     from volary.data.samples import Split
     from volary.data.storage.place import Place
 
@@ -52,17 +53,19 @@ class Lmdb(ImageSettings):
         training = labels if split == "train" else self._labels("train")[1]
         classes = max(training) + 1
         if max(labels) >= classes:
-            raise DataError(f"{getattr(self, split)}: has the label {max(labels)}; accepted: 0 to {classes - 1}")
+            first = next(number for number, label in enumerate(labels) if label >= classes)
+            raise DataError(
+                f"{values.name(first)}: has the label {labels[first]}; accepted: 0 to {classes - 1}, as in {self.train}"
+            )
         decoder = DatumDecoder(ImageDecoder(self.channels, self.size), self.bgr)
         return self.decoded(values, torch.tensor(labels), classes, split, decoder)
 
     def _labels(self, split: Split) -> tuple[LmdbRecords, list[int]]:
-        from volary.data.decoding.datum import parsed
         from volary.data.records.lmdb import LmdbRecords
 
         path = self._path(split)
         values = LmdbRecords(path)
-        labels = values.each(lambda value: parsed(value).label)
+        labels = values.each(_label)
         if not labels:
             raise DataError(f"{path}: empty: it has no key; accepted: {_ACCEPTED}")
         return values, labels
@@ -71,6 +74,15 @@ class Lmdb(ImageSettings):
         path = located(getattr(self, split))
         existing_file(path / "data.mdb" if path.is_dir() else path, _ACCEPTED)
         return path
+
+
+def _label(value: Bytes) -> int:
+    from volary.data.decoding.datum import parsed
+
+    label = parsed(value).label
+    if label is None or label < 0:
+        raise ValueError("has no label" if label is None else f"has the label {label}")
+    return label
 
 
 SOURCE = Lmdb

@@ -12,7 +12,7 @@ from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
 
 if TYPE_CHECKING:
-    from volary.data.formats.archive import Archive, ArchiveMember
+    from volary.data.formats.archive import ArchiveMember
     from volary.data.loading.pipeline import Pipeline
     from volary.data.records.members import TarMembers
     from volary.data.samples import Split
@@ -52,32 +52,31 @@ class Shards(ImageSettings):
 
         from volary.data.formats.labels import Labels
 
-        images, texts = self._listed(split)
-        training, said = (images, texts) if split == "train" else self._listed("train")
+        images, texts, remarks = self._listed(split)
+        training, said, _ = (images, texts, remarks) if split == "train" else self._listed("train")
         labels = Labels(said, str(located(self.folder) / self.train), training.name)
         targets = labels.numbered(texts, images.name)
-        return self.decoded(images, torch.from_numpy(targets), labels.count, split)
+        samples = self.decoded(images, torch.from_numpy(targets), labels.count, split)
+        samples.remarks = remarks
+        return samples
 
-    def _listed(self, split: Split) -> tuple[TarMembers, list[str]]:
-        """The images of the part's shards, and what their labels say."""
+    def _listed(self, split: Split) -> tuple[TarMembers, list[str], tuple[str, ...]]:
+        """The images of the part's shards, what their labels say, and remarks on the other members."""
         from volary.data.formats.archive import Archive
         from volary.data.records.members import TarMembers
+        from volary.data.records.unread import Unread
+        from volary.data.records.webdataset import tar_samples
 
-        archives = [Archive.open(path) for path in self._shards(split)]
+        archives, unread = [Archive.open(path) for path in self._shards(split)], Unread()
         images: list[tuple[int, ArchiveMember]] = []
         texts: list[str] = []
         for number, archive in enumerate(archives):
-            for key, parts in _samples(archive):
-                image = next((parts[ending] for ending in self.image if ending in parts), None)
-                if image is None or self.target not in parts:
-                    lacks = f".{self.target}" if image else f"image (.{', .'.join(self.image)})"
-                    raise DataError(f"{archive.path}:{key}: has no {lacks}; it has .{', .'.join(parts)}")
-                images.append((number, image))
-                label = parts[self.target]
-                texts.append(archive.read(label.offset, label.size).decode("utf-8", "replace").strip())
+            for sample in tar_samples(archive, self.image, self.target, unread):
+                images.append((number, sample.image))
+                texts.append(sample.label)
         if not images:
             raise DataError(f"{archives[0].path}: empty: no sample found; accepted: tars of key.jpg and key.cls")
-        return TarMembers(archives, images), texts
+        return TarMembers(archives, images), texts, unread.remarks(located(self.folder) / getattr(self, split))
 
     def _shards(self, split: Split) -> list[Place]:
         folder = existing_folder(located(self.folder), "a folder with the shards of both parts")
@@ -85,20 +84,6 @@ class Shards(ImageSettings):
         if not found:
             raise DataError(f"{folder}: has no {getattr(self, split)}; accepted: tars of key.jpg and key.cls")
         return found
-
-
-def _samples(archive: Archive) -> list[tuple[str, dict[str, ArchiveMember]]]:
-    """Neighbours with one key: the name up to its first dot."""
-    samples: list[tuple[str, dict[str, ArchiveMember]]] = []
-    for member in archive.members:
-        stem, _, ending = member.name.name.partition(".")
-        if not stem or not ending:
-            continue
-        key = str(member.name.parent / stem)
-        if not samples or samples[-1][0] != key:
-            samples.append((key, {}))
-        samples[-1][1][ending.lower()] = member
-    return samples
 
 
 SOURCE = Shards

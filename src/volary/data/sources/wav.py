@@ -54,10 +54,12 @@ class Wav:
         from volary.data.records.classes import list_split
 
         parts: dict[Split, str] = {"train": self.train, "test": self.test}
-        records, targets, classes = list_split(located(self.folder), parts, split, SUFFIXES, ACCEPTED)
+        listed = list_split(located(self.folder), parts, split, SUFFIXES, ACCEPTED)
         decoder = LogMel(self.rate, self.seconds, self.mels, self.window_ms, self.hop_ms)
-        cache_bytes = self.cache_mb * 2**20
-        return Pipeline(records, torch.from_numpy(targets), classes, decoder, None, cache_bytes=cache_bytes)
+        targets, cache_bytes = torch.from_numpy(listed.targets), self.cache_mb * 2**20
+        samples = Pipeline(listed.records, targets, listed.classes, decoder, None, cache_bytes=cache_bytes)
+        samples.remarks = listed.remarks
+        return samples
 
 
 SOURCE = Wav

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from volary.errors import DataError
+
 if TYPE_CHECKING:
     from numpy.random import Generator
     from PIL.Image import Image
@@ -23,6 +25,14 @@ class Transform(Protocol):
         image that it cannot be done to.
         """
         ...
+
+
+def too_small(image: Array, transform: str, least: int) -> DataError:
+    """What to raise for an image of which a side is shorter than `least` pixels."""
+    return DataError(
+        f"is {image.shape[1]}x{image.shape[0]} pixels; accepted by {transform}: at least {least}x{least}, as the "
+        "setting `size` or a `resize` among the transforms before it makes them"
+    )
 
 
 def as_pillow(image: Array) -> Image:

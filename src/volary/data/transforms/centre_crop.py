@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from volary.errors import DataError, SettingError
+from volary.data.transforms._base import too_small
+from volary.errors import SettingError
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -27,7 +28,7 @@ class CentreCrop:
     def __call__(self, image: Array, random: Generator) -> Array:
         height, width = image.shape[:2]
         if min(height, width) < self.size:
-            raise DataError(f"is {width}x{height} pixels; accepted by centre_crop: at least {self.size}x{self.size}")
+            raise too_small(image, "centre_crop", self.size)
         top, left = (height - self.size) // 2, (width - self.size) // 2
         return image[top : top + self.size, left : left + self.size]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from volary.errors import DataError, SettingError
+from volary.data.transforms._base import too_small
+from volary.errors import SettingError
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -33,8 +34,7 @@ class RandomCrop:
         height, width = image.shape[:2]
         spare = [length + 2 * self.padding - self.size for length in (height, width)]
         if min(spare) < 0:
-            least = self.size - 2 * self.padding
-            raise DataError(f"is {width}x{height} pixels; accepted by random_crop: at least {least}x{least}")
+            raise too_small(image, "random_crop", self.size - 2 * self.padding)
         top, left = (int(random.integers(0, most, endpoint=True)) - self.padding for most in spare)
         found = np.zeros((self.size, self.size, image.shape[2]), dtype=image.dtype)
         rows, columns = slice(max(0, top), top + self.size), slice(max(0, left), left + self.size)

@@ -1,4 +1,4 @@
-"""Tells who decodes samples, and counts reads by level of the cache and retries of a store: an event an epoch."""
+"""Tells who decodes samples and what of them is not read; counts reads by level of the cache and retries of a store."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from volary.storage.retrying import RETRIES
 if TYPE_CHECKING:
     from volary.data.datasets.stream import Stream
     from volary.data.loading.choice import Decoding
-    from volary.data.samples import Samples
+    from volary.data.samples import Samples, Split
     from volary.train.recording.recorder import Recorder
 
 NAMES = ("memory", "disk", "source", "retries")
+
+
+def dropped(samples: Samples | Stream, split: Split) -> list[str]:
+    """Sentences about what samples of `split` have that nothing is made of, of those that were decoded so far."""
+    found = dict.fromkeys(what for pipeline in pipelines(samples) for what in pipeline.decode.dropped())
+    return [f"the {split} part has samples with {what}; `volary data check` names them" for what in found]
 
 
 class Reads:
@@ -25,10 +31,19 @@ class Reads:
         self._samples, self._recorder = samples, recorder
         self._told: Counter[str] = Counter()
         self._pipelines = pipelines(samples)
+        self._dropped = dropped(self._samples, "train")  # is told already, when a run is tried
         self._decoding: list[tuple[Decoding, str] | None] = [None] * len(self._pipelines)
 
     def tell_decoding(self) -> None:
-        """Tell who decodes the samples of each source, and how many read ahead: once each is decided."""
+        """Tell who decodes the samples of each source, and how many read ahead: once each is decided.
+
+        And once, by one worker, if samples had something that nothing is made of.
+        """
+        if self._recorder.rank == 0:
+            for text in dropped(self._samples, "train"):
+                if text not in self._dropped:
+                    self._dropped.append(text)
+                    self._recorder.event("warning", text=text)
         for source, pipeline in enumerate(self._pipelines):
             found, why = pipeline.decoding, pipeline.readers_why
             if found is not None and (found, why) != self._decoding[source]:
