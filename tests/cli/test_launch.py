@@ -44,6 +44,14 @@ def test_a_program_is_a_run_with_its_arguments_and_its_exit_status(fresh, volary
         assert volary(verb, "it").status == 7, verb
 
 
+def test_a_program_that_cannot_be_compiled_is_one_sentence_and_no_run(volary):
+    Path("mine.py").write_text("import volary\ndef f(:\n")
+    said = volary("launch", "mine.py")
+    assert (said.status, said.out) == (2, "")
+    assert said.err == ("mine.py:2: SyntaxError: invalid syntax, in 'def f(:'; accepted: a file that Python compiles\n")
+    assert not Path("runs").exists()
+
+
 @pytest.mark.slow  # tests/train/test_init.py has the program's ends in one process
 def test_a_program_that_ends_before_it_begins_leaves_no_run(fresh):
     Path("mine.py").write_text(PROGRAM)

@@ -170,7 +170,7 @@ def test_a_failed_run_leaves_the_last_word_to_its_error():
         console.started(directory)
         finished(run, 7, "failed", "rank 1 died")
         console.ended()
-    assert lines(out.getvalue())[-2:] == ["run       runs/lenet-digits-1", "failed    at step 7 in 14 s:"]
+    assert lines(out.getvalue())[-2:] == ["run       runs/lenet-digits-1", "failed    at step 7 in 14 s"]
 
 
 def test_on_a_terminal_the_last_words_repeat_nothing_of_the_picture(monkeypatch):

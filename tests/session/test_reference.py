@@ -88,9 +88,17 @@ def test_what_cannot_be_loaded_is_one_clear_sentence(project, text, sentence):
     assert str(caught.value) == sentence.format(project)
 
 
-def test_a_syntax_error_names_its_file_and_line(project):
-    with pytest.raises(SettingError, match=r"failed: SyntaxError: invalid syntax \(.*bad_syntax.py:1\)$"):
-        refer("bad_syntax.py:f", project).load()
+def test_a_file_that_python_cannot_compile_is_refused_before_it_runs(project):
+    with pytest.raises(SettingError) as caught:
+        refer("bad_syntax.py:f", project).check()
+    assert str(caught.value) == (
+        "bad_syntax.py:1: SyntaxError: invalid syntax, in 'def f(:'; accepted: a file that Python compiles"
+    )
+
+
+def test_a_module_that_python_cannot_compile_is_named_with_its_line_once(project):
+    with pytest.raises(SettingError, match=r"failed: SyntaxError: invalid syntax \(\S*bad_syntax.py:1\)$"):
+        refer("bad_syntax:f", project).load()
 
 
 def test_of_a_package_the_nearest_names_are_told(project):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -149,6 +151,50 @@ def test_a_program_that_is_not_there_is_refused_before_anything_starts():
         Script.of_program("absent.py", []).check()
     with pytest.raises(SettingError, match=r"no module 'absent.one'; looked in "):
         Script.of_program("-m absent.one", []).check()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (b"import volary\ndef f(:\n", "mine.py:2: SyntaxError: invalid syntax, in 'def f(:'"),
+        (b"if True:\nx = 1\n", "mine.py:2: IndentationError: expected an indented block after 'if' statement"),
+        (b"x = '\xff'\n", "mine.py:1: SyntaxError: (unicode error) 'utf-8' codec can't decode byte 0xff"),
+        (b"x = 1\0\n", "mine.py"),
+    ],
+)
+@pytest.mark.parametrize("program", ["mine.py", "-m mine"])
+def test_a_program_that_python_cannot_compile_is_refused_before_anything_starts(text, sentence, program):
+    Path("mine.py").write_bytes(text)
+    with pytest.raises(SettingError) as caught:
+        Script.of_program(program, []).check()
+    assert str(caught.value).startswith(sentence)
+    assert str(caught.value).endswith("; accepted: a file that Python compiles")
+
+
+def test_a_program_of_another_encoding_or_an_archive_is_no_mistake():
+    Path("mine.py").write_bytes("# coding: latin-1\nx = 'ä'\n".encode("latin-1"))
+    Script.of_program("mine.py", []).check()
+    with zipfile.ZipFile("mine.pyz", "w") as archive:
+        archive.writestr("__main__.py", "import volary")
+    Script.of_program("mine.pyz", []).check()
+
+
+def test_a_package_is_run_by_its_main_file_which_is_compiled_first():
+    Path("whole").mkdir()
+    Path("whole/__init__.py").touch()
+    with pytest.raises(SettingError, match="no module 'whole'; looked in"):
+        Script.of_program("-m whole", []).check()
+    Path("whole/__main__.py").write_text("def f(:")
+    importlib.invalidate_caches()
+    with pytest.raises(SettingError, match=r"^whole/__main__.py:1: SyntaxError: invalid syntax"):
+        Script.of_program("-m whole", []).check()
+
+
+def test_a_package_that_cannot_be_imported_is_named_with_its_line():
+    Path("broken").mkdir()
+    Path("broken/__init__.py").write_text("1 / 0")
+    with pytest.raises(SettingError, match=r"^-m broken.mine: its package cannot be imported: broken/__init__.py:1 in"):
+        Script.of_program("-m broken.mine", []).check()
 
 
 def test_what_a_program_is_called_as_survives_its_run_directory(tmp_path):

@@ -68,6 +68,8 @@ def raised(error: BaseException) -> Raised:
         own = [frame for frame in frames if owner(frame.filename) not in ("volary", "python", *LIBRARIES)]
     place = f"{_at(own[-1])} in {own[-1].name}" if own else _place_of_syntax(error)
     first, *more = _text(error)
+    if place and not own and isinstance(error, SyntaxError):
+        first = f"{type(error).__name__}: {error.msg}"  # its text repeats the place
     if not own and not place:
         return Raised("", first, tuple("".join(traceback.format_exception(error)).rstrip().splitlines()))
     lines = [*more, *_shown(own), *_folded([frame for frame in frames if frame not in own])]

@@ -33,7 +33,7 @@ def closing(digest: Digest, *, drawn: bool = False) -> list[tuple[str, str]]:
     state = (digest.state, verdict(digest).removeprefix(f"{digest.state} "))
     run = [] if drawn else [("run", place(digest.directory.path))]
     if digest.state == "failed":
-        return [*run, (state[0], f"{state[1]}:")]
+        return [*run, state]
     rows = [state]
     if digest.best and not drawn:
         rows.append(("best", f"{measured(digest.best.values)} at step {digest.best.step}"))

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,6 +21,7 @@ from volary.session.resolved import to_yaml
 from volary.session.spec import EVERY_20_STEPS, EVERY_100_STEPS, OwnCheckpoint, RunSettings, Session, Strategy
 from volary.session.values.period import Period
 from volary.session.values.reference import UserObject
+from volary.session.values.source_file import refuse_uncompilable
 
 SOURCE = "function.py"  # in the run's directory: a function that was defined in a notebook
 MODULE = "-m "  # a program that is a module is written so, as on Python's command line
@@ -91,17 +93,22 @@ class Script:
         return re.sub(r"[^A-Za-z0-9_-]+", "-", last or Path(self.program).stem).strip("-_").lower() or "program"
 
     def check(self) -> None:
-        """Look whether the function or program is there, and the network. Raises SettingError if it is not."""
+        """Look whether the function or program is there and can be compiled, and the network. Raises SettingError."""
         if self.network:
             self._network(Path.cwd()).check()
         if self.function:
             if not self.function.startswith(f"{SOURCE}:"):
                 self.named(Path.cwd()).check()
         elif self.module:
-            if not _is_there(self.module):
+            spec = _spec_of(self.module)
+            if spec is None:
                 raise SettingError(f"no module {self.module!r}; looked in {Path.cwd()} and the installed packages")
+            if spec.has_location and str(spec.origin).endswith(".py"):
+                refuse_uncompilable(Path(str(spec.origin)))
         elif not Path(self.program).is_file():
             raise SettingError(f"{self.program}: no such file; accepted: a Python program, or -m and a module")
+        else:
+            refuse_uncompilable(Path(self.program))
 
     def _network(self, folder: Path) -> UserObject:
         try:
@@ -140,13 +147,19 @@ class Script:
         return UserObject.found_from(self.function, folder, {})
 
 
-def _is_there(module: str) -> bool:
-    """Whether a module can be found; only its packages are imported for that, as Python's -m does."""
+def _spec_of(module: str) -> ModuleSpec | None:
+    """What Python's -m would run; only its packages are imported to find it. None: there is no such module.
+
+    Raises SettingError if they cannot be imported.
+    """
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:
-        return find_spec(module) is not None
+        spec = find_spec(module)
+        return find_spec(f"{module}.__main__") if spec is not None and spec.submodule_search_locations else spec
     except ModuleNotFoundError:
-        return False
+        return None
+    except Exception as error:  # user code may raise anything at import
+        raise SettingError(f"-m {module}: its package cannot be imported: {raised(error).sentence}") from error
     finally:
         sys.path.remove(folder)

@@ -14,6 +14,7 @@ from typing import Any
 
 from volary.errors import SettingError
 from volary.errors.raised import raised, shown
+from volary.session.values.source_file import refuse_uncompilable
 
 MOST_NAMES = 12  # that a message lists
 FORMS = "'package.module:name' or 'path/file.py:name'"
@@ -61,10 +62,14 @@ class UserObject:
         return cls(reference, arguments)
 
     def check(self) -> None:
-        """Look whether the file or module is there, without running it. Raises SettingError if it is not."""
+        """Look whether the file or module is there, without running it. Raises SettingError if it is not.
+
+        A file must also be one that Python compiles.
+        """
         if file := FILE.fullmatch(self.reference):
             if not Path(file["file"]).is_file():
                 raise SettingError(f"{shown(file['file'])}: no such file (named as {self._written})")
+            refuse_uncompilable(Path(file["file"]))
             return
         top = self._module()["module"].partition(".")[0]
         if top not in sys.modules and find_spec(top) is None:
