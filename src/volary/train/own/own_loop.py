@@ -68,6 +68,13 @@ class OwnLoop(Protocol):
         """Lend each model what all its replicas are together, with all updates. A collective call."""
         ...
 
+    def meet(self) -> None:
+        """All workers are here: what each has updated by itself becomes their mean, and all updates are done.
+
+        A collective call. Over servers they are done as the model wants.
+        """
+        ...
+
     def restore(self, state: dict[str, Any]) -> dict[str, Any]:
         """See `Worker.restore`. Raises BadInput."""
         ...

@@ -100,12 +100,16 @@ class ReplicatedLoop:
     @contextmanager
     def consensus(self, called: str) -> Iterator[None]:
         with ExitStack() as stack:
-            if self._replicas_differ:
+            if self._replicas_differ or any(model.period.under_way for model in self._models):
                 with called_by_all(self, self._recorder, called):
                     pass  # all are here: a sum of parameters must not meet another's step
             for model in self._models:
                 stack.enter_context(model.consensus())
             yield
+
+    def meet(self) -> None:
+        for model in self._models:
+            model.meet()
 
     def restore(self, state: dict[str, Any]) -> dict[str, Any]:
         found = self.keeping.restore(state)
@@ -123,7 +127,7 @@ class ReplicatedLoop:
 
     def finish(self) -> None:
         for model in self._models:
-            model.settle()
+            model.finish()
 
     def close(self) -> None:
         if self._steps is not None:

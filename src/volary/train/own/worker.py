@@ -122,9 +122,10 @@ class Worker:
             return together.gathered(value, group)
 
     def barrier(self) -> None:
-        """Wait until all workers are here."""
+        """Wait until all workers are here, and all updates are done; with `consistency: local` a period ends."""
         with self._recorder.called("worker.barrier"):
             self._loop.peers("barrier").bulletin.share(f"barrier-{next(self._barriers)}", None)
+            self._loop.meet()
 
     def evaluate(self, function: Callable[[Any], Any], data: Any, batch_size: int | None = None) -> Any:
         """The mean over all samples of `data` of what `function(batch)` gives; all workers call it, and find the same.

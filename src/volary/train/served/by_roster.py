@@ -84,6 +84,7 @@ class ByRoster:
         self._learn = LearnTask(iter(()), 0, 0, 0)
         self._loss, self._lost, self._wanted, self._loss_known = 0.0, 0, True, True
         self._empty = False  # nothing of the contribution at hand is this worker's
+        self._given = 0  # samples of it, also those that the loop ended before
 
     @property
     def outcome(self) -> Outcome:
@@ -94,6 +95,11 @@ class ByRoster:
     def coming_epoch(self) -> int | None:
         """The epoch of the contribution's next portion, which is not read yet; None: all are."""
         return self._unread[0].epoch if self._unread else None
+
+    @property
+    def within(self) -> bool:
+        """Whether some portions of the contribution at hand are read, and others are not."""
+        return 0 < len(self._unread) < len(self._portions)
 
     @property
     def part_of_batch(self) -> float:
@@ -153,7 +159,7 @@ class ByRoster:
         if not self._wanted:
             return
         if isfinite(self._loss):
-            share = (self._count() - self._lost) / self._settings.batch_size
+            share = (self._given - self._lost) / self._settings.batch_size
             self._replica.step(self._work.oldest_ahead, share)
         last = self._portions[-1]
         self._recorder.end_step(
@@ -166,10 +172,22 @@ class ByRoster:
             traffic=self._replica.traffic,
         )
 
+    def cut_short(self) -> None:
+        """A user's own loop ends within the contribution at hand: what it has learnt of it counts, as of all of it."""
+        if not self.within:
+            return
+        self._portions = self._portions[: -len(self._unread)]
+        self._unread = []
+        self._work.computed(self._learn.clock, self._mean(), finite=True, lost=self._lost, rates=self._settings.rates())
+        if self._work.is_dropped(self._learn.clock):
+            self._replica.leave_out(self._work.oldest_ahead)
+        else:
+            self.complete(self._learn)
+
     def _contribution(self, task: messages.Learn) -> Iterator[Task]:
         own_loop = self._settings.seed is None
         self._portions = [portion for portion in task.portions if own_loop or portion.start < portion.end]
-        self._empty = all(portion.start == portion.end for portion in self._portions)
+        self._empty, self._given = all(portion.start == portion.end for portion in self._portions), self._count()
         if not self._portions:
             self._work.done(task.clock)
             return

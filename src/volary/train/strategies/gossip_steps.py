@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from volary.comm.groups.blocking import add_up
-from volary.train.agreement.first_state import messages, share_now
+from volary.train.agreement.first_state import share_now
+from volary.train.agreement.mean_model import lent_mean
 from volary.train.agreement.votes import Vote
 from volary.train.state.rank_state import PARAMETERS
 from volary.train.strategies.contribution import parameters
@@ -103,22 +103,12 @@ class GossipSteps(Exchanging):
         return {PARAMETERS: self}
 
     @contextmanager
-    @torch.no_grad()
     def consensus(self) -> Iterator[None]:
         """Lend the network the mean of all replicas."""
         self.settle()
-        trained = self._trained()
-        self._own = {name: parameter.clone() for name, parameter in trained.items()}
-        for together in messages(list(trained.values())):
-            values = torch.cat([parameter.reshape(-1) for parameter in together])
-            add_up(values, self._group)
-            parts = torch.split(values.div_(self._group.size), [parameter.numel() for parameter in together])
-            for parameter, mean in zip(together, parts, strict=True):
-                parameter.copy_(mean.view(parameter.shape))
-        try:
+        with lent_mean(self._trained(), 1 / self._group.size, self._group) as self._own:
             yield
-        finally:
-            self.take_own()
+        self._own = {}
 
     def rank_state(self) -> dict[str, Any]:
         """This worker's parameters, within `consensus`, and of how many workers it is one."""
@@ -131,7 +121,7 @@ class GossipSteps(Exchanging):
 
     @torch.no_grad()
     def take_own(self) -> None:
-        """This worker's parameters become its own again: after `consensus`, or as they were restored."""
+        """This worker's parameters become its own again, as they were restored."""
         trained = self._trained()
         for name, values in self._own.items():
             trained[name].copy_(values)

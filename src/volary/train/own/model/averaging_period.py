@@ -40,6 +40,17 @@ class AveragingPeriod:
         return self._steps > 0
 
     @property
+    def own_copy(self) -> str:
+        """What a worker's parameters are just now, if they are no model of all workers, and what to do; else empty."""
+        own = "is this worker's own copy: other workers have others"
+        if not self._consistency.equal:
+            return f"{own}; accepted: worker.save(model=model), on all workers, which writes the mean of all"
+        if not self.under_way:
+            return ""
+        after = f"{self._steps} step{'s' * (self._steps > 1)} after replicas were equal last"
+        return f"{own}, {after}; accepted: worker.barrier() on all workers after the last step, which ends the period"
+
+    @property
     def updates(self) -> bool:
         """Whether the user's optimiser updates this worker's parameters with its own gradients."""
         return self._consistency.at(self._steps, self._step_s).updates
@@ -49,7 +60,8 @@ class AveragingPeriod:
         if self.under_way:
             raise SettingError(
                 f"worker.save was called {self._steps} steps after replicas were equal last; accepted under "
-                "local steps: after a step that ends a period, as the last of an epoch does"
+                "local steps: after a step that ends a period, as the last of an epoch does, or after "
+                "worker.barrier(), which ends it"
             )
 
     def refuse_second(self, optimizer: Optimizer) -> None:
@@ -70,8 +82,12 @@ class AveragingPeriod:
         self._samples, self._total = self._samples + share.samples, self._total + share.total
         return action.push is not Push.NOTHING or share.ends_epoch
 
-    def vote(self, *, ending: bool, world_size: int, place: int) -> Vote:
+    def weight(self, world_size: int) -> float:
         """This worker's part of the mean: its share of the samples that all have learnt from in the period."""
-        weight = self._samples / self._total if self._total else 1 / world_size
+        return self._samples / self._total if self._total else 1 / world_size
+
+    def vote(self, *, ending: bool, world_size: int, place: int) -> Vote:
+        """What this worker says at the end of the period."""
+        weight = self.weight(world_size)
         step_s = (time.perf_counter() - self._began_s) / self._steps
         return Vote(0.0, True, ending, step_s=step_s, weight=weight, place=place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.comm.groups.blocking import take_all_from_first
+from volary.consistency._base import Push
 from volary.consistency.bsp import Bsp
 from volary.errors import SettingError
 from volary.exchange.gradients.buckets import before_bucket
 from volary.exchange.gradients.plain_layers import only_looks
 from volary.train.agreement.first_state import DeferredTensors, messages
+from volary.train.agreement.mean_model import lent_mean
 from volary.train.agreement.votes import Vote
 from volary.train.coordinator import LearnTask
 from volary.train.member.compare import compare, shape_facts
@@ -27,6 +29,7 @@ from volary.train.own.model.early_update import EarlyUpdate
 from volary.train.own.model.first_forward import choose_with_first_forward
 from volary.train.own.model.held_gradients import HeldGradients
 from volary.train.own.model.losses import StepLoss, loss_of_backward, sum_in
+from volary.train.own.model.own_copy import OwnCopy
 from volary.train.own.together import come_apart
 from volary.train.run_session import share_buffers
 from volary.train.state.replicas import compare_replicas
@@ -85,6 +88,7 @@ class OwnModel:
         self._early_optimizer, self._beside = early, beside or group
         self._early: EarlySteps | None = None
         self._voted = False  # under early steps: the votes have left
+        self._lent = False  # the model has what all replicas are together
         self._judged = summed  # whether the loss is a sum is known, or was looked at
         self.loss = StepLoss()
         self._consistency = run.settings.consistency if group.size > 1 else Bsp()
@@ -174,7 +178,7 @@ class OwnModel:
         if self._early is not None:
             self._early.apply()
         if outermost and self.period.updates and self.period.end_step():
-            self._end_period()
+            self.end_period()
 
     def compare(self, step: int) -> None:
         """Raise RanksDiffer unless all workers have the same bits, where they should. A collective call."""
@@ -190,12 +194,37 @@ class OwnModel:
 
     @contextmanager
     def consensus(self) -> Iterator[None]:
-        """Lend the model what all replicas are together, unless a period of workers' own updates is under way."""
+        """Lend the model what all replicas are together. A collective call."""
+        lent = self._lent_mean() if self.period.under_way else self.strategy.consensus()
+        with lent:
+            self._lent = True
+            try:
+                yield
+            finally:
+                self._lent = False
+
+    def end_period(self) -> None:
+        """All replicas become their mean. A collective call."""
+        ending, size = self._run.pulse.asked_to_end, self._group.size
+        self.strategy.vote(self.period.vote(ending=ending, world_size=size, place=sum(self._place())))
+        agreed = self._hear_all()
+        self.strategy.apply()
+        self.period.begin(agreed.step_s)
+        if self._run.share.ends_epoch and self._consistency.equal:
+            self.settle()
+        self._share_buffers()
+
+    def meet(self) -> None:
+        """All workers are here: a period of their own updates ends, and all updates are done. A collective call."""
         if self.period.under_way:
-            yield
-            return
-        with self.strategy.consensus():
-            yield
+            self.end_period()
+        self.settle()
+
+    def finish(self) -> None:
+        """The user's loop is over: wait for what is under way."""
+        self.settle()
+        if self._own_copy is not None and self.period.under_way:
+            self._own_copy.tell("the loop has ended, and the model")
 
     def rank_state(self) -> dict[str, Any]:
         """What no other worker's replica has, within `consensus`."""
@@ -211,6 +240,8 @@ class OwnModel:
         """Remove the hooks from the user's model."""
         for hook in self._hooks:
             hook.remove()
+        if self._own_copy is not None:
+            self._own_copy.close()
         self.strategy.close()
         if self._early is not None:
             self._early.close()
@@ -246,9 +277,18 @@ class OwnModel:
             self.strategy.start(DeferredTensors())
         behind = getattr(self._run.settings.exchange, "behind", False)
         self._early = EarlySteps(self.model, update, self.strategy, behind=behind) if update else None
+        differs = group.size > 1 and (self._consistency.pushes is not Push.GRADIENT)
+        self._own_copy = OwnCopy(self.model, self._why_own, recorder) if differs else None
         if isinstance(self.strategy, Adapting) and self._run.settings.codec.chooses and not self._state.representations:
             self._hooks.append(choose_with_first_forward(self.model, self.strategy, self._passes, recorder))
         recorder.enter("between steps")
+
+    def _why_own(self) -> str:
+        return "" if self._lent else self.period.own_copy
+
+    def _lent_mean(self) -> AbstractContextManager[object]:
+        trained = {name: one for name, one in self.model.named_parameters() if one.requires_grad}
+        return lent_mean(trained, self.period.weight(self._group.size), self._beside)
 
     @only_looks
     def _reached(self, parameter: Tensor) -> None:
@@ -362,17 +402,6 @@ class OwnModel:
         if self._group.size > 1:  # of batch norm, say: any rank may evaluate, and all find the same
             for together in messages(list(self.contents.buffers())):
                 take_all_from_first(together, self._beside)
-
-    def _end_period(self) -> None:
-        """All replicas become their mean."""
-        ending, size = self._run.pulse.asked_to_end, self._group.size
-        self.strategy.vote(self.period.vote(ending=ending, world_size=size, place=sum(self._place())))
-        agreed = self._hear_all()
-        self.strategy.apply()
-        self.period.begin(agreed.step_s)
-        if self._run.share.ends_epoch and self._consistency.equal:
-            self.settle()
-        self._share_buffers()
 
 
 def _of_few_rows(gradient: Tensor) -> Tensor:

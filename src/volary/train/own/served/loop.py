@@ -14,6 +14,7 @@ from volary.data.sharing.shared import shared
 from volary.errors import BadInput
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.own.keeping import Keeping
+from volary.train.own.model.own_copy import OwnCopy
 from volary.train.own.model.share import Share
 from volary.train.own.served.checkpoints import ServedCheckpoints
 from volary.train.own.served.feed import OwnPortions, ServedFeed
@@ -107,6 +108,7 @@ class ServedLoop:
             )
         self._model = ServedModel(module, optimizers[0])
         LoopHooks(self._model, self._recorder, lambda: self.steps)
+        OwnCopy(module, lambda: "" if self._steps is None else self._steps.own_copy, self._recorder)
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         raise BadInput("worker.clip_grad_norm_: servers update, and no gradients are here; accepted: allreduce")
@@ -144,6 +146,9 @@ class ServedLoop:
     def consensus(self, called: str) -> AbstractContextManager[None]:
         """Servers have one model, and workers copies of it."""
         return nullcontext()
+
+    def meet(self) -> None:
+        """Servers keep what all agree on, and a period of `local` ends there with its last batch."""
 
     def restore(self, state: dict[str, Any]) -> dict[str, Any]:
         self._saves = True

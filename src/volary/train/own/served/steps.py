@@ -68,6 +68,16 @@ class ServedSteps:
         """Whether the step at hand changes this worker's own parameters."""
         return self._local and self._now is not None and self._now.count > 0
 
+    @property
+    def own_copy(self) -> str:
+        """What a worker's parameters are just now, if they are no model of all workers, and what to do; else empty."""
+        if not (self._local and self._coordinator.within):
+            return ""
+        return (
+            "is this worker's own copy: other workers have others, within a period of local; accepted: the run's "
+            "checkpoint, which servers write at its end"
+        )
+
     def epoch(self, first: int) -> Iterator[Any]:
         """The batches of this worker up to the end of the epoch that is under way. Raises Stopped when the run ends.
 
@@ -123,6 +133,8 @@ class ServedSteps:
         if self._ended:
             return
         self._pass_on()
+        if self._local:  # else what is not computed was never this worker's
+            self._coordinator.cut_short()
         self._recorder.enter("idle")
         self._replica.settle()
         self._work.over(elastic=self._elastic)

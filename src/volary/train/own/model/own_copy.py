@@ -1,0 +1,52 @@
+"""Where the model is the mean of all workers' parameters: tells of a `state_dict()` that holds one worker's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
+
+    from volary.train.recording.recorder import Recorder
+
+
+class OwnCopy:
+    """Of `model`, or of a part of it, until `close`. why: what parameters are just now; empty if all have the same.
+
+    It is told once, by rank 0, which is the one that saves.
+    """
+
+    def __init__(self, model: nn.Module, why: Callable[[], str], recorder: Recorder) -> None:
+        self._why, self._recorder, self._told = why, recorder, recorder.rank != 0
+        parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
+        self._hooks = [part.register_state_dict_pre_hook(_Reading(self._read)) for part in parts]
+
+    def tell(self, what: str) -> None:
+        """Say once of `what` that it is one worker's own, if it is."""
+        if not self._told and (text := self._why()):
+            self._told = True
+            self._recorder.event("warning", text=f"{what} {text}")
+
+    def close(self) -> None:
+        """Look no more."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _read(self) -> None:
+        self.tell("state_dict() was read, which")
+
+
+class _Reading:
+    def __init__(self, read: Callable[[], object]) -> None:
+        self._read = read
+
+    def __call__(self, _module: nn.Module, _prefix: str, _keep_vars: bool) -> None:
+        self._read()
+
+    def __reduce__(self) -> Any:
+        """A copy of the network is no worker's replica."""
+        return _Reading, (str,)
