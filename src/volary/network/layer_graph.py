@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from volary.naming import named_modules, named_parameters
 from volary.network.dry_run import unchanged
 
 INPUT = "input"  # what feeds the first layers
@@ -28,7 +29,7 @@ def layer_graph(module: nn.Module, inputs: Tensor, casting: AbstractContextManag
     A layer is a module without parts of its own, or one that has parameters itself. The module is as before. Raises
     what its code raises.
     """
-    layers = {name: part for name, part in module.named_modules() if _is_layer(part)}
+    layers = {name: part for name, part in named_modules(module) if _is_layer(part)}
     calls = _Calls()
     watch = _Watch(calls, layers, inputs.device)
     calls.made_of(inputs, frozenset({INPUT}))
@@ -45,7 +46,7 @@ def layer_graph(module: nn.Module, inputs: Tensor, casting: AbstractContextManag
         }
         for name, shape in watch.shapes.items()
     ]
-    parameters = {name: parameter.numel() for name, parameter in module.named_parameters()}
+    parameters = {name: parameter.numel() for name, parameter in named_parameters(module)}
     return {"layers": found, "parameters": parameters, "samples": len(inputs)}
 
 

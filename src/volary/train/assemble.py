@@ -21,6 +21,7 @@ from volary.data.loading.pipeline import Pipeline
 from volary.data.skipping import Skipping
 from volary.errors import BadInput, DataError, SettingError
 from volary.errors.raised import raised
+from volary.naming import named_parameters
 from volary.network import build, build_loss
 from volary.network.flow import Flow
 from volary.run.best import Best
@@ -244,7 +245,7 @@ class HeldBack:
 
 
 def _update(session: Session, module: nn.Module, precision: Precision, feed: Feed, steps: int) -> Update:
-    trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    trained = [(name, parameter) for name, parameter in named_parameters(module) if parameter.requires_grad]
     if not trained:
         raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
     build, elementwise = update_rule(session)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from volary.naming import named_modules, named_parameters
+
 if TYPE_CHECKING:
     from volary.data.batching.batch import Batch
     from volary.network.flow import Flow
@@ -34,7 +36,7 @@ def origin(flow: Flow, parts: Iterable[Batch | MicroBatch], casting: Callable[[]
 
 def _parameter(module: nn.Module) -> str:
     # no buffers: batch norm's statistics have been spoilt by this very batch
-    bad = (name for name, parameter in module.named_parameters() if not _finite(parameter))
+    bad = (name for name, parameter in named_parameters(module) if not _finite(parameter))
     return next((f"first in the parameter {name}, since an earlier step" for name in bad), "")
 
 
@@ -43,7 +45,7 @@ def _layer(flow: Flow, part: Batch | MicroBatch, casting: Callable[[], AbstractC
     found: list[str] = []
     hooks = [
         module.register_forward_hook(_looking(name or "the network", found))
-        for name, module in flow.module.named_modules()
+        for name, module in named_modules(flow.module)
     ]
     try:
         with torch.no_grad(), casting():

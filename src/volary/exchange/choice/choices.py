@@ -14,6 +14,7 @@ from volary.exchange.choice.tables import fitting
 from volary.exchange.gradients.factor_hooks import outer_layers
 from volary.exchange.representations import representation_of
 from volary.exchange.representations.exact import EXACT
+from volary.naming import named_parameters
 
 if TYPE_CHECKING:
     from volary.codec._base import Codec
@@ -27,7 +28,7 @@ def pushed(codec: Codec, module: nn.Module, samples: int, servers: int) -> dict[
     at once (0: something else is pushed, which is no sum of products), and by the bytes that a worker sends to all
     servers.
     """
-    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    names = {id(parameter): name for name, parameter in named_parameters(module)}
     connected = [names[id(weight)] for layer, weight in outer_layers(module) if type(layer) is nn.Linear]
     products = {name: float(samples) for name in connected if samples and codec.of(name).chooses}
     found: dict[str, Representation] = {}
@@ -45,7 +46,7 @@ def pushed(codec: Codec, module: nn.Module, samples: int, servers: int) -> dict[
 
 def refuse_strangers(codec: Codec, module: nn.Module) -> None:
     """Raise SettingError for a pattern that matches no trained parameter of `module`."""
-    known = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+    known = [name for name, parameter in named_parameters(module) if parameter.requires_grad]
     for pattern in codec.patterns():
         if not any(fnmatchcase(name, pattern) for name in known):
             examples = ", ".join(known[:4]) + ", ..." * (len(known) > 4)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from volary.codec._base import Layer
+from volary.naming import named_modules, named_parameters
 
 if TYPE_CHECKING:
     from torch.nn import Parameter
@@ -26,9 +27,9 @@ def layers(module: nn.Module, products: Mapping[str, float | None]) -> list[Laye
     """The trained parameters of `module`, in its order. products: of weights whose gradients are sums of products."""
     found: dict[str, Layer] = {}
     taken: set[str] = set()
-    sizes = {name: one.numel() for name, one in module.named_parameters(remove_duplicate=False)}
-    owners = {f"{name}.weight".lstrip("."): (name, part) for name, part in module.named_modules()}
-    for name, parameter in module.named_parameters():
+    sizes = {name: one.numel() for name, one in named_parameters(module, remove_duplicate=False)}
+    owners = {f"{name}.weight".lstrip("."): (name, part) for name, part in named_modules(module)}
+    for name, parameter in named_parameters(module):
         if not parameter.requires_grad or name in taken:
             continue
         names = [name]

@@ -14,6 +14,7 @@ from torch import nn
 
 from volary.exchange.gradients import row_blocks
 from volary.exchange.gradients.factor_hooks import outer_layers
+from volary.naming import named_parameters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -80,7 +81,7 @@ class RowCounter:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        names = {id(parameter): name for name, parameter in module.named_parameters()}
+        names = {id(parameter): name for name, parameter in named_parameters(module)}
         self._counters: dict[str, _Counter] = {}
         self._hooks: list[RemovableHandle] = []
         for layer, weight in outer_layers(module):

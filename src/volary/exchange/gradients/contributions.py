@@ -10,6 +10,7 @@ import torch
 from volary.exchange.gradients.buckets import Buckets, Gradients
 from volary.exchange.gradients.factor_hooks import send_factors
 from volary.exchange.gradients.row_blocks import write_as_usual, write_in_place
+from volary.naming import named_parameters
 
 if TYPE_CHECKING:
     from torch import nn
@@ -75,7 +76,7 @@ class PushedGradients:
         self.buckets = Gradients(
             plans,
             memory,
-            [(name, parameter) for name, parameter in module.named_parameters() if not parameter.requires_grad],
+            [(name, parameter) for name, parameter in named_parameters(module) if not parameter.requires_grad],
             chunk_mb=chunk_mb,
             private=private,
             passes=passes,

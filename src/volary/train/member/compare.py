@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import volary
 from volary.errors import RanksDiffer
+from volary.naming import named_parameters
 from volary.run.machine.environment import versions
 from volary.session.values.reference import FILE, MODULE, UserObject
 
@@ -66,7 +67,7 @@ def shape_facts(module: nn.Module) -> Facts:
     return {
         f"parameter {name}": f"{tuple(p.shape)} {str(p.dtype).removeprefix('torch.')}"
         + ("" if p.requires_grad else " frozen")
-        for name, p in module.named_parameters()
+        for name, p in named_parameters(module)
     }
 
 

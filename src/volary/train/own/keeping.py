@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from volary.errors import BadInput
+from volary.naming import loadable, plain_names
 from volary.run.checkpoints import SHARED, Manifest, read
 from volary.train.own.plain_values import ACCEPTED, keepable, loads
 from volary.train.state.rank_state import PARAMETERS, RESIDUALS, rank_file, rank_states
@@ -245,7 +246,8 @@ class Keeping:
         if isinstance(value, nn.Module):
             state = value.state_dict()
             if all(isinstance(one, nn.Module | nn.Parameter) or hasattr(one, "dtype") for one in state.values()):
-                return _Weights(state)
+                plain = plain_names(value)
+                return _Weights({plain(key): one for key, one in state.items()})
         if hasattr(value, "state_dict"):
             state = value.state_dict()
             if name not in self._checked and not loads(state):
@@ -299,7 +301,7 @@ def _taken_up(name: str, value: Any, saved: Any, of: LoopState) -> Any:
     if not hasattr(value, "load_state_dict"):
         kind = type(value).__name__
         raise BadInput(f"worker.restore: {name} was saved as a state_dict(), and is a {kind}, which cannot load one")
-    value.load_state_dict(saved["state"])
+    value.load_state_dict(loadable(value, saved["state"]) if isinstance(value, nn.Module) else saved["state"])
     if isinstance(value, Optimizer):
         value._opt_called = True  # type: ignore[attr-defined]  # in an earlier life: schedules ask, and warn
     return value

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.exchange.gradients.plain_layers import only_looks
+from volary.naming import named_parameters
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -82,7 +83,7 @@ class Histograms:
     def __init__(
         self, module: nn.Module, recorder: Recorder, period: Period, await_all: Callable[[], None], *, wanted: bool
     ) -> None:
-        self._named = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
+        self._named = [(name, one) for name, one in named_parameters(module) if one.requires_grad]
         self._recorder, self._period, self._await_all, self._wanted = recorder, period, await_all, wanted
         self._budget = HistogramBudget()
         self._begun = 0  # the newest step; 0: none yet

@@ -14,8 +14,10 @@ from volary.errors import SettingError
 from volary.exchange.choice.choices import pushed
 from volary.exchange.gradients.plan import BucketPlan, in_memory_order, plan, row_values
 from volary.exchange.representations.exact import EXACT
+from volary.naming import named_buffers, named_parameters
 from volary.server.protocol.slices import Part, Slice, cut
 from volary.train.assemble import update_rule
+from volary.train.state.weights import weights_of
 from volary.train.update.rule import SlicePart
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ def cut_network(strategy: Strategy, module: nn.Module, batch_size: int, servers:
     batch_size: samples of a global batch. elementwise: the update rule may be given parts of a parameter. Raises
     SettingError for a tensor that does not lie densely in memory.
     """
-    trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    trained = [(name, parameter) for name, parameter in named_parameters(module) if parameter.requires_grad]
     chunk_mb = strategy.bucket_mb if elementwise else WHOLE_MB
     samples = -(-batch_size // strategy.workers) * strategy.consistency.steps()
     gradients = samples if strategy.consistency.pushes is Push.GRADIENT else 0
@@ -107,8 +109,8 @@ def kept_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
 
     What is not of floats and does not lie densely, as an index that is expanded, stays as it is.
     """
-    saved = module.state_dict(keep_vars=True)
-    named = [(name, one) for name, one in module.named_buffers() if name in saved]
+    saved = weights_of(module)
+    named = [(name, one) for name, one in named_buffers(module) if name in saved]
     return [(name, one) for name, one in named if one.is_floating_point() or _is_dense(one)]
 
 

@@ -13,6 +13,7 @@ from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed
 from volary.exchange.compression.push_encoding import PushEncoding
 from volary.exchange.server import COLOCATED
+from volary.naming import named_parameters
 from volary.run.checkpoints import Checkpoints
 from volary.server.protocol.messages import WorkerHello
 from volary.train.agreement.agreed_plan import describe
@@ -180,7 +181,7 @@ class _SessionWorker:
 
     def _update(self, precision: Precision, steps: int) -> Update:
         build, elementwise = update_rule(self.session)
-        named = [(name, one) for name, one in self.model.module.named_parameters() if one.requires_grad]
+        named = [(name, one) for name, one in named_parameters(self.model.module) if one.requires_grad]
         return Update(named, self.session.schedule, self.session.train, precision, steps, build, elementwise)
 
     def _residuals(

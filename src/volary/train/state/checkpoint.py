@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from volary.comm.groups.blocking import gather_plain
 from volary.errors import NotSaved
+from volary.naming import named_buffers
 from volary.run.checkpoints import ROSTER, SHARED, Manifest, read
 from volary.run.disk import TRY_AGAIN_AFTER_S
 from volary.train.agreement.first_state import DeferredTensors
@@ -155,7 +156,7 @@ class Saver:
 
     def _own_state(self) -> dict[str, Any]:
         # cloned: a view would be saved with all that it is a view of
-        buffers = {name: buffer.detach().clone() for name, buffer in self._module.named_buffers()}
+        buffers = {name: buffer.detach().clone() for name, buffer in named_buffers(self._module)}
         own = {name: one.rank_state() for name, one in self._own.items()}
         return {"generators": generators_state(), "buffers": buffers, **own}
 
@@ -194,7 +195,7 @@ class Saver:
         path, rank = self._drafts.checkpoints.path(manifest.step), self._group.rank
         states = rank_states(path, manifest, rank, self._group.size)
         if "buffers" in states[0]:
-            for name, buffer in self._module.named_buffers():
+            for name, buffer in named_buffers(self._module):
                 buffer.copy_(states[0]["buffers"][name])
         else:  # the run had fewer workers, or servers
             load_buffers(self._module, SavedWeights(path, manifest))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from volary.comm.groups.blocking import gather
 from volary.errors import RanksDiffer
+from volary.naming import named_parameters
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
@@ -25,7 +26,7 @@ def fingerprint(module: nn.Module) -> Tensor:
 def compare_replicas(module: nn.Module, step: int, group: Group) -> None:
     """Raise RanksDiffer, naming rank and parameter, unless all of `group` hold the same bits. A collective call."""
     table = gather(fingerprint(module), group).tolist()
-    names = [name for name, _ in module.named_parameters()]
+    names = [name for name, _ in named_parameters(module)]
     for column, name in enumerate(names):
         values = [row[column] for row in table]
         usual, count = Counter(values).most_common(1)[0]

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from volary.errors import RunError
 from volary.exchange.gradients.plan import in_memory_order, laid_out_as
+from volary.naming import named_buffers, named_modules, named_parameters, without_compiled
 from volary.run.checkpoints import require_format
 from volary.train.state.safetensors_file import write_safetensors
 
@@ -144,7 +145,7 @@ class SavedWeights:
             one, read = slices.get(key, own), partial(file.get_tensor, key)
             end = one.start + torch.Size(size).numel()
             piece = _Piece(one.start, end, tuple(one.shape), tuple(one.stride), key not in slices, read)
-            self._pieces.setdefault(one.name, []).append(piece)
+            self._pieces.setdefault(without_compiled(one.name), []).append(piece)
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def load_weights(module: nn.Module, saved: SavedWeights) -> None:
 
 def load_buffers(module: nn.Module, saved: SavedWeights) -> None:
     """Set the module's buffers, of those that are saved with a network."""
-    for name, buffer in module.named_buffers():
+    for name, buffer in named_buffers(module):
         if name in saved:
             buffer.copy_(saved.whole(name))
 
@@ -180,8 +181,8 @@ def weights_of(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and persistent buffers by name; one that is shared stands once, under its first name."""
     fleeting = {
         f"{prefix}.{name}".lstrip(".")
-        for prefix, part in module.named_modules()
+        for prefix, part in named_modules(module)
         for name in part._non_persistent_buffers_set
     }
-    named = [*module.named_parameters(), *module.named_buffers()]
+    named = [*named_parameters(module), *named_buffers(module)]
     return {name: tensor.detach() for name, tensor in named if name not in fleeting}

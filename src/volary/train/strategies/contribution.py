@@ -21,6 +21,7 @@ from volary.exchange.gradients.contributions import (
 from volary.exchange.gradients.plan import plan
 from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
 from volary.exchange.overlap.delayed import DelayedKeeper
+from volary.naming import named_modules, named_parameters
 from volary.train.agreement import votes
 from volary.train.agreement.agreed_plan import compare_plan, describe
 from volary.train.agreement.votes import Agreed, Vote
@@ -87,7 +88,7 @@ class ContributionBuffers(Generic[Kind]):
     ) -> None:
         settings, module = terms.settings, terms.module
         self.group, self._recorder = group, terms.recorder
-        everyone = list(module.named_parameters())
+        everyone = list(named_parameters(module))
         trained = [(name, parameter) for name, parameter in everyone if parameter.requires_grad]
         plans = plan(trained, settings.bucket_mb, representations)
         self._described = describe(plans, settings.bucket_mb)
@@ -107,7 +108,7 @@ class ContributionBuffers(Generic[Kind]):
         place = {id(parameter): number for number, (_, parameter) in enumerate(everyone)}
         self.slots = sorted(self.buckets.slots, key=lambda slot: place[id(slot.parameter)])  # as forward uses them
         self._seen = deque[tuple[ParcelTimes, int]](maxlen=2 * len(self.buckets.chunks))
-        parts = module.named_modules()
+        parts = named_modules(module)
         self._scripted = [name or "the network" for name, part in parts if isinstance(part, torch.jit.ScriptModule)]
 
     @property

@@ -13,6 +13,7 @@ import torch
 from volary.comm.groups.blocking import take_all_from_first
 from volary.exchange.gradients.bucket import ParameterGate
 from volary.exchange.gradients.just_in_time import JustInTime
+from volary.naming import named_parameters
 from volary.server.update_rule import SliceUpdate
 from volary.train.agreement.first_state import DeferredTensors, messages
 from volary.train.agreement.votes import Agreed, Vote
@@ -74,7 +75,7 @@ class Overlapping(Exchanging):
         self._rule, self._values = update.divide(slices), [[part.values for part in one] for one in slices]
         self._profile = Profile(chunks, contribution.slots, contribution.links_per_s)
         self._parameters = list(module.parameters())
-        self._gates = {id(parameter): ParameterGate(name) for name, parameter in module.named_parameters()}
+        self._gates = {id(parameter): ParameterGate(name) for name, parameter in named_parameters(module)}
         self._gates |= {id(slot.parameter): slot.gate for slot in slots}
         self._just_in_time = JustInTime(module, self._gates, self._wait_for)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from volary.naming import named_modules, named_parameters
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -31,7 +33,7 @@ class Contents:
         self.trained = [parameter for parameter in parameters if parameter.requires_grad]
         self._frozen = [parameter for parameter in parameters if not parameter.requires_grad]
         self._kinds = [(parameter, parameter.dtype, parameter.device) for parameter in self.trained]
-        self._names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self._names = {id(parameter): name for name, parameter in named_parameters(model)}
         self.sparse = [part.weight for part in model.modules() if isinstance(part, _EMBEDDINGS) and part.sparse]
 
     def __contains__(self, parameter: Tensor) -> bool:
@@ -58,7 +60,7 @@ class Contents:
         yield from {id(buffer): buffer for buffer in chain(self._fixed, own)}.values()
 
     def _name(self, part: nn.Module) -> str:
-        return next((name for name, other in self._model.named_modules() if other is part and name), "the model")
+        return next((name for name, other in named_modules(self._model) if other is part and name), "the model")
 
 
 def _ids(held: Any) -> list[int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.errors import SettingError
+from volary.naming import named_parameters
 from volary.train.own.model.absent_gradient import TWICE
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class EarlySteps:
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         """Scale the sums that wait to a norm of at most `max_norm`; the norm before, a scalar. Raises SettingError."""
         given = {id(one) for one in parameters}
-        if missing := [name for name, one in self._model.named_parameters() if id(one) not in given]:
+        if missing := [name for name, one in named_parameters(self._model) if id(one) not in given]:
             raise SettingError(
                 f"worker.clip_grad_norm_ was given parameters without {missing[0]}; accepted with early_update: all of "
                 "one model"

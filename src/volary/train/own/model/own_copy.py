@@ -32,7 +32,7 @@ class OwnCopy:
             self._recorder.event("warning", text=f"{what} {text}")
 
     def close(self) -> None:
-        """Look no more."""
+        """Remove the hooks from the model."""
         for hook in self._hooks:
             hook.remove()
 

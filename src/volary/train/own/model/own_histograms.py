@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from volary.naming import named_parameters
 from volary.train.recording.histograms import HistogramBudget, UpdateHistograms
 
 if TYPE_CHECKING:
@@ -57,6 +58,6 @@ class OwnHistograms:
         return [
             (name if len(self._models) == 1 else f"{place}.{name}", parameter)
             for place, model in enumerate(self._models)
-            for name, parameter in model.model.named_parameters()
+            for name, parameter in named_parameters(model.model)
             if id(parameter) in held and parameter.requires_grad
         ]

@@ -16,6 +16,7 @@ from volary.consistency.bsp import Bsp
 from volary.errors import SettingError
 from volary.exchange.gradients.buckets import before_bucket
 from volary.exchange.gradients.plain_layers import only_looks
+from volary.naming import named_parameters
 from volary.train.agreement.first_state import DeferredTensors, messages
 from volary.train.agreement.mean_model import lent_mean
 from volary.train.agreement.votes import Vote
@@ -249,7 +250,7 @@ class OwnModel:
     def _updating_early(self) -> EarlyUpdate | None:
         if self._early_optimizer is None or self._group.size == 1:
             return None
-        trained = {name: one for name, one in self.model.named_parameters() if one.requires_grad}
+        trained = {name: one for name, one in named_parameters(self.model) if one.requires_grad}
         return EarlyUpdate(self._early_optimizer, trained, self.settle, sparse=bool(self.contents.sparse))
 
     def _distribute(self) -> None:
@@ -287,7 +288,7 @@ class OwnModel:
         return "" if self._lent else self.period.own_copy
 
     def _lent_mean(self) -> AbstractContextManager[object]:
-        trained = {name: one for name, one in self.model.named_parameters() if one.requires_grad}
+        trained = {name: one for name, one in named_parameters(self.model) if one.requires_grad}
         return lent_mean(trained, self.period.weight(self._group.size), self._beside)
 
     @only_looks

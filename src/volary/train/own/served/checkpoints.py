@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from volary.errors import BadInput, RunError
+from volary.naming import unwrapped
 from volary.run.checkpoints import SHARED, Checkpoints
 from volary.train.member.remote_directory import bring, writer
 from volary.train.state.rank_state import rank_file
@@ -41,7 +42,7 @@ class ServedCheckpoints:
         return (manifest, self._checkpoints.path(step)) if SHARED in manifest.files else None
 
     def on_servers(self, value: Any) -> bool:
-        return any(value is one for one in self._loop.models)
+        return any(unwrapped(value) is unwrapped(one) for one in self._loop.models)
 
     def write(self, mine: dict[str, Any], alike: Alike) -> None:
         """As of the newest update, once all who keep step are here; the roster reports it. Raises BadInput, Stopped."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from volary.errors import SettingError
+from volary.naming import named_parameters
 from volary.train.own.model.contents import Contents
 from volary.train.served.server.own_optimizer import OwnOptimizer, plain
 
@@ -18,7 +19,7 @@ class ServedModel:
 
     def __init__(self, module: nn.Module, optimizer: Optimizer) -> None:
         self.module, self.optimizer = module, optimizer
-        self.trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        self.trained = {name: one for name, one in named_parameters(module) if one.requires_grad}
         self.settings = OwnOptimizer.of(optimizer, self.trained)
         self._contents = Contents(module)
 

@@ -19,6 +19,7 @@ from torch import nn
 from volary.errors import BadInput
 from volary.exchange.gradients.plain_layers import plain_layers
 from volary.exchange.gradients.plan import in_memory_order
+from volary.naming import named_modules, named_parameters
 from volary.run.disk import Disk, replace_file
 from volary.train.served.server.own_optimizer import OwnOptimizer
 from volary.train.state.weights import weights_of
@@ -57,18 +58,18 @@ def write_network(
     folder: Path, module: nn.Module, optimizer: OwnOptimizer, batch_size: int, plan: Sequence[str]
 ) -> None:
     """Write the network as it is now, and how it is updated. Raises OSError."""
-    modules = [name for name, _ in module.named_modules()]
+    modules = [name for name, _ in named_modules(module)]
     linear = {id(part) for part, _ in plain_layers(module) if type(part) is nn.Linear}
-    parameters = {name for name, _ in module.named_parameters()}
+    parameters = dict(named_parameters(module))
     described, values = [], dict[str, torch.Tensor]()
     for name, tensor in weights_of(module).items():
         lies = torch.empty_like(tensor, device="meta")  # as a dense one: gaps, if there are any, stay here
-        trained = module.get_parameter(name).requires_grad if name in parameters else None
+        trained = parameters[name].requires_grad if name in parameters else None
         described.append(_Tensor(name, list(lies.shape), list(lies.stride()), trained))
         values[name] = in_memory_order(torch.empty_like(lies, device="cpu").copy_(tensor))
     said = OwnNetwork(
         modules,
-        [name for name, part in module.named_modules() if id(part) in linear],
+        [name for name, part in named_modules(module) if id(part) in linear],
         described,
         optimizer,
         batch_size,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from volary.train.state.optimizer_state import OptimizerState, optimizer_file
 from volary.train.state.state_file import state_content
-from volary.train.state.weights import TensorSlice, weights_content, weights_file
+from volary.train.state.weights import TensorSlice, weights_content, weights_file, weights_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,9 +28,7 @@ class ShardWriter:
     ) -> None:
         self._number, self._layout, self._write = number, layout, write
         kept = {name for name, one in layout.tensors if one.numel()}
-        saved = module.state_dict(keep_vars=True)
-        named = [*module.named_parameters(), *module.named_buffers()]
-        self._rest = {name: one.detach().clone() for name, one in named if name in saved and name not in kept}
+        self._rest = {name: one.clone() for name, one in weights_of(module).items() if name not in kept}
 
     def write(self, slice_store: SliceStore, snapshot: int, step: int, shards: list[int]) -> dict[str, str]:
         """Write what is kept of these shards to the draft of checkpoint `step`; checksums by name. Raises OSError.
