@@ -52,6 +52,36 @@ def test_a_program_that_cannot_be_compiled_is_one_sentence_and_no_run(volary):
     assert not Path("runs").exists()
 
 
+FORGETFUL = """\
+import torch
+import volary
+
+worker = volary.init()
+torch.manual_seed(1)
+model = torch.nn.Linear(4, 2)
+model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+data = torch.utils.data.TensorDataset(torch.randn(32, 4), torch.randint(2, (32,)))
+for inputs, labels in torch.utils.data.DataLoader(data, batch_size=8):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+    optimizer.step()
+torch.save(model.state_dict(), "out.pt")
+"""
+
+
+def test_a_forgotten_feed_and_a_file_that_all_workers_write_are_told_with_the_line_to_write(fresh):
+    Path("mine.py").write_text(FORGETFUL)
+    said = fresh("-m", "volary", "launch", "strategy.workers=2", "mine.py")
+    assert said.status == 0, said.err
+    told = [line.partition("warning: ")[2] for line in said.out.splitlines() if "warning: " in line]
+    assert sorted(told) == [
+        "all workers learn from the same batches: their losses are equal, bit for bit, in each of the first 3 steps; "
+        "accepted: `for batch in worker.feed(loader):`, which gives each worker its share",
+        "ranks 0 and 1 both write out.pt (mine.py:13), and spoil what the other has written; accepted: "
+        "`if worker.is_first:` before it, or a name with worker.rank in it",
+    ]
+
+
 @pytest.mark.slow  # tests/train/test_init.py has the program's ends in one process
 def test_a_program_that_ends_before_it_begins_leaves_no_run(fresh):
     Path("mine.py").write_text(PROGRAM)

@@ -8,13 +8,14 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import CLOSE, Replies
+from volary.driver.watching.alike import Alike
 from volary.driver.watching.stacks import place
 from volary.driver.watching.stragglers import Stragglers
 from volary.driver.watching.watch import FailureDetector, LostWorker, WorkerBeat, WorkerStatus
@@ -28,6 +29,7 @@ from volary.run.database.usage import Usage
 from volary.run.verdict import ENDED_WELL
 
 _Wanted = TypeVar("_Wanted")
+_Event = tuple[str, int | None, int | None, dict[str, Any]]  # its kind, of which rank and step, more of it
 _log = logging.getLogger(__name__)
 _Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Server = Annotated[int, msgspec.Meta(ge=-1, le=2**31)]
@@ -62,6 +64,7 @@ class HeartbeatService:
         self._finishing = False
         self._requests: list[Any] = []
         self._told_fault = False
+        self._alike = Alike(watch.world_size)
         self._stragglers = Stragglers(lock_step=go_on_without is None)
 
     def finish(self) -> Iterator[tuple[int, Any]]:
@@ -202,11 +205,15 @@ class HeartbeatService:
         return [worker.pid for worker in self.watch.workers.values() if worker.here and worker.host == host]
 
     def _write(self, rank: int, said: list[dict[str, Any]]) -> None:
-        events: list[tuple[str, int | None, int | None, dict[str, Any]]] = []
+        events: list[_Event] = []
         for one in said:
             match one:
                 case {"event": str(kind), "step": int(step), "data": dict(data)}:
                     events.append((kind, rank, step, data))
+                case {"losses": list(losses), "drawn": dict(drawn)}:
+                    events += _warnings(self._alike.did(rank, losses, drawn))
+                case {"writes": str(path), "place": str(at)}:
+                    events += _warnings(self._alike.writes(rank, self.watch.workers[rank].host, path, at))
                 case {"metrics": dict(values), "step": int(step)}:
                     self._journal.metrics(step, values)
                 case {"note": dict(facts)}:
@@ -230,7 +237,7 @@ class HeartbeatService:
     def _event(self, kind: str, rank: int | None, step: int, data: dict[str, Any]) -> None:
         self._events([(kind, rank, step, data)])
 
-    def _events(self, found: list[tuple[str, int | None, int | None, dict[str, Any]]]) -> None:
+    def _events(self, found: list[_Event]) -> None:
         """Into the journal; what a full disk keeps out of it is said here, or nobody would learn of it."""
         if not found:
             return
@@ -241,6 +248,10 @@ class HeartbeatService:
                 _log.warning("rank %s, step %d: %s: %s", rank, step, kind.replace("_", " "), words)
 
         self._journal.events(found, lost)
+
+
+def _warnings(texts: Iterable[str]) -> Iterator[_Event]:
+    return (("warning", None, None, {"text": text}) for text in texts)
 
 
 def _row(values: list[float | None]) -> StepRow:

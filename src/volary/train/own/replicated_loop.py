@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput
+from volary.naming import named_parameters
+from volary.train.own.first_steps import FirstSteps
 from volary.train.own.keeping import Keeping
 from volary.train.own.model.own_model import OwnModel, OwnRun
 from volary.train.own.model.own_steps import OwnSteps
@@ -52,6 +54,7 @@ class ReplicatedLoop:
         self._run = OwnRun(script.strategy, self._share, recorder, pulse)
         self._fed: list[tuple[tuple[Any, int | None, bool | None], OwnFeed]] = []
         self._models: list[OwnModel] = []
+        self._first = FirstSteps(recorder) if self.size > 1 else None
         self._apart: Group | None = None  # for calls that all workers make between steps, from the first one on
         self._steps: OwnSteps | None = None
 
@@ -144,6 +147,8 @@ class ReplicatedLoop:
         return self._group.divided([list(range(self.size))])
 
     def _follow(self) -> None:
+        if self._first is not None:
+            self._first.begin(fed=True)
         for model in self._models:
             model.follow()
 
@@ -157,7 +162,7 @@ class ReplicatedLoop:
         if known is not None:
             known.again(early)
             return
-        for name, parameter in model.named_parameters():
+        for name, parameter in named_parameters(model):
             if any(parameter in one for one in self._models):
                 raise BadInput(
                     f"worker.distribute: {name} is a parameter of a model that is distributed already; accepted: both "
@@ -174,7 +179,7 @@ class ReplicatedLoop:
         self._models.append(one)
         if self._steps is None:
             periods = {"compare": self._script.compare_replicas, "look": self._script.histograms}
-            self._steps = OwnSteps(self._models, self._group, self._share, self._recorder, **periods)
+            self._steps = OwnSteps(self._models, self._group, self._share, self._recorder, self._first, **periods)
 
 
 def _optimizer_of(model: nn.Module, optimizers: Sequence[Optimizer]) -> Optimizer:

@@ -167,6 +167,14 @@ class Recorder:
         """The layers that are trained, as `volary.network.layer_graph` has them."""
         self.said.append({"network": graph})
 
+    def first_steps(self, losses: list[str], drawn: dict[str, str]) -> None:
+        """What the first steps of a user's own loop have done, as `volary.train.own.first_steps` has it."""
+        self.said.append({"losses": losses, "drawn": drawn})
+
+    def writes(self, path: str, place: str) -> None:
+        """The user's code opens a file to write, at that place of it; from any thread."""
+        self.said.append({"writes": path, "place": place})
+
     def starting(self, doing: str) -> None:
         """What the start of this worker is at, for those who look on and wait."""
         self.note(**{f"doing_{self.rank}": doing})

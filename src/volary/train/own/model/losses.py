@@ -39,6 +39,11 @@ class StepLoss:
         if isnan(self._agreed):
             self._agreed = loss
 
+    @property
+    def own(self) -> float:
+        """This worker's, so far."""
+        return self._own
+
     def take(self) -> float:
         """That of the step that ends: of all workers, or this worker's if they have not agreed on one."""
         own, agreed = self._own, self._agreed

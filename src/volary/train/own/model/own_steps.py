@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from volary.comm.groups.group import Group
     from volary.session.values.period import Period
+    from volary.train.own.first_steps import FirstSteps
     from volary.train.own.model.own_model import OwnModel
     from volary.train.own.model.share import Share
     from volary.train.recording.recorder import Recorder
@@ -27,7 +28,8 @@ class OwnSteps:
     """Sees every step of every torch optimiser in this process, and cares for those of distributed models.
 
     Steps of the run are those of the first optimiser that steps; another takes over if it steps twice without it.
-    compare: how often replicas are compared. look: how often rank 0 looks at weights, gradients and updates.
+    first: looks at the first of them. compare: how often replicas are compared. look: how often rank 0 looks at
+    weights, gradients and updates.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class OwnSteps:
         group: Group,
         share: Share,
         recorder: Recorder,
+        first: FirstSteps | None,
         *,
         compare: Period,
         look: Period,
@@ -43,6 +46,7 @@ class OwnSteps:
         self._compare, self._look = compare, look
         self._histograms = OwnHistograms(models, recorder) if group.rank == 0 else None
         self._models, self._group, self._share, self._recorder = models, group, share, recorder
+        self._first = first
         self._lead: Optimizer | None = None
         self._others = set[int]()  # that have stepped since the first did
         self._under_way: list[Optimizer] = []  # an optimiser may call another's step
@@ -119,6 +123,8 @@ class OwnSteps:
             raise Stopped("the run was asked to end after this step")
 
     def _end_step(self, optimizer: Optimizer, models: Sequence[OwnModel]) -> None:
+        if self._first is not None:
+            self._first.end(models[0].loss.own)
         losses = [model.loss.take() for model in self._models]
         self._recorder.end_step(
             epoch=self._share.epoch,

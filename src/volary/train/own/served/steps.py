@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import isfinite, nan
 from typing import TYPE_CHECKING, Any
 
 from volary.consistency._base import Push
 from volary.errors import BadInput, SettingError, Stopped
+from volary.train.own.first_steps import FirstSteps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +48,7 @@ class ServedSteps:
         self._now: MicroBatch | None = None  # at hand
         self._computed = self._stepped = self._ended = False
         self._finished = 0  # the clock of the next contribution
+        self._first = FirstSteps(recorder)
 
     @property
     def weight(self) -> float:
@@ -95,6 +97,7 @@ class ServedSteps:
             self._now = part = next(self._parts)
             self._computed = self._stepped = False
             self._recorder.enter("forward")
+            self._first.begin(fed=True)
             yield part.inputs
 
     def in_backward(self, loss: float | None) -> bool:
@@ -111,6 +114,7 @@ class ServedSteps:
         if self._now is None or self._task is None or self._stepped:
             raise BadInput(f"optimizer.step() twice, or without a batch; {NEEDED}")
         self._stepped = True
+        self._first.end(nan)
         if not self._computed:
             self.in_backward(None)
         if self._now.last:

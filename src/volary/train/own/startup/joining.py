@@ -15,6 +15,7 @@ from volary.train.device import device_of
 from volary.train.member.compare import compare
 from volary.train.own.replicated_loop import ReplicatedLoop
 from volary.train.own.served.loop import ServedLoop
+from volary.train.own.startup.written_files import watched
 from volary.train.own.worker import Worker
 from volary.train.run_session import drafts_of, joined
 from volary.train.served.colocated import server_beside
@@ -41,7 +42,8 @@ def worker_of(
     """
     device = device_of(script.device, member.place)
     start = _Start(member, script, recorder, pulse, facts, doing, device)
-    with start.over_servers() if script.strategy.servers else start.in_group() as loop:
+    several = watched(recorder, member.directory.path) if script.strategy.workers > 1 else nullcontext()
+    with several, start.over_servers() if script.strategy.servers else start.in_group() as loop:
         worker = Worker(loop, script, recorder, device, member.place.local_rank)
         pulse.can_finish(saves=False)  # the loop may keep what it has when it is asked to end
         with closing(worker):
