@@ -101,7 +101,7 @@ def _text(error: BaseException) -> list[str]:
     """Type and text of an error, and its notes; at least one line."""
     try:
         # the place, which Python puts behind a syntax error's text, is told apart
-        text = str(error.msg if isinstance(error, SyntaxError) else error).strip()
+        text = str(error).strip()
     except Exception:
         text = "(its text cannot be read)"
     first, *more = text.splitlines() or [""]
