@@ -62,6 +62,8 @@ def pack(session: Path, folder: Path, overrides: tuple[str, ...], shard_mb: floa
         with _progress(f"{split}: packed", len(samples)) as told:
             index = write(samples, folder / split, round(shard_mb * 2**20), told)
         shards = len(index.shards) - 1
+        for remark in samples.remarks:
+            say(remark)
         say(f"{folder / split}: {len(samples):,} samples, {size(int(index.sizes.sum()))} in {shards} shards")
     say(f"in the session: data: {{source: {{name: packed, folder: {folder}, ...}}}}")
 

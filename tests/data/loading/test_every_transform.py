@@ -187,6 +187,28 @@ def test_an_image_that_a_transform_cannot_be_done_to_is_named(folder):
         samples.open("train")
 
 
+def test_a_random_crop_that_is_smaller_than_its_border_is_what_numpy_cuts():
+    given, crop = image(3, 4, 5), RandomCrop(size=3, padding=7)
+    bordered = np.pad(given, ((7, 7), (7, 7), (0, 0)))
+    seen = set()
+    for seed in range(60):
+        drawn = random(seed)
+        top, left = (int(drawn.integers(0, most, endpoint=True)) for most in (15, 16))
+        np.testing.assert_array_equal(crop(given, random(seed)), bordered[top : top + 3, left : left + 3])
+        seen.add(top + 3 <= 7 or left + 3 <= 7)
+    assert seen == {True, False}, "of the border alone, too"
+
+
+@pytest.mark.parametrize(("before", "seen"), [((), "14x12"), ((Flip(),), "14x12"), ((RandomCrop(size=6),), "6x6")])
+def test_an_image_that_is_smaller_than_a_crop_is_named_with_what_makes_it_larger(folder, before, seen):
+    with pytest.raises(DataError) as problem:
+        Images(folder=folder, transforms=(*before, RandomCrop(size=24, padding=2))).open("train")
+    assert str(problem.value) == (
+        f"{folder}/train/a/00.png: is {seen} pixels; accepted by random_crop: at least 20x20, as the setting "
+        "`size` or a `resize` among the transforms before it makes them"
+    )
+
+
 def test_a_callable_of_ones_own_is_a_transform_and_its_mistake_is_no_corrupt_sample(folder):
     from volary.session import Session
 

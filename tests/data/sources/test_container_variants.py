@@ -143,6 +143,15 @@ def _(root: Path) -> None:
     assert refusal(root, "test") == f"{root}/test/cat/0.png: class 'cat' is not in {root}/train"
 
 
+@case("folder", "a tar of the same name beside the folder", TOLD)
+def _(root: Path) -> None:
+    in_folders(root)
+    path = tar_of(root / "train.tar.gz", ["ant/0.png", "cat/0.png"])
+    samples = opened(root)
+    assert (samples.classes, samples.remarks) == (2, (f"{path}: not read, as train is there, too",))
+    assert opened(root, "test").remarks == ()
+
+
 @case("folder", "in a store: a file outside of class folders, or deeper", TOLD)
 def _(root: Path) -> None:
     store = fsspec.filesystem("memory")
@@ -324,6 +333,14 @@ def _(root: Path) -> None:
     )
 
 
+@case("shards", "files of the folder that neither part names", TOLD)
+def _(root: Path) -> None:
+    write(root, "README.png", "train_1.tar", "more/train-2.tar")
+    samples = of_shard(root, {"1.png": picture(), "1.cls": b"0"})
+    assert samples.remarks == (f"{root}: 2 files are not read: README.png, train_1.tar",)
+    assert ROOM.load("shards")(folder=root).open("test").remarks == ()
+
+
 @case("shards", "a dot in the name of a sample", REFUSED)
 def _(root: Path) -> None:
     sentence = refused_shard(root, {"a.b.png": picture(), "a.b.cls": b"0"})
@@ -464,6 +481,19 @@ def test_a_folder_that_may_not_be_listed_is_refused(tmp_path, which):
         if which != "train/ant":
             with pytest.raises(DataError, match=r"cannot be .* \(Permission denied\); accepted: "):
                 Images(folder=str(tmp_path)).check()
+    finally:
+        folder.chmod(0o700)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may list any folder")
+@pytest.mark.parametrize("name", ["shards", "packed", "cifar", "idx", "parquet"])
+def test_a_folder_of_any_source_that_may_not_be_listed_is_refused(tmp_path, name):
+    folder = tmp_path / "closed"
+    folder.mkdir(0)
+    settings = {"train": folder, "test": folder} if name == "parquet" else {"folder": folder}
+    try:
+        with pytest.raises(DataError, match=rf"^{folder}.*: cannot be .* \(Permission denied\); accepted: "):
+            ROOM.load(name)(**settings).check()
     finally:
         folder.chmod(0o700)
 

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from volary.data.feed import one_pass
+from volary.data.preparation.packing import pack
 from volary.data.skipping import Skipping
 from volary.data.sources import ROOM
 from volary.data.sources.images import Images
@@ -73,9 +74,10 @@ def varint(value: int) -> bytes:
 
 def datum(number: int, *, encoded: bool) -> bytes:
     """As protobuf writes it; plain ones are blue, green, red, with a float field that nobody reads."""
-    image = Image.open(io.BytesIO(picture(number)))
-    plain = np.ascontiguousarray(np.asarray(image)[:, :, ::-1].transpose(2, 0, 1)).tobytes()
-    data = picture(number) if encoded else plain
+    data = picture(number)
+    if not encoded:
+        colours = np.asarray(Image.open(io.BytesIO(data)))[:, :, ::-1]
+        data = np.ascontiguousarray(colours.transpose(2, 0, 1)).tobytes()
     head = b"".join(bytes([field << 3]) + varint(value) for field, value in ((1, 3), (2, 5), (3, 7)))
     tail = bytes([5 << 3]) + varint(label(number)) + bytes([6 << 3 | 5]) + bytes(4) + bytes([7 << 3, encoded])
     return head + bytes([4 << 3 | 2]) + varint(len(data)) + data + tail
@@ -262,3 +264,26 @@ def test_a_file_that_is_no_parquet_is_refused_before_a_run(tmp_path):
     (tmp_path / "test.parquet").write_bytes(b"something else")
     with pytest.raises(DataError, match=r"test.parquet: is neither Parquet nor Arrow"):
         ROOM.load("parquet")(**settings).check()
+
+
+@pytest.mark.parametrize("way", ["list", "shards", "lmdb", "parquet", "parquet of Hugging Face", "packed"])
+def test_16_bits_of_grey_are_scaled_whatever_holds_the_files(tmp_path, way, monkeypatch):
+    ramp = (np.arange(35) * 1872).astype(np.uint16).reshape(5, 7)
+    buffer = io.BytesIO()
+    Image.fromarray(ramp).save(buffer, "PNG")
+    monkeypatch.setattr(f"{__name__}.picture", lambda _: buffer.getvalue())
+    if way == "packed":
+        write_images(tmp_path / "files")
+        for split in ("train", "test"):
+            samples = Images(folder=tmp_path / "files").open(split)
+            pack(samples, tmp_path / split, 1000, lambda _: None)
+        name, settings = "packed", {"folder": tmp_path}
+    else:
+        name, write = WAYS[way]
+        settings = write(tmp_path)
+    expected = torch.from_numpy((ramp >> 8).astype(np.uint8)) / 255
+    for channels in (1, 3):
+        samples = ROOM.load(name)(**settings, channels=channels, cache_mb=0).open("train")
+        for _ in range(2):  # the first one, and those of a batch that is there
+            inputs, _ = samples.fetch(torch.arange(COUNT))
+            torch.testing.assert_close(inputs, expected.expand(COUNT, channels, 5, 7), rtol=0, atol=1e-6)

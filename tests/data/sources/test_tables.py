@@ -67,6 +67,14 @@ def test_cifar_of_another_length_is_refused_before_a_run(tmp_path):
         Cifar(folder=tmp_path).check()
 
 
+def test_a_label_that_cifar_has_not_is_named_with_its_file(tmp_path):
+    for number in (1, 2):
+        (tmp_path / f"data_batch_{number}.bin").write_bytes(cifar_rows(9 + number, 1))
+    with pytest.raises(DataError) as problem:
+        Cifar(folder=tmp_path).open("train")
+    assert str(problem.value) == f"{tmp_path}/data_batch_2.bin: sample 10 has the label 10; accepted: 0 to 9"
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_rows_of_arrays_are_samples(tmp_path, packed):
     images = np.arange(6 * 4, dtype=np.uint8).reshape(6, 1, 2, 2)

@@ -13,12 +13,16 @@ if TYPE_CHECKING:
 
 
 def part_of(folder: Place, name: str) -> Place:
-    """Where a part is: the name as it stands, else with the ending of a tar. Raises DataError if there is neither."""
+    """Where a part is: the first of `candidates`. Raises DataError if there is none."""
     folder = existing_folder(folder, "a folder with a training and a test part")
-    for candidate in (folder / name, *(folder / f"{name}{suffix}" for suffix in SUFFIXES)):
-        if candidate.exists():
-            return candidate
+    if found := candidates(folder, name):
+        return found[0]
     raise DataError(f"{folder}: has no {name}; accepted: a folder {name}, or {name}.tar, {name}.tar.gz, {name}.tgz")
+
+
+def candidates(folder: Place, name: str) -> list[Place]:
+    """What there is of this name: as it stands, and with the endings of tars."""
+    return [place for suffix in ("", *SUFFIXES) if (place := folder / f"{name}{suffix}").exists()]
 
 
 def check_part(path: Place) -> None:

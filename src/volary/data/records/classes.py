@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from volary.data.formats.archive import Archive, ArchiveMember
-from volary.data.formats.class_folders import part_of
+from volary.data.formats.class_folders import candidates, part_of
 from volary.data.records.files import Files
 from volary.data.records.members import TarMembers
 from volary.data.records.records import Records
@@ -78,7 +78,10 @@ def list_split(
     path = part_of(folder, parts["train"])
     training = list_classes(path, suffixes, accepted)
     listed = training if split == "train" else list_classes(part_of(folder, parts[split]), suffixes, accepted)
-    return SplitRecords(listed.records, listed.numbered_as(training, path), len(training.folders), listed.remarks)
+    taken, *others = candidates(folder, parts[split])
+    remarks = [f"{other}: not read, as {taken.name} is there, too" for other in others]
+    targets = listed.numbered_as(training, path)
+    return SplitRecords(listed.records, targets, len(training.folders), (*listed.remarks, *remarks))
 
 
 def list_classes(path: Place, suffixes: frozenset[str], accepted: str) -> InClasses:

@@ -61,15 +61,15 @@ class Cifar:
 
         self.count(split)
         files, record = self._files(split)
-        rows = np.concatenate([np.frombuffer(file.read_bytes(), dtype=np.uint8).reshape(-1, record) for file in files])
+        parts = [np.frombuffer(file.read_bytes(), dtype=np.uint8).reshape(-1, record) for file in files]
         fine = record - _PIXELS - 1
-        labels = rows[:, 0 if self.coarse else fine]
-        classes = 10 if not fine else 20 if self.coarse else 100
-        if int(labels.max()) >= classes:
-            row = int(np.argmax(labels >= classes))
-            raise DataError(
-                f"{files[0].parent}: sample {row} has the label {labels[row]}; accepted: 0 to {classes - 1}"
-            )
+        column, classes = 0 if self.coarse else fine, 10 if not fine else 20 if self.coarse else 100
+        for file, part in zip(files, parts, strict=True):
+            for row in np.flatnonzero(part[:, column] >= classes)[:1]:
+                label = part[row, column]
+                raise DataError(f"{file}: sample {row} has the label {label}; accepted: 0 to {classes - 1}")
+        rows = np.concatenate(parts)
+        labels = rows[:, column]
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         pixels = torch.from_numpy(np.ascontiguousarray(rows[:, -_PIXELS:])).view(-1, 3, 32, 32)
         return InMemory(pixels, torch.from_numpy(labels.astype(np.int64)), classes, 1 / (255 * std), -mean / std)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from volary.data.formats.files import existing_folder, matching
 from volary.data.loading.image_settings import ImageSettings
+from volary.data.remarks import not_read
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
@@ -57,7 +58,7 @@ class Shards(ImageSettings):
         labels = Labels(said, str(located(self.folder) / self.train), training.name)
         targets = labels.numbered(texts, images.name)
         samples = self.decoded(images, torch.from_numpy(targets), labels.count, split)
-        samples.remarks = remarks
+        samples.remarks = (*remarks, *self._others(split))
         return samples
 
     def _listed(self, split: Split) -> tuple[TarMembers, list[str], tuple[str, ...]]:
@@ -77,6 +78,13 @@ class Shards(ImageSettings):
         if not images:
             raise DataError(f"{archives[0].path}: empty: no sample found; accepted: tars of key.jpg and key.cls")
         return TarMembers(archives, images), texts, unread.remarks(located(self.folder) / getattr(self, split))
+
+    def _others(self, split: Split) -> tuple[str, ...]:
+        """The remark on files of the folder that no part takes: with the training part."""
+        folder = located(self.folder)
+        taken = {path.name for part in (self.train, self.test) for path in matching(folder, part)}
+        others = [path.name for path in matching(folder, "*") if path.name not in taken and path.is_file()]
+        return not_read(folder, "file", others) if split == "train" else ()
 
     def _shards(self, split: Split) -> list[Place]:
         folder = existing_folder(located(self.folder), "a folder with the shards of both parts")

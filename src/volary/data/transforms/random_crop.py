@@ -37,7 +37,7 @@ class RandomCrop:
             raise too_small(image, "random_crop", self.size - 2 * self.padding)
         top, left = (int(random.integers(0, most, endpoint=True)) - self.padding for most in spare)
         found = np.zeros((self.size, self.size, image.shape[2]), dtype=image.dtype)
-        rows, columns = slice(max(0, top), top + self.size), slice(max(0, left), left + self.size)
+        rows, columns = (slice(max(0, start), max(0, start + self.size)) for start in (top, left))
         inside = image[rows, columns]
         down, right = max(0, -top), max(0, -left)
         found[down : down + inside.shape[0], right : right + inside.shape[1]] = inside
