@@ -53,6 +53,58 @@ class CorruptPoints(Dataset):
         return self.data[index]
 
 
+class Sequences(Dataset):
+    """Sequences of points of which few positions count, in some not one; all are as long, or they `differ`."""
+
+    def __init__(self, split: str, differ: bool = False, samples: int = 41) -> None:
+        generator = torch.Generator().manual_seed(1 if split == "train" else 2)
+        self.samples = []
+        for number in range(samples):
+            length = (1, 9, 2, 8, 4)[number % 5] if differ else 5
+            inputs = torch.randn(length, FEATURES, generator=generator)
+            targets = (inputs @ torch.ones(FEATURES, CLASSES).cumsum(1).sin()).argmax(1)
+            targets[torch.rand(length, generator=generator) < (number % 4) / 3] = -100
+            self.samples.append((inputs, targets))
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.samples[index]
+
+
+class NothingCounts(Sequences):
+    """The same, and no position of them counts."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        inputs, targets = self.samples[index]
+        return inputs, torch.full_like(targets, -100)
+
+
+class PositionsWeighted(nn.CrossEntropyLoss):
+    """Torch's, of scores whose classes come last, with weights of classes."""
+
+    def __init__(self, ignore_index: int = -100) -> None:
+        super().__init__(torch.tensor([0.1, 1.0, 3.0, 0.5], dtype=torch.float64), ignore_index=ignore_index)
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        return super().forward(output.transpose(1, 2), target)
+
+
+def masked(output: Tensor, target: Tensor) -> Tensor:
+    """The mean distance to one, over the positions that count."""
+    there = target != -100
+    return ((output - 1).square().sum(-1) * there).sum() / there.sum()
+
+
+def unsaid(output: Tensor, target: Tensor) -> Tensor:
+    """The same, and does not say how many count."""
+    return masked(output, target)
+
+
+masked.counted = lambda target: (target != -100).sum()
+
+
 class Streamed(IterableDataset):
     """The same, one after the other. after: a file, which workers wait for before they look at the data."""
 

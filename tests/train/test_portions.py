@@ -65,7 +65,7 @@ class Roster:
     def ahead(self, clock: int) -> list[Portion]:
         return next((task.portions for task in self.tasks if isinstance(task, Learn) and task.clock > clock), [])
 
-    def computed(self, clock, loss, *, finite, lost, rates) -> None:
+    def computed(self, clock, loss, *, finite, lost, rates, counted) -> None:
         self.lost += lost
 
     def is_dropped(self, clock: int) -> bool:
@@ -90,7 +90,9 @@ def told(*spans: tuple[int, int]) -> Learn:
 def by_roster(roster: Roster, numbers: Numbers) -> ByRoster:
     pipeline = Pipeline(numbers, torch.arange(SAMPLES), None, numbers, Scale(1.0, 0.0))
     samples = Skipping(pipeline, lambda *_: None)
-    reader = SessionPortions(samples, BATCH, torch.device("cpu"), Recorder(0), seed=1, shuffle=False, parts=2)
+    cpu = torch.device("cpu")
+    each = {"seed": 1, "shuffle": False, "parts": 2, "counted": lambda targets: float(len(targets))}
+    reader = SessionPortions(samples, BATCH, cpu, Recorder(0), **each)
     settings = LearningSettings(consistency=Bsp(), batch_size=BATCH, seed=1, lr=lambda _: 0.1)
     return ByRoster(settings, work=roster, replica=REPLICA, recorder=Recorder(0), reader=reader, held_back=samples)
 

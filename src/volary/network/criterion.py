@@ -28,7 +28,13 @@ class Criterion(Protocol):
         """Whether more of `metric` is better."""
 
     def __call__(self, output: Any, target: Tensor) -> Tensor:
-        """The scalar loss, a mean over the samples given."""
+        """The scalar loss, a mean over the samples given, or over what counts of them."""
+
+    def counted(self, target: Tensor) -> float | None:
+        """What the loss of targets (n, ...) divides by, as the positions that are not ignored; None: each counts alike.
+
+        Where it is 0 the loss is not called.
+        """
 
     def totals(self, output: Any, target: Tensor) -> Tensor:
         """Sums and counts over the samples given: (len(measured), 2), float64, on the output's device."""

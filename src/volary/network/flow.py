@@ -16,22 +16,37 @@ from volary.network.evaluating import evaluating
 class Flow:
     """Feeds inputs to `module` and gives its output with the targets to `criterion`.
 
-    name: what this flow is for, such as "train" or "evaluate". The module is used, never copied.
+    name: what this flow is for, such as "train" or "evaluate". positions: values of a sample's target, of data whose
+    samples all have as many. The module is used, never copied.
     """
 
-    def __init__(self, module: nn.Module, criterion: Criterion, name: str) -> None:
+    def __init__(self, module: nn.Module, criterion: Criterion, name: str, positions: int = 1) -> None:
         self.module = module
         self.criterion = criterion
         self.name = name
+        self.positions = positions
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean loss over the samples given: a scalar to call `backward()` on.
+        """The mean loss over the samples given, or over what counts of them: a scalar to call `backward()` on.
 
-        Without a sample the network does not run (batch norm could not): the loss is 0, every gradient zeros.
+        Without a sample it is `nothing`.
         """
         if not inputs.shape[0]:
-            return self._zero_loss()
+            return self.nothing()
         return self.criterion(self.module(inputs), targets)
+
+    def counted(self, targets: Tensor) -> float:
+        """What the loss of targets (n, ...) divides by, in samples: n where every position counts."""
+        found = self.criterion.counted(targets)
+        return float(len(targets)) if found is None else found / self.positions
+
+    def nothing(self) -> Tensor:
+        """The loss where nothing counts, a scalar: the network does not run (batch norm could not without a sample).
+
+        A zero that depends on no value of any trainable parameter (0 * NaN is NaN) and yet gives each a gradient.
+        """
+        empty = [(p if p.dim() else p.unsqueeze(0))[:0].sum() for p in self.module.parameters() if p.requires_grad]
+        return sum(empty[1:], empty[0]) if empty else torch.zeros(())
 
     def measure(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """`Criterion.totals` of samples (n, ...), in evaluation mode, without gradients; the module's mode is restored.
@@ -78,8 +93,3 @@ class Flow:
             loss=loss,
             casting=casting or nullcontext(),
         )
-
-    def _zero_loss(self) -> Tensor:
-        """A zero that depends on no value of any trainable parameter (0 * NaN is NaN) and yet gives each a gradient."""
-        nothing = [(p if p.dim() else p.unsqueeze(0))[:0].sum() for p in self.module.parameters() if p.requires_grad]
-        return sum(nothing[1:], nothing[0]) if nothing else torch.zeros(())

@@ -19,7 +19,8 @@ def build_loss(
     """The criterion of a file of losses/, or of a user's own function or class.
 
     A function is called as loss(output, target, **arguments) and returns the mean over the samples as a scalar; a class
-    is made with the arguments and then called so. name: how messages call it. Raises SettingError.
+    is made with the arguments and then called so. A loss that is a mean over something else has `counted(target)`,
+    which gives how much that is. name: how messages call it. Raises SettingError.
     """
     if isinstance(loss, Loss):
         return loss.build()
@@ -29,12 +30,24 @@ def build_loss(
     called = f"loss {named!r}"
     if not callable(loss):
         raise SettingError(f"{called} is of type {type(loss).__name__}; accepted: a function or a class")
+    arguments = {key: _weights(value) for key, value in (arguments or {}).items()} if _of_torch(loss) else arguments
     if inspect.isclass(loss):
         made = loss(**accept(loss, called, arguments or {}, {}))
         return OwnLoss(_callable(made, called), named)
     if arguments:
         loss = partial(loss, **accept(partial(loss, None, None), called, arguments, {}))
     return OwnLoss(_callable(loss, called), named)
+
+
+def _of_torch(loss: object) -> bool:
+    return str(getattr(loss, "__module__", "")).startswith("torch.nn.")
+
+
+def _weights(value: Any) -> Any:
+    """A list of numbers, as a session gives the weights of classes, in the form that torch takes."""
+    import torch
+
+    return torch.tensor(value, dtype=torch.get_default_dtype()) if isinstance(value, list | tuple) else value
 
 
 def _callable(loss: object, called: str) -> Callable[..., Any]:

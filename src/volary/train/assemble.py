@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,6 +38,7 @@ from volary.train.state.progress import Progress
 from volary.train.state.rank_state import OPTIMIZER, PRECISION, RESIDUALS, PerWorkerState
 from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.strategy_state import StrategyState
+from volary.train.uncounted import UncountedLoss
 from volary.train.update.paced import Paced
 from volary.train.update.precision import Precision
 from volary.train.update.uncompiled import spare_the_compiler
@@ -68,9 +70,16 @@ class Model:
         """The data to evaluate on, opened when it is first asked for. Raises DataError if there is none."""
         return open_data(self.session, "test")
 
+    @cached_property
+    def positions(self) -> int:
+        """Values of a sample's target, if all have as many; at least 1."""
+        nothing = torch.empty(0, dtype=torch.int64)
+        _, targets = self.samples.first() if isinstance(self.samples, Stream) else self.samples.fetch(nothing)
+        return max(1, prod(targets.shape[1:]))
+
     def flow(self, name: str) -> Flow:
         """A flow of this network: what turns inputs and targets into a loss."""
-        return Flow(self.module, self.criterion, name)
+        return Flow(self.module, self.criterion, name, self.positions)
 
     def facts(self) -> dict[str, Any]:
         """The facts about the network that a run records, by name."""
@@ -224,6 +233,7 @@ def assemble(
         recorder=recorder,
         replica=replica,
         coordinator=lockstep,
+        uncounted=UncountedLoss(model.criterion, recorder, group.size * session.train.accumulate),
     )
 
 

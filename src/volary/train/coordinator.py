@@ -19,14 +19,16 @@ Outcome = Literal["finished", "stopped", "left"]
 class MicroBatch:
     """What passes through the network at once: samples of a batch that are this worker's.
 
-    inputs (count, ...) and targets (count, ...), or what a loop of one's own computes with. weight: the factor of their
-    mean loss. last: of the contribution. updates: the worker updates its own replica after it. number: the number in
-    the data of the sample at a place.
+    inputs (count, ...) and targets (count, ...), or what a loop of one's own computes with. counted: what their loss is
+    a mean over, in samples; 0: nothing, and there is no loss. weight: the factor of that mean. last: of the
+    contribution. updates: the worker updates its own replica after it. number: the number in the data of the sample at
+    a place.
     """
 
     inputs: Any
     targets: Any
     count: int
+    counted: float
     weight: float
     last: bool
     updates: bool

@@ -7,11 +7,12 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
-from math import isfinite
+from math import isfinite, nan
 from typing import TYPE_CHECKING
 
 from volary.consistency._base import Push
 from volary.run.control.requests import ChangeRate
+from volary.server.roster.work import NOTHING_COUNTED
 from volary.train.agreement.votes import Vote, not_finite
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, SaveTask, Task
 from volary.train.evaluation import buffers_of_first, over_all, record
@@ -46,29 +47,32 @@ if TYPE_CHECKING:
 
 @dataclass
 class Learnt:
-    """What a contribution is of, so far. samples and lost: this worker's; total: all workers'.
+    """What a contribution is of, so far. samples, lost and counted: this worker's.
 
-    locally: this worker updates its own parameters meanwhile. own_loss: of the newest batch, the mean over this
-    worker's share of it, or that share's part in the mean over all workers.
+    counted: what losses are means over, in samples. divisor: of what travels, the same on all workers: all their
+    samples, as nobody knows yet how much of those counts; a worker alone knows. locally: this worker updates its own
+    parameters meanwhile. own_loss: of the newest batch, the mean over this worker's share of it, or that share's part
+    in the mean over all workers.
     """
 
     batches: int = 0
     samples: int = 0
     lost: int = 0
-    total: int = 0
+    counted: float = 0.0
+    divisor: float = 0.0
     locally: bool = False
     own_loss: float = 0.0
     voted: bool = False
-    _count: int = 0  # samples of this worker's share of the newest batch
-    _sum: float = 0.0  # of losses, over this worker's samples in the batches before
+    _newest: float = 0.0  # counted in this worker's share of the newest batch
+    _sum: float = 0.0  # of losses, over what counted in the batches before
     _began_s: float = field(default_factory=time.perf_counter)
 
-    def begin(self, batch: Batch, action: Action) -> None:
-        """Count a batch that was read: its samples, and those of them that could not be read."""
-        self._sum += self.own_loss * self._count
-        self.batches, self.samples = self.batches + 1, self.samples + batch.count
-        self.lost, self.total = self.lost + batch.lost, self.total + batch.total
-        self._count, self.own_loss, self.locally = batch.count, 0.0, action.updates
+    def begin(self, batch: Batch, counted: float, divisor: float, action: Action) -> None:
+        """Count a batch that was read: its samples, those of them that could not be read, and what of it counts."""
+        self._sum += self.own_loss * self._newest
+        self.batches, self.samples, self.lost = self.batches + 1, self.samples + batch.count, self.lost + batch.lost
+        self.counted, self.divisor = self.counted + counted, self.divisor + divisor
+        self._newest, self.own_loss, self.locally = counted, 0.0, action.updates
 
     def add(self, part: MicroBatch, loss: float) -> None:
         """Add the loss of one micro-batch, with its weight in the batch."""
@@ -77,9 +81,18 @@ class Learnt:
     def vote(self, *, ending: bool, requests: int) -> Vote:
         """This worker's part of what all agree on."""
         self.voted = True
-        loss = (self._sum + self.own_loss * self._count) / self.total if self.locally else self.own_loss
-        step_s = (time.perf_counter() - self._began_s) / self.batches
-        return Vote(loss, self.samples > 0, ending, self.lost, step_s, self.samples / self.total, requests)
+        divisor = self.divisor or 1.0  # alone, and nothing counts
+        loss = (self._sum + self.own_loss * self._newest) / divisor if self.locally else self.own_loss
+        return Vote(
+            loss,
+            busy=self.counted > 0,
+            ending=ending,
+            lost=self.lost,
+            step_s=(time.perf_counter() - self._began_s) / self.batches,
+            weight=self.counted / divisor,
+            requests=requests,
+            counted=self.counted,
+        )
 
 
 @dataclass(kw_only=True)
@@ -122,6 +135,7 @@ class Lockstep:
     _learnt: Learnt = field(init=False)  # what the newest contribution is of
     _trying: bool = False  # a size for batches: nothing of it stays
     _better: bool = False
+    _told_empty: bool = False
     _begun: int = 0  # the feed's step before the newest contribution
     _step_s: float = 0.0  # what all workers took for a step, in the mean
 
@@ -158,7 +172,8 @@ class Lockstep:
         if not learnt.voted:
             self._vote()
         agreed = self.replica.agree()
-        self._agreed = agreed = replace(agreed, loss=agreed.loss * agreed.scale(learnt.total))
+        scale = agreed.scale(learnt.divisor)
+        self._agreed = agreed = replace(agreed, loss=agreed.loss * scale)
         self._step_s = agreed.step_s
         if not self._trying:
             self.corrupt.count(self._batch, agreed)
@@ -167,12 +182,13 @@ class Lockstep:
                 self.reads.end_epoch(self._batch.epoch)
         if agreed.not_finite:
             self._leave_out(agreed)
-        elif agreed.lost == learnt.total:  # nothing of it could be read
+        elif not agreed.counted:
+            self._tell_empty()
             self.replica.leave_out()
         else:
-            self.replica.apply(agreed.scale(learnt.total))  # parameters change as their sums arrive
+            self.replica.apply(scale)  # parameters change as their sums arrive
         if not self._trying:
-            self._end_step(agreed.loss)
+            self._end_step(agreed.loss if agreed.counted else nan)
 
     def _learn(self, clock: int, batch: Batch | None = None) -> LearnTask:
         self._learnt = Learnt()
@@ -186,27 +202,44 @@ class Lockstep:
             if not self._trying:
                 self.recorder.begin_step()
             self._batch = own = next(self.feed) if batch is None else batch
-            self._learnt.begin(own, action)
+            parts = self._counting(own)
+            counted = sum(part.counted for part in parts)
+            self._learnt.begin(own, counted, counted if self.group.size == 1 else own.total, action)
             ends = action.push is not Push.NOTHING or own.ends_epoch or self.feed.ended or batch is not None
-            total = own.count if action.updates else own.total
-            # a share without samples has no gradients: zeros would decay parameters that nobody uses
-            parts = list(own.to(self.device).parts(self.session.train.accumulate)) if own.count else []
-            first = 0
+            divisor = counted if action.updates or self.group.size == 1 else own.total
             for part in parts:
-                last, weight = part is parts[-1], part.count / total
-                number_of = self._number(first)
-                whole = part.inputs, part.targets, part.count
-                yield MicroBatch(*whole, weight, last and ends, last and action.updates, number_of)
-                first += part.count
+                last, weight = part is parts[-1], part.counted / divisor
+                yield replace(part, weight=weight, last=last and ends, updates=last and action.updates)
             if ends:
                 return
-            self._end_step(self._learnt.own_loss)
+            self._end_step(self._learnt.own_loss if counted else nan)
+
+    def _counting(self, own: Batch) -> list[MicroBatch]:
+        """The parts of this worker's share in which something counts; their weights are not known yet.
+
+        One in which nothing does has no gradients: zeros would decay parameters that nobody uses.
+        """
+        pieces, parts, first = self.session.train.accumulate, list[MicroBatch](), 0
+        # counted where the targets are read: on another device that would be waited for
+        counts = [self.flow.counted(part.targets) for part in own.parts(pieces)]
+        for part, counted in zip(own.to(self.device).parts(pieces), counts, strict=True):
+            if counted:
+                whole = part.inputs, part.targets, part.count, counted
+                parts.append(MicroBatch(*whole, weight=0.0, last=False, updates=False, number=self._number(first)))
+            first += part.count
+        return parts
 
     def _number(self, first: int) -> Callable[[int], int]:
         return lambda place: self.feed.number(first + place)
 
     def _vote(self) -> None:
         self.replica.vote(self._learnt.vote(ending=self.asked_to_end(), requests=self.requests.posted()))
+
+    def _tell_empty(self) -> None:
+        """Nothing of the contribution counted; it is said once, unless nothing of it could be read."""
+        if not self._told_empty and self._agreed.lost < self._batch.total and self.group.rank == 0:
+            self._told_empty = True
+            self.recorder.event("warning", text=NOTHING_COUNTED)
 
     def _leave_out(self, agreed: Agreed) -> None:
         if self.session.train.on_nonfinite == "stop" and not self._trying:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from volary.network.flow import Flow
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Replica
+    from volary.train.uncounted import UncountedLoss
     from volary.train.update.precision import Precision
 
 
@@ -32,6 +33,7 @@ class Training(Generic[Who]):
     recorder: Recorder
     replica: Replica
     coordinator: Who
+    uncounted: UncountedLoss
 
 
 def train(it: Training[Coordinator]) -> Outcome:
@@ -54,9 +56,11 @@ def _learn(it: Training[Coordinator], task: LearnTask) -> None:
         it.recorder.enter("forward")
         try:
             with it.precision.casting():
-                loss = it.flow(part.inputs, part.targets)  # a layer waits only for its own parameters
+                # a layer waits only for its own parameters
+                loss = it.flow(part.inputs, part.targets) if part.counted else it.flow.nothing()
         except TargetError as error:
             raise error.of(part.number(error.place)) from None
+        it.uncounted.look(loss, part.count)
         if not it.coordinator.computed(part, loss.item()):
             break
         it.recorder.enter("backward")

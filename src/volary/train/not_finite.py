@@ -29,7 +29,7 @@ def origin(flow: Flow, parts: Iterable[Batch | MicroBatch], casting: Callable[[]
         for part in parts:
             if not _finite(part.inputs):
                 return "first in the inputs of its batch"
-            if named := _layer(flow, part, casting):
+            if flow.counted(part.targets) and (named := _layer(flow, part, casting)):
                 return named
     return ""
 

@@ -44,6 +44,10 @@ class Classification:
         with _named(output, target, samples):
             return cross_entropy(output, target, label_smoothing=self.label_smoothing)
 
+    def counted(self, target: Tensor) -> float:
+        """The targets that are not ignored."""
+        return float((target != IGNORED).sum())
+
     def totals(self, output: Output, target: Tensor) -> Tensor:
         """Sums of the loss, of right answers, and, for perplexity, of the loss without smoothing."""
         scores = classes_last(main_output(output), tuple(target.shape[1:]))

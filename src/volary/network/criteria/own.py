@@ -1,18 +1,23 @@
-"""A user's own loss function as a criterion."""
+"""A loss function of the user's or of torch as a criterion."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from volary.errors import SettingError
+from volary.network.criteria.counting import counter_of
 
 
 class OwnLoss:
-    """Calls `function(output, target)`, which gives the mean over the samples as a scalar; measures that loss."""
+    """Calls `function(output, target)`, which gives a mean as a scalar; measures that loss.
+
+    The mean is over the samples, or over what counts of their targets, if the function says how much that is.
+    """
 
     measured = ("loss",)
     metric = "loss"
@@ -21,6 +26,7 @@ class OwnLoss:
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function = function
         self.name = name
+        self._counter = counter_of(function, name)
 
     def __call__(self, output: Any, target: Tensor) -> Tensor:
         """The function's value; SettingError if that is not a scalar tensor."""
@@ -30,11 +36,29 @@ class OwnLoss:
             raise SettingError(f"loss {self.name!r} gives {gave}; accepted: a scalar tensor, the mean over the samples")
         return loss
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is known how much of targets counts."""
+        return self._counter is not None
+
+    def counted(self, target: Tensor) -> float | None:
+        """What the function says; SettingError if that is not a number from 0."""
+        found = None if self._counter is None else self._counter(target)
+        if found is None:
+            return None
+        count = float(found)
+        if not isfinite(count) or count < 0:
+            raise SettingError(f"loss {self.name!r}: counted gives {count:g}; accepted: a number from 0")
+        return count
+
     def totals(self, output: Any, target: Tensor) -> Tensor:
-        """One row: the loss times the samples, and how many samples."""
-        samples = len(target)
-        loss = self(output, target).double() * samples
-        return torch.stack([loss, torch.full_like(loss, samples)]).unsqueeze(0)
+        """One row: the loss times the samples, or times what counts of them, and how many that is."""
+        counted = self.counted(target)
+        count = len(target) if counted is None else counted
+        if not count:
+            return torch.zeros(1, 2, dtype=torch.float64, device=target.device)
+        loss = self(output, target).double() * count
+        return torch.stack([loss, torch.full_like(loss, count)]).unsqueeze(0)
 
     def figures(self, totals: Tensor) -> dict[str, float]:
         """The loss, if there was a sample."""

@@ -91,7 +91,8 @@ class Computed(_Said, frozen=True):
     """Forward of the portion at `clock` is over. loss: the mean over its samples; finite: whether it is a number.
 
     lost: samples of it that could not be read. rates: the learning rates of this step, one of each group of the
-    worker's optimiser, where a loop of one's own sets them.
+    worker's optimiser, where a loop of one's own sets them. counted: what its gradients are a sum over, in the unit of
+    all workers; None: the samples that could be read.
     """
 
     clock: int
@@ -99,6 +100,7 @@ class Computed(_Said, frozen=True):
     finite: bool
     lost: int = 0
     rates: tuple[float, ...] = ()
+    counted: float | None = None
 
 
 class Done(_Said, frozen=True):

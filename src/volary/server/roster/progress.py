@@ -17,7 +17,7 @@ from volary.server.roster.members import Member
 from volary.server.roster.outgoing import Outgoing
 from volary.server.roster.portions import PortionPlan, Portions, RemainingSamples, samples_of
 from volary.server.roster.replicas import Replicas
-from volary.server.roster.work import Closed, WorkScheduler
+from volary.server.roster.work import NOTHING_COUNTED, Closed, WorkScheduler
 
 Outcome = Literal["finished", "stopped"]
 
@@ -101,6 +101,7 @@ class RunProgress:
         self._left_over = 0
         self._skip_corrupt = terms.skip_corrupt
         self._told_lost: dict[int, int] = {}
+        self._told_empty = False
 
     @property
     def steps(self) -> int:
@@ -152,6 +153,9 @@ class RunProgress:
         before = self.steps
         for each in closed:
             self._outgoing.to_servers(Close(each.closing))
+            if each.empty and not self._told_empty:
+                self._told_empty = True
+                self._outgoing.said("warning", None, {"step": self.steps, "text": NOTHING_COUNTED})
             for task in each.late:
                 self._counters.count("dropped", task.contribution.worker)
                 self._outgoing.to_worker(task.contribution.worker, Dropped(task.contribution.clock))

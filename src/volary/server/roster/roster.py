@@ -322,7 +322,9 @@ class Roster:
         match said:
             case Computed():
                 self._progress.announce(
-                    self._progress.work.computed(rank, said.clock, said.finite, now, said.lost, said.rates)
+                    self._progress.work.computed(
+                        rank, said.clock, said.finite, now, said.lost, said.rates, said.counted
+                    )
                 )
                 if said.lost and (corrupt := self._progress.corrupt):
                     self.corrupt = corrupt

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from volary.comm.control.errors import BadMessage
 from volary.server.protocol.messages import Closing, Contribution, Learn, Portion
 from volary.server.roster.closing import Closer, DueUpdate
 from volary.server.roster.portions import Portions
+
+NOTHING_COUNTED = "no target of a batch counted, as each is ignored: it changed nothing"  # a warning, once in a run
 
 Steps = Callable[[float], int]  # portions of a contribution, by the seconds that one takes; 0: nobody knows yet
 
@@ -17,7 +20,7 @@ Steps = Callable[[float], int]  # portions of a contribution, by the seconds tha
 class Task:
     """A contribution that has begun and is in no update yet. stolen_from: whose portions they were to be.
 
-    lost: samples of it that could not be read. rates: see `Closing`.
+    lost: samples of it that could not be read. rates: see `Closing`. counted: see `Computed`.
     """
 
     contribution: Contribution
@@ -28,6 +31,7 @@ class Task:
     done: bool = False
     lost: int = 0
     rates: tuple[float, ...] = ()
+    counted: float = 0.0
 
     @property
     def samples(self) -> int:
@@ -37,10 +41,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Closed:
-    """An update, and what it means: tasks that came too late for it, and the samples of those that are in it."""
+    """An update, and what it means: tasks that came too late for it. empty: samples were read, and nothing counted."""
 
     closing: Closing
     late: Sequence[Task]
+    empty: bool = False
 
 
 class WorkScheduler:
@@ -153,7 +158,14 @@ class WorkScheduler:
         return task.stolen_from if task else []
 
     def computed(
-        self, worker: int, clock: int, finite: bool, now: float, lost: int = 0, rates: tuple[float, ...] = ()
+        self,
+        worker: int,
+        clock: int,
+        finite: bool,
+        now: float,
+        lost: int = 0,
+        rates: tuple[float, ...] = (),
+        counted: float | None = None,
     ) -> Iterator[Closed]:
         """Forward is over. Raises BadMessage for a contribution that was never begun, or is told twice."""
         task = self._task(worker, clock)
@@ -163,6 +175,9 @@ class WorkScheduler:
             raise BadMessage(f"rank {worker} computed its contribution {clock} twice")
         if not 0 <= lost <= task.samples:
             raise BadMessage(f"rank {worker} has lost {lost} samples of its contribution {clock}, of {task.samples}")
+        task.counted = task.samples - lost if counted is None else counted
+        if not (isfinite(task.counted) and task.counted >= 0):
+            raise BadMessage(f"rank {worker} says that {task.counted} of its contribution {clock} counts")
         task.computed, task.rates = True, rates
         self._lose(task, lost)
         return self._close(self._closer.computed(task.contribution, task.samples, finite, now))
@@ -195,6 +210,7 @@ class WorkScheduler:
 
     def _close_one(self, step: DueUpdate) -> Closed:
         lost = sum(self._tasks[one].lost for one in step.contributions)
+        counted = sum(self._tasks[one].counted for one in step.contributions)
         newest = max(step.contributions, key=lambda one: one.clock, default=None)
         rates = self._tasks[newest].rates if newest is not None else ()
         used = self._settled(step.contributions)
@@ -204,14 +220,15 @@ class WorkScheduler:
         late = [self._tasks[contribution] for contribution in step.dropped]
         for task in late:
             self._again(task)
-        scale = self.portions.plan.batch_size / used if step.whole and used else 1.0
-        if 0 < lost < used:
-            scale *= used / (used - lost)  # a mean over the samples that were read
+        # workers divide by the samples of a batch: what becomes of it is the mean over what counted
+        worth = self.portions.plan.batch_size if step.whole else used
+        scale = worth / counted if counted else 1.0
         self.number += 1
         contributions, without = step.contributions, (*step.dropped, *step.left_out)
-        if lost and lost == used:  # nothing of it could be read: nothing changes
+        if not counted:  # or nothing of it could be read: nothing changes
             contributions, without = (), (*without, *contributions)
-        return Closed(Closing(self.number, contributions, scale, self.samples, without, rates), late)
+        closing = Closing(self.number, contributions, scale, self.samples, without, rates)
+        return Closed(closing, late, empty=not counted and lost < used)
 
     def _settled(self, contributions: Iterable[Contribution]) -> int:
         """Their samples are learnt from; returns how many."""

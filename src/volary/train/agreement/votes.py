@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from volary.errors import NotFinite
 
-_COMMON = 6  # values that are sums over all ranks; after them one for each rank
+_COMMON = 7  # values that are sums over all ranks; after them one for each rank
 _PLACES = 1 << 22  # that a rank tells apart: with a bit beside it, whole in fp32
 
 
@@ -15,10 +15,11 @@ _PLACES = 1 << 22  # that a rank tells apart: with a bit beside it, whole in fp3
 class Vote:
     """What a rank says of its contribution.
 
-    loss: its share of the global batch's mean. busy: it has samples in it. ending: it was asked to end after it. lost:
-    samples of its share that could not be read. step_s: seconds that each of its steps took. weight: of a difference of
-    parameters, its share of the samples that all learnt from meanwhile. requests: of rank 0, how many all can read.
-    place: counts what a rank's own loop has done; the same on all ranks that are at the same place of it.
+    loss: its share of the global batch's mean. busy: something in it counts. ending: it was asked to end after it.
+    lost: samples of its share that could not be read. step_s: seconds that each of its steps took. weight: of a
+    difference of parameters, its share of what all learnt from meanwhile. requests: of rank 0, how many all can read.
+    place: counts what a rank's own loop has done; the same on all ranks that are at the same place of it. counted: what
+    its loss is a mean over, in samples.
     """
 
     loss: float
@@ -29,16 +30,17 @@ class Vote:
     weight: float = 1.0
     requests: int = 0
     place: int = 0
+    counted: float = 0.0
 
 
 @dataclass(frozen=True)
 class Agreed:
     """The same on every rank. loss: mean over the global batch. ending: somebody was asked to end after this step.
 
-    busy: how many ranks had samples. not_finite: ranks whose share of the loss is not finite. lost: samples of the
-    global batch that could not be read: they count in the mean's divisor, which `scale` puts right. step_s: seconds
-    that a step took, the mean of all ranks. requests: how many of the run's are to be done after this step, at least.
-    apart: ranks are at different places of their loops.
+    busy: how many ranks had something that counts. not_finite: ranks whose share of the loss is not finite. lost:
+    samples of the global batch that could not be read. step_s: seconds that a step took, the mean of all ranks.
+    requests: how many of the run's are to be done after this step, at least. apart: ranks are at different places of
+    their loops. counted: what of the global batch the mean is over, in samples.
     """
 
     loss: float
@@ -49,10 +51,11 @@ class Agreed:
     step_s: float = 0.0
     requests: int = 0
     apart: bool = False
+    counted: float = 0.0
 
-    def scale(self, total: int) -> float:
-        """The factor of sums over a batch of `total` samples that makes them means over those that were read."""
-        return total / (total - self.lost) if 0 < self.lost < total else 1.0
+    def scale(self, divisor: float) -> float:
+        """The factor of sums that ranks divided by `divisor`, and that are to be the mean over what counted."""
+        return divisor / self.counted if self.counted else 1.0
 
 
 def size(world_size: int) -> int:
@@ -63,18 +66,20 @@ def size(world_size: int) -> int:
 def cast(vote: Vote, rank: int, world_size: int) -> list[float]:
     """A rank's vote in values that can be read once they are summed over all ranks."""
     finite = math.isfinite(vote.loss)
-    common = [vote.loss if finite else 0.0, vote.ending, vote.busy, vote.lost, vote.step_s, vote.requests]
+    loss = vote.loss if finite else 0.0
+    common = [loss, vote.ending, vote.busy, vote.lost, vote.step_s, vote.requests, vote.counted]
     own = float(2 * (vote.place % _PLACES) + (not finite))
     return [float(value) for value in common] + [own if other == rank else 0.0 for other in range(world_size)]
 
 
 def read(summed: list[float]) -> Agreed:
     """What the votes say once they are summed."""
-    loss, ending, busy, lost, seconds, requests, *each = summed
+    loss, ending, busy, lost, seconds, requests, counted, *each = summed
     bad = tuple(rank for rank, vote in enumerate(each) if vote % 2)
     mean = math.nan if bad else loss
     apart = len({vote // 2 for vote in each}) > 1
-    return Agreed(mean, ending > 0, round(busy), bad, round(lost), seconds / len(each), round(requests), apart)
+    step_s = seconds / len(each)
+    return Agreed(mean, ending > 0, round(busy), bad, round(lost), step_s, round(requests), apart, counted)
 
 
 def not_finite(ranks: tuple[int, ...], step: int, origin: str = "", checkpoint: str = "") -> NotFinite:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite, nan
 from typing import TYPE_CHECKING
@@ -82,9 +82,8 @@ class ByRoster:
         self._portions: list[Portion] = []  # of the contribution at hand
         self._unread: list[Portion] = []  # of these
         self._learn = LearnTask(iter(()), 0, 0, 0)
-        self._loss, self._lost, self._wanted, self._loss_known = 0.0, 0, True, True
+        self._loss, self._lost, self._counted, self._wanted, self._loss_known = 0.0, 0, 0.0, True, True
         self._empty = False  # nothing of the contribution at hand is this worker's
-        self._given = 0  # samples of it, also those that the loop ended before
 
     @property
     def outcome(self) -> Outcome:
@@ -127,6 +126,10 @@ class ByRoster:
             self._recorder.enter("idle")  # until the roster's next word
         self._reader.close()
 
+    def weighed(self, part: MicroBatch, counted: float) -> MicroBatch:
+        """The part, of whose loss the loop says that it is a mean over `counted`."""
+        return replace(part, counted=counted, weight=counted / self._settings.batch_size)
+
     def computed(self, part: MicroBatch, loss: float | None) -> bool:
         """Tell the roster when the contribution's loss is known. False: others go on without it, or it is no number.
 
@@ -134,16 +137,16 @@ class ByRoster:
         """
         self._expect(self._unread)  # now the roster has had the time of a forward pass to say what comes next
         self._loss_known = self._loss_known and loss is not None
-        self._loss += (loss or 0.0) * (part.count / self._settings.batch_size)
+        self._counted += part.counted
+        self._loss += (loss or 0.0) * (part.counted / self._settings.batch_size)
         finite, clock = isfinite(self._loss), self._learn.clock
         if part.last or not finite:
-            rates = self._settings.rates()
-            self._work.computed(clock, self._mean(), finite=finite, lost=self._lost, rates=rates)
+            self._say_computed(finite=finite)
         self._wanted = not self._work.is_dropped(clock)
         if not self._wanted:
-            self._replica.leave_out(self._work.oldest_ahead)
+            self._replica.leave_out()
         elif self._empty:
-            self._replica.leave_out(self._work.oldest_ahead)
+            self._replica.leave_out()
             return False
         elif not finite:
             self._leave_out(part)
@@ -154,18 +157,20 @@ class ByRoster:
     def complete(self, task: LearnTask) -> None:
         """Let it leave, if it is wanted."""
         if self._empty:
+            self._replica.forget(self._work.oldest_ahead)
             self._work.done(task.clock)
             return
+        if not self._wanted or not isfinite(self._loss):
+            self._replica.forget(self._work.oldest_ahead)
         if not self._wanted:
             return
         if isfinite(self._loss):
-            share = (self._given - self._lost) / self._settings.batch_size
-            self._replica.step(self._work.oldest_ahead, share)
+            self._replica.step(self._work.oldest_ahead, self._counted / self._settings.batch_size)
         last = self._portions[-1]
         self._recorder.end_step(
             epoch=last.epoch + last.end / self._reader.samples,
             samples=self._count() - self._lost,
-            loss=self._mean() if self._loss_known else nan,
+            loss=self._mean() if self._loss_known and self._counted else nan,
             lr=self._settings.lr(task.samples),
             sent_bytes=self._replica.sent_bytes,
             received_bytes=self._replica.received_bytes,
@@ -173,21 +178,25 @@ class ByRoster:
         )
 
     def cut_short(self) -> None:
-        """A user's own loop ends within the contribution at hand: what it has learnt of it counts, as of all of it."""
+        """A user's own loop ends within the contribution at hand: what it has learnt of it counts."""
         if not self.within:
             return
         self._portions = self._portions[: -len(self._unread)]
         self._unread = []
-        self._work.computed(self._learn.clock, self._mean(), finite=True, lost=self._lost, rates=self._settings.rates())
-        if self._work.is_dropped(self._learn.clock):
-            self._replica.leave_out(self._work.oldest_ahead)
-        else:
-            self.complete(self._learn)
+        self._say_computed(finite=True)
+        self._wanted = not self._work.is_dropped(self._learn.clock)
+        if not self._wanted:
+            self._replica.leave_out()
+        self.complete(self._learn)
+
+    def _say_computed(self, *, finite: bool) -> None:
+        clock, rates = self._learn.clock, self._settings.rates()
+        self._work.computed(clock, self._mean(), finite=finite, lost=self._lost, rates=rates, counted=self._counted)
 
     def _contribution(self, task: messages.Learn) -> Iterator[Task]:
         own_loop = self._settings.seed is None
         self._portions = [portion for portion in task.portions if own_loop or portion.start < portion.end]
-        self._empty, self._given = all(portion.start == portion.end for portion in self._portions), self._count()
+        self._empty = all(portion.start == portion.end for portion in self._portions)
         if not self._portions:
             self._work.done(task.clock)
             return
@@ -195,7 +204,7 @@ class ByRoster:
         self._recorder.begin_step()
         if self._settings.seed is not None:
             seed_contribution(self._settings.seed, self._recorder.rank, task.clock)
-        self._loss, self._lost, self._wanted, self._loss_known = 0.0, 0, True, True
+        self._loss, self._lost, self._counted, self._wanted, self._loss_known = 0.0, 0, 0.0, True, True
         self._unread = self._portions
         self._learn = LearnTask(self._parts(), task.clock, task.samples, task.oldest)
         yield self._learn
@@ -211,15 +220,20 @@ class ByRoster:
             self.portion, self._unread, first = portion, self._portions[place + 1 :], 0
             read = self._reader.read(portion)
             self._lost += read.lost
-            count = sum(part.count for part in read.parts)
+            counted = sum(part.counted for part in read.parts)
+            divisor = (counted or 1.0) if local else self._settings.batch_size
             for part in read.parts:
                 ends = part is read.parts[-1]
-                last, weight = (
-                    ends and portion is self._portions[-1],
-                    part.count / (max(1, count) if local else self._settings.batch_size),
+                yield MicroBatch(
+                    part.inputs,
+                    part.targets,
+                    part.count,
+                    part.counted,
+                    weight=part.counted / divisor,
+                    last=ends and portion is self._portions[-1],
+                    updates=ends and local and counted > 0,
+                    number=partial(read.number, first),
                 )
-                number = partial(read.number, first)
-                yield MicroBatch(part.inputs, part.targets, part.count, weight, last, ends and local, number)
                 first += part.count
 
     def _expect(self, portions: list[Portion]) -> None:
@@ -230,15 +244,15 @@ class ByRoster:
         return sum(portion.end - portion.start for portion in self._portions)
 
     def _mean(self) -> float:
-        """The loss, a mean over the samples of the contribution that could be read."""
-        return self._loss * self._settings.batch_size / max(1, self._count() - self._lost)
+        """The loss, a mean over what counts of the contribution so far; 0 if nothing does."""
+        return self._loss * self._settings.batch_size / (self._counted or 1.0)
 
     def _leave_out(self, part: MicroBatch) -> None:
         step, rank = self._recorder.step + 1, self._recorder.rank
         if not self._settings.skips:
             where = "" if self._flow is None else origin(self._flow, [part], self._casting)
             raise not_finite((rank,), step, where)
-        self._replica.leave_out(self._work.oldest_ahead)
+        self._replica.leave_out()
         self._work.done(self._learn.clock)
         self._recorder.event("skipped", ranks=[rank])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,6 +37,11 @@ class PortionPart(Protocol):
         """The number of samples."""
         ...
 
+    @property
+    def counted(self) -> float:
+        """What their loss is a mean over, in samples."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class ReadPortion:
@@ -69,8 +74,24 @@ class PortionReader(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class SessionPart:
+    """See `PortionPart`. Of a session's data."""
+
+    inputs: Tensor
+    targets: Tensor
+    counted: float
+
+    @property
+    def count(self) -> int:
+        return self.inputs.shape[0]
+
+
 class SessionPortions:
-    """See `PortionReader`. seed: of the order of samples. parts: that a portion is computed in, to save memory."""
+    """See `PortionReader`. seed: of the order of samples. parts: that a portion is computed in, to save memory.
+
+    counted: what of targets (n, ...) counts, in samples.
+    """
 
     def __init__(
         self,
@@ -82,10 +103,11 @@ class SessionPortions:
         seed: int,
         shuffle: bool,
         parts: int,
+        counted: Callable[[Tensor], float],
     ) -> None:
         self.samples = len(samples)
         self._data = IndexedReader(samples, batch_size, seed=seed, shuffle=shuffle)
-        self._batch_size, self._device, self._parts = batch_size, device, parts
+        self._batch_size, self._device, self._parts, self._counted = batch_size, device, parts, counted
         self._epoch = -1
         self._reads = Reads(samples, recorder)
 
@@ -102,7 +124,11 @@ class SessionPortions:
         inputs, targets, _, _, lost = self._data.read(epoch, start, portion.end - start, whole)
         numbers = self._data.numbers(epoch, range(start, portion.end))
         batch = Batch(inputs, targets, total, epoch, start // total, False, lost, self._data.scale)
-        return ReadPortion(list(batch.to(self._device).parts(self._parts)), lost, numbers)
+        # counted where the targets are read: on another device that would be waited for
+        counts = [self._counted(part.targets) for part in batch.parts(self._parts)]
+        there = batch.to(self._device).parts(self._parts)
+        parts = [SessionPart(one.inputs, one.targets, many) for one, many in zip(there, counts, strict=True)]
+        return ReadPortion(parts, lost, numbers)
 
     def close(self) -> None:
         self._reads.end_epoch(self._epoch)

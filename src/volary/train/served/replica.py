@@ -171,13 +171,19 @@ class ServedReplica:
         if self._learnt % self._fetch_every == 0:
             self._keeper.release(oldest)
 
-    def leave_out(self, oldest: int) -> None:
-        """There is no contribution: what was computed of it is forgotten."""
+    def leave_out(self) -> None:
+        """There is no contribution: gradients that backward makes of it from now on do not leave."""
         self._wait(self._keeper.settle)
-        self._contributions.forget()
+        if self._contributions.lazy:
+            self._contributions.forget()
+        self.residuals.held(self._clock)  # there is nothing to wait for
+
+    def forget(self, oldest: int) -> None:
+        """What was left out is computed as far as it will be: parameters may change. oldest: as of `step`."""
+        if not self._contributions.lazy:
+            self._contributions.forget()
         if self._update is not None:
             self._update.forget()
-        self.residuals.held(self._clock)  # there is nothing to wait for
         self._keeper.release(oldest)
 
     def settle(self) -> None:

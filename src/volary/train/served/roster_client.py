@@ -146,9 +146,11 @@ class RosterClient:
         """Of a contribution that is not done: whether others have gone on without it. They are dropped in order."""
         return clock <= self._dropped
 
-    def computed(self, clock: int, loss: float, *, finite: bool, lost: int, rates: tuple[float, ...] = ()) -> None:
-        """Forward of a contribution is over. lost: samples of it that could not be read. rates: see `Computed`."""
-        self._say(Computed(clock, loss if finite else 0.0, finite, lost, rates))
+    def computed(
+        self, clock: int, loss: float, *, finite: bool, lost: int, rates: tuple[float, ...], counted: float
+    ) -> None:
+        """Forward of a contribution is over. lost, rates, counted: see `Computed`."""
+        self._say(Computed(clock, loss if finite else 0.0, finite, lost, rates, counted))
 
     def done(self, clock: int, waited_s: float = 0.0) -> None:
         """A contribution is held, or there is none. waited_s: for parameters, before it. From any thread."""

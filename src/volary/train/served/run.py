@@ -36,6 +36,7 @@ from volary.train.state.rank_state import OPTIMIZER, PerWorkerState, rank_file
 from volary.train.state.seeds import seed_all
 from volary.train.state.state_file import state_content
 from volary.train.trial import try_first
+from volary.train.uncounted import UncountedLoss
 from volary.train.update.local import LocalUpdate
 from volary.train.update.precision import Precision, check_precision
 from volary.train.update.update import Update
@@ -166,6 +167,9 @@ class _SessionWorker:
                     recorder=recorder,
                     replica=replica,
                     coordinator=coordinator,
+                    uncounted=UncountedLoss(
+                        model.criterion, recorder, session.strategy.workers * session.train.accumulate
+                    ),
                 )
             )
 
@@ -233,6 +237,7 @@ class _SessionWorker:
             seed=settings.seed,
             shuffle=data.shuffle,
             parts=settings.accumulate,
+            counted=self.model.flow("train").counted,
         )
 
     def _warn(self, text: str) -> None:

@@ -93,7 +93,7 @@ class ContributionBuffers(Generic[Kind]):
         plans = plan(trained, settings.bucket_mb, representations)
         self._described = describe(plans, settings.bucket_mb)
         self.compare(group.bulletin, "plan", range(len(self._described)))
-        box = BufferShape(votes.size(group.size), torch.float32, torch.device("cpu"))
+        box = BufferShape(votes.size(group.size), torch.float64, torch.device("cpu"))
         left_out = self._warn if terms.on_nonfinite == "skip" else None
         keeper = terms.ground.build(group, plans, box, left_out, partners)
         self.keeper = keeper if over is None else over(keeper)
@@ -159,7 +159,8 @@ class ContributionBuffers(Generic[Kind]):
 
     def vote(self, vote: Vote) -> None:
         """Send this rank's vote to all others."""
-        self._box.contribution.copy_(torch.tensor(votes.cast(vote, self.group.rank, self.group.size)))
+        cast = votes.cast(vote, self.group.rank, self.group.size)
+        self._box.contribution.copy_(torch.tensor(cast, dtype=torch.float64))
         self.keeper.vote()
 
     def read(self) -> Agreed:

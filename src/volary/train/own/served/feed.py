@@ -29,6 +29,11 @@ class OwnPart:
     count: int
     targets: None = None
 
+    @property
+    def counted(self) -> float:
+        """All samples, unless the loop says otherwise."""
+        return float(self.count)
+
 
 class OwnPortions:
     """See `volary.train.served.portions.PortionReader`. Of a loader that takes all samples once an epoch.
