@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from train._own_loops import network, points
 from train.test_own_loop import call
-from volary.train.own.model.losses import sum_in
+from volary.network.loss_graph import sum_in
 
 INPUTS, TARGETS = points(6).tensors
 

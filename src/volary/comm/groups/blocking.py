@@ -1,4 +1,4 @@
-"""Collectives that are waited for at once, outside a step's exchange. A peer that goes meanwhile is a PeerLost."""
+"""Collectives outside a step's exchange, most of them waited for at once. A peer that goes meanwhile is a PeerLost."""
 
 from __future__ import annotations
 
@@ -21,6 +21,18 @@ def add_up(tensor: Tensor, group: Group) -> None:
     """Make `tensor`, of any shape, the sum over all ranks of `group`, in place."""
     with peers_needed():
         distributed.all_reduce(tensor, group=group.process_group)
+
+
+def adding_up(tensor: Tensor, group: Group) -> Callable[[], None]:
+    """As `add_up`, beside what follows: `tensor`, of any shape, is the sum once what is returned has been called."""
+    with peers_needed():
+        work = distributed.all_reduce(tensor, group=group.process_group, async_op=True)
+
+    def wait() -> None:
+        with peers_needed():
+            work.wait()
+
+    return wait
 
 
 def gather(tensor: Tensor, group: Group) -> Tensor:

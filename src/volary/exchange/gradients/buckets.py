@@ -232,7 +232,7 @@ class Gradients(Buckets):
         if gradient.is_sparse:
             gradient = gradient.to_dense()
         weight = self.weight()
-        if not weight:  # without samples: whatever was computed, NaN too
+        if not weight:  # without anything that counts: whatever was computed, NaN too
             gradient = torch.zeros_like(gradient)
         if slot.left < self.passes and not written:
             slot.view.add_(gradient, alpha=weight)

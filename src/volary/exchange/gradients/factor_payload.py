@@ -46,7 +46,10 @@ class Payload:
         if not weight:  # without samples: whatever was computed, NaN too
             errors, inputs = errors[:0], inputs[:0]
         made = torch.empty(errors.shape[0], self.width, dtype=self._dtype, device=self._device)
-        torch.mul(errors, weight, out=made[:, : self.errors])
+        if weight:
+            torch.mul(errors, weight, out=made[:, : self.errors])
+        else:
+            made[:, : self.errors] = 0  # where nothing counts they may be no numbers
         if self.lookup:
             made.view(INDEX[self._dtype])[:, -1] = inputs
         else:

@@ -125,10 +125,7 @@ class OwnFeed:
                 restore_generators(self._generators_then)
         for step, part in enumerate(parts, self._under_way.given):
             self._under_way.given = step + 1
-            share.weight, share.samples, share.total = part.samples / part.total, part.samples, part.total
-            share.seen += part.total
-            share.batches += 1
-            share.ends_epoch = part.ends_epoch
+            share.take(part.samples, part.total, ends_epoch=part.ends_epoch)
             done = (step + 1) / self._shared.steps if self._shared.steps else 0.0
             share.epoch = epoch + (1.0 if part.ends_epoch else done)
             self._before_batch()

@@ -33,9 +33,8 @@ class OwnLoop(Protocol):
         """Those that are distributed."""
         ...
 
-    @property
-    def weight(self) -> float:
-        """This worker's part of the samples of the newest batch, over all workers."""
+    def weight(self, group: Group) -> float:
+        """This worker's part of what counts of the newest batch, over all workers, who make this call in `group`."""
         ...
 
     @property
@@ -50,6 +49,10 @@ class OwnLoop(Protocol):
 
         Raises BadInput for what cannot be distributed so, RanksDiffer if shapes differ.
         """
+        ...
+
+    def weigh(self, count: float) -> None:
+        """See `Worker.weigh`. Raises BadInput."""
         ...
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:

@@ -12,9 +12,10 @@ from volary.errors import BadInput
 from volary.naming import named_parameters
 from volary.train.own.first_steps import FirstSteps
 from volary.train.own.keeping import Keeping
+from volary.train.own.model.loss_watch import LossWatch
 from volary.train.own.model.own_model import OwnModel, OwnRun
 from volary.train.own.model.own_steps import OwnSteps
-from volary.train.own.model.share import Share
+from volary.train.own.model.share import Share, Weighed
 from volary.train.own.own_feed import OwnFeed, of_first
 from volary.train.own.rank_checkpoints import RankCheckpoints
 from volary.train.own.together import called_by_all
@@ -55,15 +56,17 @@ class ReplicatedLoop:
         self._fed: list[tuple[tuple[Any, int | None, bool | None], OwnFeed]] = []
         self._models: list[OwnModel] = []
         self._first = FirstSteps(recorder) if self.size > 1 else None
+        self._counting: Group | None = None  # for what `weigh` is told, from its first call on
         self._apart: Group | None = None  # for calls that all workers make between steps, from the first one on
         self._steps: OwnSteps | None = None
+        self._watch: LossWatch | None = None
+        self._told_empty = False
 
     @property
     def models(self) -> list[nn.Module]:
         return [one.model for one in self._models]
 
-    @property
-    def weight(self) -> float:
+    def weight(self, group: Group) -> float:
         return self._share.weight
 
     @property
@@ -75,6 +78,22 @@ class ReplicatedLoop:
     ) -> None:
         for model in models:
             self._distribute(model, passes, summed, _optimizer_of(model, optimizers) if early else None)
+        if self._watch is None and self.size > 1 and not summed and self._script.strategy.consistency.equal:
+            self._watch = LossWatch(self._recorder, lambda: None if self._share.weighed else self._share.samples)
+
+    def weigh(self, count: float) -> None:
+        if self._counting is None:
+            with called_by_all(self, self._recorder, "weigh"):
+                self._counting = self._all_apart() if self.size > 1 else self._group
+        share = self._share
+        count = count if share.samples or not share.total else 0.0  # what went through the loop is another worker's
+        share.weighed = Weighed(count, self._counting, self._recorder, self._tell_empty)
+
+    def _tell_empty(self) -> None:
+        """Say once that a batch learns from nothing."""
+        if not self._told_empty and self.rank == 0:
+            self._told_empty = True
+            self._recorder.event("warning", text="worker.weigh was given 0 by all workers: their gradients are zero")
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         found = [model for model in self._models if any(one in model for one in parameters)]
@@ -135,6 +154,8 @@ class ReplicatedLoop:
     def close(self) -> None:
         if self._steps is not None:
             self._steps.close()
+        if self._watch is not None:
+            self._watch.close()
         for model in self._models:
             model.close()
 

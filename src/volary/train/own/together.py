@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from math import nan
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import torch
@@ -41,7 +42,7 @@ def called_by_all(loop: HasPeers, recorder: Recorder, call: str, size: int = 0) 
         yield group
 
 
-CALLS = ("mean", "sum", "gather", "evaluate", "feed", "save")
+CALLS = ("mean", "sum", "gather", "evaluate", "feed", "save", "weigh")
 
 
 def require_same(call: str, size: int, group: Group) -> None:
@@ -80,7 +81,7 @@ def total(value: Any, group: Group, weight: float = 1.0) -> Any:
     tensor = isinstance(value, Tensor)
     whole = value.detach().clone() if tensor else torch.tensor(float(value), dtype=torch.float64)
     if weight != 1.0:
-        whole = whole * weight
+        whole = whole * weight if weight else torch.zeros_like(whole)  # of which nothing counts, it may be no number
     if group.size > 1:
         blocking.add_up(whole, group)
     return whole if tensor else whole.item()
@@ -107,27 +108,30 @@ def evaluated(
     device: torch.device,
     recorder: Recorder,
     agreeing: Callable[[], AbstractContextManager[Group]],
+    weighed: Callable[[], float | None],
 ) -> Any:
     """The mean over all samples of what `function` finds, a mean over each batch: a number, or several by name.
 
-    Models are in evaluation mode meanwhile. agreeing: around what all workers do together. A collective call.
+    Models are in evaluation mode meanwhile. agreeing: around what all workers do together. weighed: what the newest
+    mean is over, if `function` has said it. A collective call.
     """
     sums: dict[str, float] = {}
-    named, samples = False, 0
+    named, counted = False, 0.0
     with _evaluating(models), torch.no_grad():
         for part in shared.epoch(0):
             recorder.enter("evaluate")
             found = function(moved(part.batch, device))
-            named = isinstance(found, Mapping)
+            named, count = isinstance(found, Mapping), weighed()
+            if count is None or not part.samples:  # else it is of another's samples
+                count = part.samples
             for name, value in (found if named else {"": found}).items():
-                mine = float(value) * part.samples if part.samples else 0.0  # else it is of another's samples
-                sums[name] = sums.get(name, 0.0) + mine
-            samples += part.samples
-    together = torch.tensor([*sums.values(), samples], dtype=torch.float64)
+                sums[name] = sums.get(name, 0.0) + (float(value) * count if count else 0.0)
+            counted += count
+    together = torch.tensor([*sums.values(), counted], dtype=torch.float64)
     with agreeing() as group:
         whole = total(together, group).tolist()
     recorder.enter("between steps")
-    means = {name: value / whole[-1] for name, value in zip(sums, whole, strict=False)}
+    means = {name: value / whole[-1] if whole[-1] else nan for name, value in zip(sums, whole, strict=False)}
     return means if named else means[""]
 
 

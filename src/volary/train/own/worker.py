@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -38,6 +40,8 @@ class Worker:
         self.device = device
         self._loop, self._script, self._recorder = loop, script, recorder
         self._barriers = count()
+        self._evaluating = False
+        self._weighed: float | None = None  # within an evaluation
         self._together = partial(together.called_by_all, loop, recorder)
 
     def distribute(
@@ -84,6 +88,21 @@ class Worker:
         given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         return self._loop.clip(given, max_norm, norm_type)
 
+    def weigh(self, count: Any) -> None:
+        """The loss that `backward` is called on next is a mean over `count` of this worker's batch, not its samples.
+
+        Tokens that count, values under a mask, the sum of their weights: a number from 0. Gradients then are of the
+        mean over what counts on all workers. Call it before each `backward`, best before the forward, beside which the
+        workers' counts travel; it holds up to the next batch. All workers call it alike. In a function that `evaluate`
+        calls it says the same of what the function returns. Raises BadInput for anything else, and over servers after
+        `backward`.
+        """
+        value = _counted(count)
+        if self._evaluating:
+            self._weighed = value
+        else:
+            self._loop.weigh(value)
+
     def feed(self, data: Any, batch_size: int | None = None, shuffle: bool | None = None) -> OwnFeed | ServedFeed:
         """This worker's share of `data`, batch by batch; each `for` over it is an epoch.
 
@@ -106,10 +125,11 @@ class Worker:
     def mean(self, value: Any) -> Any:
         """The mean of a tensor or number over all samples of the newest batch; all workers call it alike.
 
-        Each worker's `value` is a mean over its share of the batch, a loss say, and counts as much as that has samples.
+        Each worker's `value` is a mean over its share of the batch, a loss say, and counts as much as that has samples,
+        or as `weigh` was told.
         """
         with self._together("mean", _size(value)) as group:
-            return together.total(value, group, self._loop.weight)
+            return together.total(value, group, self._loop.weight(group))
 
     def sum(self, value: Any) -> Any:
         """The sum of a tensor or number over all workers; all call it alike."""
@@ -131,7 +151,8 @@ class Worker:
         """The mean over all samples of `data` of what `function(batch)` gives; all workers call it, and find the same.
 
         data, batch_size: as of `feed`, each worker has its share, without shuffling. function: gives the mean over the
-        batch that it is given, a number or a dictionary of some. Distributed models are in evaluation mode meanwhile.
+        batch that it is given, a number or a dictionary of some; it may call `weigh`. Distributed models are in
+        evaluation mode meanwhile.
         Over servers with workers that may come and go, whoever calls it measures all samples, and waits for nobody.
         Raises as `feed`.
         """
@@ -140,8 +161,21 @@ class Worker:
             group = self._loop.peers("evaluate")
         among = Among(group.rank, group.size, self._script.seed, partial(of_first, together=self._together))
         held_out = shared(data, batch_size, None if batch_size is None else False, among)
-        with self._loop.consensus("evaluate"):
-            return together.evaluated(function, held_out, self._loop.models, self.device, self._recorder, agreeing)
+        models, recorder = self._loop.models, self._recorder
+        with self._loop.consensus("evaluate"), self._in_evaluation():
+            return together.evaluated(function, held_out, models, self.device, recorder, agreeing, self._take_weighed)
+
+    @contextmanager
+    def _in_evaluation(self) -> Iterator[None]:
+        self._evaluating = True
+        try:
+            yield
+        finally:
+            self._evaluating = False
+
+    def _take_weighed(self) -> float | None:
+        weighed, self._weighed = self._weighed, None
+        return weighed
 
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs 0 to count - 1; in a resumed run, those that are left, beginning with the one it was in.
@@ -191,6 +225,17 @@ class Worker:
         """Write metrics of this moment into the run; those of rank 0 are kept."""
         if self.rank == 0:
             self._recorder.metrics({name: float(value) for name, value in metrics.items()})
+
+
+def _counted(value: Any) -> float:
+    """`value`, a number or a tensor of one. Raises BadInput unless it is finite and from 0."""
+    try:
+        count = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise BadInput(f"worker.weigh was given a {type(value).__name__}; accepted: a number from 0") from None
+    if not isfinite(count) or count < 0:
+        raise BadInput(f"worker.weigh was given {count:g}; accepted: a number from 0")
+    return count
 
 
 def _size(value: Any) -> int:

@@ -32,7 +32,7 @@ class AveragingPeriod:
     def begin(self, step_s: float) -> None:
         """From here on steps count anew. step_s: that one of the last period took, the mean of all workers."""
         self._step_s, self._began_s = step_s, time.perf_counter()
-        self._steps = self._samples = self._total = 0  # samples: this worker's; total: of all
+        self._steps, self._counted, self._total = 0, 0.0, 0.0  # what counted: of this worker, and of all
 
     @property
     def under_way(self) -> bool:
@@ -79,12 +79,13 @@ class AveragingPeriod:
         """Count the step that ends. Whether the mean of all replicas is due after it."""
         action, share = self._consistency.at(self._steps, self._step_s), self._share
         self._steps += 1
-        self._samples, self._total = self._samples + share.samples, self._total + share.total
+        counted, total = share.counted
+        self._counted, self._total = self._counted + counted, self._total + total
         return action.push is not Push.NOTHING or share.ends_epoch
 
     def weight(self, world_size: int) -> float:
-        """This worker's part of the mean: its share of the samples that all have learnt from in the period."""
-        return self._samples / self._total if self._total else 1 / world_size
+        """This worker's part of the mean: its share of what all have learnt from in the period."""
+        return self._counted / self._total if self._total else 1 / world_size
 
     def vote(self, *, ending: bool, world_size: int, place: int) -> Vote:
         """What this worker says at the end of the period."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _BACKWARD = torch.autograd.backward.__code__  # Tensor.backward calls it, too
-_SUM = 2  # torch's number of reduction="sum"
-_TERMS = frozenset({"AddBackward0", "SubBackward0", "NegBackward0"})
 
 
 class StepLoss:
@@ -65,28 +63,3 @@ def loss_of_backward() -> Tensor | None:
     root = found[0] if isinstance(found, list | tuple) and found else found
     scalar = isinstance(root, torch.Tensor) and root.numel() == 1 and root.device.type == "cpu"
     return root if scalar else None
-
-
-def sum_in(loss: Tensor, samples: int) -> str:
-    """What shows that a scalar loss is a sum over a batch of `samples` (0: unknown), no mean; empty if nothing does.
-
-    Looked at are the terms that it is the sum of; a term with a factor may be a mean.
-    """
-    nodes = [loss.grad_fn]
-    while nodes:
-        node = nodes.pop()
-        if node is None:
-            continue
-        name = node.name()
-        if name in _TERMS:
-            nodes += [before for before, _ in node.next_functions]
-        elif getattr(node, "_saved_reduction", None) == _SUM:
-            return f'{name.removesuffix("Backward0")} with reduction="sum"'
-        elif name == "SumBackward0" and samples > 1 and _first_size(node) == samples:
-            return "sum()"
-    return ""
-
-
-def _first_size(node: Any) -> int:
-    sizes = getattr(node, "_saved_self_sym_sizes", ())
-    return int(sizes[0]) if sizes else 0

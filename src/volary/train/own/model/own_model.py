@@ -17,6 +17,7 @@ from volary.errors import SettingError
 from volary.exchange.gradients.buckets import before_bucket
 from volary.exchange.gradients.plain_layers import only_looks
 from volary.naming import named_parameters
+from volary.network.loss_graph import sum_in
 from volary.train.agreement.first_state import DeferredTensors, messages
 from volary.train.agreement.mean_model import lent_mean
 from volary.train.agreement.votes import Vote
@@ -29,7 +30,7 @@ from volary.train.own.model.early_steps import EarlySteps
 from volary.train.own.model.early_update import EarlyUpdate
 from volary.train.own.model.first_forward import choose_with_first_forward
 from volary.train.own.model.held_gradients import HeldGradients
-from volary.train.own.model.losses import StepLoss, loss_of_backward, sum_in
+from volary.train.own.model.losses import StepLoss, loss_of_backward
 from volary.train.own.model.own_copy import OwnCopy
 from volary.train.own.together import come_apart
 from volary.train.run_session import share_buffers
@@ -164,7 +165,7 @@ class OwnModel:
                 self.period.refuse_second(optimizer)
             if outermost and not self.period.under_way:
                 self.strategy.begin(LearnTask(iter(()), self._run.recorder.step, 0, 0))
-            if self._run.share.total and not self._run.share.samples:  # what went through the loop is another worker's
+            if self._run.share.empty:  # what went through the loop is another worker's, or counts nothing
                 torch._foreach_zero_([one.grad for one in self.contents.trained if one.grad is not None])
         elif not closing and (self._passed or not self._agreed or id(optimizer) in self._stepped):
             # fewer passes than were announced, or none that reached a parameter

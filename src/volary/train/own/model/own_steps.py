@@ -96,7 +96,8 @@ class OwnSteps:
             loss = closure()
             if loss is None or self._group.size == 1:
                 return loss
-            whole = torch.as_tensor(loss).detach().clone() * model.weight()
+            weight, whole = model.weight(), torch.as_tensor(loss).detach().clone()
+            whole = whole * weight if weight else torch.zeros_like(whole)  # it may be no number where nothing counts
             add_up(whole, self._group)
             return whole if isinstance(loss, torch.Tensor) else whole.item()
 

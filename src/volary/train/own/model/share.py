@@ -1,22 +1,82 @@
-"""A worker's part of a step's samples."""
+"""A worker's part of what a step learns from."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from volary.comm.groups.blocking import adding_up
+
+if TYPE_CHECKING:
+    from volary.comm.groups.group import Group
+    from volary.train.recording.recorder import Recorder
+
+
+class Weighed:
+    """What `worker.weigh` was told, this worker's `count`, and that of all of `group`, which comes beside the forward.
+
+    A collective call. nothing: called if all workers' is 0.
+    """
+
+    def __init__(self, count: float, group: Group, recorder: Recorder, nothing: Callable[[], None]) -> None:
+        self.count, self._nothing = count, nothing
+        self._all, self._recorder = torch.tensor(count, dtype=torch.float64), recorder
+        self._wait = adding_up(self._all, group) if group.size > 1 else None
+
+    @property
+    def total(self) -> float:
+        """Of all workers. The first call waits for them; raises PeerLost."""
+        if self._wait is not None:
+            with self._recorder.called("worker.weigh"):
+                self._wait()
+            self._wait = None
+            if not self._all:
+                self._nothing()
+        return self._all.item()
+
+    @property
+    def weight(self) -> float:
+        """This worker's part of it; 0 where nothing counts on any worker."""
+        return self.count / self.total if self.total else 0.0
 
 
 @dataclass
 class Share:
-    """This worker's part of the step's samples. weight: of its gradients. epoch: how far, once the step is done.
+    """This worker's part of the newest batch. of_samples: by samples. epoch: how far, once the step is done.
 
     total: samples of all workers; 0 where they are not fed by `worker.feed`. ends_epoch: it is an epoch's last step.
     seen: samples of all steps so far, this one included, of all workers. batches: that `worker.feed` has given out.
+    weighed: what counts of the batch instead of samples, if the loop has said it.
     """
 
-    weight: float
+    of_samples: float
     samples: int = 0
     total: int = 0
     epoch: float = 0.0
     ends_epoch: bool = False
     seen: int = 0
     batches: int = 0
+    weighed: Weighed | None = None
+
+    @property
+    def weight(self) -> float:
+        """The factor of this worker's gradients: its part of what counts."""
+        return self.of_samples if self.weighed is None else self.weighed.weight
+
+    @property
+    def counted(self) -> tuple[float, float]:
+        """What counts, of this worker and of all."""
+        return (self.samples, self.total) if self.weighed is None else (self.weighed.count, self.weighed.total)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing counts of what this worker goes through the loop with."""
+        return self.weight == 0
+
+    def take(self, samples: int, total: int, *, ends_epoch: bool) -> None:
+        """The next batch is here."""
+        self.samples, self.total, self.of_samples = samples, total, samples / total
+        self.seen, self.batches, self.ends_epoch, self.weighed = self.seen + total, self.batches + 1, ends_epoch, None

@@ -14,6 +14,7 @@ from volary.data.sharing.shared import shared
 from volary.errors import BadInput
 from volary.train.member.bulletin import BoardBulletin
 from volary.train.own.keeping import Keeping
+from volary.train.own.model.loss_watch import LossWatch
 from volary.train.own.model.own_copy import OwnCopy
 from volary.train.own.model.share import Share
 from volary.train.own.served.checkpoints import ServedCheckpoints
@@ -22,6 +23,7 @@ from volary.train.own.served.hooks import LoopHooks
 from volary.train.own.served.joining import LoopJoining
 from volary.train.own.served.model import ServedModel
 from volary.train.own.served.steps import NEEDED
+from volary.train.own.together import total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -74,9 +76,14 @@ class ServedLoop:
     def models(self) -> list[nn.Module]:
         return [] if self._model is None else [self._model.module]
 
-    @property
-    def weight(self) -> float:
-        return 1 / self.size if self._steps is None else self._steps.part_of_batch
+    def weight(self, group: Group) -> float:
+        if self._steps is None:
+            return 1 / self.size
+        counted = self._steps.weighed
+        if counted is None:
+            return self._steps.part_of_batch
+        of_all = total(counted, group)
+        return counted / of_all if of_all else 0.0
 
     @property
     def outcome(self) -> Outcome:
@@ -109,6 +116,10 @@ class ServedLoop:
         self._model = ServedModel(module, optimizers[0])
         LoopHooks(self._model, self._recorder, lambda: self.steps)
         OwnCopy(module, lambda: "" if self._steps is None else self._steps.own_copy, self._recorder)
+        self._held.callback(LossWatch(self._recorder, self._samples).close)
+
+    def weigh(self, count: float) -> None:
+        self.steps.weigh(count)
 
     def clip(self, parameters: Sequence[Tensor], max_norm: float, kind: float) -> Tensor:
         raise BadInput("worker.clip_grad_norm_: servers update, and no gradients are here; accepted: allreduce")
@@ -166,6 +177,12 @@ class ServedLoop:
         if self._steps is not None:
             self._steps.close()
         self._held.close()
+
+    def _samples(self) -> int | None:
+        """Of the batch at hand; None if the loop has said what of it counts."""
+        if self._steps is None:
+            return 0
+        return self._steps.samples if self._steps.weighed is None else None
 
     def _epoch(self, first: int) -> Iterator[Any]:
         if self._model is None or self._portions is None:

@@ -46,7 +46,7 @@ class ServedSteps:
         self._task: LearnTask | None = None
         self._parts: Iterator[MicroBatch] = iter(())
         self._now: MicroBatch | None = None  # at hand
-        self._computed = self._stepped = self._ended = False
+        self._computed = self._stepped = self._weighed = self._ended = False
         self._finished = 0  # the clock of the next contribution
         self._first = FirstSteps(recorder)
 
@@ -68,7 +68,7 @@ class ServedSteps:
     @property
     def updates(self) -> bool:
         """Whether the step at hand changes this worker's own parameters."""
-        return self._local and self._now is not None and self._now.count > 0
+        return self._local and self._now is not None and self._now.counted > 0
 
     @property
     def own_copy(self) -> str:
@@ -95,10 +95,27 @@ class ServedSteps:
                 return
             epoch = max(epoch, ahead)
             self._now = part = next(self._parts)
-            self._computed = self._stepped = False
+            self._computed = self._stepped = self._weighed = False
             self._recorder.enter("forward")
             self._first.begin(fed=True)
             yield part.inputs
+
+    @property
+    def samples(self) -> int:
+        """How many the batch at hand has."""
+        return 0 if self._now is None else self._now.count
+
+    @property
+    def weighed(self) -> float | None:
+        """What counts of the batch at hand; None: its samples."""
+        return self._now.counted if self._now is not None and self._weighed else None
+
+    def weigh(self, count: float) -> None:
+        """The loss of the batch at hand divides by `count`. Raises BadInput without a batch, or within its step."""
+        if self._now is None or self._computed:
+            raise BadInput("worker.weigh without a batch, or after its backward; accepted with exchange=server: before")
+        self._weighed = True
+        self._now = self._coordinator.weighed(self._now, count if self._now.count else 0.0)
 
     def in_backward(self, loss: float | None) -> bool:
         """Backward begins, on `loss` if that is known. False: of this batch it has begun before. Raises BadInput."""
