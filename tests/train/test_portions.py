@@ -40,6 +40,9 @@ class Numbers:
     def expect(self, indices) -> None:
         pass
 
+    def dropped(self) -> list[str]:
+        return []
+
     def read(self, index: int) -> bytes:
         self.by_thread[index] = threading.current_thread().name
         return bytes([index])
