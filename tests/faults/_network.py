@@ -155,15 +155,7 @@ def hold_the_lock() -> float:
     return 0.0
 
 
-def let_the_clock_jump() -> float:
-    """From now on this process's clock on the wall is days ahead, and at times behind again."""
-    now, jumps = time.time, itertools.cycle((86_400.0, -3 * 86_400.0, 1e9))
-    time.time = lambda: now() + next(jumps)
-    return 0.0
-
-
 FAULTS = {
-    "clock": let_the_clock_jump,
     "hold the lock": hold_the_lock,
     "reset": reset_connections,
     "loop": loop_for_ever,

@@ -36,6 +36,7 @@ from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, forget
 from volary.run.lock import RunLock
+from volary.run.machine import clock
 from volary.run.verdict import Verdict
 from volary.session.changing import SettingChange
 
@@ -83,6 +84,7 @@ class Drive:
 
         Raises what `judge` raises, and Stopped if the user would not wait for the step.
         """
+        clock.set_by_machine()
         journal = Journal(self._directory.database, behind=True)
         state, step = "failed", None
         try:
@@ -90,7 +92,7 @@ class Drive:
             life = journal.start_life(newest[-1] if newest else 0)
             us = json.dumps([os.getpid()])  # workers follow as they come; those of an earlier life are gone
             journal.note(
-                state="running", started_at=time.time(), workers=self._world_size, message="", error="", pids=us
+                state="running", started_at=clock.now_s(), workers=self._world_size, message="", error="", pids=us
             )
             journal.event("started", workers=self._world_size)
             if life and not newest:
@@ -298,4 +300,4 @@ def _finish(hub: HeartbeatService, keepers: ServerGroup) -> Replies:
 
 def _close(journal: Journal, state: str, message: str, step: int | None = None) -> None:
     journal.event(state, message=message, step=step)
-    journal.end(state=state, message=message, ended_at=time.time(), **({} if step is None else {"steps_done": step}))
+    journal.end(state=state, message=message, ended_at=clock.now_s(), **({} if step is None else {"steps_done": step}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from volary.monitor.wording import TROUBLE, trouble
 from volary.run.database.reader import Event, RunReader, Window
 from volary.run.directory import RunDirectory
 from volary.run.launch.queued import job_of
+from volary.run.machine.clock import now_s
 
 _WARNINGS_KEPT = 3
 # of a worker's start, in order; it says where it is
@@ -138,7 +138,7 @@ def waits_for(info: dict[str, str]) -> str:
 class Follower:
     """Looks at a run again and again, reading only what is new. Raises RunError if the run cannot be read."""
 
-    def __init__(self, directory: RunDirectory, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, directory: RunDirectory, clock: Callable[[], float] = now_s) -> None:
         self._directory = directory
         self._clock = clock
         self._reader = RunReader(directory)

@@ -22,6 +22,7 @@ from volary.run.database.counts import CountRow
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, announce
+from volary.run.machine import clock
 from volary.run.resuming import is_resumable
 from volary.server.roster.roster import Roster, RosterSettings
 from volary.session.script import Script
@@ -103,7 +104,7 @@ class RosterAndServers:
         now, steps = time.monotonic(), self._roster.steps
         if steps != self._noted and now - self._noted_at >= NOTE_EVERY_S:
             if self._noted == self._first:
-                self._journal.note(counted_from=time.time(), counted_from_step=steps)
+                self._journal.note(counted_from=clock.now_s(), counted_from_step=steps)
             self._noted, self._noted_at = steps, now
             self._journal.note(steps_now=steps)
 

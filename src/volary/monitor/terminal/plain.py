@@ -26,6 +26,7 @@ from volary.monitor.wording import (
     trouble,
 )
 from volary.run.database.reader import Event
+from volary.run.machine import clock
 
 PROGRESS_EVERY_S = 10.0
 READ_LATE_S = 5.0  # an event may be read after what happened later was shown; earlier than that, a clock was set back
@@ -47,7 +48,7 @@ class Plain:
         if not self._titled:
             # what a resumed run did before is not told again
             self._titled, self._said_step = True, digest.step
-            self._line(time.time(), title(digest))
+            self._line(clock.now_s(), title(digest))
             self._start_said_at = self._clock() + START_AFTER_S
         for event in digest.news:
             sentence = happened(event, digest)
@@ -55,11 +56,11 @@ class Plain:
                 self._line(event.at, sentence)
         if digest.starting and self._clock() >= self._start_said_at:
             self._start_said_at = self._clock() + PROGRESS_EVERY_S
-            self._line(time.time(), starting_in(digest.starting, digest.attempt_s))
+            self._line(clock.now_s(), starting_in(digest.starting, digest.attempt_s))
         # steps without news: one line, not too often
         if digest.window and digest.step > self._said_step and self._clock() - self._said_at >= PROGRESS_EVERY_S:
             self._said_at, self._said_step = self._clock(), digest.step
-            self._line(time.time(), progress(digest))
+            self._line(clock.now_s(), progress(digest))
 
     def say(self, lines: Sequence[str]) -> None:
         print(*lines, sep="\n", file=self._stream, flush=True)

@@ -6,7 +6,6 @@ import contextlib
 import json
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from volary.run.database.spans import Span
 from volary.run.database.traffic import Traffic
 from volary.run.database.usage import Usage
 from volary.run.database.write_behind import WriteBehind
+from volary.run.machine import clock
 
 MOST_WAITING = 200_000  # records, about 100 MB: half a minute of 64 workers with 100 steps a second
 END_S = 30.0  # for what still waits when a run ends
@@ -131,7 +131,7 @@ class Journal:
         lost: Callable[[], object] = lambda: None,
     ) -> None:
         """Record what happened: of each its kind, rank, step and data. lost: called if that cannot be written."""
-        now, life = time.time(), self.life
+        now, life = clock.now_s(), self.life
         rows = [(now, life, rank, step, kind, json.dumps(data)) for kind, rank, step, data in found]
         self._write(_INSERT_EVENT, rows, lost)
 
@@ -159,7 +159,7 @@ class Journal:
         """Add to what is counted: how often what happened, to whom."""
         counted = list(found)
         self._write(counts.ADD, [(one.kind, one.rank, one.server, one.value, one.count) for one in counted])
-        self._write(counts.ADD_OVER_TIME, counts.over_time(counted, time.time()))
+        self._write(counts.ADD_OVER_TIME, counts.over_time(counted, clock.now_s()))
 
     def traffic(self, rank: int, found: Iterable[Traffic]) -> None:
         """Add to what a worker put on and took off the wire."""
@@ -167,7 +167,7 @@ class Journal:
 
     def metrics(self, step: int, values: dict[str, float]) -> None:
         """Record what an evaluation at `step` measured."""
-        rows = [(step, name, value, time.time()) for name, value in values.items()]
+        rows = [(step, name, value, clock.now_s()) for name, value in values.items()]
         self._write("INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?)", rows)
 
     def close(self) -> None:
@@ -210,7 +210,7 @@ class Journal:
     def _tell_dropped(self) -> None:
         if (dropped := self.dropped) > self._told_dropped:
             text = json.dumps({"text": self.fault})
-            self._database.execute(_INSERT_EVENT, (time.time(), self.life, None, None, "warning", text))
+            self._database.execute(_INSERT_EVENT, (clock.now_s(), self.life, None, None, "warning", text))
             self._told_dropped = dropped
 
     def _lose(self, records: int, why: str, lost: Callable[[], object]) -> None:

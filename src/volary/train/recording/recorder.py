@@ -10,6 +10,7 @@ from typing import Any
 
 from volary.run.database.journal import StepRow
 from volary.run.database.traffic import Traffic, since
+from volary.run.machine import clock
 from volary.train.recording.spans import Spans
 from volary.train.recording.usage import UsageSamples
 
@@ -128,7 +129,7 @@ class Recorder:
             StepRow(
                 step=self.step,
                 rank=self.rank,
-                ended_at=time.time(),
+                ended_at=clock.now_s(),
                 epoch=epoch,
                 samples=samples,
                 loss=loss,

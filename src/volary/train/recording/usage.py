@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from volary.run.machine import clock
 from volary.run.machine.usage import UsageMeter
 
 FIRST_S = 0.5  # a process that has only just begun has nothing to show
@@ -34,7 +35,7 @@ class UsageSamples:
         never = self._looked == self._began
         if now - self._looked < self._wait_s and not (ending and never):
             return []
-        self._looked, at = now, time.time()
+        self._looked, at = now, clock.now_s()
         self._wait_s = min(LONGEST_S, max(EVERY_S, SHARE * (now - self._began)))
         found = self._meter.look() | {f"queue_{name}": float(depth()) for name, depth in self.queues.items()}
         return [(at, name, value) for name, value in found.items()]
