@@ -32,7 +32,8 @@ class Play:
         """A worker beats, with progress unless told otherwise; from now on it repeats that."""
         last = self.beats.get(rank)
         progress = (last.progress + 1 if last else 0) if progress is None else progress
-        self.beats[rank] = WorkerBeat(step, phase, progress, call=str(more.get("call", "")))
+        call, carries = str(more.get("call", "")), bool(more.get("carries"))
+        self.beats[rank] = WorkerBeat(step, phase, progress, call=call, carries=carries)
         self.watch.heard(rank, WorkerBeat(step, phase, progress, **more))
 
     def go_on(self, seconds: float, silent: tuple[int, ...] = (), working: tuple[int, ...] = ()) -> list[LostWorker]:

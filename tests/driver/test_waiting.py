@@ -270,3 +270,24 @@ def test_worker_that_works_on_after_the_others_have_left_is_not_hurried():
     play.say(1, "between steps", bye=Verdict(rank=1, outcome="finished", step=3))
     play.say(0, "evaluate")
     assert play.go_on(700) == []
+
+
+def test_link_that_carries_is_not_cut_however_slow_it_is_and_is_once_nothing_moves_any_more():
+    play = Play(hosts="ab")
+    together(play, USED_TO_IT, wait_s=0.1)
+    for rank in (0, 1):
+        play.say(rank, "exchange", step=USED_TO_IT, carries=rank == 0)
+    assert play.go_on(900) == []
+    assert play.suspected == []
+    for rank in (0, 1):
+        play.say(rank, "exchange", step=USED_TO_IT, progress=play.beats[rank].progress)
+    (lost,) = play.go_on(11)
+    assert lost.kind == "cut"
+
+
+@pytest.mark.parametrize(("phase", "is_given_up"), [("checkpoint", False), ("starting", False), ("forward", True)])
+def test_who_sends_a_checkpoint_or_receives_the_first_state_may_take_as_long_as_bytes_move(phase, is_given_up):
+    play = Play(steps=0 if phase == "starting" else 5)
+    play.say(0, "exchange")
+    play.say(1, phase, carries=True)  # in the user's own code anything may move them
+    assert bool(play.go_on(700)) == is_given_up

@@ -110,6 +110,26 @@ SOON = ["strategy.suspect_after_s=1", "strategy.give_up_after_s=2"]
 
 
 @pytest.mark.slow
+def test_a_link_over_which_a_mean_takes_longer_than_a_silence_may_is_slow_and_not_cut(opened, session):
+    Path("mine.py").write_text(
+        "import time\nfrom torch import nn\n"
+        "class Network(nn.Sequential):\n"
+        "    def __init__(self):\n"
+        "        super().__init__(nn.Flatten(), nn.Linear(784, 550), nn.ReLU(), nn.Linear(550, 10))\n"
+        "    def forward(self, x):\n"
+        "        time.sleep(0.2)  # so that it is known how long all wait for each other in a step: hardly\n"
+        "        return super().forward(x)\n"
+    )
+    local = "strategy.consistency={name: local, period: 20}"
+    slow = ["network=mine.py:Network", local, "train.steps=20", "evaluate.every=never", "checkpoint.every=never"]
+    lab = opened(hosts=2, rate="500kbit")  # 1.7 MB take 28 s
+    ending = train(lab, LabTraining(session, slow), Unwatched())
+    assert (ending.state, ending.step) == ("finished", 20)
+    with RunReader(ending.directory) as reader:
+        assert max(row.exchange_s for row in reader.steps()) > 10, "no mean took longer than a silence may"
+
+
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_is_named_and_the_lab_ends(opened, session):
     def stop():
         for process in psutil.Process().children(recursive=True):

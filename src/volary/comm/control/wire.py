@@ -49,10 +49,10 @@ class Connection:
     ) -> Self:
         """Connect, prove the key to each other, and say `hello` to `service`. Returns when the server has agreed.
 
-        life: refuse a server of any other life; None takes any. timeout_s: bound of all this together, and of each
-        later send unless send_timeout_s is given. handed_over: the service is a `Reception`, where all is encrypted.
-        Tries again within it if the server lets go of us before judging (it does under a flood). Raises KeyRefused,
-        OtherLife, ConnectionLost, and NobodyThere among these.
+        life: refuse a server of any other life; None takes any. timeout_s: bound of all this together, and of the time
+        that a later send may stand still, unless send_timeout_s is given. handed_over: the service is a `Reception`,
+        where all is encrypted. Tries again within it if the server lets go of us before judging (it does under a
+        flood). Raises KeyRefused, OtherLife, ConnectionLost, and NobodyThere among these.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -83,11 +83,19 @@ class Connection:
 
     def send(self, message: Any) -> None:
         """Send one message. Raises ConnectionLost if the server is gone or takes nothing for the timeout of `open`."""
-        self._write(encode(message), time.monotonic() + self._send_timeout_s)
+        self._write(encode(message), time.monotonic() + self._send_timeout_s, still_s=self._send_timeout_s)
 
     def receive(self, timeout_s: float) -> Any:
-        """The next message. Raises TimeoutError (the connection stays good), ConnectionLost or BadFrame."""
-        return decode(self._frame(time.monotonic() + timeout_s))
+        """The next message, whose bytes may come slowly: `timeout_s` bounds the time in which none does.
+
+        Raises TimeoutError (the connection stays good), ConnectionLost or BadFrame.
+        """
+        return decode(self._frame(time.monotonic() + timeout_s, still_s=timeout_s))
+
+    @property
+    def descriptor(self) -> int:
+        """Of its socket; -1 once it is closed."""
+        return self._plug.fileno()
 
     def close(self) -> None:
         """Close, and wake whoever is in `send` or `receive`: they raise ConnectionLost. Harmless when repeated."""
@@ -120,7 +128,8 @@ class Connection:
             self._seals = Seal(keys.outgoing), Seal(keys.incoming)
         self._reader.limit_bytes = FRAME_BYTES + (TAG_BYTES if self._seals else 0)
 
-    def _frame(self, deadline: float) -> bytes:
+    def _frame(self, deadline: float, still_s: float | None = None) -> bytes:
+        """A whole frame, by the deadline; still_s: by so many seconds after the last byte that has come."""
         with self._receiving:
             while (body := self._reader.take()) is None:
                 self._await(select.POLLIN, deadline)
@@ -133,14 +142,16 @@ class Connection:
                 if not data:
                     raise ConnectionLost(f"{self._peer} closed the connection")
                 self._reader.feed(data)
+                deadline = deadline if still_s is None else time.monotonic() + still_s
             return body if self._seals is None else self._seals[1].open_body(body)
 
-    def _write(self, frame: bytes, deadline: float) -> None:
+    def _write(self, frame: bytes, deadline: float, still_s: float | None = None) -> None:
         with self._sending:
             rest = memoryview(frame if self._seals is None else self._seals[0].seal_frame(frame))
             while rest:
                 try:
                     rest = rest[self._plug.send(rest) :]
+                    deadline = deadline if still_s is None else time.monotonic() + still_s
                 except BlockingIOError:
                     try:
                         self._await(select.POLLOUT, deadline)

@@ -2,7 +2,8 @@
 
 Slow is not stuck. Whoever stands still is warned of, and given up only once somebody has waited for it for very long.
 Those that wait are never blamed. If all wait for each other, what is seen tells which of three things it is: a rank
-has left the user's loop, a link between hosts is cut, or ranks are at different steps.
+has left the user's loop, a link between hosts is cut, or ranks are at different steps. Nobody stands still who sends or
+receives, as long as bytes move: a slow link is not cut.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def standing_still(
 def _standing_still(
     worker: WorkerStatus, waiting: Sequence[WorkerStatus], rules: Rules, now_s: float
 ) -> Iterator[Trouble]:
-    still_s = now_s - worker.moved_at
+    still_s = now_s - worker.still_since
     waited_s = min(still_s, max((now_s - one.moved_at for one in waiting), default=0.0))
     limit_s = _limit_s(worker, rules)
     if still_s <= min(_warn_after_s(worker, rules), limit_s / 2):
@@ -81,7 +82,7 @@ def _all_waiting(
 ) -> Iterator[Trouble]:
     """All wait for each other. It began when the last one came to it; named is who is furthest behind."""
     left = [one for one in workers if one.goodbye and one.goodbye.outcome == "finished"] if rules.own_loop else []
-    still_s = now_s - max([*(worker.moved_at for worker in here), *(one.heard_at for one in left)])
+    still_s = now_s - max([*(worker.still_since for worker in here), *(one.heard_at for one in left)])
     named = min(here, key=lambda worker: worker.step)
     hosts = sorted({worker.host for worker in here} | ({rules.keeper_host} - {""}))
     usual_s = SLOW_FACTOR * (usual_wait_s or 0.0)

@@ -13,6 +13,7 @@ from volary.run.verdict import Verdict
 WAITING = ("exchange", "idle")  # phases in which a worker waits for others: for their values, for something to do
 STARTING = "starting"
 RARE = (STARTING, "checkpoint", "evaluate")  # phases that no step contains, so that recent steps say nothing of them
+CARRYING = (*WAITING, STARTING, "checkpoint")  # phases that are as long as what they send and receive takes
 FIRST_STEPS = 3  # of a life, which compile, allocate and connect: what they take is not usual
 KEPT_STEPS = 40  # of which what is usual is told
 FEW_STEPS = 5  # with fewer nobody knows what is usual
@@ -59,9 +60,10 @@ class WorkerBeat(msgspec.Struct):
     """What a worker says four times a second: where it is, and what is new since its last beat.
 
     progress: grows with every change of phase. rows: steps it has done (`run.journal.STEP_FIELDS`). said: its events.
-    call: which call of the user's has all workers wait for each other, `worker.mean` say; empty in a step.
-    bye: its own account of its end, with the last beat. stack: what its threads are in, if it was asked. number: from 1
-    on; a beat that may not have come is said again.
+    carries: its connections have moved bytes since the last one, though it made no progress. call: which call of the
+    user's has all workers wait for each other, `worker.mean` say; empty in a step. bye: its own account of its end,
+    with the last beat. stack: what its threads are in, if it was asked. number: from 1 on; a beat that may not have
+    come is said again.
     """
 
     step: int
@@ -73,6 +75,7 @@ class WorkerBeat(msgspec.Struct):
     stack: str = ""
     number: int = 0
     call: str = ""
+    carries: bool = False
 
 
 class Usual:
@@ -103,6 +106,7 @@ class WorkerStatus:
     """What is known of one worker. peer: its connection; None before it came, after it went, and while it is away.
 
     expected_at: from when on it is waited for. heard_at, moved_at: when it last beat, and when its progress last grew.
+    carried_at: when its connections were last seen to move.
     away_at: when its connection ended. beats: the number of its newest beat.
     done: steps in this life. usual: its recent standstills, by phase. stack: what its threads are in, and asked_at:
     when that was asked, both of the present standstill alone. process_here: the engine sees its process on this
@@ -123,6 +127,7 @@ class WorkerStatus:
     away_at: float = 0.0
     beats: int = 0
     moved_at: float = 0.0
+    carried_at: float = 0.0
     usual: dict[str, Usual] = field(default_factory=dict)
     goodbye: Verdict | None = None
     stack: str = ""
@@ -130,6 +135,12 @@ class WorkerStatus:
     process_here: bool = False
     worked_at: float | None = None
     dismissed: bool = False
+
+    @property
+    def still_since(self) -> float:
+        """Since when neither it nor, where it waits for its connections, what they carry has moved."""
+        carrying = self.phase in CARRYING
+        return max(self.moved_at, self.carried_at) if carrying else self.moved_at
 
     @property
     def here(self) -> bool:
@@ -154,6 +165,8 @@ class WorkerStatus:
     def hear(self, beat: WorkerBeat, now_s: float) -> None:
         """Take in a heartbeat that came at `now_s`: how far the worker is, and since when."""
         self.heard_at, self.worked_at, self.beats = now_s, None, beat.number
+        if beat.carries:
+            self.carried_at = now_s
         if beat.progress != self.progress:
             if self.done >= FIRST_STEPS:
                 self.usual.setdefault(self.phase, Usual()).add(self.step, now_s - self.moved_at)

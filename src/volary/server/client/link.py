@@ -134,13 +134,16 @@ class Link:
 
         Raises PeerLost, or whatever went wrong meanwhile.
         """
-        deadline = time.monotonic() + WAIT_S
+        deadline, carried = time.monotonic() + WAIT_S, self.traffic
         with self.changed, self._awaiting(done):
             while not done():
                 if self._failure is not None:
                     raise self._failure
-                if not self.changed.wait(max(0.0, deadline - time.monotonic())):
+                if self.changed.wait(max(0.0, deadline - time.monotonic())):
+                    continue
+                if self.traffic == carried:
                     raise PeerLost(f"{what()} did not come within {WAIT_S:.0f} s")
+                deadline, carried = time.monotonic() + WAIT_S, self.traffic  # it comes slowly
 
     @contextlib.contextmanager
     def _awaiting(self, done: Callable[[], bool]) -> Iterator[None]:

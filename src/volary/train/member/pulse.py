@@ -18,6 +18,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
 from volary.comm.control.errors import ConnectionLost, NobodyThere
+from volary.comm.groups.moving_bytes import MovingBytes
 from volary.errors import VolaryError
 from volary.train.member.driver_watch import DriverWatch
 
@@ -87,6 +88,7 @@ class Pulse:
         self._driver = DriverWatch(member.give_up_after_s, time.monotonic())
         self._unanswered: deque[dict[str, Any]] = deque()
         self._beats = 0
+        self._moving, self._progress = MovingBytes(), -1
         self._can_finish = False
         self._sending = threading.Lock()
         self._stop_at: float | None = None
@@ -181,11 +183,17 @@ class Pulse:
                 "phase": recorder.phase,
                 "call": recorder.call,
                 "progress": recorder.progress,
+                "carries": self._carries(recorder.progress),
                 **recorder.take(ending="bye" in more),
                 **more,
             }
             self._unanswered.append(message)
             self._connection.send(message)
+
+    def _carries(self, progress: int) -> bool:
+        """Whether this worker's connections, but for that of heartbeats, move while it makes no progress."""
+        before, self._progress = self._progress, progress
+        return before == progress and self._moving.seen(apart_from=self._connection.descriptor)
 
     def _connect_again(self) -> None:
         """Have a connection again, or find that there is no driver any more."""
