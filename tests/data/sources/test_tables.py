@@ -61,6 +61,15 @@ def test_cifar_100_has_fine_and_coarse_classes(tmp_path, coarse, classes, expect
     assert (samples.classes, samples.fetch(torch.tensor([21]))[1].tolist()) == (classes, expected)
 
 
+def test_what_is_beside_the_files_of_cifar_is_said(tmp_path):
+    for name in ("data_batch_1.bin", "test_batch.bin", "data_batch_2.bin.part", "train.bin"):
+        (tmp_path / name).write_bytes(cifar_rows(2, 1))
+    (tmp_path / "batches.meta.txt").write_text("airplane\n")
+    assert Cifar(folder=tmp_path).open("train").remarks == (
+        f"{tmp_path}: 2 files are not read: data_batch_2.bin.part, train.bin",
+    )
+
+
 def test_cifar_of_another_length_is_refused_before_a_run(tmp_path):
     (tmp_path / "data_batch_1.bin").write_bytes(cifar_rows(2, 1)[:-1])
     with pytest.raises(DataError, match=r"data_batch_1.bin: 6145 bytes; accepted: a multiple of 3073"):

@@ -17,7 +17,7 @@ from volary.errors import CorruptSample, DataError
 
 
 def columns_of(samples: Samples) -> tuple[str, ...]:
-    """The names of the inputs, where they are columns of a table."""
+    """The names of the inputs if they are columns of a table, else nothing."""
     return samples.columns if isinstance(samples, InMemory) else ()
 
 
@@ -39,10 +39,10 @@ class MixedSamples:
                     f"{first.input_shape} {first.input_dtype}; accepted: sources of one shape and type"
                 )
             named, wanted = columns_of(part), columns_of(first)
-            if named != wanted:
+            if named != wanted and named and wanted:
                 raise DataError(
-                    f"{name}: source {number} has the columns {listed(named) or 'without names'}, source 0 "
-                    f"{listed(wanted) or 'without names'}; accepted: the same, in the same order"
+                    f"{name}: source {number} has the columns {listed(named)}, source 0 {listed(wanted)}; "
+                    "accepted: the same, in the same order"
                 )
         self.parts, self._counts = parts, counts
         self._ends = torch.tensor(counts).cumsum(0)

@@ -14,7 +14,7 @@ from volary.errors import DataError
 MOST_CLASSES = 10**7
 _MOST_DIGITS = len(str(MOST_CLASSES))
 _WHOLE = re.compile(r"0*(\d+)(?:\.0*)?", re.ASCII)  # also 3.0, as tables have it whose column had a missing value once
-_FRACTION = re.compile(r"[+-]?(?:\d*\.\d+|\d+\.?)(?:[eE][+-]?\d+)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d*\.\d+|\d+\.?)(?:[eE][+-]?\d+)?", re.ASCII)
 
 PlaceOf = Callable[[int], str]  # what to call a sample in a message: its file and row
 
@@ -31,8 +31,8 @@ class Labels:
             raise _refused(training, missing, place_of, "a number or a name for each sample")
         numbers = _numbers(kinds)
         if len(numbers) < len(kinds):
-            if all(map(_FRACTION.fullmatch, kinds)) and (odd := {text for text in kinds if "." in text} - set(numbers)):
-                raise _refused(training, odd, place_of, "names or whole numbers, one for each class")
+            if all(map(_NUMBER.fullmatch, kinds)):
+                raise _refused(training, kinds.difference(numbers), place_of, "names, or whole numbers from 0 on")
             self._names = {name: number for number, name in enumerate(sorted(kinds))}
             self.count = len(self._names)
             return

@@ -153,15 +153,14 @@ class Arrays:
         return [folder / f"{split}_{name}.npy" for name in self._names]
 
     def _array(self, split: Split, name: str) -> NDArray[Any]:
-        import numpy as np
 
         path = self._files(split)[self._names.index(name)]
 
         try:
             if path.suffix == ".npy":
-                # copy on write: torch takes no memory that cannot be written; nothing writes it
-                whole = np.load(path, mmap_mode="c", allow_pickle=False) if isinstance(path, Path) else _loaded(path)
-                array: NDArray[Any] = whole
+                array, end = _mapped(path) if isinstance(path, Path) else _loaded(path)
+                if end < path.stat().st_size:
+                    raise DataError(f"{path}: more follows after its array of {end} bytes; accepted: one array a file")
             else:
                 with path.open("rb", buffering=2**22) as file:
                     check_npz(file, path)
@@ -191,12 +190,22 @@ def _arrays_of(path: Place) -> list[str]:
         return [name.removesuffix(".npy") for name in arrays.namelist()]
 
 
-def _loaded(path: RemotePath) -> NDArray[Any]:
-    """From a store, all of it."""
+def _mapped(path: Path) -> tuple[NDArray[Any], int]:
+    """The array, and where it ends in the file."""
     import numpy as np
 
-    array: NDArray[Any] = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
-    return array
+    # copy on write: torch takes no memory that cannot be written; nothing writes it
+    array = np.load(path, mmap_mode="c", allow_pickle=False)
+    return array, array.offset + array.nbytes
+
+
+def _loaded(path: RemotePath) -> tuple[NDArray[Any], int]:
+    """From a store, all of it, likewise."""
+    import numpy as np
+
+    content = io.BytesIO(path.read_bytes())
+    array: NDArray[Any] = np.load(content, allow_pickle=False)
+    return array, content.tell()
 
 
 SOURCE = Arrays

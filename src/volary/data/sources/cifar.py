@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from volary.data.formats.files import existing_folder, matching
+from volary.data.remarks import not_read
 from volary.data.storage.place import located
 from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _PIXELS = 3 * 32 * 32
 _FILES = {"train": ("data_batch_*.bin", "train.bin"), "test": ("test_batch.bin", "test.bin")}  # CIFAR-10, CIFAR-100
+_BESIDE = ("batches.meta.txt", "coarse_label_names.txt", "fine_label_names.txt", "readme.html")  # no samples in them
 _ACCEPTED = "data_batch_1.bin to data_batch_5.bin and test_batch.bin (CIFAR-10), or train.bin and test.bin (CIFAR-100)"
 
 
@@ -72,7 +74,16 @@ class Cifar:
         labels = rows[:, column]
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         pixels = torch.from_numpy(np.ascontiguousarray(rows[:, -_PIXELS:])).view(-1, 3, 32, 32)
-        return InMemory(pixels, torch.from_numpy(labels.astype(np.int64)), classes, 1 / (255 * std), -mean / std)
+        targets, scale, shift = torch.from_numpy(labels.astype(np.int64)), 1 / (255 * std), -mean / std
+        return InMemory(pixels, targets, classes, scale, shift, remarks=self._remarks(record))
+
+    def _remarks(self, record: int) -> tuple[str, ...]:
+        """What else is in the folder than both parts and what their publisher put beside them."""
+        folder = located(self.folder)
+        patterns = [names[record - _PIXELS - 1] for names in _FILES.values()]
+        read = [path for pattern in patterns for path in matching(folder, pattern)]
+        others = [path.name for path in matching(folder, "*") if path not in read]
+        return not_read(folder, "file", [name for name in others if name not in _BESIDE])
 
     def _files(self, split: Split) -> tuple[list[Place], int]:
         """The part's files, and the bytes of a record."""
