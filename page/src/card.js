@@ -13,11 +13,11 @@ export function useVisible() {
   return [ref, seen];
 }
 
-// children: a function of whether the card is in view
-export function Card({ name, title, aside, wide, children }) {
+// children: a function of whether the card is in view. size: of the row that it is in: wide (all), major, or minor.
+export function Card({ name, title, aside, wide, size = wide ? "wide" : "", children }) {
   const [ref, seen] = useVisible();
   const id = useId();
-  return html`<section class=${`card${wide ? " wide" : ""}`} ref=${ref} aria-labelledby=${id} data-card=${name}>
+  return html`<section class=${`card ${size}`} ref=${ref} aria-labelledby=${id} data-card=${name}>
     <header><h2 id=${id}>${title}</h2>${aside}</header>
     ${children(seen)}
   </section>`;

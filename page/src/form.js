@@ -39,7 +39,7 @@ export function SettingsForm({ of, words, verb, start, cancel }) {
       ${some.map((one) => html`<${Field} key=${one.setting} field=${one} value=${changed[one.setting] ?? one.value} was=${one.setting in changed ? before[one.setting] : undefined}
         problem=${problems.find((problem) => problem.setting === one.setting)} set=${set} />`)}</fieldset>`)}</div>
     <div class="submit">
-      ${apart.map((one) => html`<p class="error" role="alert">${one.setting && `${one.setting}: `}${one.sentence}</p>`)}
+      ${apart.map((one) => html`<p class="error" role="alert">${[one.place, one.setting, one.sentence].filter(Boolean).join(": ")}</p>`)}
       ${refused && html`<p class="error said" role="alert">${refused}</p>`}
       <p class="quiet">the same in a terminal: <code>${[words, ...overrides.map(quoted)].join(" ")}</code></p>
       <div class="tools"><button type="submit" class="main" disabled=${problems.length > 0 || !!under || settled !== overrides}>${under || verb}</button>${cancel && html`<button type="button" onClick=${cancel}>Cancel</button>`}</div>

@@ -2,13 +2,13 @@
 import { useState } from "preact/hooks";
 import { line, SERIES, useTheme } from "./colours.js";
 import { html } from "./html.js";
-import { folderOf } from "./words.js";
+import { folderOf, number } from "./words.js";
 
 const MOST = 8; // axes: settings first, then results
 const AXIS = 125; // pixels that the name of one needs
 const MARK = 0.08; // the part of an axis that a mark needs
 
-export function Parallel({ data }) {
+export function Parallel({ data, hidden }) {
   useTheme();
   const [over, point] = useState(null);
   const results = data.rows.slice(data.differing).filter(([label]) => label === "training loss" || label.startsWith("validation "));
@@ -18,7 +18,7 @@ export function Parallel({ data }) {
   const points = (run) => axes.flatMap(({ places }, at) => (places[run] === null ? [] : [`${x(at)},${100 - 100 * places[run]}`])).join(" ");
   return html`<div class="scroll" tabindex="0" role="region" aria-label="each run as a line"><div class="parallel" style=${{ minWidth: `${AXIS * axes.length}px` }}><svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label=${`Lines of ${data.runs.length} runs through ${axes.map((one) => one.label).join(", ")}; the table below has the values`}>
       ${axes.map((_, at) => html`<line class="axis" x1=${x(at)} x2=${x(at)} y1="0" y2="100" vector-effect="non-scaling-stroke" />`)}
-      ${data.runs.map((id, run) => html`<polyline key=${id} points=${points(run)} fill="none" stroke=${line(SERIES[run % SERIES.length])} stroke-width=${over === run ? 4 : 2} opacity=${over === null || over === run ? 0.9 : 0.2} vector-effect="non-scaling-stroke"
+      ${data.runs.map((id, run) => !hidden.has(id) && html`<polyline key=${id} points=${points(run)} fill="none" stroke=${line(SERIES[run % SERIES.length])} stroke-width=${over === run ? 4 : 2} opacity=${over === null || over === run ? 0.9 : 0.2} vector-effect="non-scaling-stroke"
         onPointerEnter=${() => point(run)} onPointerLeave=${() => point(null)}><title>${id}</title></polyline>`)}
     </svg>
     ${axes.map(({ label, marks }, at) => html`<div class="name" style=${{ left: `${x(at)}%` }} data-side=${side(at, axes.length)}>${label.split(".").map((part, which) => html`${which > 0 && html`.<wbr />`}${part}`)}</div>
@@ -42,7 +42,7 @@ function axis([label, ...cells]) {
     const scale = low > 0 && high / low >= 10 ? Math.log : (value) => value;
     const place = (value) => (value === null ? null : high > low ? (scale(value) - scale(low)) / (scale(high) - scale(low)) : 0.5);
     const marks = [...new Set(known)].sort((a, b) => a - b);
-    return { label, places: numbers.map(place), marks: apart([low, high, ...marks].map((value) => [String(value), place(value)])) };
+    return { label, places: numbers.map(place), marks: apart([low, high, ...marks].map((value) => [number(value), place(value)])) };
   }
   const words = [...new Set(cells)].sort();
   const place = (cell) => (words.length > 1 ? words.indexOf(cell) / (words.length - 1) : 0.5);

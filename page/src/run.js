@@ -1,5 +1,5 @@
-// One run: first what everybody looks for, then all that distributed training needs.
-import { useCallback, useMemo, useRef, useState } from "preact/hooks";
+// One run, by what people look for: is it learning? is it fast? what holds it up? Then all else that is known of it.
+import { useCallback, useId, useMemo, useRef, useState } from "preact/hooks";
 import { Actions } from "./actions.js";
 import { act, useAnswer, useLive } from "./ask.js";
 import { Card, Waiting } from "./card.js";
@@ -49,43 +49,41 @@ function There({ id, remove, refused }) {
   return html`<main>
     <${Head} facts=${facts.data} there=${there} id=${id} remove=${remove} refused=${refused} />
     <${Wrong} facts=${facts.data} />
-    <${Range} newest=${facts.data.step} range=${range} set=${set} seen=${steps.data} />
-    <div class="cards">
-      <${Loss} ...${about} answer=${steps} />
-      <${Throughput} ...${about} answer=${steps} />
-      <${Phases} ...${about} answer=${steps} />
-      <${Ranks} ...${about} />
-      <${Metrics} ...${about} />
-      <${Rate} ...${about} answer=${steps} />
-      <${Workers} ...${about} />
-      <${Timeline} ...${about} />
-      <${Communication} ...${about} />
-      <${Network} ...${about} />
-      <${Staleness} ...${about} />
-      <${Stragglers} ...${about} />
-      <${Histograms} ...${about} />
-      <${Usage} ...${about} />
-      <${Checkpoints} ...${about} />
-      <${Happened} ...${about} />
-      <${Logs} ...${about} />
-      <${Session} ...${about} />
-    </div>
+    ${begun(facts.data, steps.data) ? html`<${Range} newest=${facts.data.step} range=${range} set=${set} seen=${steps.data} />
+    <${Part} title="Is it learning?">
+      <${Loss} ...${about} answer=${steps} /><${Metrics} ...${about} /><${Rate} ...${about} answer=${steps} /><//>
+    <${Part} title="Is it fast?"><${Throughput} ...${about} answer=${steps} /><${Phases} ...${about} answer=${steps} /><//>
+    <${Part} title="What holds it up?">
+      <${Stragglers} ...${about} /><${Ranks} ...${about} /><${Staleness} ...${about} /><${Workers} ...${about} />
+      <${Communication} ...${about} /><${Timeline} ...${about} /><//>
+    <${Part} title="The network"><${Histograms} ...${about} /><${Network} ...${about} /><//>`
+    : html`<p class="quiet" role="status">${steps.data ? "No step yet." : "reading …"}</p>`}
+    <${Part} title="The run">
+      <${Happened} ...${about} /><${Checkpoints} ...${about} /><${Logs} ...${about} /><${Usage} ...${about} /><${Session} ...${about} /><//>
   </main>`;
+}
+
+// Whether there is anything that charts could show: a run that starts has no empty ones.
+const begun = (facts, steps) => facts.step > 0 || facts.metric_names.length > 0 || steps?.points > 0;
+
+function Part({ title, children }) {
+  const id = useId();
+  return html`<section aria-labelledby=${id}><h2 class="part" id=${id}>${title}</h2><div class="cards">${children}</div></section>`;
 }
 
 function Head({ facts, there, id, remove, refused }) {
   const done = facts.steps_planned ? Math.min(1, facts.step / facts.steps_planned) : null;
   const window = facts.window;
   const figures = [
-    ["loss", number(facts.loss)],
     ...(facts.best ? [[`best ${facts.metric}`, `${number(facts.best.values[facts.metric] ?? Object.values(facts.best.values)[0])} at ${many(facts.best.step)}`]] : []),
-    ["samples/s", window?.samples_per_s ? number(window.samples_per_s) : "–"],
-    ["communication", window ? percent(window.shares.exchange) : "–"],
+    ...(facts.loss === null ? [] : [["loss", number(facts.loss)]]),
+    ...(window?.samples_per_s ? [["samples/s", number(window.samples_per_s)]] : []),
+    ...(window ? [["communication", percent(window.shares.exchange)]] : []),
     ["workers", String(facts.workers.length || facts.session.workers || "–")],
     ["time", duration(facts.elapsed_s)],
     ...(facts.left_s !== null && facts.state === "running" ? [["left", duration(facts.left_s)]] : []),
   ];
-  return html`<div class="head">
+  return html`<div class="head"><div>
     <h1>${id} <${State} state=${facts.state} />${facts.stopping && html` <span class="quiet">stopping after this step</span>`}</h1>
     <p class="quiet">${facts.sentence}</p>
     ${!there && html`<p class="error" role="alert">The server does not answer: what you see is of ${hour(facts.read_at)}. <code>volary ui</code> starts another one.</p>`}
@@ -94,13 +92,14 @@ function Head({ facts, there, id, remove, refused }) {
       <progress max="1" value=${done ?? 0} aria-hidden="true"></progress>
       <span>step ${many(facts.step)}${facts.steps_planned ? ` of ${many(facts.steps_planned)}` : ""}${facts.epoch ? `, epoch ${facts.epoch.toFixed(1)}` : ""}</span>
     </div>
-    <${Actions} id=${id} facts=${facts} remove=${remove} refused=${refused} />
+    </div><${Actions} id=${id} facts=${facts} remove=${remove} refused=${refused} />
     <dl class="figures">${figures.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
   </div>`;
 }
 
 function Wrong({ facts }) {
-  if (!facts.wrong.length) return html`<p class="fine" role="status" data-card="wrong">Nothing is wrong, as far as the run knows.</p>`;
+  if (!facts.wrong.length) return html`<div role="status" data-card="wrong">${facts.notable.length
+    ? html`<p class="notable">Nothing has failed. Worth a look: ${facts.notable.join("; ")}.</p>` : html`<p class="fine">Nothing is wrong, as far as the run knows.</p>`}</div>`;
   return html`<section class="wrong" aria-label="what is wrong" data-card="wrong"><ul>
     ${facts.wrong.map((one) => html`<li class=${one.grave ? "grave" : ""}>${one.at && html`<time>${hour(one.at)}</time> `}<span class="said">${one.text}</span></li>`)}
   </ul>${facts.resuming && html`<p>To go on, ${facts.resuming.replace(/: (volary .*)$/, ": ")}<code>${facts.resuming.match(/volary .*$/)?.[0]}</code></p>`}</section>`;
@@ -109,7 +108,7 @@ function Wrong({ facts }) {
 function Loss({ id, tick, facts, answer, range, onRange, first, last }) {
   const name = facts.own_loop ? "" : "loss";
   const [log, setLog] = useState(false);
-  return html`<${Card} name="loss" title="Loss" aside=${html`<label class="aside"><input type="checkbox" checked=${log} onChange=${(event) => setLog(event.target.checked)} /> log</label>`}>${(seen) => {
+  return html`<${Card} name="loss" title="Loss" size="major" aside=${html`<label class="aside"><input type="checkbox" checked=${log} onChange=${(event) => setLog(event.target.checked)} /> log</label>`}>${(seen) => {
     const validated = facts.metric_names.includes("loss");
     const validation = useAnswer("metric", { run: id, name: "loss", first, last, columns: 600 }, tick, seen && validated);
     const data = answer.data;
@@ -117,7 +116,7 @@ function Loss({ id, tick, facts, answer, range, onRange, first, last }) {
     const whole = useRef(false); // first drawn when both are there, not made twice
     whole.current ||= !!answer.data && (!validated || !!validation.data || !!validation.error);
     if (!x.length || !whole.current) return html`<${Waiting} answer=${answer.data && validated ? validation : answer} empty="No step yet." chart />`;
-    return html`<${Chart} label="Loss" x=${x} series=${series} range=${range} onRange=${onRange} log=${log} />`;
+    return html`<${Chart} label="Loss" x=${x} series=${series} range=${range} onRange=${onRange} log=${log} even />`;
   }}<//>`;
 }
 
@@ -141,16 +140,16 @@ function Throughput({ answer, range, onRange }) {
     const data = answer.data;
     const series = useMemo(() => data && [{ label: "samples/s", colour: SERIES[2], values: data.samples_per_s }], [data]);
     if (!data?.points) return html`<${Waiting} answer=${answer} empty="No step yet." chart />`;
-    return html`<${Chart} label="Samples per second of all workers" x=${data.x} series=${series} range=${range} onRange=${onRange} from0 />`;
+    return html`<${Chart} label="Samples per second of all workers" x=${data.x} series=${series} range=${range} onRange=${onRange} from0 even />`;
   }}<//>`;
 }
 
 function Rate({ answer, range, onRange }) {
-  return html`<${Card} name="rate" title="Learning rate">${() => {
+  return html`<${Card} name="rate" title="Learning rate" size="minor">${() => {
     const data = answer.data;
     const series = useMemo(() => data && [{ label: "learning rate", colour: SERIES[3], values: data.lr }], [data]);
     if (!data?.points) return html`<${Waiting} answer=${answer} empty="No step yet." chart />`;
-    return html`<${Chart} label="Learning rate" x=${data.x} series=${series} range=${range} onRange=${onRange} from0 />`;
+    return html`<${Chart} label="Learning rate" x=${data.x} series=${series} range=${range} onRange=${onRange} height=${120} from0 />`;
   }}<//>`;
 }
 
@@ -159,7 +158,7 @@ function Phases({ id, tick, answer, range, onRange, facts, first, last }) {
   const [rank, choose] = useState(null);
   const aside = facts.ranks.length > 1 && html`<label class="aside">of <select onChange=${(event) => choose(event.target.value === "" ? null : Number(event.target.value))}>
     <option value="" selected=${rank === null}>all workers</option>${facts.ranks.map((one) => html`<option value=${one} selected=${one === rank}>rank ${one}</option>`)}</select></label>`;
-  return html`<${Card} name="phases" title="Where a step's time goes" aside=${aside}>${(seen) => {
+  return html`<${Card} name="phases" title="Where a step's time goes" size="major" aside=${aside}>${(seen) => {
     const own = useAnswer("phases", { run: id, rank, first, last, columns: columns() }, tick, seen && rank !== null);
     const shown = rank === null ? answer : own;
     const data = shown.data;
@@ -167,7 +166,7 @@ function Phases({ id, tick, answer, range, onRange, facts, first, last }) {
     if (!data?.points || (rank !== null && data.rank !== rank)) return html`<${Waiting} answer=${shown} empty=${rank === null ? "No step yet." : `No step of rank ${rank} here.`} chart />`;
     const shares = rank === null && facts.window?.shares;
     return html`${shares && html`<p class="shares">newest steps: ${PHASES.map(([name, word, colour]) => html`<span><i class="dot" style=${{ background: colour }}></i>${word} <b>${percent(shares[name])}</b></span>`)}</p>`}
-      <${Chart} label=${`Time of a step by phase, ${rank === null ? "mean of all workers" : `of rank ${rank}`}`} x=${data.x} series=${series} range=${range} onRange=${onRange} format=${brief} from0 />`;
+      <${Chart} label=${`Time of a step by phase, ${rank === null ? "mean of all workers" : `of rank ${rank}`}`} x=${data.x} series=${series} range=${range} onRange=${onRange} format=${brief} from0 even />`;
   }}<//>`;
 }
 

@@ -9,7 +9,7 @@ export function Start() {
   const [chosen, choose] = useState("");
   if (!files.data) return html`<main><h1>New run</h1><p class="quiet">${files.error || "reading …"}</p></main>`;
   const names = files.data.files;
-  const name = names.includes(chosen) ? chosen : names[0];
+  const name = names.includes(chosen) ? chosen : files.data.first || names[0];
   const start = (overrides) => act("train", { session: name }, { overrides }).then(({ run }) => { location.hash = `#/run/${run}`; });
   return html`<main>
     <h1>New run</h1>

@@ -4,7 +4,7 @@ export function number(value) {
   if (!Number.isFinite(value)) return String(value);
   const size = Math.abs(value);
   if (size >= 1000 && size < 1e9) return Math.round(value).toLocaleString("en");
-  return String(Number(value.toPrecision(4)));
+  return size >= 1e9 ? value.toPrecision(4).replace(/\.?0+e/, "e") : String(Number(value.toPrecision(4)));
 }
 
 export function many(value) {

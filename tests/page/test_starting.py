@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,23 @@ def test_session_files_are_those_of_the_folder_and_one_below_and_no_other_can_be
     for name in ("list.yaml", "../beside.yaml", "runs/it/session.yaml", ".hidden.yaml", "/etc/passwd", ""):
         with pytest.raises(BadInput, match="no session file"):
             files.path(name)
+
+
+def test_the_first_session_file_is_that_of_the_newest_run_or_else_one_that_is_valid(home):
+    (home / "a-broken.yaml").write_text("network: lenet\ndata: {source: digits}\ntrain: {steps: *none}\n")
+    files, run = SessionFiles(home), RunDirectory(home / "runs" / "it")
+
+    def made_by(*command: str) -> str:
+        run.environment.write_text(json.dumps({"folder": str(home), "command": ["volary", "train", *command]}))
+        return files.first([run])
+
+    assert files.first([]) == "session.yaml"
+    assert made_by("more/other.yml", "optimizer.lr=0.1") == "more/other.yml"
+    assert made_by(str(home / "more" / "other.yml")) == "more/other.yml"
+    assert made_by("a-broken.yaml") == "session.yaml"
+    assert made_by("gone.yaml") == "session.yaml"
+    run.environment.write_text("no JSON")
+    assert files.first([run]) == "session.yaml"
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ export function Metrics({ id, tick, facts, range, onRange, first, last }) {
     const series = useMemo(() => answer.data && drawn(answer.data, weight), [answer.data, weight]);
     if (name === undefined) return html`<p class="quiet">No metric was recorded yet.</p>`;
     return html`<div class="tools">
-        <label>Search <input type="search" value=${words} onInput=${(event) => search(event.target.value)} /></label>
+        <label>Search <input type="search" size="12" value=${words} onInput=${(event) => search(event.target.value)} /></label>
         <label>Metric <select value=${name} onChange=${(event) => want(event.target.value)}>
           ${(found.slice(0, SHOWN).includes(name) ? [] : [name]).concat(found.slice(0, SHOWN)).map((one) => html`<option value=${one} selected=${one === name}>${one}</option>`)}</select></label>
         <span role="status" class="quiet">${many(found.length)} of ${many(names.length)}</span>

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
-from volary.errors import BadInput
-from volary.run.directory import is_run
+from volary.errors import BadInput, SettingError
+from volary.run.directory import RunDirectory, is_run
+from volary.session.spec import Session
 
 MOST = 200
 LARGEST_BYTES = 64 * 1024
@@ -24,6 +27,30 @@ class SessionFiles:
     def names(self) -> list[str]:
         """The names of all session files of the folder."""
         return [path.relative_to(self.home).as_posix() for path in self._found()]
+
+    def first(self, runs: Iterable[RunDirectory]) -> str:
+        """The one to begin with: that of the newest run that was started from one, or else the first that is valid.
+
+        runs: the newest first. Empty if no file is valid.
+        """
+        names = self.names()
+        used = (name for run in runs for name in self._named_by(run) if name in names)
+        return next((name for name in (*islice(used, 1), *names) if self._is_valid(name)), "")
+
+    def _named_by(self, run: RunDirectory) -> list[str]:
+        """The words of the command that made the run, as paths from `home`."""
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            about = json.loads(run.environment.read_text())
+            paths = (Path(about["folder"], word) for word in about["command"])
+            return [path.relative_to(self.home).as_posix() for path in paths if path.is_relative_to(self.home)]
+        return []
+
+    def _is_valid(self, name: str) -> bool:
+        try:
+            Session.read(self.home / name)
+        except SettingError:
+            return False
+        return True
 
     def path(self, name: str) -> Path:
         """The file of this name. Raises BadInput if there is none."""

@@ -13,7 +13,7 @@ from volary.monitor.outline import settings_in
 from volary.monitor.terminal.plain import happened
 from volary.monitor.wording import clean, starting_in
 from volary.page.questions.communication import IN_MEMORY, choices, exact_bytes, in_memory, stragglers
-from volary.page.questions.problems import wrong
+from volary.page.questions.problems import notable, wrong
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.resuming import resuming
@@ -27,7 +27,7 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         info, names, recorded = reader.info(), reader.metric_names(), reader.recorded_steps()
         events, ranks = list(reader.events()), reader.ranks()
     life = int(known_number(info, "life") or 0)
-    window, settings = digest.window, _settings(directory)
+    window, settings, slow = digest.window, _settings(directory), stragglers(events)
     return {
         **found.as_dict(),
         "read_at": time.time(),
@@ -36,7 +36,8 @@ def facts(directory: RunDirectory) -> dict[str, Any]:
         "lr": settings.get("optimizer.lr", ""),
         "choices": choices(events),
         "exact_bytes_per_step": exact_bytes(info, settings),
-        "stragglers": stragglers(events),
+        "stragglers": slow,
+        "notable": notable(found, slow),
         "may_join": digest.state == "running" and directory.meeting.is_file(),
         "starting": starting_in(digest.starting, digest.attempt_s),
         "stopping": digest.stopping and digest.state == "running",

@@ -19,9 +19,9 @@ def tried(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     try:
         return {"fields": [asdict(one) for one in form(Session.read(path, overrides))], "problems": problems}
     except SessionError as error:
-        problems = [{"setting": one.path, "sentence": one.sentence} for one in error.problems]
+        problems = [{"place": one.place, "setting": one.path, "sentence": one.sentence} for one in error.problems]
     except SettingError as error:
-        problems = [{"setting": "", "sentence": str(error)}]
+        problems = [{"place": "", "setting": "", "sentence": str(error)}]
     try:
         fields = [asdict(one) for one in form(Session.read(path))] if overrides else []
     except SettingError:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from volary.monitor.account import Account
 from volary.monitor.wording import TROUBLE, trouble
@@ -11,6 +12,7 @@ from volary.run.database.reader import Event
 
 SHOWN = 20
 COMMUNICATION_WORTH_SAYING = 0.3  # of a step
+NOTABLE = 0.1  # of a step
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,20 @@ class Wrong:
 def wrong(found: Account, events: Iterable[Event]) -> list[Wrong]:
     """Everything. events: of the life that the run is in."""
     return [*_ended(found), *_told(events), *_seen(found)]
+
+
+def notable(found: Account, slow: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is worth a look although nothing is wrong. slow: who was, as `communication.stragglers` has it."""
+    sentences = []
+    if slow:
+        times = "once a worker" if len(slow) == 1 else f"{len(slow)} times a worker"
+        longest = max((one.get("share") or 0.0 for one in slow), default=0.0)
+        waited = f", the others waited for up to {longest:.0%} of a step" if longest else ""
+        sentences.append(f"{times} held the others up{waited} (see Stragglers)")
+    window = found.digest.window
+    if window and found.digest.workers > 1 and window.shares["exchange"] >= NOTABLE:
+        sentences.append(f"communication blocks compute for {window.shares['exchange']:.0%} of a step")
+    return sentences
 
 
 def _ended(found: Account) -> Iterator[Wrong]:

@@ -99,7 +99,11 @@ class Pages:
         return _json(compare(self._folder, request.query_params.getlist("run")))
 
     def _session_files(self, _: Request) -> Response:
-        return _json({"files": self._sessions.names() if self._starts else [], "starts": self._starts})
+        """Their names, and which of them is to be shown first."""
+        if not self._starts:
+            return _json({"files": [], "starts": False})
+        runs = map(self._folder.run, (row.id for row in self._table().runs))  # the newest first
+        return _json({"files": self._sessions.names(), "first": self._sessions.first(runs), "starts": True})
 
     def _form(self, request: Request) -> Response:
         """Of the session file `session`, or of the run `run`, with the overrides `set`."""
