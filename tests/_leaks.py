@@ -68,12 +68,13 @@ class Surroundings:
     def left_since(self) -> list[str]:
         """One line for each thing that is there now, was not then, and does not go within the grace."""
         left: dict[str, list[str]] = {}
+        segments = _entries(SHARED_MEMORY) - self.segments  # later ones are of others, who make new ones all the time
 
         def settled() -> bool:
             now = Surroundings.now()
             left["processes"] = [_describe(process) for process in now.processes - self.processes]
             left["threads"] = [f"thread {thread.name!r}" for thread in now.threads - self.threads]
-            left["segments"] = [f"shared memory {path}" for path in now.segments - self.segments if _ours(path)]
+            left["segments"] = [f"shared memory {path}" for path in now.segments & segments if _ours(path)]
             left["files"] = [f"file in the checkout: {path.name}" for path in now.files - self.files]
             return not any(left.values())
 
