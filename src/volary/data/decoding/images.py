@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from volary.data.decoding.decoder import Array
-from volary.data.decoding.jpeg_header import JpegHeader, jpeg_header, upright
+from volary.data.decoding.jpeg_header import is_plain, jpeg_header, upright
 from volary.data.decoding.pixels import DROPPED, FRAMES, PIXELS_LIMIT, converted, decoded
 from volary.data.records.records import Bytes, refuse_large
 
@@ -37,22 +37,20 @@ class ImageDecoder:
 
     def __call__(self, record: Bytes, out: Array | None = None) -> Array:
         """Decode one image, uint8 of (height, width, channels), into `out` if it is given."""
-        if bytes(record[:2]) != b"\xff\xd8":
-            return self._by_pillow(record, out)
+        if is_plain(record):
+            return self._jpeg(record, out)
         header = jpeg_header(record)
+        if header is None or header.channels not in (1, 3):  # four are for printers
+            return self._by_pillow(record, out)
         if header.several:
             self._note(FRAMES)
-        if header.turn > 1:
-            return upright(self._stored(record, header, None), header.turn)
-        return self._stored(record, header, out)
+        return self._jpeg(record, out) if header.turn == 1 else upright(self._jpeg(record, None), header.turn)
 
-    def _stored(self, record: Bytes, header: JpegHeader, out: Array | None) -> Array:
+    def _jpeg(self, record: Bytes, out: Array | None) -> Array:
         """A JPEG's pixels as they are stored, whichever way is up."""
-        if header.channels not in (1, 3):  # for printers
-            return self._by_pillow(record, out)
         if out is not None and self.side is None:
             try:  # not suppress, nor names for arguments in what this calls: tiny images take 10 microseconds
-                if self._jpeg(record, out).shape == out.shape:
+                if self._strict(record, out).shape == out.shape:
                     return out
             except ValueError:  # it is larger, or damaged; its size is not read beforehand
                 pass
@@ -62,9 +60,9 @@ class ImageDecoder:
             return self._by_pillow(record, out)
         refuse_large(width * height, PIXELS_LIMIT, f"pixels ({width}x{height})")
         if self._fits(height, width):
-            return self._jpeg(record, None)
+            return self._strict(record, None)
         # memory that is at hand: fresh memory costs a page fault every 4 kB
-        return self._resized(self._jpeg(record, self._memory(height * width * self.channels)), out)
+        return self._resized(self._strict(record, self._memory(height * width * self.channels)), out)
 
     def dropped(self) -> list[str]:
         """What files had that was not read, of all that were decoded so far, whoever decoded them."""
@@ -79,7 +77,7 @@ class ImageDecoder:
     def _fits(self, height: int, width: int) -> bool:
         return self.side in (None, height) and self.side in (None, width)
 
-    def _jpeg(self, record: Bytes, memory: Array | None) -> Array:
+    def _strict(self, record: Bytes, memory: Array | None) -> Array:
         colours = "RGB" if self.channels == 3 else "GRAY"
         pixels: Array = simplejpeg.decode_jpeg(record, colours, False, False, 0, 0, 1, memory, True)  # strict
         return pixels

@@ -10,7 +10,8 @@ import numpy as np
 from volary.data.decoding.decoder import Array
 from volary.data.records.records import Bytes
 
-_APP0, _APP1, _APP2, _APP14 = 0xE0, 0xE1, 0xE2, 0xEE
+_APP0, _APP1, _APP2 = 0xE0, 0xE1, 0xE2
+_JFIF_BYTES = 16  # of its segment, without a thumbnail
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15: size and channels
 _ORIENTATION = 0x112
 
@@ -18,20 +19,21 @@ _ORIENTATION = 0x112
 class JpegHeader(NamedTuple):
     """turn: EXIF's orientation, 1 to 8; 1 is upright. several: whether other pictures follow (MPO)."""
 
-    turn: int = 1
-    channels: int = 3  # 1 and 3 are decoded alike
-    adobe: bool = False
-    several: bool = False
+    turn: int
+    channels: int
+    several: bool
 
 
-_PLAIN = JpegHeader()
+def is_plain(record: Bytes) -> bool:
+    """Whether it has JFIF's segment and no other, as most small files: then there is nothing more to look at."""
+    return len(record) > 21 and record[3] == _APP0 and record[5] == _JFIF_BYTES and record[21] < _APP0
 
 
-def jpeg_header(record: Bytes) -> JpegHeader:
-    """What stands before the pixels. A damaged header is found by who decodes them."""
-    if len(record) < 24 or (record[3] == _APP0 and record[5] == 16 and record[21] < _APP0):
-        return _PLAIN  # JFIF's segment and no other: small files take 10 microseconds, and the loop would be one
-    turn, channels, adobe, several, place = 1, 3, False, False, 2
+def jpeg_header(record: Bytes) -> JpegHeader | None:
+    """What stands before the pixels; None if it is no JPEG. A damaged header is found by who decodes them."""
+    if bytes(record[:2]) != b"\xff\xd8":
+        return None
+    turn, channels, several, place = 1, 3, False, 2
     while place + 10 <= len(record) and record[place] == 0xFF:
         marker = record[place + 1]
         start, end = place + 4, place + 2 + (record[place + 2] << 8 | record[place + 3])
@@ -39,13 +41,11 @@ def jpeg_header(record: Bytes) -> JpegHeader:
             turn = _orientation(bytes(record[start + 6 : end]))
         elif marker == _APP2:
             several |= bytes(record[start : start + 4]) == b"MPF\0"
-        elif marker == _APP14:
-            adobe |= bytes(record[start : start + 5]) == b"Adobe"
         elif marker in _FRAMES:
             channels = record[place + 9]
             break
         place = end if marker != 0xFF else place + 1
-    return JpegHeader(turn, channels, adobe, several)
+    return JpegHeader(turn, channels, several)
 
 
 def upright(pixels: Array, turn: int) -> Array:
