@@ -95,6 +95,14 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "another rate": (lambda: wav(integers(16), 16, rate=16000), "it has 16000 samples a second, and 8000 are set"),
     "no samples": (lambda: wav(b"", 16), "it has 0 bytes of samples"),
     "half a sample": (lambda: wav(bytes(801), 16), "it has 801 bytes of samples; accepted: a multiple of 2"),
+    "samples twice": (
+        lambda: wav(integers(16), 16) + chunk(b"data", integers(16)),
+        "its samples come before their format, or twice",
+    ),
+    "no length, as of a stream": (
+        lambda: wav(b"", 16)[:-4] + b"\xff" * 4 + integers(16),
+        "it does not say how many samples it has",
+    ),
     "truncated": (lambda: wav(integers(16), 16)[:1000], "it is truncated: 956 bytes of 1600"),
     "a damaged format": (lambda: wav(integers(16), 16, channels=0), "its format is damaged: 0 channels"),
     "another file": (lambda: b"fLaC" + bytes(100), "it does not begin as a WAV file"),

@@ -17,6 +17,7 @@ from PIL import Image
 
 from data.decoding._image_files import saved
 from volary.data.loading.pipeline import Pipeline
+from volary.data.records.lmdb import ACCEPTED
 from volary.data.skipping import Skipping
 from volary.data.sources import ROOM
 from volary.data.sources.images import Images
@@ -437,13 +438,13 @@ def _(root: Path) -> None:
     )
 
 
-@case("LMDB", "no label, or one below 0", REFUSED)
+@case("LMDB", "no label, one below 0 or beyond 9,999,999", REFUSED)
 def _(root: Path) -> None:
-    for label, said in ((None, "has no label"), (-1, "has the label -1")):
+    for label, said in ((None, "has no label"), (-1, "has the label -1"), (10**7, "has the label 10000000")):
         with pytest.raises(DataError) as problem:
             of_lmdb(root / str(label), datum(planes.tobytes()), datum(planes.tobytes(), label=label))
         path = root / str(label) / "train"
-        assert str(problem.value) == f"{path}:0001: {said}; accepted: Caffe's Datum with a class, 0 or more"
+        assert str(problem.value) == f"{path}:0001: {said}; accepted: {ACCEPTED}"
 
 
 @case("LMDB", "a label that the training part lacks", REFUSED)

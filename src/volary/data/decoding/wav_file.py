@@ -48,21 +48,24 @@ def wav_file(record: Bytes) -> WavFile:
     if order is None or bytes(view[8:12]) != b"WAVE":
         raise ValueError("it does not begin as a WAV file (RIFF, RIFX or RF64)")
     described: _Format | None = None
+    found: WavFile | None = None
     data_bytes, place = 0, 12
     while place + 8 <= len(view):
         name, (length,) = bytes(view[place : place + 4]), struct.unpack_from(f"{order}I", view, place + 4)
         content = view[place + 8 : place + 8 + length]
         if name == b"data":
-            if described is None:
-                raise ValueError("its samples come before their format")
-            whole = data_bytes if length == _IN_DS64 else length
-            return WavFile(described.rate, _samples(view[place + 8 :], whole, described, order))
-        if name == b"ds64" and len(content) >= 16:
+            if described is None or found is not None:
+                raise ValueError("its samples come before their format, or twice")
+            length = data_bytes if length == _IN_DS64 else length
+            found = WavFile(described.rate, _samples(view[place + 8 :], length, described, order))
+        elif name == b"ds64" and len(content) >= 16:
             (data_bytes,) = struct.unpack_from(f"{order}Q", content, 8)
         elif name == b"fmt ":
             described = _format(content, order)
         place += 8 + length + length % 2  # chunks begin at even bytes
-    raise ValueError("it is truncated: it has no samples")
+    if found is None:
+        raise ValueError("it is truncated: it has no samples")
+    return found
 
 
 def _format(content: memoryview, order: str) -> _Format:
@@ -87,6 +90,8 @@ def _samples(content: memoryview, length: int, described: _Format, order: str) -
     refuse_large(frames * described.channels, SAMPLES_LIMIT, "samples")
     if len(content) < length:
         raise ValueError(f"it is truncated: {len(content)} bytes of {length}")
+    if not length and len(content):
+        raise ValueError("it does not say how many samples it has, as if it were still being written")
     if rest or not frames:
         raise ValueError(f"it has {length} bytes of samples; accepted: a multiple of {described.frame_bytes}, not 0")
     return _values(content[:length], described, order).reshape(frames, described.channels)

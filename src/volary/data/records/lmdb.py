@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from volary.data.formats.extras import needed
+from volary.data.formats.labels import MOST_CLASSES
 from volary.data.records.names import Names
 from volary.data.records.records import FILE_LIMIT_BYTES, Bytes, refuse_large
 from volary.errors import DataError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from volary.data.storage.place import Place
 
 T = TypeVar("T")
+ACCEPTED = f"Caffe's Datum with the number of a class, 0 to {MOST_CLASSES - 1:,}"
 _OPEN: WeakValueDictionary[str, _Environment] = WeakValueDictionary()  # LMDB allows a process one of each
 
 
@@ -94,7 +96,7 @@ class LmdbRecords:
                     said.append(asked(value))
                 except ValueError as problem:
                     name = self.name(len(said))
-                    raise DataError(f"{name}: {problem}; accepted: Caffe's Datum with a class, 0 or more") from problem
+                    raise DataError(f"{name}: {problem}; accepted: {ACCEPTED}") from problem
         return said
 
     def _reading(self) -> Any:

@@ -78,9 +78,10 @@ class Lmdb(ImageSettings):
 
 def _label(value: Bytes) -> int:
     from volary.data.decoding.datum import parsed
+    from volary.data.formats.labels import MOST_CLASSES
 
     label = parsed(value).label
-    if label is None or label < 0:
+    if label is None or not 0 <= label < MOST_CLASSES:
         raise ValueError("has no label" if label is None else f"has the label {label}")
     return label
 
