@@ -42,25 +42,37 @@ class Paired:
 
 @dataclass(frozen=True)
 class Options:
-    """What a script was asked: a quick run (all of it within two minutes), one row only, a file for the rows."""
+    """What a script was asked: a quick run (all of it within two minutes), one row only, a file for the rows.
+
+    more: options of this script alone.
+    """
 
     quick: bool
     only: str | None
     json: Path | None
+    more: argparse.Namespace
 
     def wants(self, name: str) -> bool:
         """Whether the row called `name` is asked for."""
         return self.only is None or self.only == name
 
 
-def arguments(doc: str | None, names: Sequence[str] | None = None) -> Options:
-    """The options of a script. doc: its docstring, which is its help. names: its rows, which `--only` accepts."""
+def arguments(
+    doc: str | None,
+    names: Sequence[str] | None = None,
+    own: Callable[[argparse.ArgumentParser], object] = lambda _: None,
+) -> Options:
+    """The options of a script. doc: its docstring, which is its help. names: its rows, which `--only` accepts.
+
+    own: adds those that no other script has.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE")
     parser.add_argument("--quick", action="store_true", help="end within two minutes, with less certain figures")
     parser.add_argument("--only", metavar="NAME", choices=names, help="run one row")
+    own(parser)
     given = parser.parse_args()
-    return Options(quick=given.quick, only=given.only, json=given.json)
+    return Options(quick=given.quick, only=given.only, json=given.json, more=given)
 
 
 def paired(ours: Callable[[], float], theirs: Callable[[], float], pairs: int) -> Paired:

@@ -1,6 +1,7 @@
 """How long does it take from a fault until it is named, or until nothing of the run is left?
 
     python benchmarks/faults.py [--quick] [--only NAME] [--json FILE]
+    python benchmarks/faults.py --schedules N [--seed FIRST] [--json FILE]
 
 Each trial is a run of its own: `volary train` with two workers, at its defaults, to which something is done once it is
 training. Measured is the time from there
@@ -16,10 +17,18 @@ training. Measured is the time from there
 
 What is compared with is the bound that docs/faults.md promises: ratio is the largest of all trials over that bound. A
 full run makes 10 trials of each row, --quick two, of the long ones one.
+
+With `--schedules N` it asks instead: do signals at random break a promise? N runs of 18 strategies get one or two
+signals (KILL, STOP and mostly CONT later, TERM, INT) at random moments, to the driver, workers, servers, the fork
+server or another helper, are resumed until they are done, and may be hit again meanwhile. Looked at is whether every
+start ends, with a code and a message that fit; that nothing is left, no process, shared memory, temporary file or
+draft; that as many samples were learnt from as without a signal; and that weights are the same bit for bit where that
+is promised. The folder of a schedule that broke a promise stays below `fault-schedules`, and the script ends with 1.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -37,6 +46,7 @@ from pathlib import Path
 
 import psutil
 
+from _fault_schedules import Schedules
 from _report import Options, Row, arguments, report
 from volary.driver.ending import Unwatched
 from volary.errors import WorkerLost
@@ -305,7 +315,11 @@ CASES = {
 
 def main() -> None:
     """Run the rows that are asked for."""
-    options = arguments(__doc__, list(CASES))
+    options = arguments(__doc__, list(CASES), _own_options)
+    if options.more.schedules:
+        rows = [_of_schedules(range(options.more.seed, options.more.seed + options.more.schedules))]
+        report(rows, options.json)
+        sys.exit(rows[0].value > 0)
     rows = []
     for name, case in CASES.items():
         if options.wants(name):
@@ -314,6 +328,35 @@ def main() -> None:
             except LabError as reason:
                 print(f"{name}: skipped: {reason}")
     report(rows, options.json)
+
+
+def _own_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--schedules", type=int, metavar="N", default=0, help="play N random schedules of faults")
+    parser.add_argument("--seed", type=int, metavar="FIRST", default=0, help="the first of them")
+
+
+def _of_schedules(seeds: range) -> Row:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored, by those below, too
+    folder = Path("fault-schedules")
+    schedules, broken = Schedules(folder), []
+    for seed in seeds:
+        played = schedules.play(seed)
+        print(played, flush=True)
+        broken += [seed] if played.broken else []
+    if not broken:
+        folder.rmdir()
+    for seed in broken:
+        print(f"again: python benchmarks/faults.py --schedules 1 --seed {seed}")
+    return Row(
+        name="schedules",
+        value=len(broken),
+        unit=f"broken of {len(seeds)}",
+        peer="the promise",
+        peer_value=0,
+        ratio=len(broken) / len(seeds),
+        wanted="at most 0.00",
+        better="lower",
+    )
 
 
 def _row(name: str, case: Case, options: Options) -> Row:
