@@ -407,6 +407,18 @@ def test_elastic_run_ends_as_its_roster_says_whoever_was_lost_or_left(directory)
     assert stopped.message == "stopped after step 12"
 
 
+def test_a_run_over_servers_that_has_come_to_its_end_has_done_so_also_if_it_needed_every_worker_until_then(directory):
+    watch = watched()
+    watch.fell(1, "was killed by SIGKILL")
+    keepers = Elastic("finished")
+    keepers.elastic = False
+    ending = judge(directory, watch, [Exited(1, -9, 9)], {0: said(0, "finished", step=9)}, keepers)
+    assert (ending.state, ending.step) == ("finished", 12)
+    keepers.outcome = None
+    with pytest.raises(WorkerLost, match="rank 1"):
+        judge(directory, watch, [Exited(1, -9, 9)], {0: said(0, "peer_lost", step=9)}, keepers)
+
+
 def test_elastic_run_that_nobody_is_left_of_names_the_last_one(directory):
     watch = watched()
     for rank in (1, 0, 2):

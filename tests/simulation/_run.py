@@ -191,8 +191,9 @@ class Run:
 
     @property
     def failure(self) -> str:
-        """Why the run cannot go on; empty while it can."""
-        lost = [] if self.case.model.elastic else [f"rank {each.rank} {each.sentence}" for each in self.watch.lost]
+        """Why the run cannot go on; empty while it can, and once it need not."""
+        needed = not (self.case.model.elastic or self.roster.outcome)
+        lost = [] if not needed else [f"rank {each.rank} {each.sentence}" for each in self.watch.lost]
         return self.roster.failure or next(iter(lost), "")
 
     @property
@@ -202,9 +203,11 @@ class Run:
 
     def _is_over(self) -> bool:
         """As the driver sees it; what is stopped then is killed."""
+        if self.failure or (self.watch.lost and not self.case.model.elastic):
+            return True
         late = self.watch.late if self.roster.outcome else ()
         if not self.roster.ended or not self.watch.all_left_but(late):
-            return bool(self.failure)
+            return False
         members = (*self.workers.values(), *self.servers.values())
         return all(each.outcome or each.process.paused or not each.process.up for each in members)
 

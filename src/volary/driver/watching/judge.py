@@ -83,8 +83,8 @@ def judge(
         raise noted(ServerLost("\n".join([*account.lines, *words])), directory, account.log)
     if keepers.unsaved:
         raise noted(NotSaved(keepers.unsaved), directory)
-    if keepers.elastic:
-        return _of_elastic(directory, watch, exits, verdicts, keepers)
+    if keepers.elastic or keepers.outcome:  # what they have ended is saved, whoever of the workers did not see it
+        return _by_roster(directory, watch, exits, verdicts, keepers)
     if launcher is not None and (told := _with_launcher(watch, launcher, verdicts)):
         raise noted(WorkerLost(told), directory, launcher.log)
     if alone := [verdict for verdict in verdicts.values() if verdict.outcome == "stopped" and verdict.reason]:
@@ -127,14 +127,17 @@ def _named(launcher: Ended) -> str:
     return f"{launcher.launcher} (host {socket.gethostname()}, process {launcher.pid}) {exit_words(launcher)}"
 
 
-def _of_elastic(
+def _by_roster(
     directory: RunDirectory,
     watch: FailureDetector,
     exits: Sequence[Exited],
     verdicts: Mapping[int, Verdict],
     keepers: ServerGroup,
 ) -> Ending:
-    """How an elastic run ended, whoever of its workers saw that. Raises WorkerLost if it ended for the lack of them."""
+    """How a run ended whose roster says so, whoever of its workers saw that; an elastic one may lack all of them.
+
+    Raises WorkerLost then.
+    """
     step = keepers.steps(max((verdict.step for verdict in verdicts.values()), default=0))
     if keepers.outcome == "finished":
         return Ending(directory, "finished", step)
