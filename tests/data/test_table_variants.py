@@ -348,6 +348,12 @@ CASES: dict[tuple[str, str], Case | list[Case]] = {
         [[2.0**24 + 1, 1.0]], "train_inputs.npy: row 0 of inputs is 16777217.0, which float32 makes 16777216.0", [0]
     ),
     ("arrays", "booleans as targets"): arrays(ROWS, ROWS, [False, True]),
+    ("arrays", "bytes in `train`, int64 in `test` as targets"): Case(
+        arrays(ROWS, ROWS).files | {"train_targets.npy": lambda path: np.save(path, np.array([0, 1], dtype=np.uint8))},
+        ROWS,
+        {"folder": "."},
+        "test",
+    ),
     ("arrays", "a class that is negative, beyond those of `train`, or beyond 9,999,999"): [
         arrays(ROWS, "train_targets.npy: row 1 of targets is -1; accepted: a class, 0 to 4", [4, -1]),
         arrays(ROWS, "train_targets.npy: row 1 of targets is 10000000; accepted: a class, 0 to 9999999", [4, 10**7]),
@@ -359,9 +365,15 @@ CASES: dict[tuple[str, str], Case | list[Case]] = {
         "train_inputs.npy: more follows after its array of 144 bytes",
         {"folder": "."},
     ),
-    ("arrays", "rows of another shape in `test`"): arrays(
-        ROWS, "test_inputs.npy: a row is (1,); accepted: (2,), as in", test=[[1.0], [2.0]]
-    ),
+    ("arrays", "rows of another shape in `test`, or floats there and bytes in `train`"): [
+        arrays(ROWS, "test_inputs.npy: a row of inputs is floats (1,); accepted: floats (2,)", test=[[1.0], [2.0]]),
+        arrays(
+            np.array(ROWS, dtype=np.uint8),
+            "test_inputs.npy: a row of inputs is floats (2,); accepted: bytes",
+            test=ROWS,
+        ),
+    ],
+    ("arrays", "float32 in `train`, float64 in `test`"): arrays(np.array(ROWS, dtype=np.float32), ROWS, test=ROWS),
     ("arrays", "objects, structures, texts, dates, complex numbers"): [
         arrays(values, "train_inputs.npy: inputs is ")
         for values in (

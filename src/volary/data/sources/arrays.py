@@ -69,15 +69,20 @@ class Arrays:
                 f"{self._files(split)[0]}: {len(inputs)} inputs and {len(targets)} targets; "
                 "accepted: as many of one as of the other, at least one"
             )
-        if split == "test" and inputs.shape[1:] != (first := self._array("train", self.inputs)).shape[1:]:
-            raise DataError(
-                f"{self._files(split)[0]}: a row is {inputs.shape[1:]}; accepted: {first.shape[1:]}, as in "
-                f"{self._files('train')[0]}"
-            )
+        if split == "test":
+            self._refuse_others()
         classes = self._classes(split, targets) if targets.dtype.kind == "i" and targets.ndim == 1 else None
         scale = 1 / (255 * self.std) if inputs.dtype.name == "uint8" else None
         given = torch.from_numpy(inputs), torch.from_numpy(targets)
         return InMemory(*given, classes, scale, -self.mean / self.std, remarks=self._remarks(split))
+
+    def _refuse_others(self) -> None:
+        """Raise DataError if rows of the validation data are not as those of the training part."""
+        for number, name in enumerate(self._names):
+            mine, first = (_row(self._array(split, name), scaled=not number) for split in ("test", "train"))
+            if mine != first:
+                test, train = (self._files(split)[number] for split in ("test", "train"))
+                raise DataError(f"{test}: a row of {name} is {mine}; accepted: {first}, as in {train}")
 
     def _inputs(self, split: Split) -> NDArray[Any]:
         """As they are, but in a byte order and precision that torch has."""
@@ -182,6 +187,14 @@ def _of_npz(file: IO[bytes], path: Place, name: str) -> NDArray[Any]:
             raise DataError(f"{path}: has no array {name!r}; it has {', '.join(opened.files)}")
         array: NDArray[Any] = opened[name]
     return array
+
+
+def _row(array: NDArray[Any], *, scaled: bool) -> str:
+    """Kind and shape of a row. scaled: whether bytes are, which makes them another kind than whole numbers."""
+    kind = (
+        "floats" if array.dtype.kind == "f" else "bytes" if scaled and array.dtype.name == "uint8" else "whole numbers"
+    )
+    return f"{kind} {array.shape[1:]}"
 
 
 def _arrays_of(path: Place) -> list[str]:

@@ -105,7 +105,7 @@ class CsvFile:
                 return float(text)
         except ValueError:
             pass
-        says, hint = (f"missing ({text!r})", ", or missing: skip") if missing else (repr(text), "")
+        says, hint = (f"missing ({text!r})", ", or the setting missing: skip, mean") if missing else (repr(text), "")
         raise DataError(f"{self.path}:{line}: {column} is {says}; accepted: a number, as 1.5{hint}")
 
     def _not_one(self, name: str) -> DataError:
