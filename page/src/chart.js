@@ -43,6 +43,7 @@ function Drawn({ label, x, series, range, onRange, xLabel = "step", log, format 
   }, [shape]);
   useLayoutEffect(() => {
     plot.current.setData(data(), false);
+    plot.current.setLegend(null, false); // nobody need point at it
     const inside = range ?? [x[0] ?? 0, x.at(-1) ?? 1];
     plot.current.batch(() => {
       plot.current.setScale("x", { min: inside[0], max: inside[1] > inside[0] ? inside[1] : inside[0] + 1 });

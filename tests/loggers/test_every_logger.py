@@ -23,7 +23,7 @@ from monitor._made_runs import evaluated, finished, journal, new_run, row, rows,
 from volary.comm.groups.listeners import listeners
 from volary.errors import BadInput, SettingError, VolaryError
 from volary.loggers import ROOM
-from volary.loggers._base import About
+from volary.loggers._base import About, scalars
 from volary.loggers.copying.copy import copy_run
 from volary.loggers.copying.read import read
 from volary.run.database.reader import RunReader
@@ -120,6 +120,25 @@ def test_tensorboard_reads_the_events(diverged):
         (46, 0.9733),
     ]
     assert found.Scalars("training/samples_per_s")[0].value == pytest.approx(640)
+
+
+def test_figures_of_a_run_over_servers_are_at_the_steps_of_the_run_as_its_metrics_are():
+    half = [row(number, rank, 0.0, 0.0, epoch=number / 46) for number in range(1, 93) for rank in (0, 1)]
+    about = About("it", Path("it"), {}, 0.0, steps_per_epoch=23)
+    steps = [step for step, _, _ in scalars(half, about)]
+    assert (steps[:4], steps[-1]) == ([1, 1, 2, 2], 46), "two contributions of each worker make a step"
+    assert [step for step, _, _ in scalars(rows(1, 3), About("it", Path("it"), {}, 0.0))] == [1, 2, 3]
+
+
+def test_the_copy_of_a_run_over_servers_knows_its_steps():
+    directory = new_run("served")
+    with journal(directory) as run:
+        started(run, 4)
+        run.note(steps_now=4, steps_per_epoch=23)
+        run.steps(rows(1, 8))
+        finished(run, 4)
+    assert copy_run(directory, read(["csv"])).steps_per_epoch == 23
+    assert copy_run(whole_run(), read(["csv"])).steps_per_epoch is None
 
 
 def test_a_live_run_is_copied_step_by_step_and_only_steps_that_all_workers_have_done():

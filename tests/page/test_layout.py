@@ -36,6 +36,9 @@ def looked_at(tmp_path_factory) -> Iterator[Server]:
         spiky_run()
         with journal(new_run("starting-1")) as run:
             started(run)
+        with journal(new_run("growing-1")) as run:
+            started(run)
+            run.steps(rows(1, 10))
         whole_run("bsp")
         strategy(whole_run("backup"), "backup")
         strategy(whole_run("async"), "async", "strategy.consistency.push_every=3")
@@ -115,6 +118,16 @@ def test_a_legend_says_the_newest_step_while_nobody_points_at_the_chart(page, lo
     told(card(page, "loss"))
     legend = "".join(card(page, "loss").locator(".legend").inner_text().split())
     assert legend.startswith("step100training")
+
+
+def test_a_legend_goes_on_with_the_run(page, looked_at):
+    opened(page, looked_at.link, "#/run/growing-1")
+    told(card(page, "loss"))
+    with journal(RunDirectory(Path(looked_at.ask("runs")["folder"]) / "growing-1")) as run:
+        run.steps(rows(11, 20))
+    card(page, "loss").get_by_role("img", name="training: newest 0.1 at step 20").wait_for()
+    legend = card(page, "loss").locator(".legend")
+    assert "".join(legend.inner_text().split()).startswith("step20training0.1")
 
 
 def test_a_finished_run_that_was_held_up_is_not_called_faultless(page, looked_at):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,12 +12,15 @@ from typing import ClassVar, Protocol
 from volary.run.database.journal import StepRow
 from volary.run.database.reader import PHASES
 
+_ROUNDING = 1e-6  # of a step: epochs are floating-point numbers
+
 
 @dataclass(frozen=True)
 class About:
     """The run that is copied. settings: by dotted name, as in its session file. started_at: seconds since 1970.
 
     own_loop: its training loop is the user's own, so that Volary knows no loss of a step. live: it is not over yet.
+    steps_per_epoch: of a run over servers, whose workers count contributions of their own; None: they count its steps.
     """
 
     name: str
@@ -25,6 +29,13 @@ class About:
     started_at: float
     own_loop: bool = False
     live: bool = False
+    steps_per_epoch: int | None = None
+
+    def step_of(self, rows: Sequence[StepRow]) -> int:
+        """The step of the run that rows of one number belong to, as metrics do."""
+        if self.steps_per_epoch is None:
+            return rows[0].step
+        return max(1, math.ceil(max(row.epoch for row in rows) * self.steps_per_epoch - _ROUNDING))
 
 
 class Writer(Protocol):
@@ -70,7 +81,7 @@ class Logger(Protocol):
 
 def scalars(rows: Iterable[StepRow], about: About) -> Iterable[tuple[int, float, dict[str, float]]]:
     """Step, when it ended, and its figures by name: of all workers together, times as their mean."""
-    for step, group in groupby(rows, key=lambda row: row.step):
+    for _, group in groupby(rows, key=lambda row: row.step):
         found = list(group)
         step_s = sum(row.step_s for row in found) / len(found)
         figures = {} if about.own_loop else {"training/loss": sum(row.loss for row in found) / len(found)}
@@ -82,7 +93,7 @@ def scalars(rows: Iterable[StepRow], about: About) -> Iterable[tuple[int, float,
             figures[f"time/{phase}_s"] = sum(getattr(row, f"{phase}_s") for row in found) / len(found)
         figures["bytes/sent"] = float(sum(row.sent_bytes for row in found))
         figures["bytes/received"] = float(sum(row.received_bytes for row in found))
-        yield step, max(row.ended_at for row in found), figures
+        yield about.step_of(found), max(row.ended_at for row in found), figures
 
 
 def named(values: Mapping[str, float], about: About) -> dict[str, float]:

@@ -142,4 +142,5 @@ def _about(reader: RunReader, *, live: bool) -> About:
         started_at=known_number(info, "started_at") or 0.0,
         own_loop=bool(own_loop(settings)),
         live=live,
+        steps_per_epoch=int(info["steps_per_epoch"]) if "steps_now" in info and "steps_per_epoch" in info else None,
     )
