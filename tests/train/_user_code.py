@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from volary.errors import CorruptSample
+from volary.network.zoo.lenet import LeNet
 
 RANK = os.environ.get("VOLARY_RANK", "0")
 FEATURES, CLASSES = 6, 4
@@ -173,6 +174,17 @@ class Tied64(Tied):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.out(self.back(torch.tanh(self.into(inputs.double()))))
+
+
+class LeNet64(nn.Module):
+    """LeNet in 64 bits, for the digits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = LeNet().build((1, 28, 28), 10).double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layers(inputs.double())
 
 
 class Exact(nn.Module):
