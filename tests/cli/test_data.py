@@ -93,6 +93,10 @@ def test_what_of_a_table_is_not_read_is_said_by_check_and_before_a_run(volary):
     assert said.status == 0
     for remark in remarks:
         assert f"# warning: {remark}\n" in said.err
+    said = volary("train", "s.yaml", "train.steps=1")
+    assert said.status == 0
+    for remark in remarks:
+        assert f"warning: step 0: {remark}\n" in said.out + said.err
 
 
 def test_what_is_not_read_is_told_by_a_check_and_before_a_run(volary, session):

@@ -231,9 +231,10 @@ CASES: dict[tuple[str, str], Case | list[Case]] = {
     ("csv", "infinity, and numbers beyond float32"): [
         csv(f"label,a\n0,1\n1,{said}\n", "train.csv:3: a is ", **settings)
         for said in ("1e400", "inf", "-Infinity", "1e39")
-        for settings in ({}, {"standardise": True}, {"missing": "skip"})
+        for settings in ({}, {"standardise": True}, {"missing": "skip"}, {"missing": "mean"})
     ]
-    + [csv("label,a\n0,1\ninf,2\n", "train.csv:3: label is inf", kind="number")],
+    + [csv("label,a\n0,1\ninf,2\n", "train.csv:3: label is inf", kind="number")]
+    + [csv("label,a\n0,\n1,inf\n2,1\n", "train.csv:3: a is inf", missing="mean")],
     ("csv", "whole numbers that float32 has not, as they are (`standardise: false`)"): [
         csv("label,a\n0,16777217\n", "train.csv:2: a is 16777217.0, which float32 makes 16777216.0"),
         csv("label,a\n16777217,1\n", "train.csv:2: label is 16777217.0, which float32 makes", kind="number"),
@@ -296,6 +297,14 @@ CASES: dict[tuple[str, str], Case | list[Case]] = {
     ("parquet", "dates or lists as labels"): shards(
         rows(labels=(0, 1), label_kind="date32"),
         expected="d/0.parquet: label is of the type date32[day]; accepted: whole numbers or names",
+    ),
+    ("parquet", "columns in another order in files of one part"): shards(
+        rows(), lambda arrow: arrow.table({"b": [2, 4], "a": [1, 3], "label": [0, 1]}), expected=2 * ROWS
+    ),
+    ("parquet", "a column that a file lacks"): shards(
+        rows(),
+        lambda arrow: arrow.table({"b": [2, 4], "label": [0, 1]}),
+        expected="d/1.parquet: has no column 'a'; it has b, label",
     ),
     ("parquet", "two columns of one name"): shards(
         lambda arrow: arrow.table([[0], [1], [2]], names=["label", "a", "a"]), expected="d/0.parquet: has 2 columns 'a'"

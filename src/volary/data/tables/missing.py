@@ -76,7 +76,7 @@ def _filled(table: TableRows, training: TableRows) -> TableRows:
     lacks = np.isnan(table.inputs)
     if not lacks.any():
         return table
-    present = ~np.isnan(training.inputs)
+    present = np.isfinite(training.inputs)  # infinity is refused where it is
     if not present.any(0).all():
         empty = training.columns[int(np.argmin(present.any(0)))]
         raise DataError(f"{training.path}: column {empty!r} has no value; accepted: at least one")
