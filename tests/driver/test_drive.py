@@ -55,7 +55,7 @@ def drive(
 
 
 def test_worker_that_is_given_up_is_the_cause_and_not_the_server_that_left_when_the_run_ended(directory):
-    with pytest.raises(WorkerLost, match=r"^rank 0 \(.*\) did not come within") as ended:
+    with pytest.raises(WorkerLost, match=r"^rank 0 did not come within") as ended:
         drive(directory, Server())
     assert "server" not in str(ended.value)
 

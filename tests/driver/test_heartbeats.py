@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from volary.comm.control.errors import BadMessage
-from volary.comm.control.service import CLOSE
+from volary.comm.control.service import CLOSE, GiveUpAfter
 from volary.driver.heartbeats import HeartbeatService
 from volary.driver.watching.watch import FailureDetector, Rules
 from volary.run.database.counts import CountRow
@@ -23,6 +23,7 @@ from volary.run.directory import RunDirectory
 from volary.run.verdict import Verdict
 
 HELLO = {"rank": 0, "pid": 12, "host": "h"}
+BOUND = GiveUpAfter(10)
 WELCOME = {"welcome": True, "heard": 0, "give_up_after_s": 10}
 STACK = """Thread pulse
   File "/home/me/other.py", line 9, in beat
@@ -94,18 +95,18 @@ def test_message_that_makes_no_sense_is_refused(hub, message):
 
 
 def test_wish_to_finish_reaches_who_is_here_and_who_comes_later(hub):
-    assert list(hub.opened(1, HELLO, 0.0)) == [(1, WELCOME)]
+    assert list(hub.opened(1, HELLO, 0.0)) == [(1, WELCOME), (1, BOUND)]
     assert list(hub.finish()) == [(1, {"finish": True})]
-    assert list(hub.opened(2, HELLO | {"rank": 1}, 0.0)) == [(2, WELCOME), (2, {"finish": True})]
+    assert list(hub.opened(2, HELLO | {"rank": 1}, 0.0)) == [(2, WELCOME), (2, BOUND), (2, {"finish": True})]
 
 
 def test_what_the_run_is_asked_reaches_who_is_here_and_who_comes_later(hub):
-    assert list(hub.opened(1, HELLO, 0.0)) == [(1, WELCOME)]
+    assert list(hub.opened(1, HELLO, 0.0)) == [(1, WELCOME), (1, BOUND)]
     assert list(hub.ask({"type": "checkpoint"})) == [(1, {"requests": [{"type": "checkpoint"}]})]
     assert list(hub.ask({"type": "rate", "lr": 0.1})) == [
         (1, {"requests": [{"type": "checkpoint"}, {"type": "rate", "lr": 0.1}]})
     ]
-    ((_, welcome), (_, told)) = hub.opened(2, HELLO | {"rank": 1}, 0.0)
+    ((_, welcome), _, (_, told)) = hub.opened(2, HELLO | {"rank": 1}, 0.0)
     assert welcome == WELCOME
     assert len(told["requests"]) == 2
 
@@ -131,8 +132,11 @@ def test_rank_that_has_come_already_is_sent_away(hub):
 def test_worker_whose_connection_broke_is_welcome_again_and_says_no_beat_twice(hub, directory):
     row = [1.0] * len(STEP_FIELDS)
     list(hub.opened(1, HELLO, 0.0))
-    assert list(hub.received(1, BEAT | {"number": 7, "rows": [row]}, 0.0)) == [(1, {"heard": 7})]
-    assert list(hub.opened(2, HELLO, 0.0)) == [(2, WELCOME | {"heard": 7})]
+    assert list(hub.received(1, BEAT | {"number": 7, "rows": [row]}, 0.0)) == [
+        (1, GiveUpAfter(None)),
+        (1, {"heard": 7}),
+    ]
+    assert list(hub.opened(2, HELLO, 0.0)) == [(2, WELCOME | {"heard": 7}), (2, GiveUpAfter(None))]
     assert list(hub.closed(1, 0.0)) == []  # the old connection is found to be dead after the new one has come
     said = [{"event": "checkpoint", "step": 1, "data": {}}]
     for number in (7, 8):

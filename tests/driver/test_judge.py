@@ -36,6 +36,7 @@ def directory() -> RunDirectory:
 
 def watched(world_size: int = 3, joined: int = 3, rules: Rules = RULES) -> FailureDetector:
     watch = FailureDetector(world_size, rules, now=0.0)
+    watch.placed(dict.fromkeys(range(world_size), HOST))
     for rank in range(joined):
         watch.joined(rank, rank, 100 + rank, "h")
         watch.heard(rank, WorkerBeat(step=7, phase="forward", progress=1))

@@ -6,6 +6,7 @@ import pytest
 
 from driver._play import Play
 from volary.driver.watching.watch import LostWorker, WorkerBeat
+from volary.driver.watching.worker_status import STARTING
 from volary.run.verdict import Verdict
 
 
@@ -167,3 +168,13 @@ def test_worker_that_comes_back_after_it_was_given_up_is_not_heard():
     play.watch.heard(1, WorkerBeat(9, "forward", 9))
     assert play.watch.workers[1].step == 0
     assert not play.watch.joined(peer=5, rank=1, pid=77, host="here")
+
+
+def test_worker_that_starts_and_whose_machine_answers_no_more_is_given_up_before_the_time_of_a_start_is_over():
+    play = Play(steps=0)
+    play.say(1, STARTING)
+    assert play.go_on(11, silent=(1,)) == []
+    play.watch.left(1)  # the kernel has given its connection up
+    (lost,) = play.go_on(3.2, silent=(1,))
+    words = "had been silent for 11 s, and then its connection ended: its host is gone or cut off, or it died"
+    assert lost == LostWorker(1, "silent", words)

@@ -11,10 +11,12 @@ from volary import Session
 from volary.driver.ending import Unwatched
 from volary.errors import BadInput, WorkerFailed, WorkerLost
 from volary.lab.errors import TimeIsOver
-from volary.lab.training import LabTraining, train
+from volary.lab.ranks import RanksEnded
+from volary.lab.training import LabTraining, _first_words, train
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
+from volary.run.log import VERDICT_BELOW
 
 pytestmark = pytest.mark.root
 
@@ -89,7 +91,7 @@ def test_a_worker_that_fails_is_told_with_its_host_and_keeps_its_log(opened, ses
     )
     with pytest.raises(WorkerFailed, match=r"ZeroDivisionError: .*\n  rank 1 \(host h1\) at step 1, in forward"):
         train(opened(hosts=2), LabTraining(session, ["network=mine.py:Network"]), Unwatched())
-    assert RunDirectory.existing("it").log(1).read_text().startswith("so far\nTraceback")
+    assert RunDirectory.existing("it").log(1).read_text().startswith(f"so far\n{VERDICT_BELOW}\nTraceback")
 
 
 def test_bad_input_is_refused_before_anything_starts(opened, session):
@@ -189,3 +191,54 @@ def test_a_host_that_is_cut_off_is_lost_and_the_run_goes_on_with_it_restored(ope
     lab.restore(1)
     with pytest.raises(TimeIsOver, match="stopped after step"):
         train(lab, LabTraining(run=run), Unwatched(), timeout_s=60)  # a start takes what the machine takes
+
+
+CUT = """
+import os
+import threading
+from pathlib import Path
+from torch import nn
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(784, 10)
+        if os.environ["RANK"] == "1":
+            Path("building").touch()
+            threading.Event().wait()
+
+    def forward(self, x):
+        return self.layer(x.flatten(1))
+"""
+
+
+class WhileItStarts(Once):
+    """Does something as soon as rank 1 builds its network."""
+
+    def look(self):
+        if self.act and Path("building").exists():
+            act, self.act = self.act, None
+            act()
+
+
+@pytest.mark.slow
+def test_a_host_that_is_cut_off_while_its_worker_starts_is_named(opened, session):
+    Path("mine.py").write_text(CUT)
+    lab = opened(hosts=2)
+    with pytest.raises(WorkerLost, match=r"^rank 1 \(host h1, process \d+\) had been silent for \d+ s, and then its"):
+        train(lab, LabTraining(session, ["network=mine.py:Network", *LONG, *SOON]), WhileItStarts(lambda: lab.cut(1)))
+
+
+@pytest.mark.slow
+def test_a_host_that_is_cut_off_before_its_worker_has_joined_is_named(opened, session):
+    lab = opened(hosts=2)
+    with pytest.raises(WorkerLost, match=r"^rank 1 \(host h1\) did not come within 10 s; before it joined the run"):
+        train(lab, LabTraining(session, [*LONG, *SOON, "strategy.startup_timeout_s=10"]), Unwatched(), at=["0s:cut:1"])
+
+
+def test_a_run_whose_driver_left_no_word_ends_with_the_words_of_the_rank_that_failed_first(opened, session, tmp_path):
+    run = RunDirectory.create(tmp_path / "runs", "it", "", "")
+    (said := tmp_path / "said").write_text("no space left\n")
+    with said.open("rb") as empty, said.open("rb") as output:
+        words = _first_words(opened(hosts=2), run, RanksEnded(4, 1, [None, 4]), [empty, output])
+    assert words == "rank 1 (host h1) ended with status 4, and its run's driver left no word\n  | no space left"

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from comm.conftest import Echo
-from volary.comm.control.errors import OtherLife
+from volary.comm.control.errors import ConnectionLost, OtherLife
 from volary.comm.control.server import KeyedServer
 from volary.placement import Place
 from volary.run.directory import RunDirectory
-from volary.train.member.process import Membership
+from volary.train.member.process import Membership, _outcome_of
 
 
 def test_a_worker_that_is_led_to_the_server_of_an_earlier_life_is_no_member_of_it() -> None:
@@ -23,3 +23,7 @@ def test_a_worker_that_is_led_to_the_server_of_an_earlier_life_is_no_member_of_i
     ):
         Membership.claim(place, directory, *earlier.address, "now")
     assert echo.said == []
+
+
+def test_a_worker_whose_run_s_server_left_while_it_asked_it_is_no_cause_of_the_end() -> None:
+    assert _outcome_of(ConnectionLost("10.0.0.1:7 closed the connection")) == "peer_lost"

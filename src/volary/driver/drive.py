@@ -141,6 +141,7 @@ class Drive:
             keepers.start(meeting)
             handle = launcher(meeting)
             try:
+                self._watch.placed(handle.hosts())
                 self._watcher.started(self._directory)
                 with seen_out(self._directory, self._lock) as see_out:
                     self._look_until_over(server, hub, handle, journal, see_out)

@@ -14,11 +14,12 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from volary.comm.control.errors import BadMessage
-from volary.comm.control.service import CLOSE, Replies
+from volary.comm.control.service import CLOSE, GiveUpAfter, Replies
 from volary.driver.watching.alike import Alike
 from volary.driver.watching.stacks import place
 from volary.driver.watching.stragglers import Stragglers
 from volary.driver.watching.watch import FailureDetector, LostWorker, WorkerBeat, WorkerStatus
+from volary.driver.watching.worker_status import STARTING
 from volary.run.database.counts import CountRow
 from volary.run.database.histograms import Histogram
 from volary.run.database.journal import STEP_FIELDS, Journal, StepRow
@@ -106,6 +107,7 @@ class HeartbeatService:
             return
         worker = self.watch.workers[who.rank]
         yield peer, {"welcome": True, "heard": worker.beats, "give_up_after_s": self.watch.rules.give_up_after_s}
+        yield from self._probe(peer, starting=worker.phase == STARTING)
         if self._finishing:
             yield peer, {"finish": True}
         if self._requests:
@@ -117,6 +119,10 @@ class HeartbeatService:
         self._journal.note(pids=json.dumps([os.getpid(), *self._pids_here()]), hosts=json.dumps(hosts))
         if who.rank >= self.watch.world_size:
             self._event("joined", who.rank, 0, {"host": who.host, "pid": who.pid})
+
+    def _probe(self, peer: int, *, starting: bool) -> Iterator[tuple[int, Any]]:
+        """A machine answers for a process that cannot, as it imports torch; later a full link may delay the answers."""
+        yield peer, GiveUpAfter(self.watch.rules.give_up_after_s if starting else None)
 
     def _why_not(self, rank: int) -> str:
         given_up = next((lost for lost in self.watch.lost if lost.rank == rank), None)
@@ -130,6 +136,8 @@ class HeartbeatService:
         worker = self.watch.worker_at(peer)
         if worker is None:
             return
+        if (starting := beat.phase == STARTING) != (worker.phase == STARTING):
+            yield from self._probe(peer, starting=starting)
         if beat.number > worker.beats or not beat.number:  # else it came before its connection broke
             yield from self._take(peer, worker, beat, now)
         yield peer, {"heard": worker.beats}

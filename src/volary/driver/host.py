@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -33,13 +33,19 @@ LOCK_WAIT_S = LEAVE_S + 5.0  # the host of an earlier life may still be writing 
 
 
 class Elsewhere:
-    """Workers that a launcher has started: their connections tell what becomes of them."""
+    """Workers that a launcher has started: their connections tell what becomes of them. hosts: of each, if known."""
+
+    def __init__(self, hosts: Sequence[str] = ()) -> None:
+        self._hosts = dict(enumerate(hosts))
 
     def pids(self) -> dict[int, int]:
         return {}
 
     def children(self) -> list[int]:
         return []
+
+    def hosts(self) -> dict[int, str]:
+        return self._hosts
 
     def running(self) -> set[int]:
         return set()
@@ -71,7 +77,7 @@ def main() -> int:
             drive = drive_of(directory, lock, task, Unwatched(), wish["address"], LocalEngine())
             threading.Thread(target=_end_with_rank_0, name="leash", daemon=True).start()
             try:
-                ending = drive.run(lambda meeting: _announce(directory, meeting))
+                ending = drive.run(lambda meeting: _announce(directory, meeting, wish["hosts"]))
             finally:
                 forget(directory)
     except VolaryError as error:
@@ -105,10 +111,10 @@ def _locked(directory: RunDirectory) -> Iterator[RunLock]:
         yield lock
 
 
-def _announce(directory: RunDirectory, meeting: Meeting) -> Elsewhere:
+def _announce(directory: RunDirectory, meeting: Meeting, hosts: Sequence[str]) -> Elsewhere:
     announce(directory, meeting)
     print(json.dumps(asdict(meeting) | {"run": str(directory.path)}), flush=True)
-    return Elsewhere()
+    return Elsewhere(hosts)
 
 
 def _end_with_rank_0() -> None:

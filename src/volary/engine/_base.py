@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -108,6 +108,10 @@ class Handle(Protocol):
 
     def children(self) -> list[int]:
         """Processes that the driver has started itself: should it be killed, they must not outlive it for long."""
+        ...
+
+    def hosts(self) -> Mapping[int, str]:
+        """Where processes are, or are to be, by number, as far as that is known."""
         ...
 
     def running(self) -> set[int]:

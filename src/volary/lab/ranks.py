@@ -44,6 +44,9 @@ class RankPlace:
             "NCCL_SOCKET_IFNAME": HOST_DEVICE,
             "TP_SOCKET_IFNAME": HOST_DEVICE,
             "VOLARY_LAB_ADDRESS": topology.address(self.host),
+            "VOLARY_LAB_HOSTS": " ".join(
+                topology.name(rank // self.local_world_size) for rank in range(self.world_size)
+            ),
         }
 
 

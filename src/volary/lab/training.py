@@ -15,7 +15,7 @@ from typing import IO
 from volary.driver.ending import Ending
 from volary.driver.servers.served import is_elastic
 from volary.driver.start import check
-from volary.driver.watching.judge import noted
+from volary.driver.watching.judge import TAIL_LINES, indented, noted, tail
 from volary.errors import BadInput, NotFinite, NotSaved, RanksDiffer, Stopped, VolaryError, WorkerFailed, WorkerLost
 from volary.lab.board import meeting
 from volary.lab.cluster import Lab
@@ -120,7 +120,7 @@ def train(
             view.close()
         if view.directory is None:
             raise interrupted or _early_error(ended, outputs)
-        return _ending(view.directory, ended)
+        return _ending(view.directory, ended, lambda: _first_words(lab, view.directory, ended, outputs))
 
 
 class _View:
@@ -162,6 +162,20 @@ class _View:
         self._watcher.ended()
 
 
+def _first_words(
+    lab: Lab, directory: RunDirectory | None, ended: RanksEnded | None, outputs: Sequence[IO[bytes]]
+) -> str:
+    """Of the rank that failed first, if its run's driver has left no word: where it was, and what it said."""
+    if directory is None or ended is None or ended.rank is None:
+        return "the run was cut off"
+    outputs[ended.rank].seek(0)
+    said = outputs[ended.rank].read().decode(errors="replace")
+    lines = (said.splitlines() or tail(directory.log(ended.rank)))[-TAIL_LINES:]
+    host = lab.topology.name(ended.rank // (len(ended.statuses) // lab.topology.hosts))
+    words = f"rank {ended.rank} (host {host}) ended with status {ended.status}, and its run's driver left no word"
+    return "\n".join([words, *indented(lines)])
+
+
 def _early_error(ended: RanksEnded | None, outputs: Sequence[IO[bytes]]) -> VolaryError:
     """No run was made: what the first rank said that failed, or rank 0."""
     if ended is None or ended.status == TIME_IS_OVER:
@@ -171,8 +185,11 @@ def _early_error(ended: RanksEnded | None, outputs: Sequence[IO[bytes]]) -> Vola
     return _CAUSES.get(ended.status, WorkerLost)(said or f"no run was made: {ended}")
 
 
-def _ending(directory: RunDirectory, ended: RanksEnded | None) -> Ending:
-    """How the run ended by its own account. ended: how its ranks did; None if the user ended them."""
+def _ending(directory: RunDirectory, ended: RanksEnded | None, first_words: Callable[[], str]) -> Ending:
+    """How the run ended by its own account, or else by `first_words`.
+
+    ended: how its ranks did; None if the user ended them.
+    """
     with RunReader(directory) as reader:
         info = reader.info()
     state, step, message = info.get("state", ""), int(info.get("steps_done", 0)), info.get("message", "")
@@ -183,7 +200,7 @@ def _ending(directory: RunDirectory, ended: RanksEnded | None) -> Ending:
     if state == "stopped":
         return Ending(directory, "stopped", step, message)
     kind = Stopped if ended is None else _cause(directory, len(ended.statuses), int(info.get("life", 0)))
-    raise noted(kind(message or "the run was cut off"), directory)
+    raise noted(kind(message or first_words()), directory)
 
 
 def _cause(directory: RunDirectory, workers: int, life: int) -> type[VolaryError]:

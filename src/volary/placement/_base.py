@@ -20,9 +20,9 @@ class Place:
     meet: the meeting point that the launcher names: host:port, or the path of a file that all ranks have; empty: it
     names none, and they find the run by its launch. address: this machine's address, which the run's sockets listen on.
     launch: what all processes of one launch have in common. restarts: whether the launcher may start them again, in the
-    same launch. writes_log: whether the worker has to write its own log into the run directory, as
-    nobody else does. own_devices: the launcher shows each process GPUs of its own alone. Raises BadInput if they make
-    no sense.
+    same launch. writes_log: whether the worker has to write its own log into the run directory, as nobody else does.
+    hosts: where each rank is, if the launcher says so. own_devices: the launcher shows each process GPUs of its own
+    alone. Raises BadInput if they make no sense.
     """
 
     launcher: str
@@ -37,6 +37,7 @@ class Place:
     restarts: bool = False
     writes_log: bool = False
     beside: int | None = None
+    hosts: tuple[str, ...] = ()
     own_devices: bool = False
 
     def __post_init__(self) -> None:

@@ -50,6 +50,16 @@ class Peer:
         self._reader.limit_bytes = FRAME_BYTES + (TAG_BYTES if self._seals else 0)
         self._read_bytes = _READ_BYTES
 
+    def give_up_after(self, seconds: float | None) -> None:
+        """Let the connection end once the other machine has not answered the kernel's probes for so long."""
+        bounds = {"TCP_USER_TIMEOUT": round(1000 * (seconds or 0))}
+        if seconds:
+            bounds |= {"TCP_KEEPIDLE": max(1, round(seconds / 2)), "TCP_KEEPINTVL": 1}
+        self.plug.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, bool(seconds))
+        for name, value in bounds.items():
+            if hasattr(socket, name):  # not every system has all of them
+                self.plug.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
     def leave(self, hello: bytes) -> Guest:
         """Hand the connection over, after its first message. Raises BadFrame if more has been said."""
         assert self._seals is not None, "it has not been trusted"

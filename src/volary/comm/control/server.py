@@ -20,7 +20,7 @@ from volary.comm.control.frames import decode, encode
 from volary.comm.control.handshake import ServerSide, checked_key
 from volary.comm.control.peer import Peer
 from volary.comm.control.sealing import Security, encrypts
-from volary.comm.control.service import CLOSE, Reception, Replies, Service
+from volary.comm.control.service import CLOSE, GiveUpAfter, Reception, Replies, Service
 
 _log = logging.getLogger(__name__)
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -303,6 +303,8 @@ class KeyedServer:
         try:
             if message is CLOSE:
                 peer.closing, peer.deadline = True, time.monotonic() + self._limits.handshake_s
+            elif isinstance(message, GiveUpAfter):
+                peer.give_up_after(message.seconds)
             else:
                 peer.send(encode(message), self._limits.output_bytes)
         except (BadFrame, ConnectionLost) as problem:

@@ -11,6 +11,18 @@ from volary.comm.control.sealing import Seal
 
 CLOSE: Final = object()  # as a message: close this peer's connection once all before it is sent
 
+
+@dataclass(frozen=True)
+class GiveUpAfter:
+    """As a message: this peer's connection ends once its machine has not answered for so long, whatever the peer does.
+
+    None: as long as the system has it. For peers that read as soon as something comes: the kernel also counts the time
+    in which one leaves it unread.
+    """
+
+    seconds: float | None
+
+
 Replies: TypeAlias = Iterable[tuple[int, Any]]  # (peer, message); a peer that is gone by then is passed over
 
 

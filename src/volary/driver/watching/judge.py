@@ -239,7 +239,8 @@ def _lost_message(
     verdicts: Mapping[int, Verdict],
 ) -> str:
     worker = watch.workers[lost.rank]
-    who = f"host {worker.host}, process {worker.pid}" if worker.pid else f"host {socket.gethostname()}"
+    process = f", process {worker.pid}" if worker.pid else ""
+    who = f" (host {worker.host}{process})" if worker.host else ""
     others = [more for more in watch.lost if more.rank != lost.rank]
     # one that died with the first is a consequence, unless the run went on without it
     also = [more for more in others if more.kind != "died" or watch.workers[more.rank].dismissed]
@@ -247,7 +248,7 @@ def _lost_message(
     stack = worker.stack if lost.kind == "stuck" else ""
     told = stack.splitlines()[-TAIL_LINES:] or tail(_log_of(directory, lost.rank))
     lines = [
-        f"rank {lost.rank} ({who}) {_what_happened(lost, exits, verdicts)}; {_how_far(worker)}",
+        f"rank {lost.rank}{who} {_what_happened(lost, exits, verdicts)}; {_how_far(worker)}",
         *indented(told),
         *(f"  rank {more.rank} {more.sentence}" for more in also),
         *_consequences(watch, verdicts, {lost.rank, *(more.rank for more in also)}),

@@ -10,7 +10,7 @@ What happens to a worker, told apart by what it says of itself, and by what the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from volary.driver.watching.waiting import STACK_WITHIN_S, is_mute, standing_still
 from volary.driver.watching.worker_status import (
@@ -63,6 +63,12 @@ class FailureDetector:
         """Ranks that have not beaten for a moment: what their processes do is worth a look."""
         quiet_s, workers = self.rules.suspect_after_s / 3, self.workers.values()
         return {worker.rank for worker in workers if worker.counts and self._watched_s - worker.heard_at > quiet_s}
+
+    def placed(self, hosts: Mapping[int, str]) -> None:
+        """Where workers are started, by rank: their hosts until they come and say so themselves."""
+        for rank, host in hosts.items():
+            if not self.workers[rank].pid:
+                self.workers[rank].host = host
 
     def expect(self) -> int:
         """One more worker is to come; its rank, above all there were."""
@@ -128,7 +134,7 @@ class FailureDetector:
         # whose connection ended first: a launcher ends the others for it
         for worker in sorted(self.workers.values(), key=lambda one: one.away_at):
             if worker.away:
-                self._give_up(LostWorker(worker.rank, "died", "died"))
+                self._give_up(self._away(worker))
 
     def observed(self, here: Collection[int], working: Collection[int]) -> None:
         """What the engine sees: whose processes are on this machine, and which of them have just used a processor."""
@@ -163,7 +169,7 @@ class FailureDetector:
             if worker.counts:
                 yield from self._silent(worker)
             elif worker.away and self._watched_s - worker.away_at > AWAY_S:
-                yield Trouble(LostWorker(worker.rank, "died", "died"), over=True)
+                yield Trouble(self._away(worker), over=True)
             elif not worker.pid and not worker.dismissed and self._is_late(worker):
                 sentence = f"did not come within {self.rules.startup_timeout_s:.0f} s"
                 yield Trouble(LostWorker(worker.rank, "missing", sentence), over=True)
@@ -183,6 +189,14 @@ class FailureDetector:
     def _is_alone(self, worker: WorkerStatus) -> bool:
         """Whether the run is this worker's alone: others that have left wait for its end, too."""
         return self.workers.keys() == {worker.rank}
+
+    def _away(self, worker: WorkerStatus) -> LostWorker:
+        """What happened to one whose connection has ended: it died, or nothing answers any more where it was."""
+        silent_s = worker.away_at - worker.heard_at
+        if silent_s < self.rules.suspect_after_s or worker.process_here:
+            return LostWorker(worker.rank, "died", "died")
+        words = "and then its connection ended: its host is gone or cut off, or it died"
+        return LostWorker(worker.rank, "silent", f"had been silent for {silent_s:.0f} s, {words}")
 
     def _is_late(self, worker: WorkerStatus) -> bool:
         return self._watched_s - worker.expected_at > self.rules.startup_timeout_s

@@ -76,6 +76,10 @@ class Launched:
         """The launcher: its processes end with it."""
         return [self._pid]
 
+    def hosts(self) -> dict[int, str]:
+        """That is the launcher's to decide."""
+        return {}
+
     def running(self) -> set[int]:
         """All of them, until the launcher has ended."""
         return set() if self.ended() else set(self._launch.numbers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -104,6 +105,10 @@ class Processes:
     def children(self) -> list[int]:
         """The process ids of all processes that are this one's children."""
         return list(self.pids().values())
+
+    def hosts(self) -> dict[int, str]:
+        """All are on this machine."""
+        return dict.fromkeys(self._processes.keys() | self._ordered.keys(), socket.gethostname())
 
     def running(self) -> set[int]:
         """Those whose end `events` has not told."""

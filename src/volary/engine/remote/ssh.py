@@ -121,6 +121,10 @@ class SshProcesses:
         """The ssh processes: what they have started ends with them."""
         return [connection.pid for connection in self._connections]
 
+    def hosts(self) -> dict[int, str]:
+        """As ssh calls them."""
+        return {number: one.name.removeprefix("ssh ") for one in self._connections for number in one.numbers}
+
     def running(self) -> set[int]:
         """Those whose end `events` has not told, where somebody is there to tell it."""
         there = [connection.numbers for connection in self._connections if connection.code is None]

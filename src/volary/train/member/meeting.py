@@ -99,7 +99,7 @@ def _hosted(wish: dict[str, Any], run: RunSettings, place: Place, board: Any) ->
         board.delete_key(ENTRY)  # of an earlier life
     again = _again(place, run, board)
     known: dict[str, Any] = {"run": str(again.path)} if again else wish
-    known |= {"address": place.address, "launch": place.launch}
+    known |= {"address": place.address, "launch": place.launch, "hosts": place.hosts}
     command = [sys.executable, "-m", "volary.driver.host"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as host:
         # standard input stays open as a leash: when this process goes, however it goes, the host sees the end of it

@@ -238,7 +238,7 @@ def print_whole(error: BaseException) -> None:
 
 
 def _outcome_of(error: BaseException) -> Outcome:
-    if isinstance(error, PeerLost):
+    if isinstance(error, (PeerLost, ConnectionLost)):  # the run's server leaves when the run is over for all
         return "peer_lost"
     early = isinstance(error, ProgramEnded) and not error.begun
     return "refused" if early or isinstance(error, (BadInput, RanksDiffer)) else "failed"
