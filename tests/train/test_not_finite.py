@@ -22,6 +22,7 @@ from volary.train.not_finite import origin
 # on two workers of 10 samples a step, these lie in step 3, in the share of rank 1
 ORDER = epoch_order(41, seed=1, epoch=0, shuffle=True).tolist()
 SPOILT = ORDER[21]
+SAMPLE = f"sample {SPOILT} of the training data"
 SAID = "the loss of rank 1 is NaN or infinite at step 3"
 
 
@@ -52,8 +53,8 @@ def stop(rank: int, world_size: int, strategy: dict[str, Any]) -> list[str]:
 def test_stop_names_rank_step_and_the_last_good_checkpoint_on_every_rank(workers, strategy):
     for said in workers(2, stop, strategy):
         assert said == [
-            f"{SAID}, first in the inputs of its batch; last good checkpoint: step 2",
-            f"{SAID}, first in the inputs of its batch; last good checkpoint: none yet",
+            f"{SAID}, first in the inputs of its batch, in {SAMPLE}; last good checkpoint: step 2",
+            f"{SAID}, first in the inputs of its batch, in {SAMPLE}; last good checkpoint: none yet",
         ]
 
 
@@ -70,7 +71,7 @@ class Layers(nn.Module):
 
 def of(module: nn.Module, inputs: Tensor, loss: Any = lambda output, _: output["scores"][0].sum()) -> str:
     batch = Batch(inputs, torch.zeros(len(inputs)), total=len(inputs), epoch=0, step_in_epoch=0, ends_epoch=False)
-    return origin(Flow(module, OwnLoss(loss, "loss"), "train"), [batch], nullcontext)
+    return origin(Flow(module, OwnLoss(loss, "loss"), "train"), [(batch, lambda place: 100 + place)], nullcontext)
 
 
 def test_the_first_layer_whose_output_is_not_finite_is_named_and_of_nested_ones_the_innermost():
@@ -95,7 +96,9 @@ def test_a_batch_or_a_loss_that_is_not_finite_is_told_from_the_network():
     inputs = torch.ones(5, 3)
     assert of(Layers(), inputs, lambda *_: torch.tensor(0.0).log()) == "first in the loss, of outputs that are finite"
     inputs[4, 0] = math.nan
-    assert of(Layers(), inputs) == "first in the inputs of its batch"
+    assert of(Layers(), inputs) == "first in the inputs of its batch, in sample 104 of the training data"
+    inputs[2:4] = math.inf
+    assert of(Layers(), inputs) == "first in the inputs of its batch, in sample 102 of the training data and 2 more"
 
 
 def test_looking_for_it_never_raises():

@@ -84,3 +84,26 @@ def test_every_single_bit_counts():
         assert not torch.equal(fingerprint(module), whole), bit
         flip_bit(module.weight, bit)
     assert torch.equal(fingerprint(module), whole)
+
+
+def swapped(values: torch.Tensor, one: int, other: int) -> None:
+    values[[one, other]] = values[[other, one]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float8_e4m3fn], ids=str)
+def test_values_that_have_changed_places_are_found(dtype):
+    module = nn.Module()
+    first = torch.arange(1, BLOCK + 9, dtype=torch.float32) % 13 + 1
+    first[5], first[6] = 3.0, -3.0  # but for the sign's bit they are equal
+    module.weight = nn.Parameter(first.to(dtype), requires_grad=False)
+    raw = module.weight.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize])
+    whole = fingerprint(module)
+    for one, other in ((5, 6), (0, 1), (3, BLOCK + 3), (2, BLOCK + 7)):
+        assert raw[one] != raw[other]
+        swapped(raw, one, other)
+        assert not torch.equal(fingerprint(module), whole), (one, other)
+        swapped(raw, one, other)
+    raw[:4] = raw[:4].roll(1)
+    assert not torch.equal(fingerprint(module), whole)
+    raw[:4] = raw[:4].roll(-1)
+    assert torch.equal(fingerprint(module), whole)

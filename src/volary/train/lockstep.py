@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import accumulate, count
 from math import isfinite, nan
 from typing import TYPE_CHECKING
 
@@ -253,8 +253,10 @@ class Lockstep:
         looks = agreed.not_finite[0]
         if self.group.rank == looks:
             self.recorder.enter("forward")
-            parts = self._batch.to(self.device).parts(self.session.train.accumulate)
-            self.group.bulletin.post("not finite", origin(self.flow, parts, self.precision.casting))
+            parts = list(self._batch.to(self.device).parts(self.session.train.accumulate))
+            firsts = accumulate((part.count for part in parts), initial=0)
+            numbered = zip(parts, map(self._number, firsts), strict=False)
+            self.group.bulletin.post("not finite", origin(self.flow, numbered, self.precision.casting))
         self.recorder.enter("exchange")
         return str(self.group.bulletin.read("not finite", looks))
 

@@ -17,21 +17,33 @@ if TYPE_CHECKING:
     from volary.train.coordinator import MicroBatch
 
 
-def origin(flow: Flow, parts: Iterable[Batch | MicroBatch], casting: Callable[[], AbstractContextManager[Any]]) -> str:
+def origin(
+    flow: Flow,
+    parts: Iterable[tuple[Batch | MicroBatch, Callable[[int], int]]],
+    casting: Callable[[], AbstractContextManager[Any]],
+) -> str:
     """Where it comes from, in words, or nothing if another forward pass of the same samples does not show it.
 
-    parts: samples whose loss was not finite. Costs a forward pass and no collective; batch norm's statistics see the
-    samples again, so it is for a run that ends here. Never raises.
+    parts: samples whose loss was not finite, and the number in the data of the one at a place. Costs a forward pass and
+    no collective; batch norm's statistics see the samples again, so it is for a run that ends here. Never raises.
     """
     with suppress(Exception):  # the sentence that this belongs to must be said in any case
         if named := _parameter(flow.module):
             return named
-        for part in parts:
-            if not _finite(part.inputs):
-                return "first in the inputs of its batch"
+        for part, number in parts:
+            if named := _samples(part.inputs, number):
+                return named
             if flow.counted(part.targets) and (named := _layer(flow, part, casting)):
                 return named
     return ""
+
+
+def _samples(inputs: Tensor, number: Callable[[int], int]) -> str:
+    if _finite(inputs):
+        return ""
+    first, *more = (~inputs.isfinite().reshape(len(inputs), -1).all(1)).nonzero().flatten().tolist()
+    others = f" and {len(more)} more" if more else ""
+    return f"first in the inputs of its batch, in sample {number(first)} of the training data{others}"
 
 
 def _parameter(module: nn.Module) -> str:

@@ -106,9 +106,9 @@ class WorkerStatus:
     """What is known of one worker. peer: its connection; None before it came, after it went, and while it is away.
 
     host: where it is, or is to be; empty: not known. expected_at: from when on it is waited for. heard_at, moved_at:
-    when it last beat, and when its progress last grew. carried_at: when its connections were last seen to move. away_at:
-    when its connection ended. beats: the number of its newest beat. done: steps in this life. usual: its recent
-    standstills, by phase. stack: what its threads are in, and asked_at: when that was asked, both of the present
+    when it last beat, and when its progress last grew. carried_at: when its connections were last seen to move.
+    away_at: when its connection ended. beats: the number of its newest beat. done: steps in this life. usual: its
+    recent standstills, by phase. stack: what its threads are in, and asked_at: when that was asked, both of the present
     standstill alone. process_here: the engine sees its process on this machine. worked_at: when that was last seen to
     use the processor. dismissed: the run goes on without it.
     """

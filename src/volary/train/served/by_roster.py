@@ -250,7 +250,7 @@ class ByRoster:
     def _leave_out(self, part: MicroBatch) -> None:
         step, rank = self._recorder.step + 1, self._recorder.rank
         if not self._settings.skips:
-            where = "" if self._flow is None else origin(self._flow, [part], self._casting)
+            where = "" if self._flow is None else origin(self._flow, [(part, part.number)], self._casting)
             raise not_finite((rank,), step, where)
         self._replica.leave_out()
         self._work.done(self._learn.clock)

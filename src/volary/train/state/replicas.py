@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,11 +16,14 @@ from volary.naming import named_parameters
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
 
-BLOCK = 1 << 20  # values that are summed at a time
+BLOCK = 1 << 18  # values that are summed at a time
 
 
 def fingerprint(module: nn.Module) -> Tensor:
-    """One 64-bit sum of the raw bits of each parameter; any single flipped bit changes it. Shape (parameters,)."""
+    """One 64-bit sum of each parameter's raw bits, each times a factor of its place. Shape (parameters,).
+
+    Any single flipped bit changes it, and so do values that have changed places.
+    """
     return torch.stack([_bits(p.detach()) for p in module.parameters()]).cpu()
 
 
@@ -37,10 +41,22 @@ def compare_replicas(module: nn.Module, step: int, group: Group) -> None:
 
 
 def _bits(parameter: Tensor) -> Tensor:
-    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[parameter.element_size()]
-    # by blocks: torch converts what it sums in another type, and the memory for that is then asked for in one size
+    # of 32 bits at most: two of 64 that differ in the highest one alone could change places unseen
+    integers = {1: torch.uint8, 2: torch.int16}.get(parameter.element_size(), torch.int32)
+    factors = _factors(parameter.device)
+    # by blocks: products are of 64 bits, and the memory for them is then asked for in one size
     blocks = torch.split(parameter.contiguous().view(integers).flatten(), BLOCK)
     sums = torch.empty(len(blocks), dtype=torch.int64, device=parameter.device)
     for block, total in zip(blocks, sums, strict=True):
-        torch.sum(block, 0, dtype=torch.int64, out=total)
-    return sums.sum()
+        torch.sum(block * factors[: len(block)], 0, out=total)
+    return (sums * factors[: len(sums)]).sum()
+
+
+@cache
+def _factors(device: torch.device) -> Tensor:
+    """Of each place in a block: odd, so that no flipped bit is lost, and as good as random (SplitMix64's constants)."""
+    mixed = torch.arange(1, BLOCK + 1, dtype=torch.int64, device=device)
+    for factor, shift in ((-0x61C8864680B583EB, 29), (-0x40A7B892E31B1A47, 32)):
+        mixed = mixed * factor
+        mixed = mixed ^ (mixed >> shift)
+    return mixed | 1
