@@ -36,8 +36,16 @@ RECORDED = [
             "GROUP_RANK": "1",
             "VOLARY_LAB_MEET": "/proc/self/fd/5",
             "VOLARY_LAB_ADDRESS": "10.0.0.2",
+            "VOLARY_LAB_HOSTS": "h0 h0 h1 h1",
         },
-        {"rank": 3, "world_size": 4, "local_rank": 1, "node": 1, "address": "10.0.0.2"},
+        {
+            "rank": 3,
+            "world_size": 4,
+            "local_rank": 1,
+            "node": 1,
+            "address": "10.0.0.2",
+            "hosts": ("h0", "h0", "h1", "h1"),
+        },
     ),
     Recorded(
         "torchrun",
