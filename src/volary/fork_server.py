@@ -45,6 +45,7 @@ _WRITERS = (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
 def main() -> None:
     """Import, then carry out orders until the driver has gone, or has had none for a while."""
     die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the driver to answer, which ends this process
     os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))  # a worker's: some libraries look when they are loaded
     control = socket.socket(fileno=0)
     gc.disable()  # nothing of what is imported becomes garbage
@@ -122,6 +123,7 @@ def _be(order: dict[str, Any], process: dict[str, Any], hold: int) -> NoReturn:
     code = 1
     try:
         os.setsid()  # Ctrl-C in the terminal is the driver's to answer
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         if not os.read(hold, 1):
             os._exit(code)
         os.close(hold)

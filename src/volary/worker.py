@@ -7,7 +7,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from volary.errors import BadInput, VolaryError
+from volary.errors import BadInput, Stopped, VolaryError
+from volary.errors.interruption import raise_when_interrupted
 from volary.placement import Place, find
 from volary.run.directory import RunDirectory
 from volary.run.launch.assignment import Assignment
@@ -32,6 +33,8 @@ def main() -> int:
     except VolaryError as error:
         print(error.told, file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:  # before it was a member of a run
+        return Stopped.exit_code
 
 
 def _assigned(place: Place, assignment: Assignment) -> int:
@@ -59,6 +62,7 @@ def _assigned(place: Place, assignment: Assignment) -> int:
 def _launched(place: Place, arguments: list[str]) -> int:
     trust = arguments[:1] == ["--trust"]
     arguments = arguments[trust:]
+    raise_when_interrupted()
     if not arguments:
         raise BadInput(f"{place.launcher}: name a session file, as in `-m volary.worker session.yaml`")
     from volary.train.member.meeting import meet_for_session

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import operator
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,6 +127,66 @@ def test_ctrl_c_while_modules_are_imported_says_nothing(fresh, module, number):
         SIGNAL=str(int(number)),
     )
     assert (said.status, said.out, said.err.strip()) == (130, "", "")  # click ends the line of a ^C
+
+
+COMPILING = """
+import os, signal, sys, types
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "unicodedata":
+            os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_ctrl_c_while_the_compiler_imports_is_no_mistake_in_the_source(fresh, number):
+    """The compiler imports a module for names of characters, and says that it cannot do so whatever happened there."""
+    Path("sitecustomize.py").write_text(COMPILING)
+    Path("mine.py").write_text(r'BULLET = "\N{BULLET}"')
+    code = "import sys; from volary import cli; from volary.cli.command import main; "
+    code += "main.run = lambda _: __import__('mine') and 0; cli.main()"
+    said = fresh("-c", code, PYTHONPATH=f"{Path.cwd()}:{SOURCE}", SIGNAL=str(int(number)))
+    assert (said.status, said.out, said.err) == (130, "", "")
+
+
+AT = """
+import os, signal, sys
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here
+
+class Finder:
+    imported = 0
+
+    def find_spec(self, name, path=None, target=None):
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            Finder.imported += 1
+            if Finder.imported == int(os.environ["AT"]):
+                os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.slow  # many processes
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("verb", [["check", "session.yaml"], ["runs"], ["train", "session.yaml", "train.steps=1"]])
+def test_ctrl_c_at_any_import_of_a_verb_says_no_more_than_that_it_was_stopped(fresh, verb, number):
+    Path("sitecustomize.py").write_text(AT)
+    Path("session.yaml").write_text("network: softmax\ndata: {source: digits, batch_size: 30}\nrun: {name: it}\n")
+    at, status = 1, 130
+    while status == 130:
+        found = {"PYTHONPATH": f"{Path.cwd()}:{SOURCE}", "AT": str(at), "SIGNAL": str(int(number))}
+        said = fresh("-m", "volary", *verb, PYTHONDONTWRITEBYTECODE="1", **found)
+        assert not {"Traceback", "unexpected", "ignored"} & set(said.err.split()), said.err
+        status, at = said.status, at * 2
+        shutil.rmtree("runs", ignore_errors=True)
+    assert status == 0, said.err  # there are no more imports
+    assert at > 16
 
 
 def test_before_the_command_can_answer_a_ctrl_c_it_imports_nothing_but_itself(fresh):

@@ -98,3 +98,24 @@ def test_servers_that_may_not_write_end_no_training_and_the_run_fails_at_its_end
     assert "File too large (needs " in ended.err
     assert state(run.directory) == "failed"
     assert not list(run.directory.checkpoints.iterdir())
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_folder_that_has_become_read_only_ends_no_training_and_the_run_says_at_its_end_what_it_could_not_write(
+    launch, small_disk
+):
+    run = launch("train", session(steps=STEPS, pace_s=0.02))
+    run.wait_until(lambda: run.directory.checkpoints.exists() and Checkpoints(run.directory.checkpoints).steps())
+    # lazily: what is open to be written stays so, and a mount below another one is not asked
+    subprocess.run(["mount", "--bind", str(small_disk), str(small_disk)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(small_disk)], check=True)
+    try:
+        ended = run.ended()
+    finally:
+        subprocess.run(["umount", "--lazy", str(small_disk)], check=True)
+    assert ended.status == 1, run.text()
+    *_, last, advice = ended.err.splitlines()
+    assert last.startswith(f"the last checkpoint, of step {STEPS}, could not be written: "), ended.err
+    assert "Read-only file system" in last
+    assert re.fullmatch(r"resume from step \d+: volary resume it", advice)

@@ -15,6 +15,7 @@ VARIABLES = {
     "GROUP_RANK": "1",
     "VOLARY_LAB_MEET": "/proc/self/fd/5",
     "VOLARY_LAB_ADDRESS": "10.0.0.2",
+    "VOLARY_LAB_HOSTS": "h0 h0 h1 h1",
 }
 
 
@@ -29,6 +30,7 @@ def test_a_rank_of_a_lab_knows_its_place_and_its_address():
         meet="/proc/self/fd/5",
         address="10.0.0.2",
         writes_log=True,
+        hosts=("h0", "h0", "h1", "h1"),
     )
 
 

@@ -13,17 +13,15 @@ def main() -> None:
     try:
         import signal
 
-        # SIGTERM ends any command in order, as Ctrl-C does
-        signal.signal(signal.SIGTERM, _interrupted)
+        from volary.errors.interruption import raise_when_interrupted
+
+        raise_when_interrupted()
         from volary.cli.command.main import run
 
         status = run(sys.argv[1:])
         # all is said: another Ctrl-C must not end in a traceback on the way out
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
     except KeyboardInterrupt:
         pass  # while modules were being imported
     sys.exit(status)
-
-
-def _interrupted(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -85,6 +85,10 @@ class Drive:
         Raises what `judge` raises, and Stopped if the user would not wait for the step.
         """
         clock.set_by_machine()
+        with self._interrupts:
+            return self._run(launcher, warnings, changes)
+
+    def _run(self, launcher: Launcher, warnings: Sequence[str], changes: Sequence[SettingChange]) -> Ending:
         journal = Journal(self._directory.database, behind=True)
         state, step = "failed", None
         try:
@@ -102,8 +106,7 @@ class Drive:
             for change in changes:
                 journal.event("changed", None, newest[-1] if newest else 0, **asdict(change))
             try:
-                with self._interrupts:
-                    ending = self._serve(journal, life, launcher)
+                ending = self._serve(journal, life, launcher)
             except VolaryError as error:
                 journal.note(error=type(error).__name__, exit_code=error.exit_code)
                 state, step = "stopped" if isinstance(error, Stopped) else "failed", self._reached()

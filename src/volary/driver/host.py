@@ -22,6 +22,7 @@ from volary.driver.start import Task, check_input, create, drive_of, task_of
 from volary.engine._base import Exited
 from volary.engine.local import LocalEngine
 from volary.errors import Stopped, VolaryError, WorkerLost
+from volary.errors.interruption import raise_when_interrupted
 from volary.run.directory import RunDirectory
 from volary.run.launch.launched import note_launch
 from volary.run.launch.meeting import Meeting, announce, forget
@@ -69,6 +70,7 @@ class Elsewhere:
 
 def main() -> int:
     """Host the run that the first line of standard input names or describes; returns the exit code."""
+    raise_when_interrupted()
     try:
         wish = json.loads(sys.stdin.readline())
         directory = _directory(wish)
@@ -83,6 +85,8 @@ def main() -> int:
     except VolaryError as error:
         print(error.told, file=sys.stderr, flush=True)
         return error.exit_code
+    except KeyboardInterrupt:  # before it drove the run
+        return Stopped.exit_code
     print(f"{ending.state} after step {ending.step}: {directory.path}", file=sys.stderr, flush=True)
     return Stopped.exit_code if ending.state == "stopped" else 0
 

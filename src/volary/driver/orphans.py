@@ -67,6 +67,7 @@ def seen_out(directory: RunDirectory, lock: RunLock) -> Iterator[Callable[[Itera
 
 def main() -> None:
     """Hear of workers, and wait for the driver's word or its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever ends the driver by it still wants to hear how to resume
     order = json.loads(sys.argv[1])
     born: dict[int, str] = {}
     for line in sys.stdin.buffer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -86,9 +87,10 @@ def take(directory: RunDirectory, life: int) -> list[Request]:
 
 
 def forget_requests(directory: RunDirectory) -> None:
-    """Remove what was asked: the life that it is of is over."""
+    """Remove what was asked: the life that it is of is over. What cannot be removed asks no later life."""
     for path in _files(directory):
-        Disk().remove(path)
+        with suppress(OSError):
+            Disk().remove(path)
 
 
 def _files(directory: RunDirectory) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -47,8 +48,9 @@ def asked_to_stop(directory: RunDirectory, life: int) -> How | None:
 
 
 def forget_request(directory: RunDirectory) -> None:
-    """Remove what was asked: the life that it is of is over."""
-    Disk().remove(_file(directory))
+    """Remove what was asked: the life that it is of is over. What cannot be removed asks no later life."""
+    with suppress(OSError):
+        Disk().remove(_file(directory))
 
 
 def _file(directory: RunDirectory) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -42,9 +43,10 @@ def is_seen(directory: RunDirectory, server_life: str) -> bool:
 
 
 def forget(directory: RunDirectory) -> None:
-    """Forget the address: the run's server has ended."""
+    """Forget the address: the run's server has ended. Where that cannot be removed nobody proves to be that server."""
     for path in _announcements(directory):
-        Disk().remove(path)
+        with suppress(OSError):
+            Disk().remove(path)
 
 
 def found(directory: RunDirectory) -> Meeting:
