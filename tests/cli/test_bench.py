@@ -49,6 +49,7 @@ def test_a_number_of_workers_is_refused_where_a_launcher_has_started_them(volary
         monkeypatch.setenv(name, "1" if name == "WORLD_SIZE" else "0")
     monkeypatch.setenv("VOLARY_LAB_MEET", "/dev/null")
     monkeypatch.setenv("VOLARY_LAB_ADDRESS", "127.0.0.1")
+    monkeypatch.setenv("VOLARY_LAB_HOSTS", "h0")
     said = volary("bench", "collectives", "--workers", 2)
     assert (said.status, said.out) == (2, "")
     assert "--workers is 2, but lab has started 1 ranks; leave it out" in said.err

@@ -32,7 +32,7 @@ class LabPlacement:
             meet=text(environment, "VOLARY_LAB_MEET", "volary lab"),
             address=text(environment, "VOLARY_LAB_ADDRESS", "volary lab"),
             writes_log=True,
-            hosts=tuple(environment.get("VOLARY_LAB_HOSTS", "").split()),
+            hosts=tuple(text(environment, "VOLARY_LAB_HOSTS", "volary lab").split()),
         )
 
 
