@@ -24,6 +24,25 @@ def test_silent_worker_is_suspected_and_then_given_up():
     assert play.asked == []  # whoever is silent cannot tell its stack
 
 
+def test_worker_whose_heartbeats_queue_behind_what_others_wait_for_is_silent_only_once_nothing_moves_any_more():
+    play = Play()
+    play.say(0, "exchange", carries=True)
+    play.say(1, "exchange")
+    assert play.go_on(60, silent=(1,)) == []
+    assert play.suspected == []
+    play.say(0, "exchange", progress=play.beats[0].progress)
+    (lost,) = play.go_on(11, silent=(1,))
+    assert (lost.rank, lost.kind) == (1, "silent")
+
+
+def test_worker_that_is_silent_while_others_make_progress_gets_no_more_time_for_what_these_send():
+    play = Play()
+    for _ in range(11):
+        play.say(0, "exchange", carries=True)
+        play.go_on(1, silent=(1,))
+    assert [lost.rank for lost in play.watch.lost] == [1]
+
+
 def test_worker_that_recovers_is_suspected_anew_the_next_time():
     play = Play()
     for _ in range(2):

@@ -15,13 +15,15 @@ class Play:
         self.watch.saves = saves
         self.now = 50.0
         self.progress = self.saves = 0
-        self.step_s = 0.1
+        self.step_s, self.carries = 0.1, False
 
     def look(self, every_s: float = 0.25) -> None:
         self.now += every_s
-        self.watch.look(self.now, progress=self.progress, step_s=self.step_s, saves=self.saves)
+        known = {"progress": self.progress, "step_s": self.step_s, "saves": self.saves}
+        self.watch.look(self.now, **known, carries=self.carries)
 
-    def go_on(self, seconds: float, *, moves: bool = True) -> None:
+    def go_on(self, seconds: float, *, moves: bool = True, carries: bool = False) -> None:
+        self.carries = carries
         for _ in range(round(seconds * 4)):
             self.progress += moves
             self.look()
@@ -43,6 +45,20 @@ def test_driver_that_answers_now_and_then_is_there_and_one_that_does_not_is_lost
     assert play.watch.lost == "the driver has not answered for 10 s: it is stopped, or cut off"
     play.watch.answered()
     play.look()
+    assert play.watch.lost
+
+
+def test_driver_whose_answers_queue_behind_bytes_that_this_worker_waits_for_is_lost_only_once_none_move():
+    play = Play()
+    play.go_on(120, moves=False, carries=True)
+    assert not play.watch.lost
+    play.go_on(10.5, moves=False)
+    assert play.watch.lost
+
+
+def test_driver_gets_no_more_time_for_bytes_that_move_while_this_worker_makes_progress():
+    play = Play()
+    play.go_on(10.5, carries=True)
     assert play.watch.lost
 
 

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from volary.driver.watching.waiting import STACK_WITHIN_S, is_mute, standing_still
 from volary.driver.watching.worker_status import (
+    CARRYING,
     FIRST_STEPS,
     STARTING,
     WAITING,
@@ -28,6 +29,7 @@ from volary.driver.watching.worker_status import (
 from volary.run.verdict import Verdict
 
 AWAY_S = 3.0  # a worker whose connection broke has so long to come back; one whose process ended is known before
+LONG_S = 2.0  # a wait that is longer than what short exchanges take
 LOOK_S = 0.5  # at most this much time is seen to pass between two ticks: a watch that slept blames nobody for it
 
 __all__ = ["FailureDetector", "Kind", "LostWorker", "Rules", "WorkerBeat", "WorkerStatus"]
@@ -175,7 +177,7 @@ class FailureDetector:
                 yield Trouble(LostWorker(worker.rank, "missing", sentence), over=True)
 
     def _silent(self, worker: WorkerStatus) -> Iterator[Trouble]:
-        rules, silent_s = self.rules, self._watched_s - worker.heard_at
+        rules, silent_s = self.rules, self._watched_s - max(worker.heard_at, self._carried_at(worker))
         suspect_s, limit_s = rules.suspect_after_s, rules.give_up_after_s
         if worker.phase == STARTING:  # torch is imported, which may hold the interpreter's lock
             suspect_s, limit_s = max(suspect_s, rules.startup_timeout_s / 2), max(limit_s, rules.startup_timeout_s)
@@ -185,6 +187,12 @@ class FailureDetector:
         if worker.process_here and self._is_alone(worker):
             sentence, limit_s = f"has been silent for {silent_s:.0f} s: its process is stopped", float("inf")
         yield Trouble(LostWorker(worker.rank, "silent", sentence), over=silent_s > limit_s)
+
+    def _carried_at(self, silent: WorkerStatus) -> float:
+        """When others that wait long have last moved bytes: the heartbeats of one may queue behind what moves."""
+        now_s, others = self._watched_s, [one for one in self.workers.values() if one.counts and one is not silent]
+        waiting = [one for one in others if one.phase in CARRYING and now_s - one.moved_at > LONG_S]
+        return max((one.carried_at for one in waiting), default=0.0)
 
     def _is_alone(self, worker: WorkerStatus) -> bool:
         """Whether the run is this worker's alone: others that have left wait for its end, too."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 LOOK_S = 0.5  # at most this much time is seen to pass between two looks: who was stopped itself blames nobody for it
 REFUSED_S = 1.0  # where nothing listens any more, nobody comes back
+LONG_S = 2.0  # a wait without progress in which bytes move: what the driver says may be behind them
 FINISH_S = 4.0  # without progress, once there is no driver
 SLOW_FACTOR = 3.0  # or so many times as long as the newest step took
 MOST_S = 600.0  # for the step, what is due after it, and the checkpoint
@@ -40,14 +41,21 @@ class DriverWatch:
         if self._refused_s is None:
             self._refused_s = self._seen_s
 
-    def look(self, now: float, *, progress: int, step_s: float, saves: int) -> None:
-        """Time has passed, and this worker has done so much (see `Recorder`)."""
-        self._seen_s += min(now - self._clock, LOOK_S)
+    def look(self, now: float, *, progress: int, step_s: float, saves: int, carries: bool = False) -> None:
+        """Time has passed, and this worker has done so much (see `Recorder`).
+
+        carries: its connections have moved bytes. Over a slow link the driver's answers queue behind them: that is no
+        silence.
+        """
+        passed_s = min(now - self._clock, LOOK_S)
+        self._seen_s += passed_s
         self._clock, self._step_s, self._saves_now = now, step_s, saves
         if progress != self._progress:
             self._progress, self._moved_s = progress, self._seen_s
         if self.lost:
             return
+        if carries and self._seen_s - self._moved_s > LONG_S:
+            self._heard_s = min(self._heard_s + passed_s, self._seen_s)
         silent_s = self._seen_s - self._heard_s
         if self._refused_s is not None and self._seen_s - self._refused_s > REFUSED_S:
             self.lost = "the driver has ended: nothing listens any more where it did"

@@ -88,7 +88,7 @@ class Pulse:
         self._driver = DriverWatch(member.give_up_after_s, time.monotonic())
         self._unanswered: deque[dict[str, Any]] = deque()
         self._beats = 0
-        self._moving, self._progress = MovingBytes(), -1
+        self._moving, self._progress, self._carries = MovingBytes(), -1, False
         self._can_finish = False
         self._sending = threading.Lock()
         self._stop_at: float | None = None
@@ -183,17 +183,12 @@ class Pulse:
                 "phase": recorder.phase,
                 "call": recorder.call,
                 "progress": recorder.progress,
-                "carries": self._carries(recorder.progress),
+                "carries": self._carries,
                 **recorder.take(ending="bye" in more),
                 **more,
             }
             self._unanswered.append(message)
             self._connection.send(message)
-
-    def _carries(self, progress: int) -> bool:
-        """Whether this worker's connections, but for that of heartbeats, move while it makes no progress."""
-        before, self._progress = self._progress, progress
-        return before == progress and self._moving.seen(apart_from=self._connection.descriptor)
 
     def _connect_again(self) -> None:
         """Have a connection again, or find that there is no driver any more."""
@@ -230,7 +225,16 @@ class Pulse:
 
     def _look(self) -> None:
         recorder, driver = self._recorder, self._driver
-        driver.look(time.monotonic(), progress=recorder.progress, step_s=recorder.step_s, saves=recorder.saves)
+        before, self._progress = self._progress, recorder.progress
+        # but for that of heartbeats; a worker that makes progress needs no excuse
+        self._carries = before == self._progress and self._moving.seen(apart_from=self._connection.descriptor)
+        driver.look(
+            time.monotonic(),
+            progress=self._progress,
+            step_s=recorder.step_s,
+            saves=recorder.saves,
+            carries=self._carries,
+        )
         if not driver.lost or self._stop_at is not None:
             return
         if not self._can_finish:
