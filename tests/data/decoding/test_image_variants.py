@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -400,11 +401,20 @@ def test_each_of_the_eight_ways_of_storing_is_turned_upright(orientation):
     assert differ(ImageDecoder(3, 8)(record), small) <= 8
 
 
-def test_a_damaged_exif_is_as_none(tmp_path):
-    whole = turned(6, "JPEG")
-    start = whole.index(b"Exif\0\0")
-    for cut in (whole[: start + 6] + b"\xff" * 8 + whole[start + 14 :], patched(whole, start + 10, 255, 255, 255, 255)):
-        assert ImageDecoder(3, None)(cut).shape == (32, 16, 3), "as it is stored"
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_a_damaged_exif_is_as_none(kind):
+    whole = turned(6, kind)
+    start = whole.index(b"MM\0*")
+    for damaged in (patched(whole, start, *b"\xff" * 8), patched(whole, start + 4, 255, 255, 255, 255)):
+        if kind == "PNG":
+            damaged = with_right_checksum(damaged, b"eXIf")
+        assert ImageDecoder(3, None)(damaged).shape == (32, 16, 3), "as it is stored"
+
+
+def with_right_checksum(content: bytes, chunk: bytes) -> bytes:
+    start = content.index(chunk)
+    end = start + 4 + int.from_bytes(content[start - 4 : start], "big")
+    return patched(content, end, *zlib.crc32(content[start:end]).to_bytes(4, "big"))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow warns of tags that are cut, and then raises

@@ -13,7 +13,8 @@ import torch
 from PIL import Image
 
 from volary.data.decoding.decoder import Array
-from volary.data.decoding.jpeg_header import is_plain, jpeg_header, upright
+from volary.data.decoding.exif import upright
+from volary.data.decoding.jpeg_header import is_plain, jpeg_header
 from volary.data.decoding.pixels import DROPPED, FRAMES, PIXELS_LIMIT, converted, decoded
 from volary.data.records.records import Bytes, refuse_large
 

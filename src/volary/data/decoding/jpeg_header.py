@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
-import numpy as np
-
-from volary.data.decoding.decoder import Array
+from volary.data.decoding.exif import orientation_of
 from volary.data.records.records import Bytes
 
 _APP0, _APP1, _APP2 = 0xE0, 0xE1, 0xE2
 _JFIF_BYTES = 16  # of its segment, without a thumbnail
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15: size and channels
-_ORIENTATION = 0x112
 
 
 class JpegHeader(NamedTuple):
@@ -38,7 +34,7 @@ def jpeg_header(record: Bytes) -> JpegHeader | None:
         marker = record[place + 1]
         start, end = place + 4, place + 2 + (record[place + 2] << 8 | record[place + 3])
         if marker == _APP1 and turn == 1 and bytes(record[start : start + 6]) == b"Exif\0\0":
-            turn = _orientation(bytes(record[start + 6 : end]))
+            turn = orientation_of(bytes(record[start + 6 : end]))
         elif marker == _APP2:
             several |= bytes(record[start : start + 4]) == b"MPF\0"
         elif marker in _FRAMES:
@@ -46,29 +42,3 @@ def jpeg_header(record: Bytes) -> JpegHeader | None:
             break
         place = end if marker != 0xFF else place + 1
     return JpegHeader(turn, channels, several)
-
-
-def upright(pixels: Array, turn: int) -> Array:
-    """The image (height, width, channels) that is stored in this orientation, as it is to be seen."""
-    if turn >= 5:
-        pixels = pixels.transpose(1, 0, 2)
-    if turn in (2, 3, 6, 7):
-        pixels = pixels[:, ::-1]
-    if turn in (3, 4, 7, 8):
-        pixels = pixels[::-1]
-    return np.ascontiguousarray(pixels)
-
-
-def _orientation(exif: bytes) -> int:
-    """Of EXIF's first directory; 1 if that says none."""
-    order = "<" if exif[:2] == b"II" else ">"
-    try:
-        (start,) = struct.unpack_from(f"{order}I", exif, 4)
-        (count,) = struct.unpack_from(f"{order}H", exif, start)
-        for entry in range(count):
-            tag, _, _, value = struct.unpack_from(f"{order}HHIH", exif, start + 2 + 12 * entry)
-            if tag == _ORIENTATION:
-                return int(value) if 1 <= value <= 8 else 1
-    except struct.error:  # it is cut, or no EXIF: then the image is as it is stored
-        pass
-    return 1

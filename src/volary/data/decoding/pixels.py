@@ -6,9 +6,10 @@ import io
 from typing import Any, cast
 
 import numpy as np
-from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from volary.data.decoding.decoder import Array
+from volary.data.decoding.exif import orientation_of, upright
 from volary.data.records.records import Bytes, refuse_large
 
 PIXELS_LIMIT = 64 * 2**20  # of one image: 8192 x 8192; its header says how many there are
@@ -22,7 +23,6 @@ _NAMES = "JPEG, PNG, BMP, GIF, WebP, PBM, PGM, PPM, TIFF"
 _BITS, _PHOTOMETRIC, _EXTRA, _SAMPLE_FORMAT = 258, 262, 338, 339  # tags of TIFF
 _WHITE_IS_ZERO = 0
 _UNSIGNED, _FLOAT, _UNDEFINED = 1, 3, 4
-_EXIF = ("exif", "Raw profile type exif")
 
 
 def decoded(record: Bytes, channels: int) -> tuple[Array, frozenset[str]]:
@@ -35,14 +35,15 @@ def decoded(record: Bytes, channels: int) -> tuple[Array, frozenset[str]]:
         _refuse_unreadable(image)
         several = getattr(image, "is_animated", False) or _more_follows(image, len(record))
         image.load()
-        if any(name in image.info for name in _EXIF):
-            ImageOps.exif_transpose(image, in_place=True)
         dropped = {FRAMES} if several else set()
         if _transparent(image):
             dropped.add(TRANSPARENCY)
         if 0 in _tags(image, _EXTRA):
             dropped.add(CHANNELS)
-        return converted(image, channels), frozenset(dropped)
+        # of TIFF Pillow has turned it already
+        turn = orientation_of(image.info.get("exif", b"").removeprefix(b"Exif\0\0"))
+        pixels = converted(image, channels)
+        return pixels if turn == 1 else upright(pixels, turn), frozenset(dropped)
 
 
 def converted(image: Image.Image, channels: int) -> Array:
