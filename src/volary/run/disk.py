@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import stat
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -62,26 +61,18 @@ def refusal(error: OSError, path: Path, needed_bytes: int) -> str:
 
 
 def refuse_unwritable(what: str, folder: Path, *, make: bool = False) -> None:
-    """Raise BadInput if no file can be made in `folder`, found by making one; nothing is left of that.
+    """Raise BadInput if nothing can be made in `folder`, found by making something; nothing is left of that.
 
-    what: the setting or option that says so. make: folders that are missing would be made.
+    what: the setting or option that says so. make: a folder that is missing would be made where it can be.
     """
-    missing = [one for one in (folder, *folder.parents) if not one.exists()] if make else []
-    probe = folder / f".volary-{os.getpid()}-{secrets.token_hex(4)}"
     try:
-        for one in reversed(missing):
-            one.mkdir(exist_ok=True)
-        probe.touch()
-        probe.unlink()
+        there = next(one for one in (folder, *folder.parents) if one.exists() or not make)
+        probe = there / f".volary-{os.getpid()}-{secrets.token_hex(4)}"
+        probe.mkdir()  # and no folder that is missing: another process may be about to write there
+        probe.rmdir()
     except OSError as error:
-        accepted = (
-            "a folder in which files can be made" if make else "a file in a folder that is there and can be written"
-        )
+        accepted = "a folder in which files can be made" if make else "a file in a folder that can be written"
         raise BadInput(f"{what}: {folder} cannot be written: {error.strerror}; accepted: {accepted}") from None
-    finally:
-        for one in missing:
-            with suppress(OSError):
-                one.rmdir()
 
 
 def open_regular(path: Path) -> BinaryIO:
