@@ -132,3 +132,5 @@ def test_what_is_not_read_is_told_by_a_check_and_before_a_run(volary, session):
         "`volary data check` names them"
     )
     assert warnings == [f"# warning: {text}" for text in (beside, transparency, outside)]
+    packed = volary("data", "pack", session, "packed").out.splitlines()
+    assert [packed[0], packed[2]] == [beside, outside]
