@@ -335,7 +335,41 @@ def differ(rank: int, world_size: int) -> str:
 
 def test_replicas_of_an_own_loop_are_compared_as_often_as_is_said(workers):
     for said in workers(2, differ):
-        assert said == "replicas differ at step 4: the ranks in parameter 2.bias; they should be equal"
+        assert (
+            said
+            == "replicas differ at step 4: parameter 2.bias is another on rank 0 than on rank 1; they should be equal"
+        )
+
+
+def step_with_own_settings(rank: int, world_size: int) -> list[str]:
+    """What is said where a setting is another on each worker from the third step on."""
+    found = []
+    for life, (name, value, early) in enumerate([("lr", 0.1 + rank, False), ("betas", (0.9, 0.5 + rank / 4), True)]):
+
+        def loop(worker: Worker, name: str = name, value: Any = value, early: bool = early) -> None:
+            model = _own_loops.network()
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+            model, optimizer = worker.distribute(model, optimizer, early_update=early)
+            for step, (inputs, labels) in enumerate(worker.feed(_own_loops.points(), batch_size=4), 1):
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+                if step == 3:
+                    optimizer.param_groups[0][name] = value
+                optimizer.step()
+
+        with pytest.raises(RanksDiffer) as told:
+            call(loop, rank, world_size, life, strategy=OVERLAPPED)
+        found.append(str(told.value))
+    return found
+
+
+def test_settings_of_an_optimiser_that_differ_are_named_with_the_next_gradients(workers):
+    for said in workers(2, step_with_own_settings):
+        assert said == [
+            "lr of the optimiser is 0.1 on rank 0, 1.1 on rank 1 in step 3; accepted: the same on all workers",
+            "betas of the optimiser is [0.9, 0.5] on rank 0, [0.9, 0.75] on rank 1 in step 3; accepted: the same on "
+            "all workers",
+        ]
 
 
 def warm_up(rank: int, world_size: int) -> list[int]:

@@ -62,7 +62,9 @@ def drift(rank: int, world_size: int, strategy: dict[str, Any]) -> tuple[str, in
 
 @pytest.mark.parametrize("strategy", [{}, OVERLAPPED], ids=["auto", "torch"])
 def test_the_loop_compares_replicas_as_often_as_it_is_told(workers, strategy):
-    said = "replicas differ at step 4: the ranks in parameter layers.0.weight; they should be equal"
+    said = (
+        "replicas differ at step 4: parameter layers.0.weight is another on rank 0 than on rank 1; they should be equal"
+    )
     assert workers(2, drift, strategy) == [(said, 4)] * 2
 
 

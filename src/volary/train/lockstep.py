@@ -153,6 +153,7 @@ class Lockstep:
             yield self._learn(self.feed.step)
             self.histograms.end()
             ending = yield from self._due()
+        self.replica.finish()
 
     def computed(self, part: MicroBatch, loss: float) -> bool:
         """Its backward is wanted, also of a loss that is no number: all ranks sum all gradients.

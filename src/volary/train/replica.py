@@ -116,6 +116,10 @@ class Voting(Replica, Protocol):
         """
         ...
 
+    def finish(self) -> None:
+        """Training is over, and has not failed: there may be something to say of it."""
+        return
+
     def vote(self, vote: Vote) -> None:
         """Say what all ranks must agree on, before the contribution's last backward pass. Raises PeerLost."""
         ...

@@ -125,7 +125,8 @@ class CommSetup:
         preferred = self._measured.best("all_reduce", largest_bytes) if self._measured is not None else None
         name, reason = choose(self._wanted, self.topology, shapes, preferred)
         if name == SHARED and odd:
-            return fallback(), "in shared memory nothing would travel that could be made fewer bytes or hidden"
+            what = "sums that travel under the next step" if self.behind else "encoded gradients"
+            return fallback(), f"{what} are sent also within one machine, and not added in its shared memory"
         return name, reason
 
 

@@ -56,19 +56,26 @@ def require_same(call: str, size: int, group: Group) -> None:
         raise RanksDiffer(f"workers made different calls: {said}; {accepted}")
 
 
-def come_apart(place: tuple[int, int], group: Group) -> NoReturn:
-    """Raise RanksDiffer: workers would add up gradients of different steps. A collective call.
+def come_apart(place: tuple[int, int], settings: dict[str, Any], group: Group) -> NoReturn:
+    """Raise RanksDiffer: workers would add up gradients of different steps, or update differently. A collective call.
 
-    place: the steps that this worker has made, and the batches that it was given.
+    place: the steps that this worker has made, and the batches that it was given. settings: of its optimiser.
     """
+    everyone = blocking.gather_plain([*place, settings], group)
+    for name in settings if len({(steps, batches) for steps, batches, _ in everyone}) == 1 else ():
+        values = [str(found.get(name)) for *_, found in everyone]
+        if len(set(values)) > 1:
+            said = ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
+            raise RanksDiffer(
+                f"{name} of the optimiser is {said} in step {place[0]}; accepted: the same on all workers"
+            )
     places = [
         f"rank {rank} is in step {steps + 1}" + (f" with batch {batches} of worker.feed" if batches else "")
-        for rank, (steps, batches) in enumerate(blocking.gather_plain(place, group))
+        for rank, (steps, batches, _) in enumerate(everyone)
     ]
     raise RanksDiffer(
         f"workers are not at the same place of their loops: {', '.join(places)}; accepted: each takes as many batches "
-        "as the others, and in each step calls backward() as often as they do, uses gradients where they do, and calls "
-        "optimizer.step()"
+        "as the others, and in each step calls backward() as often as they do, and optimizer.step()"
     )
 
 

@@ -20,6 +20,8 @@ from volary.exchange.servers.pushed import as_bytes
 from volary.exchange.servers.transfer_times import TransferTimes
 from volary.train.replica import await_parameter
 from volary.train.served.worker_slices import Statistics, WorkerSlices
+from volary.train.strategies import idle_settings
+from volary.train.strategies.contribution import missing_text
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -112,6 +114,9 @@ class ServedReplica:
         self._aside = False
         self._snapshot: tuple[int, dict[int, Tensor]] = (0, {})
         self._named: set[str] = set()
+        text = idle_settings.of_layers(strategy.codec, (plan.representation for plan in layout.plans))
+        if text and recorder.rank == 0:
+            self._warn(text)
 
     @property
     def sent_bytes(self) -> int:
@@ -213,11 +218,10 @@ class ServedReplica:
         self._keeper.close()
 
     def _name_missing(self, missing: Sequence[ParameterSlot]) -> None:
-        """Say once of each parameter that it got no gradient: servers leave it as it is, unless others have one."""
-        for slot in missing:
-            if slot.name not in self._named:
-                self._named.add(slot.name)
-                self._warn(f"{slot.name} had no gradient on rank {self._recorder.rank}; it counted as zero there")
+        """Say once of parameters that they got no gradient: servers leave them as they are, unless others have one."""
+        if names := [slot.name for slot in missing if slot.name not in self._named]:
+            self._named.update(names)
+            self._warn(missing_text(names, f"on rank {self._recorder.rank}; counted as zero there"))
 
     def _wait_for_snapshot(self, snapshot: int) -> bool:
         if self._snapshot[0] == snapshot:

@@ -14,6 +14,8 @@ from volary.errors import RanksDiffer
 from volary.naming import named_parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from volary.comm.groups.group import Group
 
 BLOCK = 1 << 18  # values that are summed at a time
@@ -35,9 +37,16 @@ def compare_replicas(module: nn.Module, step: int, group: Group) -> None:
         values = [row[column] for row in table]
         usual, count = Counter(values).most_common(1)[0]
         if count < group.size:
-            odd = [str(rank) for rank, value in enumerate(values) if value != usual]
-            who = f"rank {', '.join(odd)}" if count > group.size / 2 else "the ranks"
-            raise RanksDiffer(f"replicas differ at step {step}: {who} in parameter {name}; they should be equal")
+            raise RanksDiffer(f"replicas differ at step {step}: {_odd(values, usual, name)}; they should be equal")
+
+
+def _odd(values: Sequence[int], usual: int, name: str) -> str:
+    """Which ranks have other values of a parameter: those that most do not have, or all if there are no most."""
+    if values.count(usual) > len(values) / 2:
+        odd = [str(rank) for rank, value in enumerate(values) if value != usual]
+        return f"rank {', '.join(odd)} in parameter {name}"
+    alike = [[str(rank) for rank, value in enumerate(values) if value == one] for one in dict.fromkeys(values)]
+    return f"parameter {name} is another on " + " than on ".join(f"rank {', '.join(ranks)}" for ranks in alike)
 
 
 def _bits(parameter: Tensor) -> Tensor:

@@ -113,6 +113,10 @@ class Adapting(Voting):
         """Wait until every parameter is what was agreed."""
         self._now.settle()
 
+    def finish(self) -> None:
+        """Training is over."""
+        self._chooser.finish()
+
     def close(self) -> None:
         self._now.close()
         self._chooser.close()

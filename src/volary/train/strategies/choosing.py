@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from volary.exchange.choice.work_times import work_times
 from volary.exchange.representations import representation_of
 from volary.exchange.representations.exact import EXACT
 from volary.run.machine.cores import own_cores
+from volary.train.strategies import idle_settings
 from volary.train.strategies.comparison import Comparison
 from volary.train.strategies.profile import WARM_STEPS
 
@@ -69,6 +70,17 @@ class Chooser:
             if representation != EXACT:
                 found |= dict.fromkeys(layer.names, representation)
         return found
+
+    def offered(self) -> Iterator[Representation]:
+        """What any layer may travel by, once a warm-up is over and products are counted."""
+        for layer in self._layers(dict.fromkeys(self._counted, 1.0)):
+            yield from map(representation_of, fitting(self._codec.of(layer.names[0]), layer))
+
+    def finish(self) -> None:
+        """Training is over: say so if the codec's warm-up is not."""
+        text = idle_settings.of_warm_up(self._codec, self._samples())
+        if self._bulletin.rank == 0 and text and self._has_a_choice:
+            self._terms.recorder.event("warning", text=text)
 
     def choose_first(self, estimate: StepEstimate | None = None) -> None:
         """Before the first step: choose, unless a checkpoint has told. A collective call.
@@ -164,7 +176,15 @@ class Chooser:
             return False
         self._terms.state.representations = found["representations"][0]
         self._terms.state.comparison = Comparison(**found) if len(found["representations"]) > 1 else None
+        chosen = set(self._terms.state.representations.values())
+        if self._bulletin.rank == 0 and not self._codec.follows and chosen <= {EXACT.name} and self._has_a_choice:
+            self._terms.recorder.event("warning", text=idle_settings.of_choice(self._codec))
         return self.representations() != before
+
+    @property
+    def _has_a_choice(self) -> bool:
+        """Whether any layer can travel otherwise than as it is."""
+        return any(one != EXACT for one in self.offered())
 
     def _decided(self, step: StepEstimate | None) -> dict[str, Any] | None:
         """The names of parameters' representations, and those to be compared with them, as `Comparison` takes them."""

@@ -65,6 +65,8 @@ class StrategySettings:
     weight: Callable[[], float] | None
 
 
+MOST_NAMES = 8  # that a warning lists
+
 Kind = TypeVar("Kind", bound=Contributions, covariant=True)
 
 
@@ -101,7 +103,7 @@ class ContributionBuffers(Generic[Kind]):
         *memory, self._box = self.keeper.memory
         self.pushed = make(plans, memory, lambda chunk: self.keeper.push(chunk.index))
         self.buckets: Buckets = self.pushed.buckets
-        self._named: set[str] = set()
+        self._told = terms.state.told
         bytes_per_s, ranks = terms.ground.topology.within_bytes_per_s, group.size
         # of all that is sent to one rank after the other, each link carries its share; a chunk's load is of all
         self.links_per_s = bytes_per_s * ranks / (ranks - 1) if bytes_per_s else None
@@ -176,15 +178,16 @@ class ContributionBuffers(Generic[Kind]):
         self.pushed.close()
 
     def name_missing(self, busy: int) -> None:
-        """Say once of each parameter that some rank with samples had no gradient for it; rank 0 says it for all.
+        """Say once of parameters that some rank with samples had no gradient for them; rank 0 says it for all.
 
-        It counted as zero there; one that no rank used was not updated, as on one device.
+        They counted as zero there; those that no rank used were not updated, as on one device.
         """
-        for slot in self.buckets.slots:
-            if slot.users < busy and slot.name not in self._named:
-                self._named.add(slot.name)
-                if self.group.rank == 0:
-                    self._recorder.event("warning", text=_missing_text(slot.name, busy - slot.users, busy))
+        missing = [slot for slot in self.buckets.slots if slot.users < busy and slot.name not in self._told]
+        self._told |= {slot.name for slot in missing}
+        if self.group.rank == 0:
+            for users in sorted({slot.users for slot in missing}):
+                names = [slot.name for slot in missing if slot.users == users]
+                self._recorder.event("warning", text=missing_text(names, _where(busy - users, busy)))
 
 
 def gradients(
@@ -228,7 +231,14 @@ def _whole() -> float:
     return 1.0
 
 
-def _missing_text(name: str, without: int, ranks: int) -> str:
+def missing_text(names: Sequence[str], where: str) -> str:
+    """What is said of parameters that had no gradient there."""
+    some = ", ".join(names[:MOST_NAMES])
+    more = f" and {len(names) - MOST_NAMES} more parameters" if len(names) > MOST_NAMES else ""
+    return f"{some}{more} had no gradient {where}"
+
+
+def _where(without: int, ranks: int) -> str:
     if without == ranks:
-        return f"{name} had no gradient on any worker; it was not updated"
-    return f"{name} had no gradient on {without} of {ranks} workers; it counted as zero there"
+        return "on any worker; not updated"
+    return f"on {without} of {ranks} workers; counted as zero there"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from volary.consistency._base import Push
 from volary.errors import SettingError
+from volary.train.strategies import idle_settings
 from volary.train.strategies.adapting import Adapting
 from volary.train.strategies.after_backward import AfterBackward
 from volary.train.strategies.choosing import Chooser
@@ -58,6 +59,7 @@ def build_strategy(
     they will be. A world of one worker exchanges nothing.
     """
     if group.size == 1:
+        _warn(recorder, group, state, idle_settings.of_one_worker(settings))
         return SingleWorker(recorder, _whole(update, recorder))
     warms_up = settings.codec.at(0) != settings.codec
     private = update is None or update.changes_gradients
@@ -69,6 +71,8 @@ def build_strategy(
         _tell(recorder, group, gossip.contribution, f"by each worker; the mean with partners is taken {when}")
         return gossip
     chooser = Chooser(terms, group.bulletin, samples or (lambda: 0), estimate)
+    if not settings.codec.follows:
+        _warn(recorder, group, state, idle_settings.of_layers(settings.codec, chooser.offered()))
     numbers = itertools.count()
 
     def make() -> Overlapping | AfterBackward | LocalSteps:
@@ -78,7 +82,16 @@ def build_strategy(
         return _of(gradients(terms, chooser.representations(), own), terms, own, update, update or early)
 
     adapts = settings.codec.chooses or warms_up
-    return Adapting(chooser, make, own_loop=update is None) if adapts else make()
+    made = Adapting(chooser, make, own_loop=update is None) if adapts else make()
+    if settings.codec.follows and ground.shared:
+        _warn(recorder, group, state, idle_settings.of_shared_memory(settings.codec))
+    return made
+
+
+def _warn(recorder: Recorder, group: Group, state: StrategyState, text: str) -> None:
+    if text and group.rank == 0 and text not in state.told:
+        state.told.add(text)
+        recorder.event("warning", text=text)
 
 
 def _local(

@@ -18,12 +18,13 @@ class StrategyState:
     """Representations are the same on all ranks, and in state.pt of a checkpoint; residuals are each rank's own.
 
     representations: by parameter, the name of the one that was chosen; empty before anything was. comparison: of the
-    best, while it lasts.
+    best, while it lasts. told: warnings, and parameters that had no gradient, which are not said again.
     """
 
     def __init__(self) -> None:
         self.representations: dict[str, str] = {}
         self.comparison: Comparison | None = None
+        self.told: set[str] = set()
         self._residuals: Keeper | ErrorFeedback = ErrorFeedback([])  # whoever has them: a worker alone has no keeper
 
     def follow(self, keeper: Keeper) -> None:

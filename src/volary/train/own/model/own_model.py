@@ -32,6 +32,7 @@ from volary.train.own.model.first_forward import choose_with_first_forward
 from volary.train.own.model.held_gradients import HeldGradients
 from volary.train.own.model.losses import StepLoss, loss_of_backward
 from volary.train.own.model.own_copy import OwnCopy
+from volary.train.own.rates import OptimizerSettings
 from volary.train.own.together import come_apart
 from volary.train.run_session import share_buffers
 from volary.train.state.replicas import compare_replicas
@@ -90,6 +91,7 @@ class OwnModel:
         self._early_optimizer, self._beside = early, beside or group
         self._early: EarlySteps | None = None
         self._voted = False  # under early steps: the votes have left
+        self._settings = OptimizerSettings()
         self._lent = False  # the model has what all replicas are together
         self._judged = summed  # whether the loss is a sum is known, or was looked at
         self.loss = StepLoss()
@@ -176,6 +178,8 @@ class OwnModel:
     def after(self, optimizer: Optimizer, *, outermost: bool) -> None:
         """The optimiser has stepped. outermost: no other optimiser has called its step."""
         self._stepped.add(id(optimizer))
+        if self._group.size > 1 and self._run.settings.replicas_equal and not self.period.updates:
+            self._settings.see(optimizer)
         self._made = 0
         if self._early is not None:
             self._early.apply()
@@ -208,7 +212,7 @@ class OwnModel:
     def end_period(self) -> None:
         """All replicas become their mean. A collective call."""
         ending, size = self._run.pulse.asked_to_end, self._group.size
-        self.strategy.vote(self.period.vote(ending=ending, world_size=size, place=sum(self._place())))
+        self.strategy.vote(self.period.vote(ending=ending, world_size=size, place=self._counted()))
         agreed = self._hear_all()
         self.strategy.apply()
         self.period.begin(agreed.step_s)
@@ -225,6 +229,7 @@ class OwnModel:
     def finish(self) -> None:
         """The user's loop is over: wait for what is under way."""
         self.settle()
+        self.strategy.finish()
         if self._own_copy is not None and self.period.under_way:
             self._own_copy.tell("the loop has ended, and the model")
 
@@ -382,18 +387,20 @@ class OwnModel:
             self.strategy.drop(cleared)
 
     def _vote(self) -> None:
-        self.strategy.vote(
-            Vote(self.loss.part, busy=True, ending=self._run.pulse.asked_to_end, place=sum(self._place()))
-        )
+        self.strategy.vote(Vote(self.loss.part, busy=True, ending=self._run.pulse.asked_to_end, place=self._counted()))
         self._voted = self.in_slices
 
     def _hear_all(self) -> Agreed:
         """What all workers have voted. Raises RanksDiffer if they are at different places of their loops."""
         agreed = self.strategy.agree()
         if agreed.apart:
-            come_apart(self._place(), self._beside)
+            come_apart(self._place(), self._settings.named(), self._beside)
         self.ending = self.ending or agreed.ending
         return agreed
+
+    def _counted(self) -> int:
+        """What all workers have alike that are at the same place, and whose replicas stay equal."""
+        return sum(self._place()) + self._settings.digest
 
     def _place(self) -> tuple[int, int]:
         """Where this worker is in its loop: steps that it has made, batches that it was given."""
