@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import click
 import pytest
 
+from faults._running import SOURCE
 from train._own_programs import PROGRAM
 from volary.cli.launch import parted
 
@@ -80,6 +84,25 @@ def test_a_forgotten_feed_and_a_file_that_all_workers_write_are_told_with_the_li
         "ranks 0 and 1 both write out.pt (mine.py:13), and spoil what the other has written; accepted: "
         "`if worker.is_first:` before it, or a name with worker.rank in it",
     ]
+
+
+ASKING = """\
+import sys
+import volary
+
+worker = volary.init()
+print([worker.rank, sys.stdin.read()] if worker.rank else [worker.rank, input(), sys.stdin.read()])
+"""
+
+
+def test_rank_0_reads_what_is_piped_into_the_command_and_the_others_nothing():
+    Path("mine.py").write_text(ASKING)
+    command = [sys.executable, "-m", "volary", "launch", "strategy.workers=2", "run.name=it", "mine.py"]
+    variables = os.environ | {"PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(command, input="one\ntwo\n", capture_output=True, text=True, env=variables, check=False)
+    assert done.returncode == 0, done.stderr
+    logs = [Path(f"runs/it/logs/worker-{rank}.log").read_text() for rank in range(2)]
+    assert [log.splitlines()[0] for log in logs] == ["[0, 'one', 'two\\n']", "[1, '']"]
 
 
 @pytest.mark.slow  # tests/train/test_init.py has the program's ends in one process

@@ -43,6 +43,18 @@ def test_what_a_loop_of_the_users_own_records_is_called_as_they_call_it():
         assert [one.label for one in measured(reader, 10, own_loop=True)] == ["loss"]
 
 
+def test_a_loop_of_the_users_own_that_records_no_loss_has_that_of_its_steps_if_it_is_known():
+    known, unknown = new_run("known"), new_run("unknown")
+    for directory, loss in ((known, 0.5), (unknown, math.nan)):
+        with journal(directory) as run:
+            run.steps([row._replace(loss=loss) for row in rows(1, 4)])
+    with RunReader(known) as reader:
+        (found,) = measured(reader, 10, own_loop=True)
+        assert (found.label, [point.mean for point in found.points]) == ("training loss", [0.5] * 4)
+    with RunReader(unknown) as reader:
+        assert measured(reader, 10, own_loop=True) == []
+
+
 def test_a_name_that_the_run_has_not_is_refused_with_those_that_it_has():
     directory = whole_run()
     with RunReader(directory) as reader:

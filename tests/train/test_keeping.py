@@ -126,6 +126,53 @@ def test_a_resumed_loop_ends_as_an_uninterrupted_one_bit_for_bit(tmp_path, kind,
     torch.testing.assert_close(resumed["drawn"], whole["drawn"], rtol=0, atol=0)
 
 
+def endless(worker: Worker, steps: int, die: int = -1) -> tuple[list[int], dict[str, Any]]:
+    """A loop without epochs, over 5 batches of 6 numbers each; saves after each third step."""
+    torch.manual_seed(3)
+    model = nn.Linear(1, 2)
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    seen: list[int] = worker.restore(model=model, optimizer=optimizer, seen=[])["seen"]
+    loader = DataLoader(TensorDataset(torch.arange(30)), batch_size=6, shuffle=True)
+    batches = (batch for _ in worker.epochs(1000000) for batch in worker.feed(loader))
+    while len(seen) < 6 * steps:
+        (numbers,) = next(batches)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(numbers[:, None] / 30), numbers % 2).backward()
+        optimizer.step()
+        seen += numbers.tolist()
+        if len(seen) % 18 == 0:
+            worker.save(model=model, optimizer=optimizer, seen=seen)
+        if len(seen) == 6 * die:
+            raise Killed
+    return seen, model.state_dict()
+
+
+@pytest.mark.parametrize("die", [4, 8, 14])
+def test_a_loop_without_epochs_resumes_at_its_batch_bit_for_bit(tmp_path, die):
+    whole, state = endless(begun(tmp_path / "whole"), 17)
+    with pytest.raises(Killed):
+        endless(begun(tmp_path / "cut"), 17, die)
+    seen, resumed = endless(begun(tmp_path / "cut"), 17)
+    assert seen == whole
+    torch.testing.assert_close(resumed, state, rtol=0, atol=0)
+
+
+def test_a_loop_that_may_save_is_told_at_its_first_batch_to_count_epochs(tmp_path):
+    recorder, told = Recorder(0), []
+    worker = worker_in(Script(program="mine.py"), alone(), recorder, None, drafts(tmp_path / "it", recorder))
+    model = worker.distribute(nn.Linear(1, 1))
+    worker.restore(model=model)
+    for _ in worker.feed(TensorDataset(torch.arange(4)), batch_size=2):
+        told.append([one["data"]["text"] for one in recorder.said if one.get("event") == "warning"])
+        with pytest.raises(BadInput, match=r"accepted: `for epoch in worker.epochs\(n\)` around them, or in a loop wi"):
+            worker.save(model=model)
+    worker.close()
+    assert told[0] == told[1]
+    assert told[0][0].startswith(
+        "the loop has called worker.restore, and takes batches outside of worker.epochs: worker"
+    )
+
+
 LOCAL = {"consistency": {"name": "local", "period": 2}}
 GOSSIP = {"consistency": "gossip", "exchange": {"name": "allreduce", "behind": True}}
 

@@ -118,13 +118,13 @@ def test_every_step_of_every_worker_is_measured(workers):
             assert 5 * gradients < total < 6 * gradients + beside
 
 
-def test_the_driver_is_told_at_once_that_a_worker_has_started_and_then_with_its_beats():
+def test_the_driver_is_told_at_once_that_a_worker_has_started_and_of_its_first_steps_and_then_with_its_beats():
     recorder, told = Recorder(0), []
-    recorder.hand_over = lambda: told.append(recorder.phase)
-    for _ in range(3):
+    recorder.hand_over = lambda: told.append((recorder.phase, recorder.step))
+    for _ in range(9):
         recorder.begin_step()
         recorder.end_step(epoch=0.1, samples=1, loss=1.0, lr=0.1, sent_bytes=0, received_bytes=0)
-    assert told == ["data"]
+    assert told == [("data", 0), *(("between steps", step) for step in (1, 2, 4, 8))]
 
 
 def test_what_a_worker_uses_is_recorded_however_soon_it_ends():

@@ -48,8 +48,8 @@ def names(reader: RunReader) -> list[str]:
 def curves(reader: RunReader, name: str, points: int, *, own_loop: bool) -> list[Curve]:
     """The curves called `name`: of the steps, of evaluations, or both; none where nothing is recorded yet.
 
-    points: at most so many of the steps; evaluations are never thinned out. own_loop: a training loop of the user's
-    own records its loss as a metric. Raises BadInput for a name that the run does not have.
+    points: at most so many of the steps; evaluations are never thinned out. own_loop: what a training loop of the
+    user's own records as its loss stands for that of its steps. Raises BadInput for a name that the run does not have.
     """
     metrics = reader.metrics()
     if name not in _names(metrics):
@@ -70,8 +70,10 @@ def _names(metrics: _Metrics) -> list[str]:
 
 def _called(name: str, reader: RunReader, metrics: _Metrics, points: int, own_loop: bool) -> list[Curve]:
     found = []
-    if name in MEASURED and not (name == "loss" and own_loop):
-        found.append(Curve("training loss" if name == "loss" else name, tuple(reader.curve(name, points))))
+    if name in MEASURED and not (name == "loss" and own_loop and name in metrics):
+        steps = Curve("training loss" if name == "loss" else name, tuple(reader.curve(name, points)))
+        if not own_loop or steps.finite:  # there nobody may know the loss of a step
+            found.append(steps)
     if name in metrics:
         label = name if own_loop else f"validation {name}"
         found.append(Curve(label, tuple(Point(step, value, value, value) for step, value in metrics[name])))

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 MODEL = "model"  # saved under this name, a network is what `volary export` writes
 _SERVED = {"served": True}  # in the place of a network's state, which servers write
+_COUNTED = (
+    "accepted: `for epoch in worker.epochs(n)` around them, or in a loop without epochs "
+    "`batches = (batch for _ in worker.epochs(n) for batch in worker.feed(loader))` and next(batches)"
+)
 _STATES = "what has state_dict() and load_state_dict(), " + ACCEPTED
 
 
@@ -115,6 +119,7 @@ class Keeping:
         self._names: list[str] | None = None  # as worker.restore was given them
         self._checked: set[str] = set()
         self._told = False  # that nothing is kept
+        self._asked = False  # whether epochs are counted
         self._saved = self._found()
         if self._saved is not None:
             recorder.go_on_from(self._saved.manifest.step)
@@ -146,6 +151,17 @@ class Keeping:
         if self._saved is not None and number < len(self._saved.mine["feeds"]):
             saved = self._saved
             feed.resume(saved.mine["feeds"][number], saved.mine["generators"], saved.manifest.world_size)
+
+    def begin_batch(self) -> None:
+        """A batch is about to be given out: say once if a checkpoint among batches would be refused, before hours."""
+        if self._asked or self._names is None or self._checkpoints is None:
+            return
+        self._asked = True
+        if not self._place.counted and self._checkpoints.rank == 0:
+            text = (
+                "the loop has called worker.restore, and takes batches outside of worker.epochs: worker.save is refused"
+            )
+            self._recorder.event("warning", text=f"{text} among them, as nothing says in which epoch; {_COUNTED}")
 
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs that are left. Raises BadInput in a resumed run before `worker.restore`."""
@@ -197,8 +213,7 @@ class Keeping:
             )
         if self._place.within and not self._place.counted:
             raise BadInput(
-                "worker.save was called among the batches of worker.feed, and nothing says in which epoch; accepted: "
-                "`for epoch in worker.epochs(n)` around them"
+                f"worker.save was called among the batches of worker.feed, and nothing says in which epoch; {_COUNTED}"
             )
         states = {name: self._state_of(name, value) for name, value in named.items()}
         if self._checkpoints is None:

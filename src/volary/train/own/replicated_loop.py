@@ -170,6 +170,7 @@ class ReplicatedLoop:
     def _follow(self) -> None:
         if self._first is not None:
             self._first.begin(fed=True)
+        self.keeping.begin_batch()
         for model in self._models:
             model.follow()
 

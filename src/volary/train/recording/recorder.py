@@ -47,6 +47,7 @@ class Recorder:
         self._told_traffic: tuple[Traffic, ...] = ()
         self._spent = dict.fromkeys(STEP_PHASES, 0.0)
         self._in_step = False
+        self._done = 0  # steps of this life
         self._starting = True
         self._sent_bytes = 0
         self._received_bytes = 0
@@ -147,6 +148,9 @@ class Recorder:
         self._sent_bytes, self._received_bytes, self._traffic = sent_bytes, received_bytes, traffic
         for phase in spent:
             spent[phase] = 0.0
+        self._done += 1
+        if self._done.bit_count() == 1:  # before the next beat: a worker that dies soon is known to have come so far
+            self.hand_over()
 
     def go_on_from(self, step: int) -> None:
         """Steps up to `step` were done in an earlier life."""

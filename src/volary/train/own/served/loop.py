@@ -199,4 +199,5 @@ class ServedLoop:
                 saves=self._saves,
                 leaving=lambda: self._pulse.asked_to_end,
             ).join()
+        self.keeping.begin_batch()
         return self._steps.epoch(first)

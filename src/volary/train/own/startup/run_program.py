@@ -14,6 +14,7 @@ from volary.session.script import Script
 from volary.train.coordinator import Outcome
 from volary.train.member.compare import code_facts, file_facts
 from volary.train.own.startup import init
+from volary.train.own.startup.standard_input import read_as_the_driver
 
 if TYPE_CHECKING:
     from volary.train.member.process import Membership
@@ -27,6 +28,8 @@ def run_program(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     script = Script.read(member.directory.session)
     recorder.starting("running the program")
     by_line()
+    if member.place.rank == 0 and type(script.engine).__module__.endswith(".local"):
+        read_as_the_driver()  # of other engines it is on another machine, or has a use for it
     with ExitStack() as stack:
 
         def join() -> Worker:
