@@ -114,7 +114,6 @@ class Adapting(Voting):
         self._now.settle()
 
     def finish(self) -> None:
-        """Training is over."""
         self._chooser.finish()
 
     def close(self) -> None:
