@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _DIGESTS = 1 << 20
 
 
-class OptimizerSettings:
+class FollowedSettings:
     """Those that this worker's newest step was taken with. digest: of them, a whole number; 0 before the first."""
 
     def __init__(self) -> None:

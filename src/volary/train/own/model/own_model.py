@@ -32,7 +32,7 @@ from volary.train.own.model.first_forward import choose_with_first_forward
 from volary.train.own.model.held_gradients import HeldGradients
 from volary.train.own.model.losses import StepLoss, loss_of_backward
 from volary.train.own.model.own_copy import OwnCopy
-from volary.train.own.rates import OptimizerSettings
+from volary.train.own.rates import FollowedSettings
 from volary.train.own.together import come_apart
 from volary.train.run_session import share_buffers
 from volary.train.state.replicas import compare_replicas
@@ -91,7 +91,7 @@ class OwnModel:
         self._early_optimizer, self._beside = early, beside or group
         self._early: EarlySteps | None = None
         self._voted = False  # under early steps: the votes have left
-        self._settings = OptimizerSettings()
+        self._settings = FollowedSettings()
         self._lent = False  # the model has what all replicas are together
         self._judged = summed  # whether the loss is a sum is known, or was looked at
         self.loss = StepLoss()
