@@ -67,7 +67,7 @@ def test_arguments_of_the_users_own_code_can_be_set(read):
 
 
 def test_a_value_may_hold_equals_signs(read):
-    assert read("run.name=a=b").run.name == "a=b"
+    assert read("run.folder=a=b").run.folder == "a=b"
 
 
 @pytest.mark.parametrize(
