@@ -55,6 +55,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "as factors": {"strategy": strategy(codec="factors")},
     "by local steps": {"strategy": strategy(LOCAL), **PLAIN},
 }
+BEHIND = {"exchange": {"name": "allreduce", "route": "torch", "behind": True}}
 OVER_SERVERS: dict[str, tuple[dict[str, Any], Any]] = {
     "bsp": ({"train": {"steps": STEPS, "accumulate": 2}}, "bsp"),
     "ssp": ({}, {"name": "ssp", "staleness": 0}),
@@ -129,6 +130,14 @@ def test_workers_equal_one_in_every_way_that_sums_travel(workers, alone, loss, d
             assert_equal(one, alone(loss, differ, name), name)
 
 
+def test_a_step_behind_two_workers_equal_three(workers, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    behind = {"behind": positions(differ=True, strategy=strategy(**BEHIND))}
+    expected = workers(2, on_several, behind)[0]["behind"]
+    for found in workers(3, on_several, behind):
+        assert_equal(found["behind"], expected, "behind")
+
+
 @pytest.mark.parametrize("loss", ["weighted", "masked"])
 def test_workers_equal_one_with_weights_of_classes_and_with_a_mask_of_one_s_own(workers, alone, loss):
     ways = ("in parts", "by local steps")
@@ -170,7 +179,7 @@ def test_a_loss_of_one_s_own_that_does_not_say_what_it_divides_by_is_warned_of(w
 
 
 def nothing_counts(rank: int, world_size: int) -> tuple[Trained, Kept | None]:
-    one = positions(source="NothingCounts", train={"steps": 3})
+    one = positions(source="NothingCounts", train={"steps": 3}, evaluate={"every": "3 steps"})
     kept = served(rank, world_size, over(one, 1, 1), "over-servers")
     return trained(rank, world_size, one, disk=Quick()), kept
 
@@ -182,8 +191,11 @@ def test_batches_in_which_nothing_counts_change_nothing_and_it_is_said_once(work
     for name, values in begun.named_parameters():
         assert torch.equal(found.parameters[name], values)
         assert torch.equal(kept.parameters[name], values)
-    assert [one["text"] for one in found.events("warning")] == [NOTHING]
+    said, of_figures = (one["text"] for one in found.events("warning"))
+    assert said == NOTHING
+    assert of_figures.startswith("the evaluation gave accuracy nan: ")
     assert [one["text"] for one in kept.told("warning")] == [NOTHING]
+    assert math.isnan(kept.told("evaluated")[-1]["figures"]["accuracy"])
     assert all(math.isnan(loss) for loss in [*found.losses, *kept.losses])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from math import nan
 from typing import Any
 
 import torch
@@ -63,8 +64,8 @@ class Flow:
         return torch.zeros(len(self.criterion.measured), 2, dtype=torch.float64, device=device)
 
     def figures(self, totals: Tensor) -> dict[str, float]:
-        """The averages that the added totals make, by name: loss, accuracy, ..."""
-        return self.criterion.figures(totals)
+        """The averages that the added totals make, by name: loss, accuracy, ...; a metric of NaN if nothing counted."""
+        return self.criterion.figures(totals) or {self.criterion.metric: nan}
 
     def dry_run(
         self,

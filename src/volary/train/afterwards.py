@@ -110,7 +110,8 @@ def evaluate_run(
 
     batches = HeldBack(model, report=lambda _, reason: say(reason))()
     try:
-        found, lost, samples = totals(model.flow("evaluate"), batches, torch.device("cpu"))
+        flow = model.flow("evaluate")
+        found, lost, samples = totals(flow, batches, torch.device("cpu"))
     except VolaryError:
         raise
     except Exception as error:  # whatever the user's code raises
@@ -119,4 +120,4 @@ def evaluate_run(
         raise DataError(f"{lost} of {samples} samples could not be read; data.skip_corrupt allows fewer")
     if lost:
         say(f"{lost} of {samples} samples could not be read; figures are of the others")
-    return model.criterion.figures(found)
+    return flow.figures(found)

@@ -337,7 +337,7 @@ class Lockstep:
         totals, lost, count = over_all(totals, lost, count, self.group)
         self.corrupt.count_evaluated(lost, count)
         criterion, first_rank = self.flow.criterion, self.group.rank == 0
-        self._better = record(self.recorder, self.best, criterion, criterion.figures(totals), first_rank=first_rank)
+        self._better = record(self.recorder, self.best, criterion, self.flow.figures(totals), first_rank=first_rank)
 
     def _grow(self, growth: Growth) -> Iterator[Task]:
         """Choose the size of the next batches. The state stays the one before the search, which may be done anew."""

@@ -278,5 +278,5 @@ class ByRoster:
         assert self._flow is not None
         criterion = self._flow.criterion
         totals = torch.tensor(task.totals, dtype=torch.float64).view_as(self._flow.no_totals())
-        figures = criterion.figures(totals)
+        figures = self._flow.figures(totals)
         self._work.figures(task.snapshot, figures, figures[criterion.metric])
