@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     Dataset,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
     Sampler,
+    SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
 )
@@ -77,14 +79,14 @@ def parts(data: Any, world: int = 2, epoch: int = 0, **more: Any) -> list[list[A
     found = []
     for rank in range(world):
         own = data(rank) if callable(data) else data
-        among = Among(rank, world, 1, lambda batches: batches)
+        among = Among(rank, world, lambda batches: batches)
         found.append(list(shared(own, more.get("batch_size"), more.get("shuffle"), among).epoch(epoch)))
     return found
 
 
 def values(of: list[list[Any]]) -> list[list[list[int]]]:
-    """By worker and step the samples that count."""
-    return [[part.batch[0].tolist()[: part.samples] for part in own] for own in of]
+    """By worker and step the samples."""
+    return [[part.batch[0].tolist() for part in own] for own in of]
 
 
 def refused(data: Any, world: int = 2, **more: Any) -> str:
@@ -104,32 +106,88 @@ def test_no_worker_gets_a_single_sample_where_full_batches_have_two_for_each():
         last = [own[-1] for own in parts(data)]
         assert [(part.samples, part.total, part.ends_epoch) for part in last] == [(3, 3, True), (0, 3, True)]
         lengths = [len(part.batch[0] if isinstance(part.batch, list) else part.batch) for part in last]
-        assert lengths == [3, 2], "who has none gets two of another's"
+        assert lengths == [3, 0]
     assert [own[-1].samples for own in parts(DataLoader(numbers(5), batch_size=3))] == [1, 1]
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_a_shuffled_loader_has_the_order_and_the_shares_of_a_session(shuffle):
+def test_a_loader_that_is_not_shuffled_has_the_shares_of_a_session():
     data = numbers(23)
-    found = [parts(DataLoader(data, 4, shuffle=shuffle), 3, epoch) for epoch in range(2)]
+    found = [parts(DataLoader(data, 4), 3, epoch) for epoch in range(2)]
     for rank in range(3):
-        feed = Feed(
-            samples_of(TensorDataset(data.tensors[0], data.tensors[0]), "d"),
-            4,
-            rank=rank,
-            world_size=3,
-            shuffle=shuffle,
-        )
+        samples = samples_of(TensorDataset(data.tensors[0], data.tensors[0]), "d")
+        feed = Feed(samples, 4, rank=rank, world_size=3, shuffle=False)
         for own in (found[0][rank], found[1][rank]):
             for part in own:
                 batch = next(feed)
-                assert part.batch[0].tolist()[: part.samples] == batch.inputs.tolist()
+                assert part.batch[0].tolist() == batch.inputs.tolist()[: batch.count]
                 assert (part.samples, part.total, part.ends_epoch) == (batch.count, batch.total, batch.ends_epoch)
+
+
+class Drawing(Sampler):
+    """Draws from the generator of all, as it goes."""
+
+    def __len__(self) -> int:
+        return 9
+
+    def __iter__(self):
+        return (int(torch.randint(9, ())) for _ in range(9))
+
+
+class DrawnBatches(Sampler):
+    """Draws from the generator of all, before a loader does."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self):
+        return iter(torch.randperm(9).view(3, 3).tolist())
+
+
+def split() -> Any:
+    return torch.utils.data.random_split(numbers(12), [9, 3])[0]
+
+
+LOADERS = {
+    "shuffled": lambda data: DataLoader(data, 4, shuffle=True),
+    "dropping the last": lambda data: DataLoader(data, 4, shuffle=True, drop_last=True),
+    "with a generator": lambda data: DataLoader(data, 4, shuffle=True, generator=torch.Generator().manual_seed(5)),
+    "replaced": lambda data: DataLoader(data, 4, sampler=RandomSampler(data, replacement=True, num_samples=11)),
+    "more than once": lambda data: DataLoader(data, 4, sampler=RandomSampler(data, num_samples=20)),
+    "weighted": lambda data: DataLoader(data, 4, sampler=WeightedRandomSampler([1.0, 2.0, 3.0] * 3, 10)),
+    "of a subset": lambda data: DataLoader(data, 4, sampler=SubsetRandomSampler([1, 3, 5, 7, 8])),
+    "by batches": lambda data: DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data), 4, False)),
+    "drawn as it goes": lambda data: DataLoader(data, 4, sampler=Drawing()),
+    "drawn at once": lambda data: DataLoader(data, batch_sampler=DrawnBatches()),
+    "split": lambda _: DataLoader(split(), 4, shuffle=True),
+    "read by processes": lambda data: DataLoader(data, 4, shuffle=True, num_workers=1),
+    "as it is": lambda data: DataLoader(data, 4),
+}
+
+
+def drawn(make: Any, seed: int, *, fed: bool) -> tuple[list[Any], torch.Tensor]:
+    """Three epochs, with other random numbers between the batches; and what is drawn after them."""
+    torch.manual_seed(seed)
+    loader, found = make(numbers(9)), []
+    own = shared(loader, None, None, Among(0, 1, lambda portion: portion))
+    for epoch in range(3):
+        for batch in (part.batch for part in own.epoch(epoch)) if fed else loader:
+            found.append(batch[0].tolist())
+            torch.rand(3)
+    return found, torch.rand(1)
+
+
+@pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS)
+def test_the_order_is_what_the_loader_draws_without_volary_and_so_is_what_follows(make):
+    for seed in (1, 2):
+        batches, after = drawn(make, seed, fed=False)
+        found, then = drawn(make, seed, fed=True)
+        assert found == batches
+        assert torch.equal(then, after)
 
 
 def test_batches_are_what_the_loader_makes_of_them_whatever_their_structure():
     collated = DataLoader(Texts(), batch_size=4, collate_fn=padded)
-    assert [part.batch["words"].shape for part in parts(collated)[1]] == [(2, 2), (2, 3), (2, 3)]
+    assert [part.batch["words"].shape for part in parts(collated)[1]] == [(2, 2), (2, 3), (0, 3)]
     plain = DataLoader(TextsOfOneLength(), batch_size=4, drop_last=True)
     (first, *_), (second, *rest) = parts(plain)
     assert first.batch["of"] == {"text": ["text 0", "text 2"]}
@@ -145,14 +203,14 @@ class TextsOfOneLength(Texts):
 
 def test_reading_processes_read_this_workers_share_alone_and_stay_for_the_next_epoch():
     loader = DataLoader(numbers(10), batch_size=4, num_workers=1, persistent_workers=True, prefetch_factor=3)
-    own = shared(loader, None, None, Among(1, 2, 1, lambda batches: batches))
+    own = shared(loader, None, None, Among(1, 2, lambda batches: batches))
     for left_early in (True, False, False):
         seen = []
         for part in own.epoch(0):
             seen.append((part.batch[0].tolist(), part.samples, part.ends_epoch))
             if left_early:
                 break
-        assert seen == [([1, 3], 2, False), ([5, 7], 2, False), ([8, 9], 0, True)][: len(seen)]
+        assert seen == [([1, 3], 2, False), ([5, 7], 2, False), ([], 0, True)][: len(seen)]
     del own._reader
 
 
@@ -181,7 +239,7 @@ def test_a_generator_of_the_scripts_own_draws_the_order_that_it_draws_without_vo
 def test_a_sampler_that_goes_on_for_longer_than_anybody_trains_is_drawn_as_it_is_needed():
     data = numbers(9)
     endless = RandomSampler(data, replacement=True, num_samples=10**10, generator=torch.Generator().manual_seed(5))
-    feeding = shared(DataLoader(data, 4, sampler=endless), None, None, Among(1, 2, 1, lambda batches: batches))
+    feeding = shared(DataLoader(data, 4, sampler=endless), None, None, Among(1, 2, lambda batches: batches))
     some = list(islice(feeding.epoch(0), 5))
     assert [(part.samples, part.total, part.ends_epoch) for part in some] == [(2, 4, False)] * 5
 
@@ -189,9 +247,9 @@ def test_a_sampler_that_goes_on_for_longer_than_anybody_trains_is_drawn_as_it_is
 def test_batches_that_are_drawn_in_portions_are_those_that_rank_0_draws_at_once(monkeypatch):
     def drawn(how: Any) -> list[Any]:
         torch.manual_seed(1)
-        return parts(DataLoader(numbers(11), batch_size=2, **how), world=1)[0]
+        return parts(DataLoader(numbers(22), batch_size=4, **how))[0]
 
-    for how in ({"sampler": WeightedRandomSampler([1] * 11, 11)}, {"shuffle": True}):
+    for how in ({"sampler": WeightedRandomSampler([1] * 22, 22)}, {"shuffle": True}, {"shuffle": False}):
         monkeypatch.setattr(indexed, "PORTION", 1024)
         at_once = drawn(how)
         for portion in (1, 2, 3, 6):
@@ -201,10 +259,30 @@ def test_batches_that_are_drawn_in_portions_are_those_that_rank_0_draws_at_once(
             assert [part.ends_epoch for part in found] == [False] * 5 + [True]
 
 
+def test_batches_of_a_sample_leave_all_workers_but_one_without():
+    for data in (DataLoader(numbers(3)), DataLoader(Counting(3)), [torch.tensor([n]) for n in range(3)]):
+        found = parts(data, world=3)
+        assert [[part.samples for part in own] for own in found] == [[1] * 3, [0] * 3, [0] * 3]
+        rows = [[len(part.batch[0] if isinstance(part.batch, list) else part.batch) for part in own] for own in found]
+        assert rows == [[1] * 3, [0] * 3, [0] * 3]
+    assert [[part.samples for part in own] for own in parts(numbers(1), batch_size=4)] == [[1], [0]]
+
+
+def test_a_batch_without_samples_has_the_structure_of_any_other_and_no_row():
+    *_, last = parts(DataLoader(Texts(9), batch_size=4, collate_fn=padded))[1]
+    assert (last.samples, last.batch["words"].shape, last.batch["label"].shape) == (0, (0, 3), (0,))
+    *_, last = parts(DataLoader(TextsOfOneLength(9), batch_size=4))[1]
+    assert (last.batch["of"], last.batch["pair"].name, len(last.batch["pair"].values)) == ({"text": []}, (), 0)
+    behind = DataLoader(Texts(9), batch_size=4, collate_fn=lambda samples: padded(samples)["words"].T)
+    assert parts(behind)[1][-1].batch.shape == (3, 0), "the samples are its second dimension"
+    whole = parts(DataLoader(Texts(9), batch_size=4, collate_fn=lambda samples: str(len(samples))))
+    assert [(part.batch, part.foreign) for part in whole[1]] == [("2", False), ("2", False), ("2", True)]
+
+
 def test_streams_and_plain_iterables_are_read_by_all_and_shared_by_samples():
     for data, more in ((DataLoader(Counting(7), batch_size=4), {}), (iter_anew(range(7)), {"batch_size": 4})):
         found = parts(data, **more)
-        own = [[part.batch.tolist()[: part.samples] for part in each] for each in found]
+        own = [[part.batch.tolist() for part in each] for each in found]
         assert own == [[[0, 2], [4, 5, 6]], [[1, 3], []]]
         assert [part.total for part in found[1]] == [4, 3]
     assert parts(DataLoader(Counting(7), batch_size=4), epoch=2)[0][0].batch.tolist() == [200, 202]
@@ -224,7 +302,7 @@ def test_batches_that_are_made_already_are_shared_by_their_rows():
     assert first[0].batch["x"].tolist() == [[0], [2]]
     assert (second[0].batch["text"], second[0].batch["scale"]) == (["b", "d"], 2.0)
     assert [(part.samples, part.total) for part in second] == [(2, 4), (0, 1)]
-    assert second[1].batch["x"].tolist() == [[9]]
+    assert second[1].batch["x"].shape == (0, 1)
 
 
 def test_a_distributed_sampler_keeps_its_sharding_and_is_told_the_epoch():
@@ -241,9 +319,9 @@ def test_a_distributed_sampler_keeps_its_sharding_and_is_told_the_epoch():
 
 
 def test_len_data_set_and_steps_are_the_loaders():
-    one = shared(DataLoader(numbers(10), batch_size=4), None, None, Among(0, 2, 1, lambda batches: batches))
+    one = shared(DataLoader(numbers(10), batch_size=4), None, None, Among(0, 2, lambda batches: batches))
     assert (one.steps, len(one.loader.dataset)) == (3, 10)
-    assert shared(DataLoader(Counting(7), 4), None, None, Among(0, 2, 1, lambda batches: batches)).steps is None
+    assert shared(DataLoader(Counting(7), 4), None, None, Among(0, 2, lambda batches: batches)).steps is None
 
 
 def test_what_cannot_be_shared_out_is_one_sentence():
@@ -256,10 +334,6 @@ def test_what_cannot_be_shared_out_is_one_sentence():
     )
     assert refused(numbers(10)) == (
         "worker.feed(TensorDataset) needs batch_size: the samples of a step over all workers"
-    )
-    assert refused(DataLoader(numbers(10))) == "batch_size is 1; accepted: 2 or more, a sample a worker"
-    assert refused(numbers(1), batch_size=2) == (
-        "TensorDataset: has 1 samples; accepted: at least one for each of the workers"
     )
     assert refused(DataLoader(numbers(4), batch_size=2, sampler=Endless())) == (
         "worker.feed cannot share out what Endless draws, as it does not say how much that is; accepted: a sampler "

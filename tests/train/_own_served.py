@@ -192,7 +192,7 @@ def finding_out(worker: Any) -> dict[str, Any]:
     """What workers find out together in 3 epochs of 25 samples, the last of which is a batch that one of them has."""
     model = network()
     model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9))
-    feed = worker.feed(points(25), batch_size=BATCH)
+    feed = worker.feed(points(25), batch_size=BATCH, shuffle=False)
     held_out, losses, figures, lengths = DataLoader(points(7), batch_size=4), [], [], []
     for _ in range(3):
         for inputs, targets in feed:

@@ -44,6 +44,7 @@ def session(network: str, /, *, of: dict[str, Any] | None = None, **settings: An
             "source": {**source, "name": f"{CODE}:{source['name']}"},
             "batch_size": settings.pop("batch_size", 10),
             "batch": settings.pop("batch", "fixed"),
+            "shuffle": settings.pop("shuffle", True),
         },
         **{
             "optimizer": {"name": "sgd", "lr": 0.2, "momentum": 0.9},

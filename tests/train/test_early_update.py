@@ -163,7 +163,12 @@ def test_with_early_updates_two_workers_come_to_what_one_comes_to(workers):
 def own_and_session(rank: int, world_size: int) -> Any:
     pairs = []
     for life, strategy in enumerate([OVERLAPPED, BEHIND] if world_size > 1 else [OVERLAPPED]):
-        of = session("Wide", source={"name": "points", "samples": 40}, strategy={"workers": world_size, **strategy})
+        of = session(
+            "Wide",
+            shuffle=False,
+            source={"name": "points", "samples": 40},
+            strategy={"workers": world_size, **strategy},
+        )
         theirs = trained(rank, world_size, of, f"checkpoints-{life}").parameters
         seed_all(of.train.seed)
         model = build_model(of, torch.device("cpu")).module

@@ -289,8 +289,10 @@ def test_an_epoch_that_a_sampler_has_divided_among_others_is_refused_when_it_is_
 
 
 def test_a_resumed_loop_may_have_other_settings_but_not_another_order_of_samples():
-    before = Script(program="mine.py", strategy={"workers": 2})
-    after = Script(program="mine.py", strategy={"workers": 4, "bucket_mb": 5}, early_update=True, seed=2)
+    before = Script(function="mine.py:train", strategy={"workers": 2})
+    after = Script(function="mine.py:train", strategy={"workers": 4, "bucket_mb": 5}, early_update=True, seed=2)
+    with pytest.raises(SettingError, match=r"seed is 2, and a program seeds its generators itself; accepted: "):
+        Script(program="mine.py", seed=2)
     found = changes(before, after)
     assert [change.setting for change in found] == ["strategy.workers", "strategy.bucket_mb", "seed", "early_update"]
     with pytest.raises(

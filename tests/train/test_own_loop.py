@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +19,9 @@ from train._behaviours.several_models import gan_in_two_calls, two_optimizers_of
 from train._own_workers import worker_in
 from train._training import OVERLAPPED, session, trained
 from train._user_code import points
-from volary.data.datasets.own import samples_of
-from volary.data.feed import Feed
 from volary.data.order import share_of
+from volary.data.sharing.among import Among
+from volary.data.sharing.shared import shared
 from volary.errors import NotSaved, RanksDiffer, SettingError, Stopped
 from volary.exchange.gradients import row_blocks
 from volary.session.script import Script
@@ -93,7 +94,7 @@ def test_n_workers_equal_one_on_the_same_global_batches_over_more_than_20_steps(
     # a worker without a sample goes through the loop with one that it had before, whose gradients count nothing
     value, rows = everyone[-1]["idling"]
     assert [row.samples for row in rows][6::7] == [0] * 4
-    assert value["seen"][6::7] == [(1, True)] * 4
+    assert value["seen"][6::7] == [(0, True)] * 4
 
 
 PARTED = r"workers made different calls: rank 0 worker\.mean of 3 values, rank 1 worker\.gather; all workers must make"
@@ -108,7 +109,7 @@ APART = {  # each worker says it where gradients of different steps would have b
 
 
 def do_odd_things(rank: int, world_size: int) -> Any:
-    said, _ = call(_own_loops.asking_too_much, rank, world_size, 0)
+    said, _ = call(_own_loops.asking_too_much, rank, world_size, 0, strategy=GOSSIP[0])
     left, _ = call(_own_loops.leaving_early, rank, world_size, 1)
     with pytest.raises(Stopped):
         call(_own_loops.stopping, rank, world_size, 3, ending=rank == 1)
@@ -123,10 +124,10 @@ def do_odd_things(rank: int, world_size: int) -> Any:
 def test_what_cannot_be_is_refused_and_the_wish_of_one_ends_all_after_the_same_step(workers):
     everyone = workers(2, do_odd_things)
     for said, (steps, firsts), stopped_after in everyone:
-        assert said == [
-            "SettingError: batch_size is 1; accepted: 2 or more, a sample a worker",
-            "DataError: TensorDataset: has 1 samples; accepted: at least one for each of the workers",
-        ]
+        assert said == (
+            "SettingError: batch_size is 1, and with workers whose parameters differ each learns from samples of its "
+            "own; accepted: 2 or more, a sample a worker"
+        )
         assert steps == 6
         assert firsts[0] != firsts[1], "a `for` that follows a `break` is the next epoch"
         assert stopped_after == "1"
@@ -211,17 +212,16 @@ def by_hand(workers: int, period: int, *, behind: bool = False) -> dict[str, tor
 
     behind: of a period within an epoch it is added after the next one, to what that has changed.
     """
-    feed = Feed(samples_of(_own_loops.points(), "points"), 4)
+    fed = shared(_own_loops.points(), 4, None, Among(0, 1, lambda portion: portion))
     models = [_own_loops.network() for _ in range(workers)]
     rules = [torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9) for model in models]
     equal = [own.detach().clone() for own in models[0].parameters()]
     begun = [equal] * workers
     counts, steps = [0] * workers, 0
-    for _ in range(24):
-        batch = next(feed)
+    for batch in chain.from_iterable(fed.epoch(epoch) for epoch in range(4)):
         for rank, (model, rule) in enumerate(zip(models, rules, strict=True)):
-            share = share_of(rank, workers, batch.total, 4)
-            inputs, targets = batch.inputs[share], batch.targets[share]
+            share = share_of(rank, workers, batch.total, 0)
+            inputs, targets = (part[share] for part in batch.batch)
             rule.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(inputs), targets, reduction="sum")
             (loss / max(1, len(inputs))).backward()
@@ -288,7 +288,7 @@ def run_to_its_end(worker: Worker, model: torch.nn.Module) -> None:
 def own_and_session(rank: int, world_size: int) -> Any:
     pairs = []
     for number, strategy in enumerate([{}, *GOSSIP]):
-        of = session("Wide", source={"name": "points", "samples": 40}, strategy=strategy)
+        of = session("Wide", shuffle=False, source={"name": "points", "samples": 40}, strategy=strategy)
         ours = trained(rank, world_size, of, f"session-{number}")
         seed_all(of.train.seed)
         model = build_model(of, torch.device("cpu")).module
@@ -299,7 +299,7 @@ def own_and_session(rank: int, world_size: int) -> Any:
 
 
 def test_alone_a_loop_of_ones_own_and_a_sessions_are_one_thing():
-    of = session("Wide", source={"name": "points", "samples": 41})
+    of = session("Wide", shuffle=False, source={"name": "points", "samples": 41})
     ours = trained(0, 1, of)
     seed_all(of.train.seed)
     model = build_model(of, torch.device("cpu")).module
@@ -323,7 +323,7 @@ def test_a_loop_of_ones_own_and_a_sessions_are_one_thing_and_all_follow_what_ran
         for step in range(6):
             batch = order[4 * step : 4 * step + 4]
             mine, others = first[6 * epoch + step], second[6 * epoch + step]
-            assert (mine, others) == ((batch[::2], batch[1::2]) if step < 5 else (batch, batch[:2]))
+            assert (mine, others) == ((batch[::2], batch[1::2]) if step < 5 else (batch, []))
 
 
 def differ(rank: int, world_size: int) -> str:

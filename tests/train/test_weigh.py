@@ -18,7 +18,7 @@ from train.test_own_loop import call
 from volary.errors import BadInput
 from volary.exchange.gradients import row_blocks
 
-ROUNDING = 1e-12
+ROUNDING = 1e-10
 TOLD = "the loss is a mean over a part of the batch"
 PLAIN, MOMENTUM = {"lr": 0.2}, {"lr": 0.2, "momentum": 0.9}
 TORCH = {"exchange": {"name": "allreduce", "route": "torch"}}

@@ -137,10 +137,10 @@ def seeded(*words: int | str) -> Generator:
 
 
 def share_of(rank: int, world_size: int, total: int, whole: int) -> slice:
-    """What rank `rank` takes of a global batch of `total` samples: every N-th, from its own on. whole: a full one.
+    """What rank `rank` takes of a global batch of `total` samples: every N-th, from its own on.
 
-    Where full batches give everyone two samples, a smaller one gives nobody a single one, which would be the end of a
-    network with batch norm: fewer workers share it.
+    whole: a full one; 0: single samples are given. Where full batches give everyone two samples, a smaller one gives
+    nobody a single one, which would be the end of a network with batch norm: fewer workers share it.
     """
     if total < 2 * world_size <= whole:
         world_size = max(1, total // 2)

@@ -41,7 +41,7 @@ class Script:
     arguments: list[str] = field(default_factory=list)  # of the program; what the file of a function reads, too
     network: str = ""  # what makes the model that is saved as `model`, called without arguments: "path/file.py:Net"
     strategy: Strategy = field(default_factory=Strategy)
-    seed: int = 1  # of the order of samples; of a function's everything random, set before it is called
+    seed: int = 1  # of a function's everything random, set before it is called; a program seeds itself
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda if every worker can have a device, else cpu
     early_update: bool = False  # nothing between backward() and the next forward looks at gradients or parameters
     compare_replicas: Period = EVERY_100_STEPS  # how often replicas that must be equal are compared
@@ -60,6 +60,10 @@ class Script:
             object.__setattr__(self, "network", self._network(Path.cwd()).reference)
         if not 0 <= self.seed < 2**63:
             raise SettingError(f"seed is {self.seed}; accepted: a whole number from 0 to 2**63 - 1")
+        if self.program and self.seed != Script.seed:
+            raise SettingError(
+                f"seed is {self.seed}, and a program seeds its generators itself; accepted: torch.manual_seed in it"
+            )
         fitting.fit(self.strategy, fitting.of_own_loop(self.strategy, early_update=self.early_update))
 
     @classmethod

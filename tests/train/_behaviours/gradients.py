@@ -35,7 +35,7 @@ def own_hooks(worker: Any) -> State:
 
 def double_backward(worker: Any) -> State:
     model = network()
-    model, optimizer = worker.distribute(model, sgd(model))
+    model, optimizer = worker.distribute(model, sgd(model, lr=0.01))
 
     def loss(model: nn.Module, batch: Any) -> Tensor:
         inputs = batch[0].clone().requires_grad_()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from volary.data.batching.no_samples import without_rows
 from volary.data.order import share_of
 from volary.errors import DataError
 
@@ -17,26 +18,44 @@ _AS_THE_USER_SAID = (
 
 
 class BatchShare(NamedTuple):
-    """A worker's part of a step. samples: how many of its own, 0 if `batch` has another's; total: of all workers."""
+    """A worker's part of a step. samples: how many of its own; total: of all workers.
+
+    foreign: it has no samples, and `batch` has another's, as it is of a kind that cannot be without.
+    """
 
     batch: Any
     samples: int
     total: int
     ends_epoch: bool
+    foreign: bool = False
+
+    @classmethod
+    def none(cls, batch: Any, rows: int, total: int, ends_epoch: bool) -> BatchShare:
+        """That of a worker without samples. batch: of `rows` of others'."""
+        left, cut = without_rows(batch, rows)
+        return cls(left, 0, total, ends_epoch, foreign=not cut)
 
 
 @dataclass(frozen=True)
 class Among:
-    """Who shares. seed: of the order of a shuffled data set. alike: gives every worker rank 0's batches."""
+    """Who shares. alike: gives every worker rank 0's batches. pairs: whether nobody is to have a single sample."""
 
     rank: int
     world_size: int
-    seed: int
     alike: Callable[[Batches], Batches]
+    pairs: Callable[[], bool] = lambda: True
 
     def share(self, total: int, whole: int) -> slice:
         """This worker's, of a batch of so many samples. whole: those of a full batch."""
-        return share_of(self.rank, self.world_size, total, whole)
+        return share_of(self.rank, self.world_size, total, whole if self.pairs() else 0)
+
+
+STAND_IN = 2  # times a sample is in a batch whose rows are left out
+
+
+def stand_in(samples: list[Any]) -> list[Any]:
+    """What a batch without rows is made of: its parts are as those of any other."""
+    return samples[:1] * STAND_IN
 
 
 class SharedData(Protocol):

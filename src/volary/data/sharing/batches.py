@@ -31,4 +31,7 @@ class SharedBatches:
             self._whole = max(self._whole, total)
             share = self._among.share(total, self._whole)
             mine = len(range(total)[share])
-            yield BatchShare(rows_of(batch, total, share if mine else slice(2)), mine, total, ends)
+            if mine:
+                yield BatchShare(rows_of(batch, total, share), mine, total, ends)
+            else:
+                yield BatchShare.none(batch, total, total, ends)

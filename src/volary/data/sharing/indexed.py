@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise
+from itertools import islice
 from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset, default_collate
 
-from volary.data.order import epoch_order
-from volary.data.sharing.among import Among, Batches, BatchShare, begin_epoch, kept
+from volary.data.sharing.among import STAND_IN, Among, Batches, BatchShare, begin_epoch, kept, stand_in
 from volary.errors import BadInput
 
-PORTION = 1024  # batches that are drawn at once: a sampler may go on for longer than anybody trains
+PORTION = 1024  # batches that workers draw at once: a sampler may go on for longer than anybody trains
 
 
 class SharedIndices:
     """See `volary.data.sharing.among.SharedData`.
 
-    A data set that is merely shuffled has the order of a session with the same seed. What any other sampler draws is
-    drawn by rank 0 for all.
+    The order is what the loader's sampler draws, as without Volary, and all workers have what rank 0's draws.
     """
 
     def __init__(self, loader: Any, among: Among) -> None:
@@ -48,12 +46,19 @@ class SharedIndices:
         self._number = number
         self._under_way.clear()
         for batch in self._read_here() if self._reader is None else self._reader:
-            yield BatchShare(batch, *self._under_way.popleft())
+            mine, total, ends = self._under_way.popleft()
+            yield BatchShare(batch, mine, total, ends) if mine else BatchShare.none(batch, STAND_IN, total, ends)
 
     @property
     def shuffled(self) -> bool | None:
         """Whether all samples come once, in a random order or as they are; None if something else decides."""
-        return _shuffled(self.loader)
+        loader = self.loader
+        if type(loader.batch_sampler) is not BatchSampler or loader.batch_size is None:
+            return None
+        sampler = loader.sampler
+        if type(sampler) is RandomSampler:
+            return True if not sampler.replacement and len(sampler) == len(loader.dataset) else None
+        return False if type(sampler) is SequentialSampler else None
 
     def read(self, indices: list[int]) -> Any:
         """A batch of these samples, read by this process."""
@@ -63,54 +68,36 @@ class SharedIndices:
         return self._collate([dataset[index] for index in indices])
 
     def _read_here(self) -> Iterator[Any]:
+        drawing = self._draw()
         # as a loader does, also one without workers: whatever is drawn afterwards is what it would be
         torch.empty((), dtype=torch.int64).random_(generator=self.loader.generator)
-        return map(self.read, self._draw())
+        return map(self.read, drawing)
 
     def _draw(self) -> Iterator[list[Any]]:
-        """The indices that this worker reads, batch by batch, as the reader asks for them."""
-        nothing: list[Any] = []
-        for (batch, whole), (after, _) in pairwise(chain(self._batches(), [(nothing, 0)])):
-            mine = batch[self._among.share(len(batch), whole)]
-            self._under_way.append((len(mine), len(batch), after is nothing))
-            yield mine or batch[:2]
-
-    def _batches(self) -> Iterator[tuple[list[Any], int]]:
-        """The global batches of the epoch, and how large a full one is."""
-        whole = 0
-        for portion in self._portions():
-            whole = max([whole, *map(len, portion)])
-            for batch in portion:
-                yield batch, whole
-
-    def _portions(self) -> Iterator[Batches]:
-        """The epoch's batches, as many at a time as are known at once."""
+        """The indices that this worker reads in an epoch that begins, batch by batch, as the reader asks for them."""
         loader = self.loader
         begin_epoch(self._number, loader.sampler, loader.batch_sampler, loader.dataset)
-        shuffled = _shuffled(loader)
-        if shuffled is not None:
-            order = epoch_order(len(loader.dataset), self._among.seed, self._number, shuffled)
-            size = loader.batch_size
-            for drawn in torch.split(order[: len(loader) * size], PORTION * size):
-                numbers = drawn.tolist()
-                yield [numbers[start : start + size] for start in range(0, len(numbers), size)]
+        return self._shares(map(list, loader.batch_sampler))
+
+    def _shares(self, drawing: Iterator[list[Any]]) -> Iterator[list[Any]]:
+        number = whole = 0
+        for portion in self._portions(drawing):
+            whole = max([whole, *map(len, portion)])  # samples of a full batch
+            for batch in portion:
+                number += 1
+                mine = batch[self._among.share(len(batch), whole)]
+                self._under_way.append((len(mine), len(batch), number == self.steps))
+                yield mine or stand_in(batch)
+
+    def _portions(self, drawing: Iterator[list[Any]]) -> Iterator[Batches]:
+        """The epoch's batches, as many at a time as workers draw at once."""
+        if self._among.world_size == 1 or self.shuffled is False:
+            yield from ([batch] for batch in drawing)
             return
-        drawing = iter(loader.batch_sampler)
-        while portion := self._among.alike([list(batch) for batch in islice(drawing, PORTION)]):
+        while portion := self._among.alike(list(islice(drawing, PORTION))):
             yield portion
             if len(portion) < PORTION:
                 return
-
-
-def _shuffled(loader: Any) -> bool | None:
-    """Whether all samples come once, in a random order or as they are; None if something else decides."""
-    if type(loader.batch_sampler) is not BatchSampler or loader.batch_size is None:
-        return None
-    sampler = loader.sampler
-    if type(sampler) is RandomSampler:
-        plain = not sampler.replacement and sampler.generator is None and len(sampler) == len(loader.dataset)
-        return True if plain else None
-    return False if type(sampler) is SequentialSampler else None
 
 
 class _Drawing:

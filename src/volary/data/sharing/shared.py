@@ -34,7 +34,6 @@ def shared(data: Any, batch_size: int | None, shuffle: bool | None, among: Among
     if batch_size < 1:
         raise SettingError(f"batch_size is {batch_size}; accepted: 1 or more")
     if indexed:
-        _refuse_few(data, name, among)
         return _of_loader(DataLoader(data, batch_size, shuffle=shuffle is not False), among)
     if shuffle:
         raise SettingError(f"shuffle is true, but {name} is a stream, which comes in its own order; accepted: false")
@@ -44,18 +43,8 @@ def shared(data: Any, batch_size: int | None, shuffle: bool | None, among: Among
 def _of_loader(loader: DataLoader[Any], among: Among) -> SharedData:
     if any(isinstance(one, DistributedSampler) for one in (loader.sampler, loader.batch_sampler)):
         return SharedAlready(loader, among)
-    if loader.batch_size is not None and loader.batch_size < among.world_size:
-        raise SettingError(
-            f"batch_size is {loader.batch_size}; accepted: {among.world_size} or more, a sample a worker"
-        )
     if isinstance(loader.dataset, IterableDataset):
         return SharedStream(loader, among) if loader.batch_size else SharedBatches(loader, among)
     if loader.batch_sampler is None:
         return SharedBatches(loader, among)
-    _refuse_few(loader.dataset, type(loader.dataset).__name__, among)
     return SharedIndices(loader, among)
-
-
-def _refuse_few(dataset: Any, name: str, among: Among) -> None:
-    if len(dataset) < among.world_size:
-        raise DataError(f"{name}: has {len(dataset)} samples; accepted: at least one for each of the workers")

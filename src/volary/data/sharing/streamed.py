@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from volary.data.order import share_of
-from volary.data.sharing.among import Among, BatchShare, begin_epoch, kept, with_last
+from volary.data.sharing.among import STAND_IN, Among, BatchShare, begin_epoch, kept, stand_in, with_last
 
 
 class SharedStream:
@@ -22,14 +22,14 @@ class SharedStream:
             loader.dataset,
             batch_size=loader.batch_size,
             drop_last=loader.drop_last,
-            collate_fn=_OwnShare(loader.collate_fn, among.rank, among.world_size, loader.batch_size),
+            collate_fn=_OwnShare(loader.collate_fn, among.rank, among.world_size, loader.batch_size * among.pairs()),
             **kept(loader),
         )
 
     def epoch(self, number: int) -> Iterator[BatchShare]:
         begin_epoch(number, self.loader.dataset)
         for (batch, mine, total), ends in with_last(self._reader, number):
-            yield BatchShare(batch, mine, total, ends)
+            yield BatchShare(batch, mine, total, ends) if mine else BatchShare.none(batch, STAND_IN, total, ends)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class _OwnShare:
 
     def __call__(self, samples: list[Any]) -> tuple[Any, int, int]:
         mine = samples[share_of(self.rank, self.world_size, len(samples), self.whole)]
-        return self.collate(mine or samples[:2]), len(mine), len(samples)
+        return self.collate(mine or stand_in(samples)), len(mine), len(samples)
 
 
 def stream_of(samples: Iterable[Any]) -> IterableDataset[Any]:

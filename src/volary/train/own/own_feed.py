@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from volary.train.own.model.share import Share
     from volary.train.recording.recorder import Recorder
 
+_FOREIGN = (
+    "a worker without samples of a batch was given another's, as a {} cannot be without rows: they count nothing in "
+    "gradients and worker.mean, but in what the loop counts itself; accepted: drop_last=True, or batches of tensors"
+)
+
 
 class OwnFeed:
     """Batches as the loader's collate_fn makes them, on the worker's device; `len` is the number of steps of an epoch.
@@ -48,6 +53,7 @@ class OwnFeed:
         self._loops = 0  # over it that have ended in this epoch of `worker.epochs`
         self._ended_before = 0  # of these, in an earlier life of the run
         self._generators_then: Any = None  # of the whole process, where it is resumed
+        self._told = False  # that batches have another worker's samples
 
     def _generators(self) -> list[torch.Generator]:
         """The user's own, of which samples are drawn."""
@@ -129,6 +135,9 @@ class OwnFeed:
             done = (step + 1) / self._shared.steps if self._shared.steps else 0.0
             share.epoch = epoch + (1.0 if part.ends_epoch else done)
             self._before_batch()
+            if part.foreign and not self._told:
+                self._told = True
+                self._recorder.event("warning", text=_FOREIGN.format(type(part.batch).__name__))
             batch = moved(part.batch, self._device)
             self._recorder.enter("forward")
             yield batch

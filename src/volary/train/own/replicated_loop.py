@@ -6,9 +6,12 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from volary.data.sharing.among import Among
+from volary.data.sharing.own_sharding import SharedAlready
 from volary.data.sharing.shared import shared
-from volary.errors import BadInput
+from volary.errors import BadInput, SettingError
 from volary.naming import named_parameters
 from volary.train.own.first_steps import FirstSteps
 from volary.train.own.keeping import Keeping
@@ -23,7 +26,6 @@ from volary.train.own.together import called_by_all
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import torch
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
@@ -108,8 +110,14 @@ class ReplicatedLoop:
             if known is data and how == [batch_size, shuffle]:
                 return feed
         together = partial(called_by_all, self, self._recorder)
-        among = Among(self.rank, self.size, self._script.seed, partial(of_first, together=together))
+        among = Among(self.rank, self.size, partial(of_first, together=together), self._have_batch_norm)
         kept = shared(data, batch_size, shuffle, among)
+        size = getattr(kept.loader, "batch_size", None)
+        if self._replicas_differ and size is not None and size < self.size and not isinstance(kept, SharedAlready):
+            raise SettingError(
+                f"batch_size is {size}, and with workers whose parameters differ each learns from samples of its own; "
+                f"accepted: {self.size} or more, a sample a worker"
+            )
         feed = OwnFeed(kept, self._share, self._recorder, self._device, self._follow)
         self._fed.append(((data, batch_size, shuffle), feed))
         return feed
@@ -166,6 +174,11 @@ class ReplicatedLoop:
     def _all_apart(self) -> Group:
         """All workers, over connections of their own."""
         return self._group.divided([list(range(self.size))])
+
+    def _have_batch_norm(self) -> bool:
+        """Whether a single sample is of no use to a model in training."""
+        parts = (part for model in self.models for part in model.modules())
+        return any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in parts)
 
     def _follow(self) -> None:
         if self._first is not None:

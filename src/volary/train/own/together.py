@@ -42,6 +42,7 @@ def called_by_all(loop: HasPeers, recorder: Recorder, call: str, size: int = 0) 
         yield group
 
 
+_ALONE = ""  # the name of a figure that is the only one
 CALLS = ("mean", "sum", "gather", "evaluate", "feed", "save", "weigh")
 
 
@@ -123,23 +124,27 @@ def evaluated(
     mean is over, if `function` has said it. A collective call.
     """
     sums: dict[str, float] = {}
-    named, counted = False, 0.0
+    counted = 0.0
     with _evaluating(models), torch.no_grad():
         for part in shared.epoch(0):
             recorder.enter("evaluate")
+            if not part.samples:
+                continue
             found = function(moved(part.batch, device))
-            named, count = isinstance(found, Mapping), weighed()
-            if count is None or not part.samples:  # else it is of another's samples
+            count = weighed()
+            if count is None:
                 count = part.samples
-            for name, value in (found if named else {"": found}).items():
+            for name, value in (found if isinstance(found, Mapping) else {_ALONE: found}).items():
                 sums[name] = sums.get(name, 0.0) + (float(value) * count if count else 0.0)
             counted += count
-    together = torch.tensor([*sums.values(), counted], dtype=torch.float64)
     with agreeing() as group:
+        # some may have had no samples at all
+        names: list[str] = next(filter(None, blocking.gather_plain(list(sums), group)), [])
+        together = torch.tensor([*(sums.get(name, 0.0) for name in names), counted], dtype=torch.float64)
         whole = total(together, group).tolist()
     recorder.enter("between steps")
-    means = {name: value / whole[-1] if whole[-1] else nan for name, value in zip(sums, whole, strict=False)}
-    return means if named else means[""]
+    means = {name: value / whole[-1] if whole[-1] else nan for name, value in zip(names, whole, strict=False)}
+    return means.get(_ALONE, means)
 
 
 @contextmanager

@@ -109,9 +109,10 @@ class Worker:
         data: a torch DataLoader, whose batch_size is that of all workers together; or a data set or any iterable of
         samples, with batch_size (and shuffle: a data set is, unless told otherwise); or an iterable of whole batches.
         Batches are what the loader's collate_fn makes of the share, on the worker's device. A loader with a
-        DistributedSampler keeps its own sharding. The last batch of an epoch may be too small to give every worker a
-        sample: one without goes through the loop with samples of another's, and its gradients count nothing. Raises
-        BadInput, DataError and SettingError for what cannot be shared out.
+        DistributedSampler keeps its own sharding. The order is what the loader draws on rank 0. A batch may be too
+        small to give every worker a sample: one without goes through the loop with a batch without rows, of which a
+        mean is 0, and its gradients count nothing. Raises BadInput, DataError and SettingError for what cannot be
+        shared out.
         """
         feed = self._loop.feed(data, batch_size, shuffle)
         self._loop.keeping.follow(feed)
@@ -159,7 +160,7 @@ class Worker:
         agreeing = partial(self._together, "evaluate")
         with self._recorder.called("worker.evaluate"):
             group = self._loop.peers("evaluate")
-        among = Among(group.rank, group.size, self._script.seed, partial(of_first, together=self._together))
+        among = Among(group.rank, group.size, partial(of_first, together=self._together))
         held_out = shared(data, batch_size, None if batch_size is None else False, among)
         models, recorder = self._loop.models, self._recorder
         with self._loop.consensus("evaluate"), self._in_evaluation():

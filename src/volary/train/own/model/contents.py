@@ -34,6 +34,8 @@ class Contents:
         self._frozen = [parameter for parameter in parameters if not parameter.requires_grad]
         self._kinds = [(parameter, parameter.dtype, parameter.device) for parameter in self.trained]
         self._names = {id(parameter): name for name, parameter in named_parameters(model)}
+        self._agreed: list[tuple[nn.Module, str, Tensor]] = []  # buffers, as they were when all workers had them
+        self.remember_buffers()
         self.sparse = [part.weight for part in model.modules() if isinstance(part, _EMBEDDINGS) and part.sparse]
 
     def __contains__(self, parameter: Tensor) -> bool:
@@ -58,6 +60,19 @@ class Contents:
         """Those that the model has now: it may assign new ones."""
         own = (buffer for part, _, _ in self._parts for buffer in part._buffers.values() if buffer is not None)
         yield from {id(buffer): buffer for buffer in chain(self._fixed, own)}.values()
+
+    def remember_buffers(self) -> None:
+        """They are as all workers have them."""
+        self._agreed = [
+            (part, name, one) for part, _, _ in self._parts for name, one in part._buffers.items() if one is not None
+        ]
+
+    def with_samples(self) -> None:
+        """Let buffers that were made of a batch without samples be of the shapes that they had: others' are."""
+        for part, name, before in self._agreed:
+            now = part._buffers.get(name)
+            if now is not None and now.shape != before.shape:
+                part._buffers[name] = torch.empty_like(before)
 
     def _name(self, part: nn.Module) -> str:
         return next((name for name, other in named_modules(self._model) if other is part and name), "the model")

@@ -111,7 +111,7 @@ class OwnModel:
         """The factor of this worker's gradients, and of its loss."""
         if not self._summed:
             return self._run.share.weight
-        return float(self._run.share.samples > 0 or not self._run.share.total)
+        return float(not self._run.share.rests)
 
     def follow(self) -> None:
         """Distribute the model anew if it has changed since. A collective call then. Raises SettingError."""
@@ -167,7 +167,7 @@ class OwnModel:
                 self.period.refuse_second(optimizer)
             if outermost and not self.period.under_way:
                 self.strategy.begin(LearnTask(iter(()), self._run.recorder.step, 0, 0))
-            if self._run.share.empty:  # what went through the loop is another worker's, or counts nothing
+            if self._run.share.empty:
                 torch._foreach_zero_([one.grad for one in self.contents.trained if one.grad is not None])
         elif not closing and (self._passed or not self._agreed or id(optimizer) in self._stepped):
             # fewer passes than were announced, or none that reached a parameter
@@ -409,8 +409,11 @@ class OwnModel:
     def _share_buffers(self) -> None:
         self._passed, self._in_backward = 0, False
         if self._group.size > 1:  # of batch norm, say: any rank may evaluate, and all find the same
+            if self._run.share.rests:
+                self.contents.with_samples()
             for together in messages(list(self.contents.buffers())):
                 take_all_from_first(together, self._beside)
+            self.contents.remember_buffers()
 
 
 def _of_few_rows(gradient: Tensor) -> Tensor:

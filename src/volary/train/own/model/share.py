@@ -80,3 +80,8 @@ class Share:
         """The next batch is here."""
         self.samples, self.total, self.of_samples = samples, total, samples / total
         self.seen, self.batches, self.ends_epoch, self.weighed = self.seen + total, self.batches + 1, ends_epoch, None
+
+    @property
+    def rests(self) -> bool:
+        """Whether this worker has no sample of a step in which others have."""
+        return self.total > 0 and not self.samples

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from volary.data.batching.no_samples import without_rows
 from volary.data.batching.structures import moved
-from volary.data.order import epoch_order
+from volary.data.sharing.among import STAND_IN, stand_in
 from volary.data.sharing.indexed import SharedIndices
+from volary.data.sharing.replayed import ReplayedOrder
 from volary.errors import BadInput
 from volary.train.served.portions import ReadPortion
 from volary.train.state.seeds import restore_generators
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from volary.server.protocol.messages import Portion
 
 
@@ -38,10 +38,10 @@ class OwnPart:
 class OwnPortions:
     """See `volary.train.served.portions.PortionReader`. Of a loader that takes all samples once an epoch.
 
-    Raises BadInput for any other, whose samples could not be handed out.
+    order: of its epochs, which is rank 0's. Raises BadInput for any other, whose samples could not be handed out.
     """
 
-    def __init__(self, shared: Any, device: torch.device, seed: int) -> None:
+    def __init__(self, shared: Any, device: torch.device) -> None:
         shuffled = shared.shuffled if isinstance(shared, SharedIndices) else None
         if shuffled is None:
             raise BadInput(
@@ -51,25 +51,29 @@ class OwnPortions:
         self.loader, self.batch_size = shared.loader, int(shared.loader.batch_size)
         whole = len(self.loader.dataset)
         self.samples = whole // self.batch_size * self.batch_size if self.loader.drop_last else whole
-        self._shared, self._device, self._seed, self._shuffled = shared, device, seed, shuffled
-        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+        self._shared, self._device = shared, device
+        self.order: ReplayedOrder | None = None  # once samples are handed out, or the run is resumed
         self.epoch = -1  # the newest that was read of
+
+    def begin(self, order: bytes | None = None) -> bytes:
+        """Samples are handed out from now on. order: what the first worker's `begin` returned, of all workers."""
+        if self.order is None or order is not None:
+            self.order = ReplayedOrder(self.loader, order)
+        return self.order.state
 
     def expect(self, portions: Sequence[Portion]) -> None:
         """The user's data set is read by the thread that trains, as without Volary and workers of a loader."""
 
     def read(self, portion: Portion) -> ReadPortion:
+        assert self.order is not None
         self.epoch = max(self.epoch, portion.epoch)
-        if self._order[0] != portion.epoch:
-            order = epoch_order(len(self.loader.dataset), self._seed, portion.epoch, self._shuffled)
-            self._order = portion.epoch, order
         start, end = portion.start, portion.end
-        if start == end:  # the worker goes through the loop with two of others', whose gradients count nothing
-            start = max(0, min(start, self.samples - 2))
-            end = start + 2
-        numbers = self._order[1][start:end]
-        batch = moved(self._shared.read(numbers.tolist()), self._device)
-        return ReadPortion([OwnPart(batch, portion.end - portion.start)], 0, numbers)
+        numbers = self.order.epoch(portion.epoch)[start:end]
+        if start < end:
+            batch = self._shared.read(numbers.tolist())
+        else:  # the worker goes through the loop without samples
+            batch, _ = without_rows(self._shared.read(stand_in([0])), STAND_IN)
+        return ReadPortion([OwnPart(moved(batch, self._device), end - start)], 0, numbers)
 
     def close(self) -> None:
         pass
@@ -107,11 +111,18 @@ class ServedFeed:
 
     def state(self, *, within: bool) -> dict[str, Any]:
         """Which epoch is under way; what of it is learnt from the roster keeps."""
-        return {"epoch": self._portions.epoch + (not within), "within": within}
+        order = self._portions.order
+        return {
+            "epoch": self._portions.epoch + (not within),
+            "within": within,
+            "order": None if order is None else list(order.state),
+        }
 
     def resume(self, state: Mapping[str, Any], generators: Any, workers: int) -> None:
         """Go on in that epoch, with random generators as of its next batch."""
         self._resumed = state["epoch"], generators if state["within"] else None
+        if (order := state.get("order")) is not None:  # not in checkpoints of earlier versions
+            self._portions.begin(bytes(order))
 
     def __iter__(self) -> Iterator[Any]:
         (first, generators), self._resumed = self._resumed, (-1, None)

@@ -76,16 +76,17 @@ class LoopJoining:
             return self._begun(stack, work, layout, welcome.restore)
 
     def _share_network(self, plan: list[str]) -> None:
-        """Servers and all other workers begin with the network of rank 0."""
+        """Servers and all other workers begin with the network of rank 0, and these with its order of samples."""
         member, settings, module = self.member, self.model.settings, self.model.module
         key = member.directory.key()
         with closing(KeyedStore.at(member.host, member.port, key, member.server_life, LAST_RESORT_S)) as board:
             if member.place.rank == 0:
-                write_network(member.directory.path, module, settings, self.portions.batch_size, plan)
+                begins = self.portions.begin()
+                write_network(member.directory.path, module, settings, self.portions.batch_size, plan, begins)
                 board.set(HERE, b"")
             else:
                 board.wait([HERE])
-                load_values(module, member.directory.path)
+                self.portions.begin(load_values(module, member.directory.path).order)
 
     def _begun(self, stack: ExitStack, work: RosterClient, layout: Layout, restore: int | None) -> ServedSteps:
         strategy, member, recorder = self.script.strategy, self.member, self.recorder

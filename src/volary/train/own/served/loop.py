@@ -130,10 +130,8 @@ class ServedLoop:
             if known is data and how == [batch_size, shuffle]:
                 return feed
             raise BadInput("worker.feed was given other data than before; accepted with exchange=server: the same")
-        seed = self._script.seed
-        portions = OwnPortions(
-            shared(data, batch_size, shuffle, Among(self.rank, self.size, seed, lambda plan: plan)), self._device, seed
-        )
+        among = Among(self.rank, self.size, lambda plan: plan)
+        portions = OwnPortions(shared(data, batch_size, shuffle, among), self._device)
         if portions.loader.num_workers:
             text = "worker.feed reads in the worker itself over servers: num_workers of the DataLoader is unused"
             self._recorder.event("warning", text=text)

@@ -44,7 +44,10 @@ class _Tensor(msgspec.Struct, frozen=True):
 
 
 class OwnNetwork(msgspec.Struct, frozen=True):
-    """What the file's header says. linear: names of the fully connected layers. plan: what the first worker pushes."""
+    """What the file's header says. linear: names of the fully connected layers. plan: what the first worker pushes.
+
+    order: of its samples, as `ReplayedOrder` takes it.
+    """
 
     modules: list[str]
     linear: list[str]
@@ -52,12 +55,13 @@ class OwnNetwork(msgspec.Struct, frozen=True):
     optimizer: OwnOptimizer
     batch_size: int
     plan: list[str]
+    order: bytes = b""
 
 
 def write_network(
-    folder: Path, module: nn.Module, optimizer: OwnOptimizer, batch_size: int, plan: Sequence[str]
+    folder: Path, module: nn.Module, optimizer: OwnOptimizer, batch_size: int, plan: Sequence[str], order: bytes = b""
 ) -> None:
-    """Write the network as it is now, and how it is updated. Raises OSError."""
+    """Write the network as it is now, how it is updated, and what decides the order of samples. Raises OSError."""
     modules = [name for name, _ in named_modules(module)]
     linear = {id(part) for part, _ in plain_layers(module) if type(part) is nn.Linear}
     parameters = dict(named_parameters(module))
@@ -74,6 +78,7 @@ def write_network(
         optimizer,
         batch_size,
         list(plan),
+        order,
     )
     data = save(values, {_HEADER: json.dumps(msgspec.to_builtins(said))})
     replace_file(Disk(), folder / FILE, data)
@@ -113,12 +118,13 @@ def _hold(whole: nn.Module, one: _Tensor, values: Tensor) -> None:
         owner.register_parameter(last, nn.Parameter(values, requires_grad=one.trained))
 
 
-def load_values(module: nn.Module, folder: Path) -> None:
-    """Let a worker's network have the values in the file. Raises BadInput if they do not fit the network."""
-    found, _ = read_network(folder)
+def load_values(module: nn.Module, folder: Path) -> OwnNetwork:
+    """Let a worker's network have the values in the file; the rest of it. Raises BadInput if they do not fit."""
+    found, said = read_network(folder)
     theirs = weights_of(found)
     with torch.no_grad():
         for name, tensor in weights_of(module).items():
             if name not in theirs or theirs[name].shape != tensor.shape:
                 raise BadInput(f"{name} is not what it is on the run's first worker")
             tensor.copy_(theirs[name])
+    return said
