@@ -12,6 +12,7 @@ from volary.driver.ending import Unwatched
 from volary.driver.resume import resume
 from volary.driver.start import start
 from volary.errors import BadInput, NotFinite, RunError
+from volary.run.checkpoints import Checkpoints
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session import Session
@@ -119,3 +120,20 @@ def test_a_finished_run_becomes_longer_with_servers_too(directory):
     assert (ended.state, ended.step) == ("finished", 8)
     ended = resume(directory, Unwatched(), ["train.steps=10"])
     assert (ended.state, ended.step) == ("finished", 10)
+
+
+def test_a_finished_run_whose_last_checkpoint_is_gone_is_trained_to_its_end_again(directory):
+    assert resume(directory, Unwatched(), ["train.steps=7"]).step == 7
+    shutil.rmtree(directory.checkpoints / "step-00000007")
+    assert Checkpoints(directory.checkpoints).steps()[-1] == STEPS
+    assert resume(directory, Unwatched()).step == 7
+    assert Checkpoints(directory.checkpoints).steps()[-1] == 7
+    with RunReader(directory) as reader:
+        said = [event.data["text"] for event in reader.events(kind="warning")]
+    assert "the run had finished, but its last checkpoint, of step 7, is gone: it resumes from step 4" in said
+    shutil.rmtree(directory.checkpoints)
+    directory.checkpoints.mkdir()
+    with pytest.raises(
+        RunError, match=r"is finished, after 7 steps, and all its checkpoints are gone; to train it again"
+    ):
+        resume(directory, Unwatched())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -212,3 +214,53 @@ def test_two_agents_that_meet_as_torch_has_it_make_one_run():
     assert (state(run.directory), last_step(run.directory)) == ("finished", 30)
     with RunReader(run.directory) as reader:
         assert {row.rank for row in reader.steps()} == {0, 1}
+
+
+def overwrite(store: dist.TCPStore, values: list[str], done: threading.Event) -> None:
+    """Write all of `values`, over and over, to Volary's keys that are there, and to those that a start may read."""
+    for value in itertools.cycle(values):
+        if done.is_set():
+            return
+        for key in {"volary/run", "volary/meet", *(key for key in store.list_keys() if key.startswith("volary/"))}:
+            store.set(key, value)
+
+
+@pytest.mark.slow  # starts processes with torch
+def test_a_stranger_who_overwrites_the_launchers_store_all_the_time_is_joined_by_nobody_and_runs_nothing(
+    tmp_path_factory,
+):
+    """From before the ranks start until they train, with addresses of its own server and whatever cannot be read."""
+    lair = tmp_path_factory.mktemp("attacker")
+    (lair / "evil.py").write_text(EVIL.format(mark=str(lair / "imported")))
+    evil = Session(
+        network=f"{lair}/evil.py:Net",
+        data={"source": {"name": "synthetic", "shape": [16], "classes": 4, "samples": 64, "kind": "blobs"}},
+        strategy={"workers": 2},
+    )
+    directory = RunDirectory.create(lair, "it", "it", evil.to_yaml())
+    ours, done = RunDirectory(Path("runs") / "it"), threading.Event()
+    with started_by_hand(session(steps=5)) as (processes, store, start):
+        attacker = dist.TCPStore("localhost", store.port, is_master=False)
+        with KeyedServer(directory.key(), {"pulse": Echo(), "board": Echo()}) as server:
+            here = {"host": server.address[0], "port": server.address[1]}
+            known = json.dumps(here | {"run": str(directory.path), "life": 0, "server_life": server.life})
+            values = [json.dumps(here), known, str(directory.path), "", "[1", '{"host": "", "port": 0}', "\0" * 4096]
+            attack = threading.Thread(target=overwrite, args=(attacker, values, done))
+            attack.start()
+            try:
+                start()
+                statuses = [process.wait(timeout=900) for process in processes]
+            finally:
+                done.set()
+                attack.join()
+            joined = dict(server.refusals)
+    said = "".join(Path(f"said-{rank}").read_text() for rank in range(2))
+    assert not (lair / "imported").exists(), said
+    assert sorted(directory.logs.iterdir()) == sorted(directory.verdicts.iterdir()) == []
+    assert not joined, "nobody has even begun to prove anything to the attacker's server"
+    if statuses == [0, 0]:
+        assert (state(ours), last_step(ours)) == ("finished", 5)
+    else:  # rank 1 never came to read the address: it says so
+        assert "rank 0 opened no run within" in said
+        assert all(statuses), said
+        assert "Traceback" not in said

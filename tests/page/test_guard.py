@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 from pathlib import Path
@@ -81,6 +82,29 @@ def test_what_reads_takes_no_other_method_and_what_changes_takes_post_alone(serv
         for route in CHANGING:
             assert server.say(method, route, Origin=origin).status == 405, (method, route)
     assert server.ask("facts", run="lenet-digits-1")["tags"] == []
+
+
+def test_a_run_whose_name_no_file_system_takes_is_none_that_there_is(server):
+    origin = f"http://{server.address}"
+    for method, routes in (("GET", READING), ("POST", CHANGING)):
+        for route in routes:
+            path = route.partition("?")[0]
+            for name in ("a" * 5000, "b/" * 3000, "%C3%A9" * 300, "%00", "%FF"):
+                said = server.say(method, f"{path}?run={name}&session={name}&name={name}", b"{}", Origin=origin)
+                assert said.status in (200, 400, 404), (route, said)
+                assert len(said.text) < 500 or said.status == 200
+
+
+def test_whoever_sends_half_a_request_is_let_go_and_keeps_nobody_waiting(server):
+    host, port = server.address.split(":")
+    with contextlib.ExitStack() as plugs:
+        halves = [plugs.enter_context(socket.create_connection((host, int(port)), timeout=300)) for _ in range(20)]
+        for number, plug in enumerate(halves):
+            plug.sendall(b"GET /api/runs HT" if number % 2 else b"")
+        assert server.ask("facts", run="lenet-digits-1")["tags"] == []
+        for plug in halves:
+            with contextlib.suppress(ConnectionResetError):
+                assert plug.recv(1) == b""
 
 
 def test_every_route_is_in_these_tables(server):

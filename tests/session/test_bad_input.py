@@ -162,6 +162,18 @@ def test_a_few_lines_that_mean_billions_of_values_are_refused(write):
          "checkpoint.every=2 epochs?"),
         ("data.size=16", "command line: data.size: unknown; did you mean data.source.size=16?"),
         ("optimizer.lr=1e400", "command line: optimizer.lr: is inf; accepted: a finite number"),
+        (
+            "optimizer.lr=-9223372036854775809",
+            "command line: optimizer.lr: is -9223372036854775809; accepted: a number of 64 bits",
+        ),
+        (
+            "data.batch_size=99999999999999999999999999",
+            "command line: data.batch_size: is 99999999999999999999999999; accepted: a whole number of 64 bits",
+        ),
+        (
+            "train.steps=9223372036854775808",
+            "command line: train.steps: is 9223372036854775808; accepted: a whole number of 64 bits or null",
+        ),
         ("optimizer.lr=nan", "command line: optimizer.lr: is 'nan'; accepted: a finite number"),
         ("train.epochs=.inf", "command line: train.epochs: is inf; accepted: a finite number or null"),
         ("train.seed=", "command line: train.seed: is null; accepted: a whole number"),

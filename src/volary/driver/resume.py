@@ -9,6 +9,7 @@ from volary.driver.ending import Ending
 from volary.driver.queued import follow, leave_queue, queue_of, submit
 from volary.driver.start import Task, check, drive, task_of
 from volary.errors import BadInput, RunError
+from volary.errors.raised import shown
 from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.run.control.watcher import Watcher
 from volary.run.database.broken import set_broken_aside
@@ -46,7 +47,7 @@ def resume(directory: RunDirectory, watcher: Watcher, overrides: Sequence[str] =
             _refuse_loop(directory, info, task, found)
         else:
             _refuse_session(directory, info, task, found)
-        warnings = check(task)
+        warnings = [*check(task), *_lost_end(directory, info)]
         if anew:
             _set_damaged_aside(directory)
         queue = queue_of(task.engine)
@@ -89,12 +90,28 @@ def _refuse_session(
     if info.get("state") != "finished":
         return
     done = int(info.get("steps_done") or info.get("steps_planned") or 0)
+    steps = Checkpoints(directory.checkpoints).steps()
+    if steps and steps[-1] < done:  # what it ended with is gone, and is trained again
+        return
     how = f"to train longer: volary resume {directory.argument} train.epochs=N, or train.steps=N"
+    if not steps:
+        raise RunError(
+            f"{directory.path} is finished, after {done} steps, and all its checkpoints are gone; to train it again: "
+            f"volary train {shown(str(directory.session))} run.name=NAME"
+        )
     if not any(change.setting in _LENGTH for change in found):
         raise RunError(f"{directory.path} is finished, after {done} steps; {how}")
     per_epoch = int(info.get("steps_per_epoch", 0))
     if per_epoch and (planned := planned_steps(session, per_epoch)) <= done:
         raise RunError(f"{directory.path} is finished after {done} steps, and would have {planned}; {how}")
+
+
+def _lost_end(directory: RunDirectory, info: dict[str, str]) -> list[str]:
+    """A warning, if the run had finished and its last checkpoint is gone."""
+    steps, done = Checkpoints(directory.checkpoints).steps(), int(info.get("steps_done") or 0)
+    if info.get("state") != "finished" or not steps or steps[-1] >= done:
+        return []
+    return [f"the run had finished, but its last checkpoint, of step {done}, is gone: it resumes from step {steps[-1]}"]
 
 
 def _refuse_loop(directory: RunDirectory, info: dict[str, str], script: Script, found: list[SettingChange]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -33,9 +34,10 @@ class Folder:
         parts = name.split("/")
         path = self.above.joinpath(*parts)
         within = path == self.path if self.above != self.path else len(parts) <= DEEPEST
-        if within and all(_is_plain(part) for part in parts) and path.resolve() == path and is_run(path):
-            return RunDirectory(path)
-        raise RunError(f"no run {name!r} in {self.path.name}")
+        with suppress(OSError):  # a name that the file system refuses
+            if within and all(_is_plain(part) for part in parts) and path.resolve() == path and is_run(path):
+                return RunDirectory(path)
+        raise RunError(f"no run {reprlib.repr(name)} in {self.path.name}")
 
 
 def _runs_in(folder: Path, deep: int) -> Iterator[Path]:
@@ -50,5 +52,5 @@ def _runs_in(folder: Path, deep: int) -> Iterator[Path]:
 
 
 def _is_plain(part: str) -> bool:
-    """No way up, nothing hidden, no name that the file system refuses."""
+    """No way up, nothing hidden, no character that file systems refuse."""
     return bool(part) and not part.startswith(".") and not {"\0", "/"} & set(part)

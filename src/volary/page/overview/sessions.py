@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -55,7 +56,7 @@ class SessionFiles:
     def path(self, name: str) -> Path:
         """The file of this name. Raises BadInput if there is none."""
         if name not in self.names():
-            raise BadInput(f"no session file {name!r} in {self.home}")
+            raise BadInput(f"no session file {reprlib.repr(name)} in {self.home}")
         return self.home / name
 
     def _found(self) -> Iterator[Path]:

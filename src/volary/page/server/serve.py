@@ -16,6 +16,7 @@ from volary.page.overview.folder import Folder
 from volary.page.overview.sessions import SessionFiles
 from volary.page.server.app import Pages
 from volary.page.server.guard import Guard, bracketed, is_loopback, names
+from volary.page.server.requests import BoundedRequests
 
 TOKEN_BYTES = 24
 _LEAVE_S = 1  # how long streams may take to end
@@ -44,7 +45,7 @@ class PageServer:
         guarded = Guard(pages.app(), self._token, names(host, self._port), f"volary-{self._port}")
         config = uvicorn.Config(
             guarded,
-            http="h11",
+            http=BoundedRequests,
             ws="none",
             lifespan="off",
             loop="asyncio",

@@ -32,6 +32,8 @@ class Reader:
         """Note that the node's value is not what is accepted."""
         if is_infinite(node.value):
             accepted = accepted.replace("a number", "a finite number")
+        if type(node.value) is int and not _is_of_64_bits(node.value):
+            accepted = re.sub("a (whole )?number", r"a \1number of 64 bits", accepted)
         return self.fault(node.place, path, f"is {shown(node.value)}; accepted: {accepted}")
 
     def read(self, hint: Any, node: Node, path: str, default: Any = None) -> Any:
@@ -94,13 +96,13 @@ class Reader:
         if get_origin(hint) is Literal:
             fits = any(value == known and type(value) is type(known) for known in get_args(hint))
         elif hint is float:
-            fits = type(value) in (int, float) and isfinite(value)
+            fits = _is_of_64_bits(value) or (type(value) is float and isfinite(value))
             value = float(value) if fits else value
         elif hint is Path:
             fits = isinstance(value, (str, Path)) and str(value) != "" and "://" not in str(value)
             value = (node.folder / Path(value).expanduser()).absolute() if fits else value
         else:
-            fits = hint is Any or type(value) is hint
+            fits = hint is Any or (_is_of_64_bits(value) if hint is int else type(value) is hint)
             value = node.plain() if hint is Any else value
         return value if fits else self.refuse(node, path, in_words(hint) + in_quotes(hint, value))
 
@@ -217,6 +219,10 @@ def shown(value: Any) -> str:
     words = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else None
     text = "null" if value is None else words or repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _is_of_64_bits(value: Any) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
 
 
 def is_infinite(value: Any) -> bool:
