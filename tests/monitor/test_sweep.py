@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from monitor._made_runs import evaluated, finished, journal, new_run, rows, started
-from volary.errors import RunError
+from volary.errors import RunError, SettingError
 from volary.monitor.tables.sweep import combinations, table
 from volary.run.sweep import FILE, Sweep
 
@@ -67,7 +67,7 @@ def test_a_sweep_is_found_again_in_its_folder(sweep):
 def test_a_name_that_is_taken_or_none_is_refused(sweep):
     with pytest.raises(RunError, match="exists already; choose another --name, or resume it: volary sweep"):
         Sweep.create(Path("sweeps"), "lenet-digits-sweep-1", "x", "", MEMBERS)
-    with pytest.raises(RunError, match=r"--name is '\.\./x'; accepted: letters"):
+    with pytest.raises(SettingError, match=r"--name is '\.\./x'; accepted: letters"):
         Sweep.create(Path("sweeps"), "../x", "x", "", MEMBERS)
 
 
