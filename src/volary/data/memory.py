@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from volary.data.data_names import renumber
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,7 +16,7 @@ class InMemory:
 
     scale and shift: fetched inputs are value * scale + shift; they broadcast over one input.
     length: pretend to have that many samples; sample i is row i % n. remarks: on what of the data is not read.
-    columns: of a table, the names of the inputs.
+    columns: of a table, the names of the inputs. class_names: by number; none: classes are numbers.
     """
 
     inputs: Tensor
@@ -25,6 +27,7 @@ class InMemory:
     length: int | None = None
     remarks: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return self.inputs.shape[0] if self.length is None else self.length
@@ -37,6 +40,14 @@ class InMemory:
     def input_dtype(self) -> torch.dtype:
         """float32 with a scale, else the type in memory."""
         return self.inputs.dtype if self.scale is None else torch.float32
+
+    def renumbered(self, numbers: Tensor, class_names: tuple[str, ...]) -> InMemory:
+        targets = renumber(self.targets, numbers)
+        return replace(self, targets=targets, classes=len(class_names), class_names=class_names)
+
+    def reordered(self, columns: tuple[str, ...]) -> InMemory:
+        inputs = self.inputs[:, [self.columns.index(name) for name in columns]]
+        return replace(self, inputs=inputs, columns=columns)
 
     def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         rows = indices if self.length is None else indices % self.inputs.shape[0]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from volary.data.batching.padding import IGNORED
+from volary.data.data_names import renumber
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,14 @@ class Lines:
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self.vocabulary)
+
+    def renumbered(self, numbers: Tensor, class_names: tuple[str, ...]) -> Lines:
+        symbols = renumber(self.symbols.long(), numbers).int()
+        return replace(self, symbols=symbols, classes=len(class_names), vocabulary="".join(class_names))
 
     @property
     def input_shape(self) -> tuple[int, ...]:

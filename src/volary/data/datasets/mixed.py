@@ -7,18 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from volary.data.data_names import DataNames, Renumberable, Reorderable
 from volary.data.loading.pipeline import Pipeline
-from volary.data.memory import InMemory
 from volary.data.order import seeded
 from volary.data.remarks import listed, remarks_of
 from volary.data.samples import Samples
 from volary.data.stored import fetch
 from volary.errors import CorruptSample, DataError
-
-
-def columns_of(samples: Samples) -> tuple[str, ...]:
-    """The names of the inputs if they are columns of a table, else nothing."""
-    return samples.columns if isinstance(samples, InMemory) else ()
 
 
 class MixedSamples:
@@ -33,18 +28,10 @@ class MixedSamples:
     def __init__(self, parts: Sequence[Samples], counts: Sequence[int], name: str) -> None:
         first = parts[0]
         for number, part in enumerate(parts):
-            if part.input_shape != first.input_shape or part.input_dtype != first.input_dtype:
-                raise DataError(
-                    f"{name}: source {number} has inputs {part.input_shape} {part.input_dtype}, source 0 "
-                    f"{first.input_shape} {first.input_dtype}; accepted: sources of one shape and type"
-                )
-            named, wanted = columns_of(part), columns_of(first)
-            if named != wanted and named and wanted:
-                raise DataError(
-                    f"{name}: source {number} has the columns {listed(named)}, source 0 {listed(wanted)}; "
-                    "accepted: the same, in the same order"
-                )
-        self.parts, self._counts = parts, counts
+            _refuse_other(name, number, part, first)
+        self.parts, self._counts = list(parts), counts
+        self.class_names, self.columns = DataNames.of(first).classes, DataNames.of(first).columns
+        self._name = name
         self._ends = torch.tensor(counts).cumsum(0)
         known = [part.classes for part in parts if part.classes is not None]
         self.classes = max(known) if len(known) == len(parts) else None
@@ -57,6 +44,16 @@ class MixedSamples:
     @property
     def scale(self) -> None:
         """Parts may have their own."""
+
+    def renumbered(self, numbers: Tensor, class_names: tuple[str, ...]) -> MixedSamples:
+        return self._with([one.renumbered(numbers, class_names) for one in self.parts if isinstance(one, Renumberable)])
+
+    def reordered(self, columns: tuple[str, ...]) -> MixedSamples:
+        return self._with([one.reordered(columns) for one in self.parts if isinstance(one, Reorderable)])
+
+    def _with(self, parts: list[Samples]) -> MixedSamples:
+        assert len(parts) == len(self.parts), "sources of a mix have classes and columns of ours"
+        return MixedSamples(parts, self._counts, self._name)
 
     def take(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
         return self.fetch(indices, epoch)
@@ -120,3 +117,27 @@ def weighted(parts: Sequence[Samples], weights: Sequence[float], name: str) -> M
     """As many samples as the parts have together, of each its weight's share; at least 1."""
     total, whole = sum(len(part) for part in parts), sum(weights)
     return MixedSamples(parts, [max(1, round(total * weight / whole)) for weight in weights], name)
+
+
+def _refuse_other(name: str, number: int, part: Samples, first: Samples) -> None:
+    """Raise DataError unless inputs and targets of a part, its columns too, are as those of the first one."""
+    if part.input_shape != first.input_shape or part.input_dtype != first.input_dtype:
+        raise DataError(
+            f"{name}: source {number} has inputs {part.input_shape} {part.input_dtype}, source 0 "
+            f"{first.input_shape} {first.input_dtype}; accepted: sources of one shape and type"
+        )
+    mine, wanted = _targets(part), _targets(first)
+    if mine != wanted:
+        raise DataError(f"{name}: source {number} has targets of {mine}, source 0 of {wanted}; accepted: the same")
+    named, columns = DataNames.of(part).columns, DataNames.of(first).columns
+    if named != columns and named and columns:
+        raise DataError(
+            f"{name}: source {number} has the columns {listed(named)}, source 0 {listed(columns)}; "
+            "accepted: the same, in the same order"
+        )
+
+
+def _targets(samples: Samples) -> str:
+    """The type and the number of dimensions of a batch's targets."""
+    _, targets = samples.fetch(torch.empty(0, dtype=torch.int64))
+    return f"{str(targets.dtype).removeprefix('torch.')} in {targets.dim()} dimensions"

@@ -81,14 +81,14 @@ def samples_of(dataset: Any, name: str) -> Samples | Stream:
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
         _refuse_empty(dataset, name)
         inputs, targets = dataset.tensors
-        return InMemory(inputs, targets, _classes(dataset))
+        return InMemory(inputs, targets, _classes(dataset), class_names=_class_names(dataset))
     # asked first: torch's has a __getitem__ that only raises
     streams = isinstance(dataset, IterableDataset)
     if not streams and hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
         _refuse_empty(dataset, name)
         return MapSamples(dataset, name, _classes(dataset))
     if hasattr(dataset, "__iter__"):
-        return Stream(dataset, name, _classes(dataset))
+        return Stream(dataset, name, _classes(dataset), _class_names(dataset))
     raise DataError(
         f"{name}: is a {type(dataset).__name__}; accepted: a data set with __getitem__ and __len__, or with __iter__"
     )
@@ -104,7 +104,7 @@ class MapSamples:
         from volary.data.batching.collate import collate
         from volary.data.datasets.fetched_ahead import FetchedAhead
 
-        self.classes = classes
+        self.classes, self.class_names = classes, _class_names(dataset)
         self._dataset, self._name, self._collate = dataset, name, collate
         self._pad = False
         # one is read now: its shape is needed before the first step
@@ -170,6 +170,12 @@ class MapSamples:
 def _refuse_empty(dataset: Any, name: str) -> None:
     if len(dataset) == 0:
         raise DataError(f"{name}: empty: its length is 0; accepted: at least one sample")
+
+
+def _class_names(dataset: Any) -> tuple[str, ...]:
+    """The names that the data set says in `classes`, if it does."""
+    classes = getattr(dataset, "classes", None)
+    return tuple(map(str, classes)) if isinstance(classes, (list, tuple)) else ()
 
 
 def _classes(dataset: Any) -> int | None:

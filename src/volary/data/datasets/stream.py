@@ -19,9 +19,11 @@ class Stream:
     length: samples of one epoch, None if the iterable does not say.
     """
 
-    def __init__(self, iterable: Iterable[Any], name: str, classes: int | None) -> None:
+    def __init__(
+        self, iterable: Iterable[Any], name: str, classes: int | None, class_names: tuple[str, ...] = ()
+    ) -> None:
         self.name = name
-        self.classes = classes
+        self.classes, self.class_names = classes, class_names
         self.length: int | None = len(iterable) if isinstance(iterable, Sized) else None
         self._iterable = iterable
         self._start(epoch=0)

@@ -26,6 +26,7 @@ class Labels:
         """where: what to call the training part in a message. Raises DataError for a label that is none."""
         self._where = where
         self._names: dict[str, int] | None = None
+        self.names: tuple[str, ...] = ()  # of the classes, in their order; none: they are numbers
         kinds = set(training)
         if missing := kinds & MISSING:
             raise _refused(training, missing, place_of, "a number or a name for each sample")
@@ -33,8 +34,9 @@ class Labels:
         if len(numbers) < len(kinds):
             if all(map(_NUMBER.fullmatch, kinds)):
                 raise _refused(training, kinds.difference(numbers), place_of, "names, or whole numbers from 0 on")
-            self._names = {name: number for number, name in enumerate(sorted(kinds))}
-            self.count = len(self._names)
+            self.names = tuple(sorted(kinds))
+            self._names = {name: number for number, name in enumerate(self.names)}
+            self.count = len(self.names)
             return
         if large := {text for text, number in numbers.items() if number >= MOST_CLASSES}:
             raise _refused(training, large, place_of, f"the number of a class, 0 to {MOST_CLASSES - 1:,}")

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from volary.data.data_names import renumber
 from volary.data.decoding.decoder import Array, Decoder
 from volary.data.loading.ahead import Made, batch_memory
 from volary.data.loading.choice import Decoding, microseconds, only_threads, rather_threads
@@ -98,6 +99,7 @@ class Pipeline:
         self._cores = torch.get_num_threads()
         self._threads = Threads(self._cores, "decode")
         self.remarks: tuple[str, ...] = ()  # on what of the data is not read
+        self.class_names: tuple[str, ...] = ()  # by number; none: classes are numbers
         self.pad = False  # whether images that are smaller than others of their batch are filled up
         self._forked: Forked | None = None
         self._least_rows = max(1, round(_PIECE_S / self._sample_s))  # of a piece
@@ -169,6 +171,12 @@ class Pipeline:
         """Take the same records from somewhere else. Nothing is being read yet."""
         self._maker.read_from(records)
         self._readers, self._announce = Readers(records), _announce(records)
+
+    def renumbered(self, numbers: Tensor, class_names: tuple[str, ...]) -> Pipeline:
+        """These very samples, of which nothing was fetched yet."""
+        self.targets = renumber(self.targets, numbers)
+        self.classes, self.class_names = len(class_names), class_names
+        return self
 
     def prefetch(self, indices: Tensor, epoch: int) -> bool:
         """Begin to decode a batch, unless enough of them are on their way, or all of it is at hand."""

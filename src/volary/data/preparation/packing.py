@@ -44,7 +44,7 @@ def pack(samples: Pipeline, folder: Path, shard_bytes: int, told: Callable[[int]
         end = shards[-1] + len(rows)
         sizes[shards[-1] : end], sums[shards[-1] : end] = rows[:, 0], rows[:, 1]
         shards.append(end)
-    index = Index(sizes, sums, samples.targets.numpy(), names, np.array(shards), samples.classes)
+    index = Index(sizes, sums, samples.targets.numpy(), names, np.array(shards), samples.classes, samples.class_names)
     index.save(folder / INDEX)
     for leftover in [*folder.glob("[0-9]*.npy"), folder / _MARK]:
         leftover.unlink()

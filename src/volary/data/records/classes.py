@@ -60,11 +60,11 @@ class InClasses:
 
 @dataclass(frozen=True, eq=False)
 class SplitRecords:
-    """A split: its records, their classes (n,) as the training part numbers them, how many classes that has."""
+    """A split: its records, their classes (n,) as the training part numbers them, and what that calls its classes."""
 
     records: Records
     targets: NDArray[np.int64]
-    classes: int
+    class_names: tuple[str, ...]
     remarks: tuple[str, ...]
 
 
@@ -81,7 +81,7 @@ def list_split(
     taken, *others = candidates(folder, parts[split])
     remarks = [f"{other}: not read, as {taken.name} is there, too" for other in others]
     targets = listed.numbered_as(training, path)
-    return SplitRecords(listed.records, targets, len(training.folders), (*listed.remarks, *remarks))
+    return SplitRecords(listed.records, targets, tuple(training.folders), (*listed.remarks, *remarks))
 
 
 def list_classes(path: Place, suffixes: frozenset[str], accepted: str) -> InClasses:

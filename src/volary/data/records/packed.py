@@ -47,9 +47,11 @@ class Index:
     names: Names
     shards: NDArray[np.int64]
     classes: int
+    class_names: tuple[str, ...] = ()  # by number; none: classes are numbers
 
     def save(self, path: Path) -> None:
         """Write it, whole or not at all."""
+        called = Names(self.class_names)
         with (new := path.with_suffix(".part")).open("wb") as file:
             np.savez(
                 file,
@@ -60,6 +62,8 @@ class Index:
                 ends=self.names.ends,
                 shards=self.shards,
                 classes=np.int64(self.classes),
+                class_names=np.frombuffer(called.text, dtype=np.uint8),
+                class_ends=called.ends,
             )
             os.fsync(file.fileno())
         new.replace(path)
@@ -76,7 +80,10 @@ class Index:
                 with np.load(opened, allow_pickle=False) as file:
                     names = Names.packed(file["names"].tobytes(), file["ends"])
                     rows = [file[name] for name in ("sizes", "sums", "labels")]
-                    found = cls(rows[0], rows[1], rows[2], names, file["shards"], int(file["classes"]))
+                    called: tuple[str, ...] = ()
+                    if "class_names" in file.files:  # older packs do not say them
+                        called = _texts(Names.packed(file["class_names"].tobytes(), file["class_ends"]))
+                    found = cls(rows[0], rows[1], rows[2], names, file["shards"], int(file["classes"]), called)
         except FileNotFoundError:
             raise DataError(f"{path.parent}: has no {path.name}; accepted: {ACCEPTED}") from None
         except Exception as problem:  # foreign bytes: whatever
@@ -231,6 +238,10 @@ class Packed:
         if len(content) != size:
             raise OSError(f"{self._folder}/{shard:05}.bin: truncated at byte {start + len(content)}")
         return content
+
+
+def _texts(names: Names) -> tuple[str, ...]:
+    return tuple(names[number] for number in range(len(names)))
 
 
 def _lengths(folder: Place) -> dict[str, int]:

@@ -72,7 +72,14 @@ class CsvTable:
             return InMemory(inputs, targets, remarks=table.remarks, columns=table.columns)
         labels = Labels(training.texts, str(self.train), training.name_of)
         targets = torch.from_numpy(labels.numbered(table.texts, table.name_of))
-        return InMemory(inputs, targets, labels.count, remarks=table.remarks, columns=table.columns)
+        return InMemory(
+            inputs,
+            targets,
+            labels.count,
+            remarks=table.remarks,
+            columns=table.columns,
+            class_names=labels.names,
+        )
 
     def _read(self, split: Split) -> TableRows:
         file, columns = self._file(split)

@@ -46,8 +46,8 @@ class Images(ImageSettings):
 
         parts: dict[Split, str] = {"train": self.train, "test": self.test}
         listed = list_split(located(self.folder), parts, split, SUFFIXES, ACCEPTED)
-        samples = self.decoded(listed.records, torch.from_numpy(listed.targets), listed.classes, split)
-        samples.remarks = listed.remarks
+        samples = self.decoded(listed.records, torch.from_numpy(listed.targets), len(listed.class_names), split)
+        samples.remarks, samples.class_names = listed.remarks, listed.class_names
         return samples
 
 

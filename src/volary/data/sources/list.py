@@ -61,7 +61,9 @@ class ListFile(ImageSettings):
         targets = labels.numbered([entry.label for entry in entries], lambda row: f"{path}:{entries[row].line}")
         root, names = self._root(path), [entry.name for entry in entries]
         records = Files(root, names) if isinstance(root, Path) else Objects(root, names)
-        return self.decoded(records, torch.from_numpy(targets), labels.count, split)
+        samples = self.decoded(records, torch.from_numpy(targets), labels.count, split)
+        samples.class_names = labels.names
+        return samples
 
     def _root(self, path: Place) -> Place:
         return path.parent if self.root is None else located(self.root)

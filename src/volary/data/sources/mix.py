@@ -19,6 +19,9 @@ class Mix:
 
     sources: tuple[Annotated[Any, Choice("volary.data.sources")], ...]  # one or more, each with its settings
     weights: tuple[float, ...] = ()  # shares of an epoch, one a source; none: by their numbers of samples
+    classes: tuple[
+        str, ...
+    ] = ()  # names of all classes, in the order of their numbers; none: all sources have the same
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -27,6 +30,8 @@ class Mix:
             raise SettingError(f"weights has {len(self.weights)} numbers; accepted: {len(self.sources)}, one a source")
         if self.weights and min(self.weights) <= 0:
             raise SettingError(f"weights has {min(self.weights):g}; accepted: above 0")
+        if len(set(self.classes)) < len(self.classes):
+            raise SettingError(f"classes is {', '.join(self.classes)}; accepted: each class once")
 
     def check(self) -> None:
         for source in self.sources:
@@ -36,9 +41,10 @@ class Mix:
         """Unknown before all are opened."""
 
     def open(self, split: Split) -> MixedSamples:
+        from volary.data.data_names import alike
         from volary.data.datasets.mixed import together, weighted
 
-        parts = [source.open(split) for source in self.sources]
+        parts = alike([source.open(split) for source in self.sources], self.classes, "mix")
         if split == "test" or not self.weights:
             return together(parts, "mix")
         return weighted(parts, self.weights, "mix")

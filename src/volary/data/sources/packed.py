@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from volary.data.formats.files import existing_file, existing_folder
 from volary.data.loading.image_settings import ImageSettings
 from volary.data.storage.place import located
-from volary.errors import DataError, SettingError
+from volary.errors import SettingError
 from volary.session.values.url import Location
 
 if TYPE_CHECKING:
@@ -42,13 +42,16 @@ class PackedShards(ImageSettings):
         """Read the index. Raises DataError for a shard that is missing or has another length."""
         import torch
 
+        from volary.data.data_names import DataNames, agreeing
         from volary.data.records.packed import Index, Packed
 
         packed = Packed(located(self.folder) / split)
-        training = packed.index if split == "train" else Index.read(located(self.folder) / "train" / "index.npz")
-        if packed.index.classes > training.classes:
-            raise DataError(f"{self.folder}: test has {packed.index.classes} classes, train {training.classes}")
-        return self.decoded(packed, torch.from_numpy(packed.index.labels), training.classes, split)
+        index, folder = packed.index, located(self.folder)
+        training = index if split == "train" else Index.read(folder / "train" / "index.npz")
+        samples = self.decoded(packed, torch.from_numpy(index.labels), index.classes, split)
+        samples.class_names = index.class_names
+        names = DataNames(training.class_names, training.classes)
+        return agreeing(samples, names, str(folder / split), str(folder / "train"))
 
 
 SOURCE = PackedShards

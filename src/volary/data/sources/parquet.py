@@ -64,7 +64,7 @@ class ParquetTable(ImageSettings):
             targets = torch.from_numpy(labels.numbered(part.labels(), part.name_of))
             records = InHand(lambda index: memoryview(images[index].as_buffer()), len(part), part.name_of)
             samples = self.decoded(records, targets, labels.count, split)
-            samples.remarks = part.remarks
+            samples.remarks, samples.class_names = part.remarks, labels.names
             return samples
         tables = [one.table() for one in dict.fromkeys((first, part))]
         tables = [settled(table, tables[0], self.missing) for table in tables]
@@ -72,7 +72,12 @@ class ParquetTable(ImageSettings):
         labels = Labels(training.texts, str(self.train), training.name_of)
         targets = torch.from_numpy(labels.numbered(table.texts, table.name_of))
         return InMemory(
-            torch.from_numpy(table.inputs), targets, labels.count, remarks=table.remarks, columns=self.inputs
+            torch.from_numpy(table.inputs),
+            targets,
+            labels.count,
+            remarks=table.remarks,
+            columns=self.inputs,
+            class_names=labels.names,
         )
 
     def _part(self, split: Split, inputs: tuple[str, ...]) -> ArrowPart:

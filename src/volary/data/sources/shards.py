@@ -58,6 +58,7 @@ class Shards(ImageSettings):
         labels = Labels(said, str(located(self.folder) / self.train), training.name)
         targets = labels.numbered(texts, images.name)
         samples = self.decoded(images, torch.from_numpy(targets), labels.count, split)
+        samples.class_names = labels.names
         samples.remarks = (*remarks, *self._others(split))
         return samples
 

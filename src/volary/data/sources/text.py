@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from volary.data.formats.bpe import ACCEPTED, Bpe
@@ -132,6 +132,16 @@ class Sequences:
 
     def __len__(self) -> int:
         return (self.symbols.shape[0] - 1) // self.length
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self.vocabulary)
+
+    def renumbered(self, numbers: Tensor, class_names: tuple[str, ...]) -> Sequences:
+        from volary.data.data_names import renumber
+
+        symbols = renumber(self.symbols.long(), numbers).int()
+        return replace(self, symbols=symbols, classes=len(class_names), vocabulary="".join(class_names))
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -57,8 +57,8 @@ class Wav:
         listed = list_split(located(self.folder), parts, split, SUFFIXES, ACCEPTED)
         decoder = LogMel(self.rate, self.seconds, self.mels, self.window_ms, self.hop_ms)
         targets, cache_bytes = torch.from_numpy(listed.targets), self.cache_mb * 2**20
-        samples = Pipeline(listed.records, targets, listed.classes, decoder, None, cache_bytes=cache_bytes)
-        samples.remarks = listed.remarks
+        samples = Pipeline(listed.records, targets, len(listed.class_names), decoder, None, cache_bytes=cache_bytes)
+        samples.remarks, samples.class_names = listed.remarks, listed.class_names
         return samples
 
 
