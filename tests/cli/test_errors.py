@@ -91,7 +91,8 @@ def test_an_error_in_the_users_own_code_begins_with_its_line(volary, monkeypatch
 
 def test_a_file_that_cannot_be_written_is_named(volary):
     said = volary("init", "no/such/folder.yaml")
-    assert (said.status, said.err) == (1, "no/such/folder.yaml: No such file or directory\n")
+    sentence = "no/such cannot be written: No such file or directory; accepted: a file in a folder that can be written"
+    assert (said.status, said.err) == (2, f"FILE: {sentence}\n")
 
 
 def test_ctrl_c_says_nothing(volary, monkeypatch):
@@ -217,7 +218,8 @@ def test_a_run_that_the_machine_does_not_let_be_made_is_an_error_of_the_machine_
 def test_a_folder_for_runs_that_is_a_file_is_the_users_to_mend(volary):
     volary("init")
     said = volary("train", "session.yaml", "run.folder=session.yaml")
-    assert (said.status, said.err) == (2, "no run can be made in session.yaml: File exists\n")
+    sentence = "session.yaml cannot be written: Not a directory; accepted: a folder in which files can be made"
+    assert (said.status, said.err) == (2, f"run.folder: {sentence}\n")
 
 
 def test_a_database_for_which_there_is_no_space_is_an_error_of_the_machine_too(volary, monkeypatch):
