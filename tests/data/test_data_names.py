@@ -14,6 +14,8 @@ import pytest
 import torch
 from PIL import Image
 
+from volary.data.data_names import DataNames, agreeing, renumber
+from volary.data.datasets.own import samples_of
 from volary.data.preparation.packing import pack
 from volary.data.sources import ROOM
 from volary.data.sources.csv import CsvTable
@@ -184,3 +186,38 @@ def test_a_pack_whose_parts_were_packed_apart_agrees_by_name(tmp_path):
     (tmp_path / "away").rename(tmp_path / "other" / "test")
     with pytest.raises(DataError, match=r"/other/test: has the class dog, which .*/other/train has not; accepted: cat"):
         source("packed", folder=str(tmp_path / "other")).open("test")
+
+
+class Own:
+    """A data set of one's own that has `classes`, as torchvision's have it."""
+
+    def __init__(self, *classes: str) -> None:
+        self.classes = list(classes)
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        return torch.zeros(2), number
+
+
+def test_parts_of_a_data_set_of_ones_own_that_number_classes_differently_are_refused():
+    training, test = samples_of(Own("ape", "cat", "dog"), "own"), samples_of(Own("ape", "dog"), "own")
+    names = DataNames.of(training)
+    with pytest.raises(DataError) as problem:
+        agreeing(test, names, "the validation data", "the training data")
+    assert str(problem.value) == (
+        "the validation data: numbers its classes ape, dog, the training data ape, cat, dog; accepted: the same numbers"
+    )
+    first = samples_of(Own("ape", "cat"), "own")
+    assert agreeing(first, names, "the validation data", "the training data") is first
+
+
+def test_names_are_read_back_as_they_were_kept():
+    names = DataNames(("ape", "d\udcffg"), 2, ("a", "b"))
+    assert (DataNames.read(names.text()), DataNames.read("")) == (names, DataNames())
+
+
+def test_what_is_no_class_is_not_renumbered():
+    targets = torch.tensor([[0, 1], [-100, 7]])
+    assert renumber(targets, torch.tensor([3, 2])).tolist() == [[3, 2], [-100, 7]]

@@ -33,6 +33,7 @@ from volary.run.control.requests import forget_requests, take
 from volary.run.control.stopping import How, asked_to_stop, forget_request
 from volary.run.control.watcher import Watcher
 from volary.run.database.journal import Journal
+from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, forget
 from volary.run.lock import RunLock
@@ -126,7 +127,8 @@ class Drive:
 
     def _serve(self, journal: Journal, life: int, launcher: Launcher) -> Ending:
         self._keepers = keepers = self._kept_by(journal)
-        hub = HeartbeatService(self._watch, journal, keepers.without if keepers.elastic else None, keepers.left)
+        without = keepers.without if keepers.elastic else None
+        hub = HeartbeatService(self._watch, journal, without, keepers.left, self._begun_with())
         files = FileReceiver(
             self._directory, self._counts, lambda kind, step, data: journal.event(kind, None, step, **data)
         )
@@ -168,6 +170,13 @@ class Drive:
             launcher=self._launcher,
             worker_first=worker_first,
         )
+
+    def _begun_with(self) -> str:
+        """What the run has noted of its data, if it has a checkpoint that was learnt from it."""
+        if not Checkpoints(self._directory.checkpoints).steps():
+            return ""
+        with RunReader(self._directory) as reader:
+            return reader.info().get("data_names", "")
 
     @property
     def asked_to_end(self) -> bool:

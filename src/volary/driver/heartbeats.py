@@ -48,7 +48,8 @@ class HeartbeatService:
     """The service "pulse" of a run's server (see volary.comm.control.service).
 
     go_on_without: told the rank of each worker that is given up, and what happened to it, in a run that goes on then;
-    None where it does not. left: told the rank of each that has left such a run by itself.
+    None where it does not. left: told the rank of each that has left such a run by itself. begun_with: what its
+    workers must know of the data that a run was begun with which is resumed.
     """
 
     def __init__(
@@ -57,9 +58,11 @@ class HeartbeatService:
         journal: Journal,
         go_on_without: Callable[[int, str, float], Replies] | None = None,
         left: Callable[[int, float], Replies] = lambda *_: (),
+        begun_with: str = "",
     ) -> None:
         self.watch = watch
         self._go_on_without, self._left = go_on_without, left
+        self._welcome = {"begun_with": begun_with} if begun_with else {}
         self._dismissed = 0
         self._journal = journal
         self._finishing = False
@@ -106,7 +109,8 @@ class HeartbeatService:
             yield peer, CLOSE
             return
         worker = self.watch.workers[who.rank]
-        yield peer, {"welcome": True, "heard": worker.beats, "give_up_after_s": self.watch.rules.give_up_after_s}
+        limit = self.watch.rules.give_up_after_s
+        yield peer, {"welcome": True, "heard": worker.beats, "give_up_after_s": limit, **self._welcome}
         yield from self._probe(peer, starting=worker.phase == STARTING)
         if self._finishing:
             yield peer, {"finish": True}

@@ -13,6 +13,7 @@ from volary.data.idle import refuse_idle_workers
 from volary.errors import DataError, SettingError, VolaryError
 from volary.errors.raised import raised
 from volary.run.checkpoints import Checkpoints
+from volary.run.database.reader import RunReader
 from volary.session.script import Script
 from volary.session.spec import Session
 from volary.train.assemble import HeldBack, Model, build_model
@@ -74,7 +75,9 @@ def load_model(directory: RunDirectory, step: int, session: Session | None = Non
 
     session: that says how to make it; None: the run's.
     """
-    model = build_model(session or Session.read(directory.session), torch.device("cpu"))
+    with RunReader(directory) as reader:
+        begun_with = reader.info().get("data_names", "")
+    model = build_model(session or Session.read(directory.session), torch.device("cpu"), begun_with)
     _load(model.module, directory, step)
     return model
 

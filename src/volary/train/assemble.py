@@ -15,6 +15,7 @@ from torch import nn
 from volary.consistency.bsp import Bsp
 from volary.data.batching.differing import let_differ
 from volary.data.caching.cached import through_cache
+from volary.data.data_names import DataNames, agreeing
 from volary.data.datasets.own import OwnSource
 from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed, one_pass
@@ -68,7 +69,8 @@ class Model:
     @cached_property
     def held_back(self) -> Samples | Stream:
         """The data to evaluate on, opened when it is first asked for. Raises DataError if there is none."""
-        return open_data(self.session, "test")
+        names = DataNames.of(self.samples)
+        return agreeing(open_data(self.session, "test"), names, "the validation data", "the training data")
 
     @cached_property
     def positions(self) -> int:
@@ -89,6 +91,7 @@ class Model:
             "parameters": sum(p.numel() for p in self.module.parameters()),
             "input_shape": ",".join(map(str, self.samples.input_shape)),
             "classes": self.classes,
+            "data_names": DataNames.of(self.samples).text(),
         }
 
 
@@ -123,11 +126,15 @@ def watch_queue(recorder: Recorder, samples: Samples | Stream) -> None:
         recorder.usage.queues["data"] = lambda: samples.ready
 
 
-def build_model(session: Session, device: torch.device) -> Model:
-    """The session's network, fresh. Raises BadInput if the data cannot be opened, or the network or loss not made."""
-    samples = open_data(session, "train")
+def build_model(session: Session, device: torch.device, begun_with: str = "") -> Model:
+    """The session's network, fresh. Raises BadInput if the data cannot be opened, or the network or loss not made.
+
+    begun_with: the fact `data_names` of a run that is resumed or evaluated; the data gets its numbers of classes.
+    """
+    known = DataNames.read(begun_with)
+    samples = agreeing(open_data(session, "train"), known, "data.source", "the data that the run was begun with")
     network, loss = session.network, session.loss
-    classes = _classes(network, samples)
+    classes = max(_classes(network, samples), known.count)
     with _user_code(f"network {name_of(network)!r}", SettingError):
         whole = build(_loaded(network), samples.input_shape, classes, **_own(network))
         module = session.strategy.partition.part(whole).to(device)

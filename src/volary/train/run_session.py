@@ -53,7 +53,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         recorder.enter("starting")
         recorder.starting("building the network")
         seed_all(session.train.seed)
-        model = build_model(session, device)
+        model = build_model(session, device, member.begun_with)
         estimate = try_first(session, model, device, place, recorder)
         recorder.enter("exchange")
         compare(group.bulletin, "shapes", shape_facts(model.module))

@@ -54,6 +54,7 @@ class Membership:
     connection: to the server, beside the data path. give_up_after_s: of silence, until the server's process, the
     driver, counts as lost. session: the one that this rank was started with, where each rank
     brings its own; ranks compare them. remote: the run's own directory, if this machine does not see it.
+    begun_with: the run's fact `data_names`, if it is resumed from a checkpoint.
     """
 
     place: Place
@@ -64,6 +65,7 @@ class Membership:
     give_up_after_s: float
     session: Session | None = None
     remote: RemoteDirectory | None = None
+    begun_with: str = ""
 
     @property
     def server_life(self) -> str:
@@ -81,6 +83,7 @@ class Membership:
             port=port,
             connection=connection,
             give_up_after_s=welcome["give_up_after_s"],
+            begun_with=welcome.get("begun_with", ""),
         )
 
     def files(self) -> FileClient:

@@ -68,7 +68,7 @@ def run_served(session: Session, member: Membership, recorder: Recorder, pulse: 
         check_precision(session.train.precision, device)
         recorder.starting("building the network")
         seed_all(session.train.seed)
-        model = build_model(session, device)
+        model = build_model(session, device, member.begun_with)
         try_first(session, model, device, place, recorder)
         layout = lay_out(session, model.module, strategy.servers)
         seed_all(session.train.seed + 1 + place.rank)

@@ -1,0 +1,84 @@
+"""A run, its resume and `volary evaluate` agree with their data by the names of classes and columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from volary.driver.ending import Unwatched
+from volary.driver.resume import resume
+from volary.driver.start import start
+from volary.errors import DataError, VolaryError
+from volary.run.directory import RunDirectory
+from volary.session import Session
+from volary.train.afterwards import evaluate_run
+
+CLASSES = ("ape", "cat", "dog", "eel")
+
+
+def table(path: str, classes: tuple[str, ...] = CLASSES, columns: str = "ab", rows: int = 24) -> str:
+    """Rows of which the class says the numbers."""
+    lines = [f"label,{','.join(columns)}\n"]
+    for row in range(rows):
+        name = classes[row % len(classes)]
+        cells = {"a": CLASSES.index(name) - 1.5 if name in CLASSES else 0.0, "b": row % 5}
+        lines.append(f"{name},{','.join(str(cells[column]) for column in columns)}\n")
+    Path(path).write_text("".join(lines))
+    return path
+
+
+def trained(**settings: Any) -> RunDirectory:
+    """Four steps on the four classes, unless it says otherwise."""
+    table("train.csv"), table("test.csv", ("dog", "cat"))
+    return start(session("train.csv", "test.csv", **settings), Unwatched()).directory
+
+
+def session(learnt: str, held_back: str, **settings: Any) -> Session:
+    source = {"name": "csv", "train": learnt, "test": held_back, "target": "label", "standardise": False}
+    return Session(
+        network="softmax",
+        data={"source": source, "batch_size": 12},
+        optimizer={"name": "sgd", "lr": 0.1},
+        evaluate={"every": "4 steps"},
+        **({"train": {"steps": 4}, "run": {"name": "it"}} | settings),
+    )
+
+
+def test_an_evaluation_on_other_data_numbers_classes_as_the_run_does(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    run = trained()
+    expected = evaluate_run(run, 4)
+    fewer = session(table("fewer.csv", ("dog", "cat"), "ba"), table("test2.csv", ("dog", "cat"), "ba"))
+    assert evaluate_run(run, 4, session=fewer) == pytest.approx(expected)
+    more = session(table("more.csv", (*CLASSES, "yak")), "test.csv")
+    with pytest.raises(DataError) as problem:
+        evaluate_run(run, 4, session=more)
+    assert str(problem.value) == (
+        "data.source: has the class yak, which the data that the run was begun with has not; "
+        "accepted: ape, cat, dog, eel"
+    )
+    numbered = session(table("numbered.csv", ("0", "1")), "numbered.csv")
+    with pytest.raises(
+        DataError, match=r"^data.source: has the class 0, which the data that the run was begun with ha"
+    ):
+        evaluate_run(run, 4, session=numbered)
+    with pytest.raises(DataError, match=r"^data.source: has the columns a, the data that the run was begun with a, b"):
+        evaluate_run(run, 4, session=session(table("narrow.csv", columns="a"), "narrow.csv"))
+
+
+@pytest.mark.parametrize("strategy", [{}, {"exchange": "server"}], ids=["allreduce", "server"])
+def test_a_resumed_run_reads_its_columns_by_name_and_refuses_other_classes(strategy, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    run = trained(strategy=strategy)
+    whole = trained(strategy=strategy, train={"steps": 8}, run={"name": "whole"})
+    table("train.csv", columns="ba"), table("test.csv", ("dog", "cat"), columns="ba")
+    ended = resume(run, Unwatched(), ("train.steps=8",))
+    assert (ended.state, ended.step) == ("finished", 8)
+    assert evaluate_run(run, 8) == pytest.approx(evaluate_run(whole, 8))
+    table("train.csv", ("ape", "cat", "dog", "yak"))
+    with pytest.raises(
+        VolaryError, match=r"data.source: has the class yak, which the data that the run was begun with has"
+    ):
+        resume(run, Unwatched(), ("train.steps=12",))
