@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from volary.driver.ending import Unwatched
 from volary.driver.resume import resume
 from volary.driver.start import start
-from volary.errors import DataError, VolaryError
+from volary.errors import DataError, RanksDiffer, VolaryError
 from volary.run.directory import RunDirectory
 from volary.session import Session
 from volary.train.afterwards import evaluate_run
+from volary.train.assemble import build_model
 
 CLASSES = ("ape", "cat", "dog", "eel")
 
@@ -82,3 +84,40 @@ def test_a_resumed_run_reads_its_columns_by_name_and_refuses_other_classes(strat
         VolaryError, match=r"data.source: has the class yak, which the data that the run was begun with has"
     ):
         resume(run, Unwatched(), ("train.steps=12",))
+
+
+OF_MY_RANK = """
+import os
+import torch
+
+class Points(torch.utils.data.TensorDataset):
+    def __init__(self, split):
+        super().__init__(torch.randn(24, 2), torch.arange(24) % 2)
+        self.classes = [["ape", "cat"], ["cat", "ape"]][int(os.environ.get("VOLARY_RANK", 0))]
+"""
+
+
+@pytest.mark.parametrize("strategy", [{}, {"exchange": "server"}], ids=["allreduce", "server"])
+def test_workers_whose_data_numbers_classes_differently_are_refused(strategy, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("points.py").write_text(OF_MY_RANK)
+    own = Session(
+        network="softmax",
+        data={"source": "points.py:Points", "batch_size": 12},
+        train={"steps": 4},
+        strategy={"workers": 2, **strategy},
+        run={"name": "it"},
+    )
+    with pytest.raises(RanksDiffer, match=r"  classes of the data: .*(ape, cat|cat, ape) \([0-9a-f]{12}\)"):
+        start(own, Unwatched())
+
+
+def test_a_run_of_more_classes_than_other_data_has_keeps_its_network(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    numbered = session(table("numbered.csv", ("0", "1")), "numbered.csv")
+    model = build_model(numbered, torch.device("cpu"), '[[], 4, ["a", "b"]]')
+    assert (model.classes, model.module(torch.zeros(1, 2)).shape) == (4, (1, 4))
+    with pytest.raises(
+        DataError, match=r"^data.source: has 2 classes, the data that the run was begun with 1; accepted"
+    ):
+        build_model(numbered, torch.device("cpu"), '[[], 1, ["a", "b"]]')

@@ -21,7 +21,7 @@ from volary.train.coordinator import Outcome
 from volary.train.device import device_of
 from volary.train.loop import train
 from volary.train.member.bulletin import BoardBulletin
-from volary.train.member.compare import code_facts, compare, setting_facts, shape_facts, user_objects
+from volary.train.member.compare import code_facts, compare, data_facts, setting_facts, shape_facts, user_objects
 from volary.train.served.run import run_served
 from volary.train.state.drafts import Drafts, LocalDrafts, RemoteDrafts
 from volary.train.state.seeds import seed_all
@@ -56,7 +56,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         model = build_model(session, device, member.begun_with)
         estimate = try_first(session, model, device, place, recorder)
         recorder.enter("exchange")
-        compare(group.bulletin, "shapes", shape_facts(model.module))
+        compare(group.bulletin, "shapes", shape_facts(model.module) | data_facts(model.samples))
         share_buffers(model.module, group)
         recorder.enter("starting")
         seed_all(session.train.seed + 1 + place.rank)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import volary
+from volary.data.data_names import DataNames
+from volary.data.remarks import listed
 from volary.errors import RanksDiffer
 from volary.naming import named_parameters
 from volary.run.machine.environment import versions
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.comm.groups.group import Bulletin
+    from volary.data.datasets.stream import Stream
+    from volary.data.samples import Samples
     from volary.session.spec import Session
 
 Facts = dict[str, str]
@@ -68,6 +72,17 @@ def shape_facts(module: nn.Module) -> Facts:
         f"parameter {name}": f"{tuple(p.shape)} {str(p.dtype).removeprefix('torch.')}"
         + ("" if p.requires_grad else " frozen")
         for name, p in named_parameters(module)
+    }
+
+
+def data_facts(samples: Samples | Stream) -> Facts:
+    """What classes and columns are called, in the order of their numbers: each machine may have a copy of the data."""
+    names = DataNames.of(samples)
+    said = {"classes of the data": names.classes, "columns of the data": names.columns}
+    return {
+        name: f"{listed(called)} ({hashlib.sha256(repr(called).encode()).hexdigest()[:12]})"
+        for name, called in said.items()
+        if called
     }
 
 

@@ -21,7 +21,14 @@ from volary.train.assemble import build_model, readable, update_rule, watch_queu
 from volary.train.corrupt import teller
 from volary.train.device import device_of
 from volary.train.loop import Training, train
-from volary.train.member.compare import code_facts, compare_with_first, setting_facts, shape_facts, user_objects
+from volary.train.member.compare import (
+    code_facts,
+    compare_with_first,
+    data_facts,
+    setting_facts,
+    shape_facts,
+    user_objects,
+)
 from volary.train.member.remote_directory import writer
 from volary.train.recording.histograms import Histograms
 from volary.train.served.admission import admitted, linked
@@ -106,6 +113,7 @@ class _SessionWorker:
         settings = setting_facts((self.member.session or self.session).settings())
         settings.pop("setting optimizer.lr", None)  # it may change while the run trains: the roster says what it is
         code, shapes = code_facts(user_objects(self.session)), shape_facts(self.model.module)
+        shapes |= data_facts(self.model.samples)
         return code | settings | shapes | {f"plan, number {place}": chunk for place, chunk in plan}
 
     def hello(self, facts: Facts) -> WorkerHello:
