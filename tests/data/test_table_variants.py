@@ -225,7 +225,7 @@ CASES: dict[tuple[str, str], Case | list[Case]] = {
         remarks=("train.csv:3: a: is the first of the missing values that become the column's mean: 1",),
     ),
     ("csv", "a label that is missing"): [
-        csv(f"label,a\n0,1\n{said},2\n", "train.csv:3: has ") for said in ("", "NA", "nan", "null")
+        csv(f"label,a\n0,1\n{said},2\n", "train.csv:3: has ") for said in ("", "NA", "nan", "NAN", "null")
     ]
     + [csv("label,a\n0,1\n,2\n", "train.csv:3: label is missing", kind="number")],
     ("csv", "infinity, and numbers beyond float32"): [
@@ -368,6 +368,9 @@ CASES: dict[tuple[str, str], Case | list[Case]] = {
         arrays(ROWS, "train_targets.npy: row 1 of targets is 10000000; accepted: a class, 0 to 9999999", [4, 10**7]),
         arrays(ROWS, "train_targets.npy: row 0 of targets is 18446744073709551615", np.array([2**64 - 1, 0], "u8")),
     ],
+    ("arrays", "rows without values"): arrays(
+        np.zeros((2, 0)), "train_inputs.npy: a row of inputs has no value; accepted: at least one"
+    ),
     ("arrays", "a second array in a `.npy`"): Case(
         arrays(ROWS, ROWS).files
         | {"train_inputs.npy": lambda path: path.write_bytes(2 * npy_bytes(np.array(ROWS, dtype=np.float32)))},

@@ -99,6 +99,10 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: wav(integers(16), 16) + chunk(b"data", integers(16)),
         "its samples come before their format, or twice",
     ),
+    "its format twice": (
+        lambda: wav(integers(16), 16, before=chunk(b"fmt ", struct.pack("<HHIIHH", 1, 2, 8000, 16000, 2, 8))),
+        "it has its format twice",
+    ),
     "no length, as of a stream": (
         lambda: wav(b"", 16)[:-4] + b"\xff" * 4 + integers(16),
         "it does not say how many samples it has",

@@ -360,6 +360,14 @@ def _(root: Path) -> None:
     assert sentence == "1.png: is there twice; accepted: each file of a sample once"
 
 
+@case("shards", "a sample twice, or others between its files", REFUSED)
+def _(root: Path) -> None:
+    whole = {"1.png": picture(), "1.cls": b"0", "2.png": picture(), "2.cls": b"0"}
+    for again in ({"./1.png": picture(), "./1.cls": b"1"}, {"1.txt": b"x"}):
+        sentence = refused_shard(root, whole | again)
+        assert sentence.startswith("1: is there twice, with others between; accepted: each sample once, its files one")
+
+
 @case("shards", "a label that is JSON", REFUSED)
 def _(root: Path) -> None:
     sentence = refused_shard(root, {"1.png": picture(), "1.json": b'{"label": 3}'}, target="json")
@@ -436,6 +444,14 @@ def _(root: Path) -> None:
     assert (
         "train:0001: not a Datum with an image that can be decoded (it has 2 channels; accepted: 1 (grey), 3" in told[0]
     )
+
+
+@case("LMDB", "an image without pixels", REFUSED)
+def _(root: Path) -> None:
+    told: list[str] = []
+    flat = datum().replace(bytes([2 << 3, 4]), bytes([2 << 3, 0]))
+    Skipping(of_lmdb(root, datum(planes.tobytes()), flat), lambda _, text: told.append(text)).fetch(torch.arange(2))
+    assert "train:0001: not a Datum with an image that can be decoded (it has no pixels: (3, 0, 6))" in told[0]
 
 
 @case("LMDB", "no label, one below 0 or beyond 9,999,999", REFUSED)

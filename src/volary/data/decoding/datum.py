@@ -95,6 +95,8 @@ class DatumDecoder:
         shape = datum.channels, datum.height, datum.width
         if datum.channels not in (1, 3):
             raise ValueError(f"it has {datum.channels} channels; accepted: 1 (grey), 3 (colour)")
+        if not datum.height or not datum.width:
+            raise ValueError(f"it has no pixels: {shape}")
         if len(datum.data) != datum.channels * datum.height * datum.width:
             raise ValueError(f"it has {len(datum.data)} bytes of pixels for {shape}")
         planes = np.frombuffer(datum.data, dtype=np.uint8).reshape(shape)

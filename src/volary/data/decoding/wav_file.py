@@ -61,6 +61,8 @@ def wav_file(record: Bytes) -> WavFile:
         elif name == b"ds64" and len(content) >= 16:
             (data_bytes,) = struct.unpack_from(f"{order}Q", content, 8)
         elif name == b"fmt ":
+            if described is not None:
+                raise ValueError("it has its format twice")
             described = _format(content, order)
         place += 8 + length + length % 2  # chunks begin at even bytes
     if found is None:

@@ -39,6 +39,7 @@ def tar_samples(archive: Archive, images: Sequence[str], target: str, unread: Un
 def _grouped(archive: Archive, unread: Unread) -> list[tuple[str, dict[str, ArchiveMember]]]:
     """Neighbours with one key, by their endings."""
     samples: list[tuple[str, dict[str, ArchiveMember]]] = []
+    keys: set[str] = set()
     for member in archive.members:
         stem, _, ending = member.name.name.partition(".")
         if not stem or not ending:
@@ -46,6 +47,12 @@ def _grouped(archive: Archive, unread: Unread) -> list[tuple[str, dict[str, Arch
             continue
         key = str(member.name.parent / stem)
         if not samples or samples[-1][0] != key:
+            if key in keys:
+                raise DataError(
+                    f"{archive.path}:{key}: is there twice, with others between; accepted: each sample once, its files "
+                    "one after the other"
+                )
+            keys.add(key)
             samples.append((key, {}))
         if samples[-1][1].setdefault(ending.lower(), member) is not member:
             raise DataError(f"{archive.path}:{member.name}: is there twice; accepted: each file of a sample once")

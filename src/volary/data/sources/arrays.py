@@ -69,6 +69,8 @@ class Arrays:
                 f"{self._files(split)[0]}: {len(inputs)} inputs and {len(targets)} targets; "
                 "accepted: as many of one as of the other, at least one"
             )
+        if not inputs[:1].size:
+            raise DataError(f"{self._files(split)[0]}: a row of {self.inputs} has no value; accepted: at least one")
         if split == "test":
             self._refuse_others()
         classes = self._classes(split, targets) if targets.dtype.kind == "i" and targets.ndim == 1 else None

@@ -21,6 +21,7 @@ MISSING = frozenset(
         "<NA>",
         "N/A",
         "NA",
+        "NAN",
         "NULL",
         "NaN",
         "Nan",
