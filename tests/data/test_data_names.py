@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 import wave
 from collections.abc import Callable
@@ -186,6 +187,49 @@ def test_a_pack_whose_parts_were_packed_apart_agrees_by_name(tmp_path):
     (tmp_path / "away").rename(tmp_path / "other" / "test")
     with pytest.raises(DataError, match=r"/other/test: has the class dog, which .*/other/train has not; accepted: cat"):
         source("packed", folder=str(tmp_path / "other")).open("test")
+
+
+def hugging_face(path: Path, names: list[str], labels: list[int]) -> None:
+    """As Hugging Face's data sets write a ClassLabel."""
+    arrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    feature = {"names": names, "_type": "ClassLabel"}
+    metadata = {"huggingface": json.dumps({"info": {"features": {"label": feature}}})}
+    columns = {"label": labels, "a": [1.0] * len(labels)}
+    pyarrow.parquet.write_table(arrow.table(columns).replace_schema_metadata(metadata), path)
+
+
+def test_numbers_that_a_parquet_file_names_agree_by_name(tmp_path):
+    hugging_face(tmp_path / "train.parquet", ["dog", "cat", "eel"], [0, 1, 0])
+    hugging_face(tmp_path / "test.parquet", ["cat", "dog"], [0, 1, 1])
+    both = {split: str(tmp_path / f"{split}.parquet") for split in SPLITS}
+    table = source("parquet", **both, inputs=("a",))
+    training, test = table.open("train"), table.open("test")
+    assert (training.classes, training.class_names, training.targets.tolist()) == (3, ("dog", "cat", "eel"), [0, 1, 0])
+    assert (test.classes, test.class_names, test.targets.tolist()) == (3, ("dog", "cat", "eel"), [1, 0, 0])
+    with pytest.raises(
+        DataError, match=r"^mix: source 1 has the classes ape, cat, dog, source 0 dog, cat, eel; accepte"
+    ):
+        Mix(sources=(table, images(tmp_path / "folders", ("ape", "cat", "dog")))).open("train")
+
+    hugging_face(tmp_path / "test.parquet", ["cat", "yak"], [0, 1])
+    with pytest.raises(
+        DataError, match=r"/test.parquet: has the class yak, which .*/train.parquet has not; accepted: d"
+    ):
+        table.open("test")
+    hugging_face(tmp_path / "test.parquet", ["cat", "dog"], [0, 2])
+    with pytest.raises(
+        DataError, match=r"/test.parquet: row 1: has the label '2'; accepted: 0 to 1, as in its metadata"
+    ):
+        table.open("test")
+
+
+def test_files_of_one_part_that_name_numbers_differently_are_refused(tmp_path):
+    for number, names in enumerate((["dog", "cat"], ["cat", "dog"])):
+        hugging_face(tmp_path / f"{number}.parquet", names, [0, 1])
+    with pytest.raises(DataError, match=r"/1.parquet: has the classes cat, dog, .*/0.parquet dog, cat; accepted: the"):
+        source("parquet", train=str(tmp_path), test=str(tmp_path), inputs=("a",)).open("train")
 
 
 class Own:

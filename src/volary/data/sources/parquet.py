@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from volary.data.formats.files import existing_file, matching
 from volary.data.loading.image_settings import ImageSettings
@@ -15,9 +15,16 @@ from volary.errors import DataError, SettingError
 from volary.session.values.url import Location
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
     from volary.data.samples import Samples, Split
     from volary.data.storage.place import Place
     from volary.data.tables.arrow_part import ArrowPart
+
+    _Labelled = tuple[list[str], Callable[[int], str]]  # what rows say, and what to call a row in a message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,33 +59,45 @@ class ParquetTable(ImageSettings):
         """Read the columns. Raises DataError if one is missing or of a type that cannot be used."""
         import torch
 
-        from volary.data.formats.labels import Labels
+        from volary.data.data_names import DataNames, agreeing
         from volary.data.memory import InMemory
         from volary.data.records.in_memory import InHand
 
         # what is missing in the training part is refused when that is opened
         first = self._part("train", self.inputs if split == "train" or self.missing != "refuse" else ())
         part = first if split == "train" else self._part(split, self.inputs)
+        wanted = DataNames(names := first.class_names(), len(names))
         if (images := part.images()) is not None:
-            labels = Labels(first.labels(), str(self.train), first.name_of)
-            targets = torch.from_numpy(labels.numbered(part.labels(), part.name_of))
+            classes = self._classes(first, part, (first.labels(), first.name_of), (part.labels(), part.name_of))
             records = InHand(lambda index: memoryview(images[index].as_buffer()), len(part), part.name_of)
-            samples = self.decoded(records, targets, labels.count, split)
-            samples.remarks, samples.class_names = part.remarks, labels.names
-            return samples
+            samples = self.decoded(records, torch.from_numpy(classes.numbers), classes.total, split)
+            samples.remarks, samples.class_names = part.remarks, classes.names
+            return agreeing(samples, wanted, str(self.test), str(self.train))
         tables = [one.table() for one in dict.fromkeys((first, part))]
         tables = [settled(table, tables[0], self.missing) for table in tables]
         training, table = tables[0], tables[-1]
-        labels = Labels(training.texts, str(self.train), training.name_of)
-        targets = torch.from_numpy(labels.numbered(table.texts, table.name_of))
-        return InMemory(
+        classes = self._classes(first, part, (training.texts, training.name_of), (table.texts, table.name_of))
+        rows = InMemory(
             torch.from_numpy(table.inputs),
-            targets,
-            labels.count,
+            torch.from_numpy(classes.numbers),
+            classes.total,
             remarks=table.remarks,
             columns=self.inputs,
-            class_names=labels.names,
+            class_names=classes.names,
         )
+        return agreeing(rows, wanted, str(self.test), str(self.train))
+
+    def _classes(self, first: ArrowPart, part: ArrowPart, training: _Labelled, rows: _Labelled) -> _Classes:
+        """The classes of the part's rows. first, training: the training part, and what its labels say."""
+        from volary.data.formats.labels import Labels
+
+        labels = Labels(training[0], str(self.train), training[1])
+        if labels.names or not (names := first.class_names()):
+            return _Classes(labels.numbered(*rows), labels.count, labels.names)
+        # numbers that the files have names for: those of validation data are by its own
+        names = part.class_names() or names
+        numerals = [str(number) for number in range(len(names))]
+        return _Classes(Labels(numerals, "its metadata", first.name_of).numbered(*rows), len(names), names)
 
     def _part(self, split: Split, inputs: tuple[str, ...]) -> ArrowPart:
         from volary.data.tables.arrow_part import ArrowPart
@@ -97,6 +116,14 @@ class ParquetTable(ImageSettings):
         if not files:
             raise DataError(f"{path}: has no {', '.join(SUFFIXES)} in it; accepted: {ACCEPTED}")
         return files, [one.name for one in inside if one not in files]
+
+
+class _Classes(NamedTuple):
+    """Of each row, how many there are, and what they are called."""
+
+    numbers: NDArray[np.int64]
+    total: int
+    names: tuple[str, ...]
 
 
 SOURCE = ParquetTable

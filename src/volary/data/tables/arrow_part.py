@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from volary.data.formats.extras import needed
-from volary.data.remarks import not_read
+from volary.data.remarks import listed, not_read
 from volary.data.tables.arrow_columns import encoded, labels, numbers
 from volary.data.tables.arrow_file import read_columns
+from volary.data.tables.class_labels import class_labels
 from volary.data.tables.table_rows import TableRows
 from volary.errors import DataError
 
@@ -52,6 +53,15 @@ class ArrowPart:
             for path, table in self._files
             for text in labels(table.column(self._target), f"{path}: {self._target}")
         ]
+
+    def class_names(self) -> tuple[str, ...]:
+        """What classes are called that are numbers, if the files say it. Raises DataError if they differ in that."""
+        first = class_labels(self._files[0][1].schema.metadata, self._target)
+        for path, table in self._files:
+            if (names := class_labels(table.schema.metadata, self._target)) != first:
+                called, wanted = listed(names) or "numbers", listed(first) or "numbers"
+                raise DataError(f"{path}: has the classes {called}, {self._files[0][0]} {wanted}; accepted: the same")
+        return first
 
     def images(self) -> Any | None:
         """The column of encoded images, without null; None if the inputs are no such column. Raises DataError."""
