@@ -106,6 +106,53 @@ def unsaid(output: Tensor, target: Tensor) -> Tensor:
 masked.counted = lambda target: (target != -100).sum()
 
 
+class SeriesData(Dataset):
+    """Series of a value at each step: five, or another number in splits that `differ`."""
+
+    def __init__(self, split: str, differ: str = "") -> None:
+        generator = torch.Generator().manual_seed(3)
+        lengths = [(1, 9, 2, 8)[number % 4] if split in differ else 5 for number in range(12)]
+        self.samples = [torch.rand(length, 3, generator=generator) for length in lengths]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.samples[index], self.samples[index].mean(1)
+
+
+class Series(nn.Module):
+    """A value for each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(inputs).squeeze(-1)
+
+
+def squared(output: Tensor, target: Tensor) -> Tensor:
+    """The mean over all values, those that are filled up, too."""
+    return (output - target).square().mean()
+
+
+def known(output: Tensor, target: Tensor) -> Tensor:
+    """The mean over the values that are numbers; it does not know of those that are filled up."""
+    return (output - target)[~target.isnan()].square().mean()
+
+
+known.counted = lambda target: (~target.isnan()).sum()
+
+
+def there(output: Tensor, target: Tensor) -> Tensor:
+    """The mean over the values that are not filled up."""
+    return (output - target)[target != -100].square().mean()
+
+
+there.counted = lambda target: (target != -100).sum()
+
+
 class Streamed(IterableDataset):
     """The same, one after the other. after: a file, which workers wait for before they look at the data."""
 

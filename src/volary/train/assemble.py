@@ -16,6 +16,7 @@ from volary.consistency.bsp import Bsp
 from volary.data.batching.differing import let_differ
 from volary.data.caching.cached import through_cache
 from volary.data.data_names import DataNames, agreeing
+from volary.data.datasets.lines import Lines
 from volary.data.datasets.own import OwnSource
 from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed, one_pass
@@ -39,7 +40,7 @@ from volary.train.state.progress import Progress
 from volary.train.state.rank_state import OPTIMIZER, PRECISION, RESIDUALS, PerWorkerState
 from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.strategy_state import StrategyState
-from volary.train.uncounted import UncountedLoss
+from volary.train.uncounted import UncountedLoss, refusing_filled
 from volary.train.update.paced import Paced
 from volary.train.update.precision import Precision
 from volary.train.update.uncompiled import spare_the_compiler
@@ -70,7 +71,8 @@ class Model:
     def held_back(self) -> Samples | Stream:
         """The data to evaluate on, opened when it is first asked for. Raises DataError if there is none."""
         names = DataNames.of(self.samples)
-        return agreeing(open_data(self.session, "test"), names, "the validation data", "the training data")
+        opened = open_data(self.session, "test", self.criterion)
+        return agreeing(opened, names, "the validation data", "the training data")
 
     @cached_property
     def positions(self) -> int:
@@ -95,8 +97,11 @@ class Model:
         }
 
 
-def open_data(session: Session, split: Split) -> Samples | Stream:
-    """The samples of `split`. Raises DataError, and SettingError for a stream where servers hand out portions."""
+def open_data(session: Session, split: Split, criterion: Criterion | None = None) -> Samples | Stream:
+    """The samples of `split`. Raises DataError, and SettingError for a stream where servers hand out portions.
+
+    criterion: which they are for; it has to ignore what targets of differing size are filled up with.
+    """
     source = session.data.source
     if isinstance(source, UserObject):
         with _user_code(f"data {source.name!r}", DataError):
@@ -108,8 +113,8 @@ def open_data(session: Session, split: Split) -> Samples | Stream:
             f"data.source: {opened.name} is a stream, whose samples have no position that servers could hand out; "
             "accepted: samples that are read by index, or strategy.exchange=allreduce"
         )
-    if session.data.pad:
-        let_differ(opened)
+    if session.data.pad or isinstance(opened, Lines):
+        let_differ(opened, refusing_filled(criterion, name_of(session.loss)) if criterion else None)
     return through_cache(opened, session.data.cache, repr(source))
 
 
@@ -131,15 +136,15 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
 
     begun_with: the fact `data_names` of a run that is resumed or evaluated; the data gets its numbers of classes.
     """
-    known = DataNames.read(begun_with)
-    samples = agreeing(open_data(session, "train"), known, "data.source", "the data that the run was begun with")
     network, loss = session.network, session.loss
+    with _user_code(f"loss {name_of(loss)!r}", SettingError):
+        criterion = build_loss(_loaded(loss), **_own(loss))
+    opened, known = open_data(session, "train", criterion), DataNames.read(begun_with)
+    samples = agreeing(opened, known, "data.source", "the data that the run was begun with")
     classes = max(_classes(network, samples), known.count)
     with _user_code(f"network {name_of(network)!r}", SettingError):
         whole = build(_loaded(network), samples.input_shape, classes, **_own(network))
         module = session.strategy.partition.part(whole).to(device)
-    with _user_code(f"loss {name_of(loss)!r}", SettingError):
-        criterion = build_loss(_loaded(loss), **_own(loss))
     return Model(module, criterion, samples, classes, session)
 
 

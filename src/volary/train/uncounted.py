@@ -1,9 +1,12 @@
-"""A loss of the user's own that divides by something that it does not say."""
+"""A loss that does not say what it divides by: part of a batch, or what targets are filled up with."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from volary.data.batching.padding import IGNORED
+from volary.errors import SettingError
 from volary.network.criteria.own import OwnLoss
 from volary.network.loss_graph import mean_of_some_in
 
@@ -28,3 +31,16 @@ class UncountedLoss:
             text = f"loss {self._name!r} is a mean over a part of the batch ({how}), and workers and parts are weighted"
             accepted = "accepted: counted(target) beside it, which gives what the loss divides by"
             self._recorder.event("warning", text=f"{text} by their samples; {accepted}")
+
+
+def refusing_filled(criterion: Criterion, loss: str) -> Callable[[Tensor], None]:
+    """Raises SettingError, given targets (n, ...) that are all filled up, if they count for `criterion`."""
+
+    def check(targets: Tensor) -> None:
+        if criterion.counted(targets) != 0:
+            raise SettingError(
+                f"loss {loss!r} does not say that it ignores {IGNORED}, with which targets of differing size are "
+                "filled up; accepted: cross_entropy, or a loss of your own with counted(target), which gives 0 for them"
+            )
+
+    return check

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,24 @@ from volary.errors import DataError
 _ACCEPTED = "a pair (input, target), each a tensor, a numpy array or a number"
 
 
-def collate(samples: Sequence[Any], numbers: Sequence[int], name: str, *, pad: bool = False) -> tuple[Tensor, Tensor]:
+def collate(
+    samples: Sequence[Any],
+    numbers: Sequence[int],
+    name: str,
+    *,
+    pad: bool = False,
+    check_filled: Callable[[Tensor], None] | None = None,
+) -> tuple[Tensor, Tensor]:
     """Stack pairs to inputs (n, ...) and targets (n, ...). numbers, name: what to call a sample that does not fit.
 
-    pad: fill up those that are smaller, inputs with 0 and targets with IGNORED.
+    pad: fill up those that are smaller, inputs with 0 and targets with IGNORED. check_filled: see `let_differ`.
     """
     pairs = [_pair(sample, number, name) for sample, number in zip(samples, numbers, strict=True)]
     inputs, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return _stack(inputs, numbers, name, 0 if pad else None), _stack(targets, numbers, name, IGNORED if pad else None)
+    stacked = _stack(targets, numbers, name, IGNORED if pad else None)
+    if check_filled is not None and any(target.shape != targets[0].shape for target in targets):
+        check_filled(torch.full_like(stacked, IGNORED))
+    return _stack(inputs, numbers, name, 0 if pad else None), stacked
 
 
 def _pair(sample: Any, number: int, name: str) -> tuple[Tensor, Tensor]:

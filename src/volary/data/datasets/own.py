@@ -106,7 +106,7 @@ class MapSamples:
 
         self.classes, self.class_names = classes, _class_names(dataset)
         self._dataset, self._name, self._collate = dataset, name, collate
-        self._pad = False
+        self._pad, self._check_filled = False, cast("Callable[[Tensor], None] | None", None)
         # one is read now: its shape is needed before the first step
         number, sample = self._first()
         first = collate([sample], [number], name)
@@ -124,9 +124,9 @@ class MapSamples:
     def input_dtype(self) -> torch.dtype:
         return self._nothing[0].dtype
 
-    def let_differ(self) -> None:
+    def let_differ(self, check_filled: Callable[[Tensor], None] | None) -> None:
         """Fill up samples that are smaller than others of their batch. `lengths` of the data set: of each."""
-        self._pad = True
+        self._pad, self._check_filled = True, check_filled
         if (lengths := getattr(self._dataset, "lengths", None)) is not None:
             import torch
 
@@ -143,7 +143,7 @@ class MapSamples:
         return not len(indices) or self._batches.prefetch(indices.tolist())
 
     def _collated(self, samples: Sequence[Any], numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
-        return self._collate(samples, numbers, self._name, pad=self._pad)
+        return self._collate(samples, numbers, self._name, pad=self._pad, check_filled=self._check_filled)
 
     def _first(self) -> tuple[int, Any]:
         """The first sample that can be read, and its number. Raises CorruptSample if there is none."""
