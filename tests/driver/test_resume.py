@@ -137,3 +137,28 @@ def test_a_finished_run_whose_last_checkpoint_is_gone_is_trained_to_its_end_agai
         RunError, match=r"is finished, after 7 steps, and all its checkpoints are gone; to train it again"
     ):
         resume(directory, Unwatched())
+
+
+@pytest.mark.parametrize("damage", ["a file", "the manifest"])
+def test_a_finished_run_whose_last_checkpoint_is_damaged_is_trained_to_its_end_again(directory, damage):
+    assert resume(directory, Unwatched(), ["train.steps=7"]).step == 7
+    last = Checkpoints(directory.checkpoints).path(7)
+    weights = (last / "model.safetensors").read_bytes()
+    if damage == "a file":
+        (last / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    else:
+        (last / "checkpoint.json").unlink()
+    assert resume(directory, Unwatched()).step == 7
+    assert (last / "model.safetensors").read_bytes() == weights
+    with RunReader(directory) as reader:
+        said = [event.data["text"] for event in reader.events(kind="warning")]
+    assert "the run had finished, but its last checkpoint is damaged: it resumes from step 4" in said
+
+
+def test_a_finished_run_whose_checkpoints_are_all_damaged_says_so_and_begins_anew_only_if_asked(directory):
+    (directory.checkpoints / "step-00000004" / "model.safetensors").unlink()
+    with pytest.raises(RunError, match="none of its checkpoints is whole"):
+        resume(directory, Unwatched())
+    assert state(directory) == "finished"
+    assert resume(directory, Unwatched(), anew=True).step == STEPS
+    assert Checkpoints(directory.checkpoints).newest_whole()[1] == []

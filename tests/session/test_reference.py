@@ -4,6 +4,7 @@ import pytest
 
 from volary.errors import SettingError
 from volary.session import Session, UserObject
+from volary.session.reading.problems import SessionError
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +123,23 @@ def test_a_session_file_names_code_beside_itself_with_arguments(project, write):
 
 
 FILE = "import os\nclass Net: pass\nclass _Own: pass\ndef make(): pass\n1 / 0\n"
+
+
+@pytest.mark.parametrize("plugin", ["network", "loss", "optimizer", "data.source"])
+@pytest.mark.parametrize(
+    ("arguments", "where"), [({"size": 2**63}, ".size"), ({"deep": {"a": [1, {"b": -(2**90)}]}}, ".deep.a.b")]
+)
+def test_a_whole_number_beyond_64_bits_reaches_no_code_of_the_users_own(plugin, arguments, where):
+    settings = {"network": "lenet", "data": {"source": "digits"}}
+    section, _, key = plugin.rpartition(".")
+    for given in ({"name": "mine.py:Mine", **arguments}, UserObject("mine.py:Mine", arguments)):
+        with pytest.raises(SessionError) as refusal:
+            Session(**{**settings, **({section: {key: given}} if section else {key: given})})
+        assert f"{plugin}{where}: is " in str(refusal.value)
+        assert str(refusal.value).endswith("; accepted: a number of 64 bits")
+    largest = {"name": "mine.py:Mine", "size": 2**63 - 1, "ratio": 1e30}
+    made = Session(**{**settings, **({section: {key: largest}} if section else {key: largest})})
+    assert str(2**63 - 1) in made.to_yaml()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from train._own_workers import worker_in
 from volary import Result
 from volary.cli.command.main import run
 from volary.errors import BadInput, SettingError
-from volary.run.checkpoints import Checkpoints
+from volary.run.checkpoints import SHARED, Checkpoints
 from volary.run.directory import RunDirectory
 from volary.session.changing import FIXED_OF_LOOP, changes, refuse
 from volary.session.reading.problems import SessionError
@@ -458,6 +458,11 @@ def test_a_killed_program_is_resumed_by_the_command_from_wherever_it_saves(monke
     torch.testing.assert_close([*resumed.values()], [*whole.values()], rtol=0, atol=0)
     with running(*VOLARY, "resume", "whole", name="whole") as run:
         assert "runs/whole is finished, after 39 steps" in run.ended().err
+    damaged = Checkpoints(RunDirectory("runs/whole").checkpoints).path(39) / SHARED
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    with running(*VOLARY, "resume", "whole", name="damaged") as run:
+        assert run.ended().status == 0, run.text()
+        assert "its last checkpoint is damaged: it resumes from step 34" in run.text()
 
 
 @pytest.mark.slow  # what the roster does is in tests/server; this is that the loops take it up

@@ -43,11 +43,13 @@ def resume(directory: RunDirectory, watcher: Watcher, overrides: Sequence[str] =
         set_broken_aside(directory)
         with RunReader(directory) as reader:
             info = reader.info()
+        finished = info.get("state") == "finished"
+        lost = _lost_end(directory, info, task, anew=anew) if finished else []
         if isinstance(task, Script):
-            _refuse_loop(directory, info, task, found)
+            _refuse_loop(directory, info, task, found, over=finished and not lost)
         else:
-            _refuse_session(directory, info, task, found)
-        warnings = [*check(task), *_lost_end(directory, info)]
+            _refuse_session(directory, info, task, found, over=finished and not lost)
+        warnings = [*check(task), *lost]
         if anew:
             _set_damaged_aside(directory)
         queue = queue_of(task.engine)
@@ -83,16 +85,14 @@ def _drive(
 
 
 def _refuse_session(
-    directory: RunDirectory, info: dict[str, str], session: Session, found: list[SettingChange]
+    directory: RunDirectory, info: dict[str, str], session: Session, found: list[SettingChange], *, over: bool
 ) -> None:
-    """Raise SessionError or RunError unless it can be resumed with these changes."""
-    refuse(found, has_checkpoint=bool(Checkpoints(directory.checkpoints).steps()))
-    if info.get("state") != "finished":
+    """Raise SessionError or RunError unless it can be resumed with these changes. over: it has all it ended with."""
+    steps = Checkpoints(directory.checkpoints).steps()
+    refuse(found, has_checkpoint=bool(steps))
+    if not over:
         return
     done = int(info.get("steps_done") or info.get("steps_planned") or 0)
-    steps = Checkpoints(directory.checkpoints).steps()
-    if steps and steps[-1] < done:  # what it ended with is gone, and is trained again
-        return
     how = f"to train longer: volary resume {directory.argument} train.epochs=N, or train.steps=N"
     if not steps:
         raise RunError(
@@ -106,17 +106,29 @@ def _refuse_session(
         raise RunError(f"{directory.path} is finished after {done} steps, and would have {planned}; {how}")
 
 
-def _lost_end(directory: RunDirectory, info: dict[str, str]) -> list[str]:
-    """A warning, if the run had finished and its last checkpoint is gone."""
-    steps, done = Checkpoints(directory.checkpoints).steps(), int(info.get("steps_done") or 0)
-    if info.get("state") != "finished" or not steps or steps[-1] >= done:
+def _lost_end(directory: RunDirectory, info: dict[str, str], task: Task, *, anew: bool) -> list[str]:
+    """A warning, if a finished run has lost its last checkpoint. Raises RunError if all are damaged, unless `anew`."""
+    checkpoints = Checkpoints(directory.checkpoints)
+    whole, damaged = checkpoints.newest_whole()
+    if whole is None:
+        if damaged and not anew:
+            raise checkpoints.none_whole(damaged)
+        return ["the run had finished, but its checkpoints are damaged: it begins at step 0"] if damaged else []
+    done = int(info.get("steps_done") or 0)
+    if damaged:
+        lost = " is damaged"
+    elif isinstance(task, Session) and whole.step < done:  # a loop of one's own may end without saving
+        lost = f", of step {done}, is gone"
+    else:
         return []
-    return [f"the run had finished, but its last checkpoint, of step {done}, is gone: it resumes from step {steps[-1]}"]
+    return [f"the run had finished, but its last checkpoint{lost}: it resumes from step {whole.step}"]
 
 
-def _refuse_loop(directory: RunDirectory, info: dict[str, str], script: Script, found: list[SettingChange]) -> None:
+def _refuse_loop(
+    directory: RunDirectory, info: dict[str, str], script: Script, found: list[SettingChange], *, over: bool
+) -> None:
     """Raise SessionError or RunError unless a loop of the user's own can be resumed with these changes."""
-    if info.get("state") == "finished":
+    if over:
         raise RunError(f"{directory.path} is finished, after {info.get('steps_done') or 0} steps")
     if not is_resumable(directory):
         raise RunError(
@@ -129,8 +141,10 @@ def _refuse_loop(directory: RunDirectory, info: dict[str, str], script: Script, 
 
 def _refuse_other_exchange(directory: RunDirectory, script: Script) -> None:
     """Raise RunError if workers are to go on from what servers have written, or the other way round."""
-    checkpoints = Checkpoints(directory.checkpoints)
-    over_servers = ROSTER in checkpoints.manifest(checkpoints.steps()[-1]).files
+    whole, _ = Checkpoints(directory.checkpoints).newest_whole()
+    if whole is None:  # the workers say so
+        return
+    over_servers = ROSTER in whole.files
     if over_servers != bool(script.strategy.servers):
         was, now = ("server", "allreduce") if over_servers else ("allreduce", "server")
         raise RunError(

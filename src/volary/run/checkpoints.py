@@ -201,13 +201,15 @@ class Checkpoints:
 
     def newest_whole(self) -> tuple[Manifest | None, list[str]]:
         """The newest checkpoint that is whole, if any, and a sentence for each newer one that is not."""
-        warnings: list[str] = []
+        whole, warnings = None, []
         for step in reversed(self.steps()):
             try:
-                return self.verify(step), warnings
+                whole = self.verify(step)
+                break
             except RunError as error:
                 warnings.append(str(error))
-        return None, warnings
+        newer = [step for step in self.files.without_manifest() if whole is None or step > whole.step]
+        return whole, warnings + [f"{self.files.place(step)}/{MANIFEST}: missing" for step in newer]
 
     def take_up(self) -> tuple[Manifest | None, list[str]]:
         """What a run goes on from: as `newest_whole`, and damaged ones that are newer are set aside.
@@ -216,19 +218,20 @@ class Checkpoints:
         does if that one is of another format.
         """
         manifest, warnings = self.newest_whole()
-        lost = self.files.without_manifest()
-        newer = [step for step in lost if manifest is None or step > manifest.step]
-        warnings += [f"{self.files.place(step)}/{MANIFEST}: missing" for step in newer]
         if manifest is None and warnings:
-            raise RunError(
-                f"{self.folder.parent}: none of its checkpoints is whole ({'; '.join(warnings)}); put a copy in their "
-                f"place, or begin at step 0 with `volary resume {self.folder.parent} --anew`, which keeps them aside"
-            )
+            raise self.none_whole(warnings)
         if manifest is not None:
             require_format(self.path(manifest.step), manifest)
             self.set_aside_after(manifest.step)
             warnings = [f"{text}; the checkpoint of step {manifest.step} is used" for text in warnings]
         return manifest, warnings
+
+    def none_whole(self, warnings: Iterable[str]) -> RunError:
+        """What to raise where there are checkpoints and, as `warnings` say, all are damaged."""
+        return RunError(
+            f"{self.folder.parent}: none of its checkpoints is whole ({'; '.join(warnings)}); put a copy in their "
+            f"place, or begin at step 0 with `volary resume {self.folder.parent} --anew`, which keeps them aside"
+        )
 
     def newest_measured(self) -> int | None:
         """The step of the newest checkpoint with a metric: it is given only to one that is better than all before."""

@@ -52,7 +52,8 @@ class Choice:
     def read(self, reader: Reader, node: Node, path: str, default: Any) -> Any:
         """The plug-in (or UserObject) that the node names, with the node's other keys as its settings."""
         if isinstance(node.value, UserObject) and self.user:
-            return node.value
+            arguments = from_python(node.value.arguments, node.place, node.folder)
+            return FAULT if reader.read(Any, arguments, path) is FAULT else node.value
         node = self._unfolded(node)
         if not isinstance(node.value, dict):
             return reader.refuse(node, path, self.in_words())
@@ -67,8 +68,8 @@ class Choice:
             return reader.moved(name, node.with_value(entries), path, room.moved[name.value], str(default))
         try:
             if ":" in name.value and self.user:
-                arguments = {key: child.plain() for key, child in entries.items()}
-                return UserObject.found_from(name.value, name.folder, arguments)
+                arguments = reader.read(Any, node.with_value(entries), path)
+                return FAULT if arguments is FAULT else UserObject.found_from(name.value, name.folder, arguments)
             if self.user and name.value not in self.open().names() and (told := without_name(name.value, name.folder)):
                 return reader.fault(name.place, path, told)
             plugin = self.open().load(name.value)

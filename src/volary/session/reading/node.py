@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -48,6 +48,17 @@ class Node:
         if isinstance(self.value, list):
             return [child.plain() for child in self.value]
         return self.value
+
+    def leaves(self, path: str) -> Iterator[tuple[Node, str]]:
+        """All below this node, called `path`, that hold no others, or the node itself; each with its dotted name."""
+        if isinstance(self.value, dict):
+            for name, child in self.value.items():
+                yield from child.leaves(join(path, name))
+        elif isinstance(self.value, list):
+            for child in self.value:
+                yield from child.leaves(path)
+        else:
+            yield self, path
 
     def with_value(self, value: Any) -> Node:
         """A node at the same place of the file, with another value."""

@@ -48,6 +48,8 @@ class Reader:
             return self._union(hint, node, path)
         if get_origin(hint) in (list, tuple):
             return self._sequence(hint, node, path)
+        if hint is Any:
+            return self._untyped(node, path)
         if get_origin(hint) is Literal or hint in SCALARS:
             return self._scalar(hint, node, path)
         if hasattr(hint, "parse"):
@@ -102,9 +104,14 @@ class Reader:
             fits = isinstance(value, (str, Path)) and str(value) != "" and "://" not in str(value)
             value = (node.folder / Path(value).expanduser()).absolute() if fits else value
         else:
-            fits = hint is Any or (_is_of_64_bits(value) if hint is int else type(value) is hint)
-            value = node.plain() if hint is Any else value
+            fits = _is_of_64_bits(value) if hint is int else type(value) is hint
         return value if fits else self.refuse(node, path, in_words(hint) + in_quotes(hint, value))
+
+    def _untyped(self, node: Node, path: str) -> Any:
+        """What code of the user's own is given, as it was written; of its numbers one thing is asked."""
+        leaves = [(leaf, where) for leaf, where in node.leaves(path) if type(leaf.value) is int]
+        beyond = [self.refuse(leaf, where, "a number") for leaf, where in leaves if not _is_of_64_bits(leaf.value)]
+        return FAULT if beyond else node.plain()
 
     def _parsed(self, hint: Any, node: Node, path: str) -> Any:
         if isinstance(node.value, hint):
