@@ -62,7 +62,7 @@ def test_a_run_that_is_moved_while_it_trains_does_not_come_back_as_a_folder_of_c
     save(checkpoints, 12)
     assert "resume from step 12" in resuming(run)
     run.path.rename(tmp_path / "elsewhere")
-    with pytest.raises(FileNotFoundError, match=r"run has gone: somebody moved or removed it while the run trained"):
+    with pytest.raises(FileNotFoundError, match=r"removed it while the run trained; move it back"):
         checkpoints.begin(20)
     assert not run.path.exists()
     assert resuming(run) == "", "the command would not work"

@@ -24,6 +24,7 @@ from volary.driver.servers.joining import JoinService
 from volary.driver.servers.server_group import NoServers, ServerGroup
 from volary.driver.watching.cpu_use import CpuUse
 from volary.driver.watching.judge import exit_words, judge, read_verdicts
+from volary.driver.watching.run_folder import RunFolder
 from volary.driver.watching.watch import FailureDetector, Rules
 from volary.driver.watching.worker_status import WAITING
 from volary.engine._base import Ended, Exited, Handle
@@ -148,10 +149,14 @@ class Drive:
             try:
                 self._watch.placed(handle.hosts())
                 self._watcher.started(self._directory)
-                with seen_out(self._directory, self._lock) as see_out:
-                    self._look_until_over(server, hub, handle, journal, see_out)
+                with (
+                    seen_out(self._directory, self._lock) as see_out,
+                    RunFolder(self._directory, self._lock, journal) as folder,
+                ):
+                    self._look_until_over(server, hub, handle, journal, see_out, folder)
                     worker_first = self._gave_up_a_worker()
                     self._part(handle)
+                    folder.look()
                 server.call_soon(lambda: hub.end(self._bad_news() or "the run is over"))
             finally:
                 handle.stop(0.0)
@@ -204,6 +209,7 @@ class Drive:
         handle: Handle,
         journal: Journal,
         see_out: Callable[[Iterable[int]], None],
+        folder: RunFolder,
     ) -> None:
         shown, asked = 0.0, False
         while not self._is_over(server, hub, handle):
@@ -225,6 +231,7 @@ class Drive:
                 if written_down(self._directory, request, journal, self._reached()):
                     server.call_soon(partial(pass_on, request, hub, self._keepers))
             if time.monotonic() - shown > SHOW_S:
+                folder.look()
                 self._watcher.look()
                 shown = time.monotonic()
             self._observe(server, hub, handle)

@@ -45,6 +45,16 @@ class RunDirectory:
         self.batch = self.path / "job.sh"
 
     @property
+    def folders(self) -> list[Path]:
+        """Those that every run has, by which one is known that has lost its database."""
+        return [self.path / name for name in _FOLDERS]
+
+    def written_once(self) -> list[Path]:
+        """The files that are written before the run starts, and that it cannot be resumed without."""
+        names = ("session.yaml", "environment.json", "key", "function.py", "arguments.pt", f"checkpoints/{ADDRESS}")
+        return [path for name in names if (path := self.path / name).is_file()]
+
+    @property
     def name(self) -> str:
         """The run's name: its folder's."""
         return self.path.name

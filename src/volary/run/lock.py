@@ -48,6 +48,16 @@ class RunLock:
     ) -> None:
         os.close(self.descriptor)
 
+    def put_back(self) -> bool:
+        """Hold it anew if somebody has removed its file; whether that was so. Raises RunError if another one has it."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(self._path.stat(), os.fstat(self.descriptor)):
+                return False
+        removed = self.descriptor
+        self.__enter__()
+        os.close(removed)
+        return True
+
 
 def _runs(holder: str) -> bool:
     """Whether the process of this number runs on this machine; yes, if it cannot be told."""

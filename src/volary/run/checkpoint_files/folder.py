@@ -45,7 +45,7 @@ class CheckpointFolder:
     def begin(self, step: int) -> None:
         """An older one that was about to be replaced counts again. Raises OSError, also where the folder has gone."""
         if not (run := self._folder.parent).is_dir():  # it must not come back with nothing but checkpoints
-            raise FileNotFoundError(f"{run} has gone: somebody moved or removed it while the run trained")
+            raise FileNotFoundError(f"{run} has gone: somebody moved or removed it while the run trained; move it back")
         for left in self._folder.glob(".step-*-old"):
             final = self._folder / left.name[1:].removesuffix("-old")
             if not final.exists():

@@ -18,6 +18,7 @@ from volary.run.database.course import pyramid
 from volary.run.database.ending import keep_ending, take_room
 from volary.run.database.histograms import Histogram
 from volary.run.database.network import LayerGraph
+from volary.run.database.removed import put_back
 from volary.run.database.spans import Span
 from volary.run.database.traffic import Traffic
 from volary.run.database.usage import Usage
@@ -181,6 +182,9 @@ class Journal:
             with contextlib.suppress(sqlite3.Error):
                 # closing alone leaves the newest in the write-ahead file while a reader has the run open
                 self._database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            if self._path.parent.is_dir() and not self._path.exists():
+                with contextlib.suppress(sqlite3.Error, OSError):  # the run is whole without it, but for its figures
+                    put_back(self._database, self._path)
             self._database.close()
 
     def _unwritten(self) -> int:

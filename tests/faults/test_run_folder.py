@@ -1,0 +1,58 @@
+"""Somebody removes files of the run's folder, or moves it, while the run trains."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from faults._running import events, session, state
+from volary.run.checkpoints import Checkpoints
+
+
+@pytest.mark.parametrize("exchange", ["", "server"])
+def test_what_is_removed_of_the_folder_while_the_run_trains_is_written_anew_and_the_run_resumed(launch, exchange):
+    run = launch("train", session(pace_s=0.02, exchange=exchange))
+    directory, checkpoints = run.directory, Checkpoints(run.directory.checkpoints)
+    run.wait_until(lambda: directory.checkpoints.is_dir() and checkpoints.steps())
+    words, key = directory.session.read_bytes(), directory.key()
+    for path in directory.path.iterdir():
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    run.wait_until(lambda: "what it needs to be resumed is written anew" in run.text())
+    assert (directory.session.read_bytes(), directory.key()) == (words, key)
+    assert directory.session.stat().st_mode & 0o077
+    assert not (directory.path / "key").stat().st_mode & 0o077
+    assert directory.is_live()
+    newest = run.wait_until(checkpoints.steps)[-1]
+    run.wait_until(lambda: checkpoints.steps()[-1] > newest)
+    run.process.send_signal(signal.SIGINT)
+    assert run.ended().status == 130, run.text()
+    assert state(directory) == "stopped"
+    said = [event.data["text"] for event in events(directory, "warning") if "somebody removed" in event.data["text"]]
+    assert len(said) == 1
+    assert "checkpoints/, environment.json, key, lock, logs/, results/, run.sqlite, session.yaml, verdicts/" in said[0]
+    last = checkpoints.steps()[-1]
+    again = launch("resume", "it", f"train.steps={last + 5}")
+    assert again.ended().status == 0, again.text()
+    assert [event.data["from_step"] for event in events(directory, "resumed")] == [last]
+
+
+def test_a_folder_that_is_moved_while_the_run_trains_gets_checkpoints_again_once_it_is_moved_back(launch):
+    run = launch("train", session(pace_s=0.02))
+    directory, checkpoints = run.directory, Checkpoints(run.directory.checkpoints)
+    run.wait_until(lambda: directory.checkpoints.is_dir() and checkpoints.steps())
+    away = Path("runs/away")
+    directory.path.rename(away)
+    run.wait_until(lambda: "moved or removed it; move it back: no checkpoint can be written until then" in run.text())
+    run.wait_until(lambda: "while the run trained; move it back; training goes on" in run.text())
+    before = Checkpoints(away.absolute() / "checkpoints").steps()[-1]
+    away.rename(directory.path)
+    run.wait_until(lambda: checkpoints.steps()[-1] > before)
+    run.wait_until(lambda: "is there again: checkpoints are written again" in run.text())
+    run.process.send_signal(signal.SIGINT)
+    assert run.ended().status == 130, run.text()
+    assert state(directory) == "stopped"
+    again = launch("resume", "it", f"train.steps={checkpoints.steps()[-1] + 5}")
+    assert again.ended().status == 0, again.text()
