@@ -13,6 +13,7 @@ import pytest
 
 from volary.errors import RunError
 from volary.run.database.journal import Journal, StepRow
+from volary.run.database.kept_contributions import KeptContributions
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
@@ -110,6 +111,22 @@ def test_a_new_life_counts_on_and_takes_back_what_was_beyond_its_start(run, jour
         assert reader.metrics() == {"accuracy": [(2, 0.2)]}
         assert [(event.kind, event.life) for event in reader.events()] == [("failed", 0), ("resumed", 1)]
         assert reader.info()["life"] == "1"
+
+
+def test_of_workers_that_number_what_they_contribute_rows_are_taken_back_by_what_the_checkpoint_has(run, journal):
+    journal.start_life(0)
+    journal.note(workers=4)
+    numbers = {0: 40, 1: 25, 2: 20, 3: 20}
+    journal.steps([row(number, rank) for rank, last in numbers.items() for number in range(1, last + 1)])
+    journal.metrics(30, {"accuracy": 0.5})
+    journal.metrics(31, {"accuracy": 0.6})
+    journal.start_life(30, KeptContributions({0: 38, 1: 16, 2: 0}, before=5))
+    kept = {0: 38, 1: 16, 3: 5}
+    assert written(run) == sorted((number, rank) for rank, last in kept.items() for number in range(1, last + 1))
+    with RunReader(run) as reader:
+        assert reader.metrics() == {"accuracy": [(30, 0.5)]}
+        assert reader.totals().samples == sum(step.samples for step in reader.steps())
+        assert {group.rank: group.count for group in reader.view(1, 64, 1).groups} == kept
 
 
 def test_a_step_or_fact_that_is_written_again_replaces_the_older_one(run, journal):

@@ -34,6 +34,7 @@ from volary.run.control.requests import forget_requests, take
 from volary.run.control.stopping import How, asked_to_stop, forget_request
 from volary.run.control.watcher import Watcher
 from volary.run.database.journal import Journal
+from volary.run.database.kept_contributions import KeptContributions
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting, forget
@@ -55,6 +56,7 @@ class Drive:
     """One life of a run, whose lock is held. host: where it listens.
 
     kept_by: makes who keeps the parameters beside the workers. security: what is encrypted of what is said to it.
+    contributions: those that the newest checkpoint has, of workers that number theirs and not the steps of the run.
     counts: called when a checkpoint counts whose files have come from processes that do not see the run's directory.
     """
 
@@ -69,9 +71,11 @@ class Drive:
         kept_by: Callable[[Journal], ServerGroup] = lambda _: NoServers(),
         security: Security = "encrypted",
         counts: Callable[[Checkpoints], None] = lambda _: None,
+        contributions: Callable[[], KeptContributions | None] = lambda: None,
     ) -> None:
         self._directory, self._world_size, self._watcher, self._host = directory, world_size, watcher, host
         self._lock, self._kept_by, self._security, self._counts = lock, kept_by, security, counts
+        self._contributions = contributions
         self._keepers: ServerGroup = NoServers()
         self._watch = FailureDetector(world_size, rules, time.monotonic())
         self._exits: list[Exited] = []
@@ -95,7 +99,7 @@ class Drive:
         state, step = "failed", None
         try:
             newest = Checkpoints(self._directory.checkpoints).steps()
-            life = journal.start_life(newest[-1] if newest else 0)
+            life = journal.start_life(newest[-1] if newest else 0, self._contributions())
             us = json.dumps([os.getpid()])  # workers follow as they come; those of an earlier life are gone
             journal.note(
                 state="running", started_at=clock.now_s(), workers=self._world_size, message="", error="", pids=us

@@ -25,6 +25,7 @@ from volary.run.checkpoint_files.store import writable
 from volary.run.checkpoints import Checkpoints
 from volary.run.control.watcher import Watcher
 from volary.run.database.journal import Journal
+from volary.run.database.kept_contributions import KeptContributions
 from volary.run.directory import RunDirectory, discard, exists_already
 from volary.run.disk import Disk, refuse_unwritable, replace_file
 from volary.run.launch.meeting import Meeting
@@ -209,8 +210,16 @@ def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watche
     def counts(checkpoints: Checkpoints) -> None:
         checkpoints.keep(task.checkpoint.keep_last, keep_best=task.checkpoint.keep_best)
 
+    def contributions() -> KeptContributions | None:
+        if task.strategy.servers:
+            from volary.driver.servers.checkpoint_drafts import contributions_in
+
+            return contributions_in(Checkpoints(directory.checkpoints))
+        return None
+
     security: Security = "always" if task.strategy.security == "always" else "encrypted"
-    return Drive(directory, lock, task.strategy.workers, rules_of(task), watcher, host, kept_by, security, counts)
+    workers, rules = task.strategy.workers, rules_of(task)
+    return Drive(directory, lock, workers, rules, watcher, host, kept_by, security, counts, contributions)
 
 
 def stem(task: Task) -> str:

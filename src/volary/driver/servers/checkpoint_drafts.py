@@ -10,8 +10,11 @@ from typing import Any
 
 import msgspec
 
+from volary.errors import RunError
 from volary.run.checkpoints import ROSTER, Checkpoints, read
 from volary.run.database.journal import Journal
+from volary.run.database.kept_contributions import KeptContributions
+from volary.server.roster.progress import RosterState
 from volary.session.spec import Checkpoint, OwnCheckpoint
 
 QUICK_S = 0.02  # a folder's draft counts that soon, as a rule: nothing waits for the roster's next look
@@ -87,6 +90,18 @@ class CheckpointDrafts:
             self._last = thread
             wait([done], QUICK_S)
         return done
+
+
+def contributions_in(checkpoints: Checkpoints) -> KeptContributions | None:
+    """Which contributions the newest checkpoint has; None if there is none, or it is damaged."""
+    try:
+        if not (steps := checkpoints.steps()):
+            return None
+        manifest = checkpoints.bring(steps[-1], lambda name: name == ROSTER)
+        state = msgspec.json.decode(read(checkpoints.path(steps[-1]), manifest, ROSTER), type=RosterState)
+    except (RunError, OSError, msgspec.MsgspecError):  # `restored` says so
+        return None
+    return KeptContributions(dict(state.contributions), state.numbered_before)
 
 
 def restored(checkpoints: Checkpoints, journal: Journal) -> tuple[int, dict[str, Any]] | None:

@@ -17,6 +17,7 @@ from volary.run.database.counts import CountRow
 from volary.run.database.course import pyramid
 from volary.run.database.ending import keep_ending, take_room
 from volary.run.database.histograms import Histogram
+from volary.run.database.kept_contributions import KeptContributions
 from volary.run.database.network import LayerGraph
 from volary.run.database.removed import put_back
 from volary.run.database.spans import Span
@@ -90,12 +91,15 @@ class Journal:
         self.fault = ""
         self.replaced = False
 
-    def start_life(self, step: int) -> int:
-        """Begin a restart attempt from `step`; rows of earlier ones beyond it are removed. Raises VolaryError."""
+    def start_life(self, step: int, kept: KeptContributions | None = None) -> int:
+        """Begin a restart attempt from `step`; rows of earlier ones beyond it are removed. Raises VolaryError.
+
+        kept: of workers that number what they contribute, and not the steps of the run.
+        """
         with self._lock:
             try:
                 take_room(self._path)
-                self.life = _start_life(self._database, step)
+                self.life = _start_life(self._database, step, kept or KeptContributions({}, step))
             except sqlite3.DatabaseError as error:
                 _roll_back(self._database)
                 raise _unwritable(self._path, error) from None
@@ -245,14 +249,13 @@ def _life(database: sqlite3.Connection) -> int:
     return int(row[0]) if row else -1
 
 
-def _start_life(database: sqlite3.Connection, step: int) -> int:
+def _start_life(database: sqlite3.Connection, step: int, kept: KeptContributions) -> int:
     database.execute("BEGIN IMMEDIATE")
     life = _life(database) + 1
-    database.execute("DELETE FROM steps WHERE step > ?", (step,))
+    for table, number in (("steps", "step"), ("spans", "step"), ("groups", pyramid.ENDS_AT)):
+        database.execute(f"DELETE FROM {table} WHERE {number} > {kept.limit}")
     database.execute("DELETE FROM metrics WHERE step > ?", (step,))
-    database.execute(pyramid.TAKE_BACK, (step,))
-    database.execute(spans.TAKE_BACK, (step,))
-    database.execute(histograms.TAKE_BACK, (step,))
+    database.execute(histograms.TAKE_BACK, (kept.newest,))
     # in this life workers may count themselves
     database.execute("DELETE FROM info WHERE key IN ('steps_now', 'counted_from', 'counted_from_step')")
     # and they have yet to come

@@ -32,9 +32,6 @@ CREATE TRIGGER IF NOT EXISTS spans_kept AFTER INSERT ON spans
 """
 _COLUMNS = ", ".join(Span._fields)
 INSERT = f"INSERT INTO spans ({_COLUMNS}) VALUES ({', '.join('?' * len(Span._fields))})"
-TAKE_BACK = "DELETE FROM spans WHERE step > ?"
-
-
 IS_THERE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'spans'"  # not in a run of an older version
 STEPS = "SELECT DISTINCT step FROM spans ORDER BY step"
 

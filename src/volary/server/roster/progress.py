@@ -47,13 +47,23 @@ class RosterSettings:
 
 
 class RosterState(Struct, frozen=True):
-    """What a checkpoint keeps of a roster. closings, samples: so far. of_loops: workers' own loops save the run."""
+    """What a checkpoint keeps of a roster. closings, samples: so far. of_loops: workers' own loops save the run.
+
+    contributions: of each worker, how many it had numbered. before: those of all others: the steps without servers.
+    """
 
     closings: int = 0
     samples: int = 0
     left: RemainingSamples = RemainingSamples()
     best: Best = field(default_factory=Best)
     of_loops: bool = False
+    contributions: list[tuple[int, int]] = []
+    before: int = 0
+
+    @property
+    def numbered_before(self) -> int:
+        """`before`, also of a checkpoint that does not say what each worker had numbered."""
+        return self.before if self.contributions else self.closings
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,7 @@ class RunProgress:
         measure = Measure(hello.held_back, terms.workers, hello.metric, hello.higher_is_better, terms.keep_best)
         self.snapshots = Snapshots(around.outgoing, around.replicas, around.keeping, measure, replace(state.best))
         self._residuals, self._of_loops = hello.residuals, state.of_loops
+        self._contributions, self._numbered_before = dict(state.contributions), state.numbered_before
         self.ending: Outcome | None = None
         self._outgoing, self._counters = around.outgoing, around.counters
         self._measured_at = self._saved_at = state.closings
@@ -226,6 +237,13 @@ class RunProgress:
 
     def _begin_snapshot(self, asking: list[int], *, evaluate: bool, save: bool) -> None:
         number, work = self.work.number, self.work
-        state = RosterState(number, work.samples, work.portions.left(), of_loops=self._of_loops)
+        state = RosterState(
+            number,
+            work.samples,
+            work.portions.left(),
+            of_loops=self._of_loops,
+            contributions=[*(self._contributions | {each: clock + 1 for each, clock in work.settled.items()}).items()],
+            before=self._numbered_before,
+        )
         own = work.settled if self._residuals or asking else None
         self.snapshots.begin(number, self.steps, to_builtins(state), own, asking, evaluate=evaluate, save=save)

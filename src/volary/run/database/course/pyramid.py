@@ -107,7 +107,7 @@ CREATE TABLE IF NOT EXISTS groups (
         {},
     )
 }"""
-TAKE_BACK = f"DELETE FROM groups WHERE (number + 1) * {BASE} * (1 << 2 * level) > ?"
+ENDS_AT = f"(number + 1) * {BASE} * (1 << 2 * level)"  # the last step of a group
 IS_THERE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'groups'"  # not in a run of an older version
 # found by skipping from one to the next, not by reading all
 RANKS = """
