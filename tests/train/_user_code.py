@@ -106,6 +106,44 @@ def unsaid(output: Tensor, target: Tensor) -> Tensor:
 masked.counted = lambda target: (target != -100).sum()
 
 
+class Uneven(Dataset):
+    """Sequences of which 0, 5, 1 and 4 positions count, in turn; none does in every third four of them."""
+
+    def __init__(self, split: str) -> None:
+        generator = torch.Generator().manual_seed(7)
+        self.inputs = torch.randn(24, 5, FEATURES, generator=generator)
+        self.targets = torch.randint(CLASSES, (24, 5), generator=generator)
+        for number, target in enumerate(self.targets):
+            target[0 if number // 4 % 3 == 2 else (0, 5, 1, 4)[number % 4] :] = -100
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.inputs[index], self.targets[index]
+
+
+class Scores(nn.Module):
+    """One layer, which is large enough for codecs in 32 bits."""
+
+    def __init__(self, bits: int = 64) -> None:
+        super().__init__()
+        self.head = nn.Linear(FEATURES, 256).to(torch.float64 if bits == 64 else torch.float32)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(inputs.to(self.head.weight.dtype))
+
+
+def sloping(output: Tensor, target: Tensor) -> Tensor:
+    """Of `Scores` a loss whose gradient is the same whatever the parameters are."""
+    there = target != -100
+    slopes = (torch.arange(output.shape[-1]) * (target + 1).unsqueeze(-1)).sin()
+    return ((output * slopes).sum(-1) * there).sum() / there.sum()
+
+
+sloping.counted = lambda target: (target != -100).sum()
+
+
 class SeriesData(Dataset):
     """Series of a value at each step: five, or another number in splits that `differ`."""
 

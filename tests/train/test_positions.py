@@ -53,13 +53,16 @@ WAYS: dict[str, dict[str, Any]] = {
     "in a ring": {"strategy": strategy(**RING), "optimizer": {"name": "adam", "lr": 0.01}},
     "at once": {"strategy": strategy(), "train": {"steps": STEPS, "clip_norm": 0.3, "accumulate": 2}},
     "as factors": {"strategy": strategy(codec="factors")},
+    "as chosen": {"strategy": strategy(codec="auto")},
     "by local steps": {"strategy": strategy(LOCAL), **PLAIN},
 }
 BEHIND = {"exchange": {"name": "allreduce", "route": "torch", "behind": True}}
-OVER_SERVERS: dict[str, tuple[dict[str, Any], Any]] = {
-    "bsp": ({"train": {"steps": STEPS, "accumulate": 2}}, "bsp"),
-    "ssp": ({}, {"name": "ssp", "staleness": 0}),
-    "local": (PLAIN, LOCAL),
+OVER_SERVERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "bsp": ({"train": {"steps": STEPS, "accumulate": 2}}, {}),
+    "ssp": ({}, {"consistency": {"name": "ssp", "staleness": 0}}),
+    "local": (PLAIN, {"consistency": LOCAL}),
+    "factors": ({}, {"codec": "factors", "transport": "tcp"}),
+    "chosen": ({}, {"codec": "auto", "transport": "tcp"}),
 }
 
 
@@ -148,9 +151,10 @@ def test_workers_equal_one_with_weights_of_classes_and_with_a_mask_of_one_s_own(
 
 
 def over_servers(rank: int, world_size: int, loss: str, differ: bool) -> dict[str, Kept | None]:
+    row_blocks.LARGE_BYTES = 64  # of this process: layers may travel as factors
     return {
-        name: served(rank, world_size, over(positions(loss, differ=differ, **how), 2, 1, model), name)
-        for name, (how, model) in OVER_SERVERS.items()
+        name: served(rank, world_size, over(positions(loss, differ=differ, **how), 2, 1, **strategy), name)
+        for name, (how, strategy) in OVER_SERVERS.items()
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
@@ -140,6 +140,47 @@ def test_a_loop_that_does_not_say_what_counts_is_told_what_to_write(workers):
             )
     assert unsaid(0, 1) == [[], []], "alone nothing is weighted"
     assert torch.autograd.backward is before
+
+
+class WithLoss(nn.Module):
+    """A network that computes its loss itself if it is given targets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, inputs: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        scores = self.inner(inputs)
+        return {"logits": scores} if labels is None else {"loss": mean_of("cross-entropy", scores, labels)}
+
+
+def inside(worker: Any, says: bool) -> Any:
+    model = WithLoss()
+    model, optimizer = worker.distribute(model, torch.optim.SGD(model.parameters(), **PLAIN))
+    for inputs, targets in worker.feed(sequences(), batch_size=4):
+        if says:
+            worker.weigh((targets != -100).sum())
+        model(inputs, labels=targets)["loss"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return {"state": model.state_dict()}
+
+
+def loss_inside(rank: int, world_size: int) -> list[tuple[Any, list[str]]]:
+    found = []
+    for life, says in enumerate((True, False)):
+        value, recorder = call(partial(inside, says=says), rank, world_size, life)
+        found.append((value["state"], [one["data"]["text"] for one in recorder.said if one.get("event") == "warning"]))
+    return found
+
+
+def test_a_loss_that_a_network_computes_itself_is_told_alike(workers):
+    (expected, _), _ = loss_inside(0, 1)
+    for (state, nothing), (_, (text,)) in workers(2, loss_inside):
+        assert nothing == []
+        assert text.startswith(f"{TOLD} (NllLoss ignores ")
+        for parameter, values in expected.items():
+            torch.testing.assert_close(state[parameter], values, rtol=0, atol=ROUNDING)
 
 
 def unsaid_over_servers(rank: int, world_size: int) -> Any:
