@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 
 import psutil
+from safetensors.numpy import load_file
 
 from volary.run.checkpoints import Checkpoints
 
@@ -48,8 +50,10 @@ def result_of(folder: Path) -> Result:
     step = checkpoints.steps()[-1]
     newest = checkpoints.path(step)
     weights = hashlib.sha256()
-    for file in sorted(newest.glob("model*.safetensors")):
-        weights.update(file.read_bytes())
+    # by name, not by file: a server that remains writes what two servers wrote
+    tensors = [one for file in newest.glob("model*.safetensors") for one in load_file(file).items()]
+    for name, tensor in sorted(tensors, key=itemgetter(0)):
+        weights.update(name.encode() + tensor.tobytes())
     samples = json.loads((newest / "roster.json").read_bytes())["samples"]
     return Result(step, weights.hexdigest(), samples)
 
