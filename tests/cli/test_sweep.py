@@ -85,11 +85,12 @@ def test_a_sweep_whose_runs_have_all_finished_when_it_is_stopped_is_finished():
 
     def tell(sentence: str) -> None:
         if sentence == "2/2 lr-0.02 started":
+            os.kill(os.getpid(), signal.SIGINT)
+        if sentence.startswith("stopping"):  # said before the run is asked to stop, and it comes to its end meanwhile
             until = time.monotonic() + 300
             while runs("runs/rates").get("lr-0.02") != "finished":
                 assert time.monotonic() < until
                 time.sleep(0.05)
-            os.kill(os.getpid(), signal.SIGINT)
 
     Running(plan(Path("session.yaml"), ["optimizer.lr=0.01,0.02"], 1, "rates"), 1, tell).run()
     assert runs("runs/rates") == {"lr-0.01": "finished", "lr-0.02": "finished"}

@@ -69,7 +69,7 @@ def test_the_course_of_staleness_is_the_mean_of_each_ten_seconds(monkeypatch):
     directory = new_run()
     with journal(directory) as run:
         for at, counted in ((1000.0, [(0, 3), (2, 1)]), (1004.0, [(2, 4)]), (1013.0, [(1, 2)])):
-            monkeypatch.setattr("volary.run.database.journal.time.time", lambda at=at: at)
+            monkeypatch.setattr("volary.run.machine.clock.now_s", lambda at=at: at)
             run.counts(CountRow("staleness", rank, 0, value, count) for rank, (value, count) in enumerate(counted))
     with RunReader(directory) as reader:
         assert staleness(reader) == {"x": [0, 10], "means": {"staleness": [1.25, 1.0]}}

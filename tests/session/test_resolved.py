@@ -8,10 +8,12 @@ from ruamel.yaml import YAML
 from volary.session import Session, UserObject
 from volary.session.resolved import scalar
 
+MOST = 2**63 - 1  # what a setting may be
+WHOLE = st.integers(-MOST - 1, MOST)
 POSITIVE = st.floats(min_value=1e-12, max_value=1e12)
 NAME = st.text(string.ascii_letters + string.digits, min_size=1)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")),
+    st.none() | st.booleans() | WHOLE | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")),
     lambda inside: (
         st.lists(inside, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8")), inside, max_size=3)
     ),
@@ -27,17 +29,20 @@ OPTIMIZERS = st.one_of(
     ),
 )
 SESSIONS = st.fixed_dictionaries(
-    {"network": st.just("lenet"), "data": st.builds(lambda n: {"source": "digits", "batch_size": n}, st.integers(1))},
+    {
+        "network": st.just("lenet"),
+        "data": st.builds(lambda n: {"source": "digits", "batch_size": n}, st.integers(1, MOST)),
+    },
     optional={
         "optimizer": OPTIMIZERS,
         "schedule": st.builds(
-            lambda steps: {"name": "multistep", "milestones": sorted(steps)}, st.sets(st.integers(1), min_size=1)
+            lambda steps: {"name": "multistep", "milestones": sorted(steps)}, st.sets(st.integers(1, MOST), min_size=1)
         ),
         "train": st.fixed_dictionaries(
             {},
             optional={
                 "epochs": POSITIVE,
-                "seed": st.integers(0, 2**63 - 1),
+                "seed": st.integers(0, MOST),
                 "clip_norm": st.none() | POSITIVE,
                 "compare_replicas": PERIODS,
             },
@@ -65,9 +70,7 @@ def test_the_resolved_session_reads_back_to_an_equal_one(given_session, tmp_path
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    value=st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8"))
-)
+@given(value=st.none() | st.booleans() | WHOLE | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")))
 def test_a_scalar_is_read_back_as_itself(value):
     again = YAML(typ="safe", pure=True).load(f"a: {scalar(value)}\n")["a"]
     assert again == value

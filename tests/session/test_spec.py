@@ -135,6 +135,6 @@ def test_check_names_every_missing_thing(tmp_path):
         session.check()
     lines = str(caught.value).splitlines()
     assert len(lines) == 3
-    assert lines[0] == f"network: {tmp_path}/net.py: no such file (named as '{tmp_path}/net.py:Net')"
+    assert lines[0] == "network: net.py: no such file (named as 'net.py:Net')"
     assert lines[1].startswith("data.source: ")
     assert lines[2].startswith("optimizer: no module 'nowhere_to_be_found', wanted by 'nowhere_to_be_found.rules:Mine'")
