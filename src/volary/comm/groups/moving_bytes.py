@@ -1,7 +1,7 @@
 """Whether the connections of this process carry anything at the moment, by what the kernel counts of each.
 
-A link that carries is not cut, however slow it is: whoever waits for it does so for good reason. Linux tells it of
-every TCP connection (TCP_INFO), also of those that a library has opened. Elsewhere nothing is seen to move.
+A link that carries bytes is slow, not cut, and waiting for it is right. Linux counts the bytes of every TCP connection
+(TCP_INFO), also of those that a library has opened. On other systems no movement is seen.
 """
 
 from __future__ import annotations
