@@ -111,6 +111,77 @@ def test_the_table_has_no_cycle():
     graphlib.TopologicalSorter({room: may - {room} for room, may in rooms_table().items()}).prepare()
 
 
+LARGEST_CIRCLE = 13  # files that import each other in a circle, imports for types alone included
+BOTH_WAYS = {  # rooms within a room that import each other at run time
+    *(("comm", "channels", "transports"), ("comm", "routes", "sums"), ("data", "batching", "datasets")),
+    *(("data", "formats", "tables"), ("driver", "servers", "watching"), ("exchange", "gradients", "representations")),
+    ("train", "state", "update"),
+}
+
+
+def files_imported(run_time_only):
+    """File to the files of the package that it imports anywhere, or anywhere but under TYPE_CHECKING."""
+    modules = {".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts): file for file in PACKAGE.rglob("*.py")}
+    modules = {name.removesuffix(".__init__"): file for name, file in modules.items()}
+    found = {}
+    for file in modules.values():
+        blocks = [node for node in ast.walk(tree(file)) if isinstance(node, ast.If)]
+        typed = [node for node in blocks if "TYPE_CHECKING" in ast.unparse(node.test)] if run_time_only else []
+        left_out = {id(node) for block in typed for part in block.body for node in ast.walk(part)}
+        names = []
+        for node in (node for node in ast.walk(tree(file)) if id(node) not in left_out):
+            if isinstance(node, ast.Import):
+                names += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names += [f"{node.module}.{alias.name}" for alias in node.names]
+        targets = {modules.get(name) or modules.get(name.rpartition(".")[0]) for name in names}
+        found[file] = {one for one in targets if one is not None and room_of(one) != DOOR} - {file}
+    return found
+
+
+def circles(graph):
+    """The largest sets of files in which each file reaches each other one along imports (Tarjan 1972)."""
+    number, lowest, path, found = {}, {}, [], []
+
+    def visit(file):
+        number[file] = lowest[file] = len(number)
+        path.append(file)
+        for other in graph[file]:
+            if other not in number:
+                visit(other)
+            if other in path:
+                lowest[file] = min(lowest[file], lowest[other])
+        if lowest[file] == number[file]:
+            found.append([path.pop() for _ in range(len(path) - path.index(file))])
+
+    for file in graph:
+        if file not in number:
+            visit(file)
+    return [circle for circle in found if len(circle) > 1]
+
+
+def test_circles_are_found():
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
+    assert sorted(map(sorted, circles(graph))) == [["a", "b", "c"], ["d", "e"]]
+
+
+def test_files_import_each_other_in_no_circle_at_run_time_and_in_small_ones_for_types():
+    assert circles(files_imported(run_time_only=True)) == []
+    large = [circle for circle in circles(files_imported(run_time_only=False)) if len(circle) > LARGEST_CIRCLE]
+    assert [[str(file.relative_to(PACKAGE)) for file in circle] for circle in large] == []
+
+
+def test_rooms_within_a_room_import_each_other_one_way():
+    """A room's own files, its protocols, may be above some of its rooms and below others."""
+    ways = set()
+    for file, others in files_imported(run_time_only=True).items():
+        for one, other in ((file.relative_to(PACKAGE).parts, to.relative_to(PACKAGE).parts) for to in others):
+            if len(one) > 2 and len(other) > 2 and one[0] == other[0] and one[1] != other[1]:
+                ways.add((one[0], one[1], other[1]))
+    both = {(room, one, other) for room, one, other in ways if one < other and (room, other, one) in ways}
+    assert both - BOTH_WAYS == set()
+
+
 DEFAULT_GROUP = {  # what is torch's default group, asks for it, or makes groups out of it
     *("init_process_group", "destroy_process_group", "is_initialized", "new_group", "new_subgroups", "split_group"),
     *("group", "GroupMember", "device_mesh", "DeviceMesh", "init_device_mesh"),
