@@ -19,7 +19,7 @@ from volary.comm.control.server import KeyedServer
 from volary.comm.control.service import Reception, Service
 from volary.consistency.bsp import Bsp
 from volary.driver.heartbeats import HeartbeatService
-from volary.driver.watching.watch import FailureDetector, Rules
+from volary.driver.watching.failure_detector import FailureDetector, Rules
 from volary.run.database.journal import Journal
 from volary.run.directory import RunDirectory
 from volary.run.machine.open_files import allow_connections

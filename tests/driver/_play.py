@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from volary.driver.watching.watch import FailureDetector, LostWorker, Rules, WorkerBeat
+from volary.driver.watching.failure_detector import FailureDetector, LostWorker, Rules, WorkerBeat
 from volary.driver.watching.worker_status import FEW_STEPS, FIRST_STEPS
 
 RULES = Rules(suspect_after_s=5, give_up_after_s=10, startup_timeout_s=120, stuck_after_s=60)

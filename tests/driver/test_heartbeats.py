@@ -15,7 +15,7 @@ import pytest
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import CLOSE, GiveUpAfter
 from volary.driver.heartbeats import HeartbeatService
-from volary.driver.watching.watch import FailureDetector, Rules
+from volary.driver.watching.failure_detector import FailureDetector, Rules
 from volary.run.database.counts import CountRow
 from volary.run.database.journal import STEP_FIELDS, Journal
 from volary.run.database.reader import RunReader

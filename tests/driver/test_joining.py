@@ -7,7 +7,7 @@ import pytest
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import CLOSE
 from volary.driver.servers.joining import JoinService
-from volary.driver.watching.watch import FailureDetector, Rules
+from volary.driver.watching.failure_detector import FailureDetector, Rules
 
 
 @pytest.fixture

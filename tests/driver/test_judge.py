@@ -11,8 +11,8 @@ import pytest
 
 from monitor._made_runs import checkpoint
 from volary.driver.servers.server_group import NoServers, ServerFailure
+from volary.driver.watching.failure_detector import FailureDetector, Rules, WorkerBeat
 from volary.driver.watching.judge import judge, read_verdicts
-from volary.driver.watching.watch import FailureDetector, Rules, WorkerBeat
 from volary.engine._base import Ended, Exited
 from volary.errors import BadInput, NotFinite, NotSaved, RanksDiffer, ServerLost, VolaryError, WorkerFailed, WorkerLost
 from volary.run.directory import RunDirectory

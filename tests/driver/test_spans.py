@@ -10,7 +10,7 @@ import pytest
 
 from volary.comm.control.errors import BadMessage
 from volary.driver.heartbeats import HeartbeatService
-from volary.driver.watching.watch import FailureDetector, Rules
+from volary.driver.watching.failure_detector import FailureDetector, Rules
 from volary.run.database.journal import Journal
 from volary.run.database.reader import RunReader
 from volary.run.database.spans import Span

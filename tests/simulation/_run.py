@@ -15,7 +15,7 @@ from simulation._server import Disk, Server
 from simulation._worker import Habits, Worker
 from simulation._world import World
 from volary.driver.heartbeats import HeartbeatService
-from volary.driver.watching.watch import FailureDetector, Rules
+from volary.driver.watching.failure_detector import FailureDetector, Rules
 from volary.server.client.client import Client
 from volary.server.protocol.messages import WorkerHello
 from volary.server.protocol.slices import Part, Slice

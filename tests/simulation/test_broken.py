@@ -14,7 +14,7 @@ from volary.consistency.bsp import Bsp
 from volary.consistency.closing.bounded import BoundedCloser
 from volary.consistency.closing.with_all import SynchronousCloser
 from volary.consistency.ssp import Ssp
-from volary.driver.watching.watch import FailureDetector
+from volary.driver.watching.failure_detector import FailureDetector
 from volary.server.client.client import Client
 from volary.server.protocol.header import MessageKind
 from volary.server.protocol.messages import Contribution

@@ -27,7 +27,7 @@ from volary.comm.control.board import Board
 from volary.comm.control.server import KeyedServer
 from volary.comm.groups.group import Group
 from volary.driver.servers.checkpoint_drafts import CheckpointDrafts, restored
-from volary.driver.servers.served import terms_of_own_loop
+from volary.driver.servers.roster_and_servers import terms_of_own_loop
 from volary.placement import Place
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal

@@ -23,9 +23,9 @@ from volary.driver.requests import pass_on, written_down
 from volary.driver.servers.joining import JoinService
 from volary.driver.servers.server_group import NoServers, ServerGroup
 from volary.driver.watching.cpu_use import CpuUse
+from volary.driver.watching.failure_detector import FailureDetector, Rules
 from volary.driver.watching.judge import exit_words, judge, read_verdicts
 from volary.driver.watching.run_folder import RunFolder
-from volary.driver.watching.watch import FailureDetector, Rules
 from volary.driver.watching.worker_status import WAITING
 from volary.engine._base import Ended, Exited, Handle
 from volary.errors import Stopped, VolaryError

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from volary.driver.queued import batch_of, queue_of
-from volary.driver.servers.served import are_colocated, launch_of_servers
+from volary.driver.servers.roster_and_servers import are_colocated, launch_of_servers
 from volary.driver.start import check, host_of, launch_of_workers, stem
 from volary.engine._base import Engine
 from volary.run.directory import RunDirectory

@@ -16,9 +16,9 @@ import msgspec
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import CLOSE, GiveUpAfter, Replies
 from volary.driver.watching.alike import Alike
+from volary.driver.watching.failure_detector import FailureDetector, LostWorker, WorkerBeat, WorkerStatus
 from volary.driver.watching.stacks import place
 from volary.driver.watching.stragglers import Stragglers
-from volary.driver.watching.watch import FailureDetector, LostWorker, WorkerBeat, WorkerStatus
 from volary.driver.watching.worker_status import STARTING
 from volary.run.database.counts import CountRow
 from volary.run.database.histograms import Histogram

@@ -16,7 +16,7 @@ from volary.driver.drive import Drive
 from volary.driver.ending import Ending
 from volary.driver.queued import follow, queue_of, submit
 from volary.driver.servers.server_group import NoServers, ServerGroup
-from volary.driver.watching.watch import Rules
+from volary.driver.watching.failure_detector import Rules
 from volary.engine._base import Engine, Handle, Launch
 from volary.errors import BadInput, ProgramEnded, RunError, ServerLost, WorkerLost
 from volary.errors.raised import shown
@@ -202,7 +202,7 @@ def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watche
 
     def kept_by(journal: Journal) -> ServerGroup:
         if task.strategy.servers:
-            from volary.driver.servers.served import RosterAndServers
+            from volary.driver.servers.roster_and_servers import RosterAndServers
 
             return RosterAndServers(directory, task, journal, engine)
         return NoServers()

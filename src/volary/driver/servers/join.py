@@ -10,7 +10,7 @@ from dataclasses import replace
 from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherLife
 from volary.comm.control.wire import Connection
 from volary.driver.interrupts import Interrupts
-from volary.driver.servers.served import is_elastic
+from volary.driver.servers.roster_and_servers import is_elastic
 from volary.driver.start import WORKER, Task, launch_of_workers, task_of
 from volary.driver.watching.judge import error_of, exit_words, with_log
 from volary.engine._base import Engine, Exited, Handle

@@ -9,7 +9,7 @@ import msgspec
 
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import CLOSE
-from volary.driver.watching.watch import FailureDetector
+from volary.driver.watching.failure_detector import FailureDetector
 
 MOST_AT_ONCE = 1024
 

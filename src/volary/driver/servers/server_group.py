@@ -1,4 +1,4 @@
-"""The processes that keep a run's parameters, as the driver sees them: none, or servers (served.py)."""
+"""The processes that keep a run's parameters, as the driver sees them: none, or servers (roster_and_servers.py)."""
 
 from __future__ import annotations
 

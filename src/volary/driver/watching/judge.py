@@ -15,8 +15,8 @@ from typing import TypeVar
 from volary.driver.ending import Ending
 from volary.driver.servers.server_group import NoServers, ServerGroup
 from volary.driver.watching import diverged
+from volary.driver.watching.failure_detector import FailureDetector, LostWorker
 from volary.driver.watching.waiting import left_early, ranks
-from volary.driver.watching.watch import FailureDetector, LostWorker
 from volary.driver.watching.worker_status import STARTING, WorkerStatus
 from volary.engine._base import Ended, Exited
 from volary.errors import (

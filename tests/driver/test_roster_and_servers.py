@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from volary.driver.servers.served import RosterAndServers
+from volary.driver.servers.roster_and_servers import RosterAndServers
 from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.run.database.journal import Journal
 from volary.run.database.reader import RunReader

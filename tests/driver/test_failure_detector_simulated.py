@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from driver._play import RULES
-from volary.driver.watching.watch import FailureDetector, LostWorker, WorkerBeat
+from volary.driver.watching.failure_detector import FailureDetector, LostWorker, WorkerBeat
 
 PHASES = ("data", "forward", "backward", "exchange", "optimizer")
 SIMULATED = replace(RULES, stuck_after_s=40)

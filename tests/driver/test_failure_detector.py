@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driver._play import Play
-from volary.driver.watching.watch import LostWorker, WorkerBeat
+from volary.driver.watching.failure_detector import LostWorker, WorkerBeat
 from volary.driver.watching.worker_status import STARTING
 from volary.run.verdict import Verdict
 
