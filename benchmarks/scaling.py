@@ -33,7 +33,7 @@ import psutil
 from _in_lab import HERE
 from _report import Options, Row, arguments, report
 from _scaling_steps import ROWS as OF_A_STEP
-from volary.comm.control.wire import Connection
+from volary.comm.control.connection import Connection
 from volary.lab import LabError
 from volary.run.database.journal import STEP_FIELDS
 from volary.run.directory import RunDirectory

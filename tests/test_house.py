@@ -78,7 +78,7 @@ def imported(file):
 def test_imports_are_found_wherever_they_stand(tmp_path):
     file = tmp_path / "some.py"
     file.write_text(
-        "import os, volary, volary.comm.control.wire as wire\n"
+        "import os, volary, volary.comm.control.connection as link\n"
         "from volary import run, Session, __version__\n"
         "if TYPE_CHECKING:\n    from volary.data.feed import Feed\n"
         "def later():\n    import volary.session\n"

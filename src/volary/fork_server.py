@@ -31,7 +31,7 @@ from volary.run.machine.allocator import take_huge_pages
 IDLE_S = 60.0  # without an order for so long it ends: it holds as much memory as a worker
 MODULES = (
     *("encodings.idna", "cryptography.hazmat.backends.openssl.backend", "safetensors.torch", "torch.profiler"),
-    *("torch.distributed", "torch.utils.serialization.config", "volary.comm.control.wire", "ruamel.yaml"),
+    *("torch.distributed", "torch.utils.serialization.config", "volary.comm.control.connection", "ruamel.yaml"),
     *("volary.train.member.process", "volary.train.run_session", "volary.train.own.startup.run_script"),
     *(
         "volary.train.own.startup.run_program",

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from volary.comm.control.connection import Connection
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.server import KeyedServer, Limits
 from volary.comm.control.service import CLOSE, Replies
-from volary.comm.control.wire import Connection
 
 KEY = b"the key of this test run, 32 b.."
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import volary
-from volary.comm.control.wire import Connection
+from volary.comm.control.connection import Connection
 
 from .conftest import KEY
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from volary.comm.control.connection import Connection
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.control.frames import HEADER_BYTES
 from volary.comm.control.handshake import ClientSide, ServerSide
 from volary.comm.control.sealing import TAG_BYTES, Seal, Security, encrypts, stays_here
 from volary.comm.control.server import KeyedServer
-from volary.comm.control.wire import Connection
 
 from ._wiretap import Wiretap, beyond_loopback
 from .conftest import KEY, Echo, Servers

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherLife
 from volary.comm.control.frames import encode
 from volary.comm.control.handshake import VERSION, ClientSide, Opening
 from volary.comm.control.server import KeyedServer
-from volary.comm.control.wire import Connection
 from volary.errors import BadInput
 
 from .conftest import KEY, Servers

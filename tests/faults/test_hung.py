@@ -59,7 +59,7 @@ def test_endless_loop_that_others_wait_for_is_given_up_at_its_bound_with_the_use
     assert [event.rank for event in events(run.directory, "suspect")] == [1]
 
 
-@pytest.mark.slow  # half of its time is waited; tests/driver/test_failure_detector_simulated.py has healthy workers of all kinds
+@pytest.mark.slow  # half of its time is waited; driver/test_failure_detector_simulated.py has more healthy workers
 def test_forward_that_takes_longer_than_any_silence_may_goes_on(launch):
     run = launch("train", session(steps=30, fault="loop until told", at=9, **SOON))
     run.wait_until(lambda: last_step(run.directory) >= 8)

@@ -18,7 +18,7 @@ import pytest
 from comm._wiretap import Wiretap
 from faults._running import SOURCE, VOLARY, descendants, last_step, session, state
 from volary.comm.control.board import Set
-from volary.comm.control.wire import Connection
+from volary.comm.control.connection import Connection
 from volary.comm.groups.listeners import ListeningSocket, listeners
 from volary.run.database.reader import RunReader
 

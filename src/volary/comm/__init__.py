@@ -4,7 +4,7 @@
     frames      length + msgpack, with the limit checked before memory is taken
     handshake   both sides prove the run's key, neither sends it
     sealing     encryption of one direction of one connection
-    wire        Connection: a client's end
+    connection  Connection: a client's end
     service     what a server carries: the protocol of a plain state machine
     server      KeyedServer: a run's only listening socket; peer is one connection of it
     board       Board: the key-value service at which workers meet

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from volary.comm.control.wire import Connection
+from volary.comm.control.connection import Connection
 from volary.errors import VolaryError
 from volary.store.messages import StoreServerHello
 from volary.store.settings import Settings

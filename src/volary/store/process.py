@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost
-from volary.comm.control.wire import Connection
 from volary.comm.memory.shared_memory import available_bytes
 from volary.comm.transports._base import Credentials
 from volary.comm.transports.auto import AutoTransport

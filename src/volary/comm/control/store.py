@@ -13,8 +13,8 @@ from torch.distributed import DistStoreError
 from torch.distributed.distributed_c10d import Store
 
 from volary.comm.control import board
+from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost
-from volary.comm.control.wire import Connection
 from volary.errors import VolaryError
 
 ANSWER_S = 10.0  # how long the server may take to answer, beyond what a request itself may wait

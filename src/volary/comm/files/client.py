@@ -9,8 +9,8 @@ from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
+from volary.comm.control.connection import Connection
 from volary.comm.control.errors import BadFrame, ConnectionLost
-from volary.comm.control.wire import Connection
 from volary.comm.files.messages import (
     PIECE_BYTES,
     SERVICE,

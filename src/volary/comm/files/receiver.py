@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
+from volary.comm.control.connection import Connection
 from volary.comm.control.errors import BadFrame, BadMessage, ConnectionLost
 from volary.comm.control.frames import decode_as
 from volary.comm.control.service import Guest, Reception
-from volary.comm.control.wire import Connection
 from volary.comm.files.messages import (
     GIVEN,
     PIECE_BYTES,

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherLife
-from volary.comm.control.wire import Connection
 from volary.driver.interrupts import Interrupts
 from volary.driver.servers.roster_and_servers import is_elastic
 from volary.driver.start import WORKER, Task, launch_of_workers, task_of

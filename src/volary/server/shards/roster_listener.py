@@ -28,7 +28,7 @@ from volary.server.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from volary.comm.control.wire import Connection
+    from volary.comm.control.connection import Connection
     from volary.server.shards.host import Host
 
 BEAT_S = 0.25

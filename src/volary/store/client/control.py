@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from volary.comm.control.connection import Connection
 from volary.comm.control.errors import BadFrame, BadMessage, ConnectionLost
-from volary.comm.control.wire import Connection
 from volary.errors import ServerLost, SettingError
 from volary.server.client.link import Link
 from volary.store.messages import (

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost
-from volary.comm.control.wire import Connection
 from volary.comm.files.client import FileClient
 from volary.errors import (
     BadInput,

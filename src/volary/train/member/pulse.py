@@ -23,7 +23,7 @@ from volary.errors import VolaryError
 from volary.train.member.driver_watch import DriverWatch
 
 if TYPE_CHECKING:
-    from volary.comm.control.wire import Connection
+    from volary.comm.control.connection import Connection
     from volary.run.verdict import Verdict
     from volary.train.recording.recorder import Recorder
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from volary.comm.control.wire import Connection
+from volary.comm.control.connection import Connection
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.comm.transports._base import Credentials
 from volary.server.client.client import Client

@@ -39,7 +39,7 @@ from volary.server.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from volary.comm.control.wire import Connection
+    from volary.comm.control.connection import Connection
     from volary.server.protocol.messages import FromMember
     from volary.train.coordinator import Outcome
     from volary.train.served.residuals import Residuals

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.codec import ROOM as CODECS
+from volary.comm.control.connection import Connection
 from volary.comm.control.store import KeyedStore
-from volary.comm.control.wire import Connection
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.comm.transports._base import Credentials
 from volary.consistency._base import Push

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from volary.comm.control import wire
+from volary.comm.control import connection
+from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost
 from volary.comm.control.frames import FRAME_BYTES
-from volary.comm.control.wire import Connection
 
 MESSAGE = bytes(FRAME_BYTES // 2)  # many times what a socket holds
 BOUND_S = 10.0
@@ -23,7 +23,7 @@ BOUND_S = 10.0
 def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Connection, Connection]]:
     """Two that talk to each other, by a clock on which each look takes a second: a whole message takes minutes."""
     seconds = itertools.count()
-    monkeypatch.setattr(wire, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
     connections = [Connection(plug, "the other", BOUND_S) for plug in socket.socketpair()]
     for connection in connections:
         connection._reader.limit_bytes = FRAME_BYTES
