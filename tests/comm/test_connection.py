@@ -25,11 +25,11 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Connection, Connecti
     seconds = itertools.count()
     monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
     connections = [Connection(plug, "the other", BOUND_S) for plug in socket.socketpair()]
-    for connection in connections:
-        connection._reader.limit_bytes = FRAME_BYTES
+    for end in connections:
+        end._reader.limit_bytes = FRAME_BYTES
     yield connections[0], connections[1]
-    for connection in connections:
-        connection.close()
+    for end in connections:
+        end.close()
 
 
 def test_a_message_may_take_many_times_the_bound_as_long_as_bytes_move(ends: tuple[Connection, Connection]) -> None:

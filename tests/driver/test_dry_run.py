@@ -36,7 +36,7 @@ def test_each_worker_s_command_is_shown_where_nothing_stands_between():
 
 
 def test_the_launcher_s_command_is_shown_with_the_workers_below_it():
-    agent = [sys.executable, "-m", "volary.agent", "2", *WORKER]
+    agent = [sys.executable, "-m", "volary.elastic_agent", "2", *WORKER]
     assert commands("torchrun") == {"2 workers; the driver listens on 127.0.0.1": agent}
 
 

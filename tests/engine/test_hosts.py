@@ -52,7 +52,7 @@ def test_command_asks_no_question_takes_no_option_from_a_name_and_holds_nothing_
     assert command[:3] == ["ssh", "-F", "my config"]
     assert "BatchMode=yes" in command
     assert command[-3:-1] == ["--", "user@beta"]
-    assert shlex.split(command[-1]) == ["exec", "/opt/my python", "-P", "-m", "volary.remote"]
+    assert shlex.split(command[-1]) == ["exec", "/opt/my python", "-P", "-m", "volary.machine_agent"]
 
 
 def test_too_few_slots_and_what_cannot_be_brought_are_refused_without_asking_a_machine():

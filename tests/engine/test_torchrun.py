@@ -34,4 +34,4 @@ def test_an_agent_is_told_its_workers_and_what_it_cannot_know_of_the_others():
         role="worker", command=["w"], variables={}, numbers=[2, 3], world_size=4, node=1, folder="/", launcher=AGENT
     )
     place = {"VOLARY_FIRST": "2", "VOLARY_WORLD_SIZE": "4"}
-    assert order.commands() == {2: ([sys.executable, "-m", "volary.agent", "2", "w"], place)}
+    assert order.commands() == {2: ([sys.executable, "-m", "volary.elastic_agent", "2", "w"], place)}

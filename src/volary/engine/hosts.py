@@ -30,7 +30,7 @@ from volary.run.machine.addresses import address_towards, is_this_machine
 
 ANSWER_S = 40.0  # of a machine that is asked what it has
 _HOST = re.compile(r"((?:[\w.][\w.-]*@)?(?:[A-Za-z0-9][\w.-]*|\[[0-9A-Fa-f:.]+\]))(?::([1-9][0-9]*))?")
-_REMOTE = ["-P", "-m", "volary.remote"]  # -P: what lies in the home folder there is not imported
+_REMOTE = ["-P", "-m", "volary.machine_agent"]  # -P: what lies in the home folder there is not imported
 _OPTIONS = {
     "BatchMode": "yes",  # nobody is there to be asked for a password
     "ConnectTimeout": "10",

@@ -10,7 +10,7 @@ from volary.engine.hosts import HostsEngine, require_machines
 from volary.engine.launchers.launched import Launched, told
 from volary.engine.local import LOOPBACK, LocalEngine
 
-AGENT = [sys.executable, "-m", "volary.agent"]
+AGENT = [sys.executable, "-m", "volary.elastic_agent"]
 
 
 @dataclass(frozen=True, kw_only=True)

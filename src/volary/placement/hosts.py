@@ -1,4 +1,4 @@
-"""Engine `hosts`: machines reached by ssh, where `python -m volary.remote` starts the processes."""
+"""Engine `hosts`: machines reached by ssh, where `python -m volary.machine_agent` starts the processes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from volary.placement._base import Place, whole
 
-_LAUNCHER = "volary.remote"
+_LAUNCHER = "volary.machine_agent"
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostsPlacement:
-    """Reads the variables that `volary.remote` sets."""
+    """Reads the variables that `volary.machine_agent` sets."""
 
     allocates: ClassVar[bool] = False
 

@@ -1,4 +1,4 @@
-"""Messages between a driver and `python -m volary.remote` over an ssh connection: a line of JSON each."""
+"""Messages between a driver and `python -m volary.machine_agent` over an ssh connection: a line of JSON each."""
 
 from __future__ import annotations
 

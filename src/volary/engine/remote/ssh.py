@@ -1,4 +1,4 @@
-"""Processes on other machines: an ssh connection to each, over which `volary.remote` is told what to do there."""
+"""Processes on other machines: an ssh connection to each, over which `volary.machine_agent` is told what to do there."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class SshConnection:
 
 
 class SshProcesses:
-    """The processes of a launch, on all machines. Who loses the connection ends by itself (volary.remote)."""
+    """The processes of a launch, on all machines. Who loses the connection ends by itself (volary.machine_agent)."""
 
     def __init__(self, connections: Sequence[SshConnection]) -> None:
         self._connections = connections

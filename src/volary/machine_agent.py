@@ -1,4 +1,4 @@
-"""`python -m volary.remote`: what ssh starts for an engine on a machine. It starts processes there, and ends them.
+"""`python -m volary.machine_agent`: what ssh starts for an engine on a machine. It starts processes there, and ends them.
 
 Its order comes by standard input, which no other user can read, and it tells by standard output what becomes of them.
 A connection that ends, however that happened, ends them, too.

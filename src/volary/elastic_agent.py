@@ -1,4 +1,4 @@
-"""torch's elastic agent, as `engine: torchrun` starts it: `python -m volary.agent WORKERS COMMAND...`, on one machine.
+"""torch's elastic agent, as `engine: torchrun` starts it: `python -m volary.elastic_agent WORKERS COMMAND...`, on one machine.
 
 Its workers meet at the run's server, so it needs no store for them: its own is in its memory. Nothing listens. It never
 restarts them: that is the driver's to decide, for every engine alike. On each of several machines there is one.
@@ -52,7 +52,7 @@ class SoloRendezvous(RendezvousHandler):
 def main() -> int:
     """Start the workers and return when all have ended: 0, or 1 if one failed, and the others were ended for it."""
     workers, entrypoint, *arguments = sys.argv[1:]
-    if "VOLARY_DRIVER" in os.environ:  # volary.remote's; a driver's own agent outlives it, as its workers do
+    if "VOLARY_DRIVER" in os.environ:  # volary.machine_agent's; a driver's own agent outlives it, as its workers do
         die_with_parent()
         del os.environ["VOLARY_DRIVER"]  # theirs is this one
     spec = WorkerSpec(
