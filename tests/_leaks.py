@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from volary.engine.processes import forking
+from volary.engine.processes import fork_server
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SHARED_MEMORY = Path("/dev/shm")
@@ -103,7 +103,7 @@ def _processes() -> frozenset[psutil.Process]:
     # the two that multiprocessing keeps for as long as this process lives, and what its runs are forked from
     tracker: Any = multiprocessing.resource_tracker._resource_tracker
     server: Any = multiprocessing.forkserver._forkserver
-    kept = {tracker._pid, server._forkserver_pid, *(one.pid for one in forking._started)}
+    kept = {tracker._pid, server._forkserver_pid, *(one.pid for one in fork_server._started)}
     return frozenset(child for child in _children() if child.pid not in kept and _lives(child))
 
 

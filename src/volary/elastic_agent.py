@@ -1,7 +1,7 @@
-"""torch's elastic agent, as `engine: torchrun` starts it: `python -m volary.elastic_agent WORKERS COMMAND...`, on one machine.
+"""torch's elastic agent, as `engine: torchrun` starts it: `python -m volary.elastic_agent WORKERS COMMAND...`.
 
-Its workers meet at the run's server, so it needs no store for them: its own is in its memory. Nothing listens. It never
-restarts them: that is the driver's to decide, for every engine alike. On each of several machines there is one.
+Each machine has one, for the workers there. They meet at the run's server, so it needs no store for them: its own is in
+its memory. Nothing listens. It never restarts them: that is the driver's to decide, for every engine alike.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`python -m volary.machine_agent`: what ssh starts for an engine on a machine. It starts processes there, and ends them.
+"""`python -m volary.machine_agent`: what ssh starts for an engine on a machine.
 
-Its order comes by standard input, which no other user can read, and it tells by standard output what becomes of them.
-A connection that ends, however that happened, ends them, too.
+It starts processes there, and ends them. Its order comes by standard input, which no other user can read, and it
+tells by standard output what becomes of them. A connection that ends, however that happened, ends them, too.
 """
 
 from __future__ import annotations

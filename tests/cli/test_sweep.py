@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from volary.driver.sweep import Running, plan
+from volary.driver.sweep import SweepRunner, plan
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 from volary.session import Session
@@ -92,7 +92,7 @@ def test_a_sweep_whose_runs_have_all_finished_when_it_is_stopped_is_finished():
                 assert time.monotonic() < until
                 time.sleep(0.05)
 
-    Running(plan(Path("session.yaml"), ["optimizer.lr=0.01,0.02"], 1, "rates"), 1, tell).run()
+    SweepRunner(plan(Path("session.yaml"), ["optimizer.lr=0.01,0.02"], 1, "rates"), 1, tell).run()
     assert runs("runs/rates") == {"lr-0.01": "finished", "lr-0.02": "finished"}
 
 

@@ -17,11 +17,11 @@ from volary.page.overview.folder import Folder
 from volary.page.overview.sessions import SessionFiles
 from volary.page.questions.answers import ANSWERS
 from volary.page.server import guard
-from volary.page.server.app import Pages
+from volary.page.server.app import PageApp
 from volary.page.server.guard import is_loopback, names
 from volary.page.server.serve import PageServer
 
-APP = Pages(Folder(Path("runs")), SessionFiles(Path()), lambda: False, starts=True).app()
+APP = PageApp(Folder(Path("runs")), SessionFiles(Path()), lambda: False, starts=True).app()
 # whatever is served, by what it is served to: a new route is in all tables below
 PATHS = [
     (route.path.format(name="page.js"), frozenset(route.methods or ()))

@@ -20,7 +20,7 @@ from page._made import slow_run
 from volary.page.overview.folder import Folder
 from volary.page.overview.sessions import SessionFiles
 from volary.page.server import app
-from volary.page.server.app import Pages
+from volary.page.server.app import PageApp
 from volary.page.server.serve import PageServer
 
 STREAMS, ASKED = 10, 300
@@ -28,9 +28,9 @@ MOST_BYTES = 24 * 2**20  # more than that in all; what was asked for and not rea
 
 
 def test_while_a_tab_takes_nothing_the_server_does_not_even_look_for_it(monkeypatch):
-    looks, pages = [], Pages(Folder(slow_run().path.parent), SessionFiles(Path()), lambda: False, starts=True)
+    looks, pages = [], PageApp(Folder(slow_run().path.parent), SessionFiles(Path()), lambda: False, starts=True)
     monkeypatch.setattr(app, "LOOK_S", 0.001)
-    monkeypatch.setattr(app._Looking, "__call__", lambda _: looks.append(1) or len(looks))  # always another answer
+    monkeypatch.setattr(app._RunStream, "__call__", lambda _: looks.append(1) or len(looks))  # always another answer
 
     async def until_it_hangs() -> int:
         taken, hangs = 0, asyncio.Event()

@@ -12,7 +12,7 @@ from page._asking import Server, served
 from volary.errors import BadInput
 from volary.page.overview.folder import Folder
 from volary.page.overview.sessions import SessionFiles
-from volary.page.server.app import Pages
+from volary.page.server.app import PageApp
 from volary.run.database.reader import RunReader
 from volary.run.directory import RunDirectory
 
@@ -112,7 +112,7 @@ def test_a_page_that_is_served_beyond_its_machine_starts_nothing(home):
             said = post(server, path)
             assert (said.status, "starts nothing there" in said.text) == (400, True), path
         assert server.ask("sessions") == {"files": [], "starts": False}
-    assert Pages(Folder(home / "runs"), SessionFiles(home), lambda: True, starts=False).tabs == 0
+    assert PageApp(Folder(home / "runs"), SessionFiles(home), lambda: True, starts=False).tabs == 0
 
 
 BEGINS_ANOTHER = """network: theirs.py:Net

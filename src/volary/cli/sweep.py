@@ -34,7 +34,7 @@ def sweep(
     Ends with a table of them, the best first. Ctrl-C saves what is under way; `volary sweep SWEEP`, with the sweep's
     folder, resumes it.
     """
-    from volary.driver.sweep import Running, fitting
+    from volary.driver.sweep import SweepRunner, fitting
 
     if at_once != "auto" and not (at_once.isdecimal() and int(at_once)):
         raise BadInput(f"--at-once is {at_once!r}; accepted: auto, or a whole number, 1 or more")
@@ -43,7 +43,7 @@ def sweep(
     remark(f"{len(found.members)} runs in {_shown(found)}, {places} at a time")
     stopped = False
     try:
-        Running(found, places, remark, trust=trust).run()
+        SweepRunner(found, places, remark, trust=trust).run()
     except Stopped:
         stopped = True
     return _conclude(found, stopped, as_json)

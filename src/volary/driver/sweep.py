@@ -58,7 +58,7 @@ class _Underway:
     logged: int  # bytes of the log before it
 
 
-class Running:
+class SweepRunner:
     """Carries a sweep out, `at_once` runs at a time, each on its share of the cores.
 
     What is finished stays, what was stopped or lost is resumed, and what has failed stays so until it is removed. tell:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from volary.engine._base import Launch, require_restarts
-from volary.engine.processes.forking import ForkServer, Surroundings, fork_server, forks
+from volary.engine.processes.fork_server import ForkEnvironment, ForkServer, fork_server, forks
 from volary.engine.processes.processes import NewProcess, Processes
 from volary.errors import SettingError
 from volary.run.machine.cores import cores_here, share_of
@@ -85,7 +85,7 @@ class LocalEngine:
         cores = cores_here()
         share = max((share_of(cores, rank, workers) for rank in range(workers)), key=len)
         threads = {"OMP_NUM_THREADS": str(len(share))}
-        return fork_server(Surroundings(os.environ | threads, share if self.pin else cores))
+        return fork_server(ForkEnvironment(os.environ | threads, share if self.pin else cores))
 
     def _start(self, launch: Launch, number: int) -> NewProcess:
         mine = self._worker(launch, number) if launch.role == "worker" else _server(launch, number)

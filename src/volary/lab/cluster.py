@@ -16,7 +16,7 @@ from volary.lab.errors import LabError
 from volary.lab.jobs import Job
 from volary.lab.needs import needs_user_namespace
 from volary.lab.network.links import Counters, LabLinks
-from volary.lab.network.namespaces import Space
+from volary.lab.network.namespaces import Namespaces
 from volary.lab.network.rates import parse
 from volary.lab.network.topology import LabTopology, Rate
 from volary.lab.parent_pipe import ParentPipe
@@ -59,8 +59,8 @@ class Lab:
     ) -> None:
         self.topology = LabTopology.of(hosts, rate, rates, slow, groups, trunk)
         self._leash: ParentPipe | None = None
-        self._spaces: list[Space] = []  # all, in the order in which they were made
-        self._hosts: list[Space] = []
+        self._spaces: list[Namespaces] = []  # all, in the order in which they were made
+        self._hosts: list[Namespaces] = []
         self._jobs: list[Job] = []
         self._made: LabLinks | None = None
 
@@ -210,10 +210,10 @@ class Lab:
         self._made = LabLinks(self.topology, switch, self._hosts)
 
     def _space(
-        self, kinds: Sequence[str], setup: str = "", arguments: Sequence[str] = (), outer: Space | None = None
-    ) -> Space:
+        self, kinds: Sequence[str], setup: str = "", arguments: Sequence[str] = (), outer: Namespaces | None = None
+    ) -> Namespaces:
         assert self._leash is not None
-        self._spaces.append(Space(self._leash, kinds, setup, arguments, outer))
+        self._spaces.append(Namespaces(self._leash, kinds, setup, arguments, outer))
         return self._spaces[-1]
 
     def _links(self) -> LabLinks:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from volary.lab.network.namespaces import Space
+from volary.lab.network.namespaces import Namespaces
 
 LOST_WAKE_S = 1.0  # a kernel was seen that did not wake who polled for a process that had ended
 
@@ -31,7 +31,7 @@ class Job:
 
     def __init__(
         self,
-        space: Space,
+        space: Namespaces,
         argv: Sequence[str],
         environment: Mapping[str, str],
         output: IO[bytes] | int | None = None,

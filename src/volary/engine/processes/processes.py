@@ -15,7 +15,7 @@ from pathlib import Path
 from volary.engine._base import Ended, Exited
 from volary.engine.processes import memory
 from volary.engine.processes.adopted import Adopted
-from volary.engine.processes.forking import ForkOrder, ForkServer
+from volary.engine.processes.fork_server import ForkOrder, ForkServer
 from volary.run.machine.descendants import KILLED_WITHIN_S
 
 Child = subprocess.Popen[bytes] | Adopted

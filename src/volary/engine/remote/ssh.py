@@ -1,4 +1,4 @@
-"""Processes on other machines: an ssh connection to each, over which `volary.machine_agent` is told what to do there."""
+"""Processes on other machines: an ssh connection to each, `volary.machine_agent` is told over it what to do there."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from volary.lab.errors import LabError
 from volary.lab.network import rates
-from volary.lab.network.namespaces import Space
+from volary.lab.network.namespaces import Namespaces
 from volary.lab.network.topology import LabTopology
 
 HOST_DEVICE = "eth0"
@@ -45,7 +45,7 @@ class Counters:
 class LabLinks:
     """Makes the links of a topology, and changes them. Raises LabError where the kernel or a tool refuses."""
 
-    def __init__(self, topology: LabTopology, switch: Space, hosts: Sequence[Space]) -> None:
+    def __init__(self, topology: LabTopology, switch: Namespaces, hosts: Sequence[Namespaces]) -> None:
         self._topology, self._switch, self._hosts = topology, switch, hosts
         switch.batch("ip", [*_switches(topology), *(_cable(topology, i, host.pid) for i, host in enumerate(hosts))])
         for number, host in enumerate(hosts):

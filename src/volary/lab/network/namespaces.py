@@ -31,7 +31,7 @@ _ENTER = {
 _HOLD = "\necho ready\ncat <&3 >/dev/null &\nwait $!"
 
 
-class Space:
+class Namespaces:
     """Namespaces of the given kinds (user, net, uts, ipc, mount, pid), made within those of `outer`.
 
     setup: a shell script that prepares them, with `arguments` as $1, $2, ... Raises LabError if they cannot be made.
@@ -43,7 +43,7 @@ class Space:
         kinds: Sequence[str],
         setup: str = "",
         arguments: Sequence[str] = (),
-        outer: Space | None = None,
+        outer: Namespaces | None = None,
     ) -> None:
         make = [flag for kind in kinds for flag in _MAKE[kind]]
         script = ["sh", "-ec", f"exec 3<&0 </dev/null\n{setup}{_HOLD}", "lab", *arguments]

@@ -39,7 +39,7 @@ STATE_S = 2.0  # that a driver is gone changes no file: how often that is asked
 SILENCE_S = 15.0  # after which a stream says that it is still there
 
 
-class Pages:
+class PageApp:
     """Answers for one folder. ending: whether the server wants to end; streams end then. tabs: that look on now.
 
     starts: whether the page may start processes, from the session files of `sessions`.
@@ -136,7 +136,7 @@ class Pages:
             look, every_s = self._table, LOOK_AT_ALL_S
         else:
             directory = await anyio.to_thread.run_sync(self._folder.run, name)
-            look, every_s = _Looking(directory), LOOK_S
+            look, every_s = _RunStream(directory), LOOK_S
         return StreamingResponse(self._changes(look, every_s), media_type="text/event-stream")
 
     async def _changes(self, look: Callable[[], Any], every_s: float) -> AsyncIterator[str]:
@@ -163,7 +163,7 @@ class Pages:
             silent_s += every_s
 
 
-class _Looking:
+class _RunStream:
     """What of one run changes when the run does."""
 
     def __init__(self, directory: RunDirectory) -> None:

@@ -14,7 +14,7 @@ import uvicorn
 from volary.errors import BadInput, VolaryError
 from volary.page.overview.folder import Folder
 from volary.page.overview.sessions import SessionFiles
-from volary.page.server.app import Pages
+from volary.page.server.app import PageApp
 from volary.page.server.guard import Guard, bracketed, is_loopback, names
 from volary.page.server.requests import BoundedRequests
 
@@ -36,7 +36,7 @@ class PageServer:
         self._socket = _listening(host, port)
         self._port = int(self._socket.getsockname()[1])
         self._host, self._token = host, secrets.token_urlsafe(TOKEN_BYTES)
-        self._pages = pages = Pages(
+        self._pages = pages = PageApp(
             Folder(folder),
             SessionFiles(Path.cwd()),
             lambda: self._server.should_exit,

@@ -17,7 +17,7 @@ import pytest
 
 from volary.engine._base import Exited, Handle, Launch
 from volary.engine.local import LocalEngine
-from volary.engine.processes import forking
+from volary.engine.processes import fork_server
 from volary.engine.torchrun import TorchrunEngine
 from volary.run.directory import RunDirectory
 from volary.run.launch.meeting import Meeting
@@ -67,8 +67,8 @@ def launched() -> Iterator[Callable[..., Handle]]:
 @pytest.fixture
 def alone() -> Iterator[None]:
     """No fork server runs before."""
-    forking._end()
-    forking._started.clear()
+    fork_server._end()
+    fork_server._started.clear()
     yield
 
 
@@ -117,17 +117,17 @@ def test_numbers_at_random_are_others_in_each(launched):
 def test_the_next_run_of_a_process_waits_for_no_import(launched):
     code = "import sys; print(all(name in sys.modules for name in ('torch.distributed', 'volary.train.run_session')))"
     all_exits(launched(code))
-    (server,) = forking._started
+    (server,) = fork_server._started
     all_exits(launched(code))
-    assert [one.pid for one in forking._started] == [server.pid]
+    assert [one.pid for one in fork_server._started] == [server.pid]
     assert log() == "True\nTrue\n"
 
 
 def test_workers_do_not_depend_on_the_fork_server(launched):
     handle = launched("import time\nprint('here', flush=True)\ntime.sleep(600)")
     wait_until(log)
-    os.kill(forking._started[0].pid, signal.SIGKILL)
-    wait_until(lambda: psutil.Process(forking._started[0].pid).status() == psutil.STATUS_ZOMBIE)
+    os.kill(fork_server._started[0].pid, signal.SIGKILL)
+    wait_until(lambda: psutil.Process(fork_server._started[0].pid).status() == psutil.STATUS_ZOMBIE)
     assert (handle.events(), handle.running()) == ([], {0})
     os.kill(handle.pids()[0], signal.SIGKILL)
     assert all_exits(handle) == [Exited(0, -signal.SIGKILL, signal.SIGKILL)]
@@ -158,7 +158,7 @@ match int(os.environ["VOLARY_RANK"]):
 def test_no_thread_is_there_when_workers_are_forked(launched):
     workers = len(cores_here())  # else NumPy's own library has one for each core of a worker, and ends them itself
     all_exits(launched("pass", workers), workers)
-    (server,) = forking._started
+    (server,) = fork_server._started
     assert len(psutil.Process(server.pid).threads()) == 1
 
 
@@ -169,14 +169,14 @@ def test_another_environment_is_found_by_what_is_started_next(launched, monkeypa
     monkeypatch.setenv("MY_OWN", "new")
     all_exits(launched(code))
     assert log() == "None\nnew\n"
-    assert len(forking._started) == 1, "the one before has ended"
+    assert len(fork_server._started) == 1, "the one before has ended"
 
 
 @pytest.mark.slow  # workers that import torch one by one
 def test_workers_start_also_if_the_fork_server_is_killed_while_it_imports(launched, alone):
     handle = launched("import os; print(os.environ['VOLARY_RANK'])", 2)
     assert handle.running() == {0, 1}
-    os.kill(forking._started[0].pid, signal.SIGKILL)
+    os.kill(fork_server._started[0].pid, signal.SIGKILL)
     assert [gone.code for gone in all_exits(handle, 2)] == [0, 0]
     assert (log(0), log(1)) == ("0\n", "1\n")
 
@@ -197,10 +197,10 @@ def test_a_log_that_cannot_be_written_is_said_at_once(launched):
 
 def test_a_fork_server_ends_with_its_driver(alone):
     code = (
-        "import time; from volary.engine.local import LocalEngine; from volary.engine.processes import forking\n"
-        "LocalEngine().prepare(2); print(forking._started[0].pid, flush=True); time.sleep(600)"
+        "import time; from volary.engine.local import LocalEngine; from volary.engine.processes import fork_server\n"
+        "LocalEngine().prepare(2); print(fork_server._started[0].pid, flush=True); time.sleep(600)"
     )
-    source = str(Path(forking.__file__).parents[3])
+    source = str(Path(fork_server.__file__).parents[3])
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": source}
     ) as driver:
@@ -213,7 +213,7 @@ def test_a_fork_server_ends_with_its_driver(alone):
 def test_where_cores_are_bound_for_the_whole_process_workers_are_started_one_by_one(launched, alone, monkeypatch):
     monkeypatch.setenv("OMP_PROC_BIND", "true")
     all_exits(launched("import sys; print('torch' in sys.modules)"))
-    assert (log(), forking._started) == ("False\n", [])
+    assert (log(), fork_server._started) == ("False\n", [])
 
 
 @pytest.mark.slow  # a fork server and two processes import torch
@@ -236,4 +236,4 @@ def test_servers_of_a_run_come_from_the_same_fork_server_with_threads_of_their_o
     told = [json.loads(line) for line in directory.server_log(0).read_text().splitlines()]
     all_exits(launched("pass", engine=LocalEngine(pin=False)))
     assert {one["environment"]["OMP_NUM_THREADS"] for one in told} == {str(2 * len(cores_here()))}
-    assert len(forking._started) == 1
+    assert len(fork_server._started) == 1

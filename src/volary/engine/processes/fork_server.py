@@ -37,7 +37,7 @@ _adoption = Adoption()
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ForkEnvironment:
     """What processes find when they begin, and cannot change: environment, and the cores of one of them."""
 
     environment: Mapping[str, str]
@@ -62,7 +62,7 @@ class ForkOrder:
 class ForkServer:
     """One that was started by this process. It imports at once, in these surroundings."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: ForkEnvironment) -> None:
         self._surroundings, self._owner = surroundings, os.getpid()
         self._orders: deque[ForkOrder] = deque()
         self._heard = b""
@@ -85,7 +85,7 @@ class ForkServer:
         """The process id of the fork server."""
         return self._process.pid
 
-    def serves(self, surroundings: Surroundings) -> bool:
+    def serves(self, surroundings: ForkEnvironment) -> bool:
         """Whether it runs, and its processes would find that."""
         ours = self._owner == os.getpid() and not self._closed
         return ours and self._surroundings == surroundings and self._process.poll() is None
@@ -170,7 +170,7 @@ def forks(environment: Mapping[str, str]) -> bool:
     return sys.platform == "linux" and not any(name in environment for name in PLACES)
 
 
-def fork_server(surroundings: Surroundings) -> ForkServer | None:
+def fork_server(surroundings: ForkEnvironment) -> ForkServer | None:
     """The one that runs, if it suits, or a new one; None where processes cannot be had that way."""
     if not forks(surroundings.environment):
         return None
