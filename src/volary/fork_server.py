@@ -1,9 +1,9 @@
 """Starts processes quickly: `python -m volary.fork_server` imports once what takes seconds, and is then forked.
 
-Its driver (volary.engine.processes.fork_server) is at the other end of its standard input, a socket. An order comes as the
-descriptor of a file that says what to start; the answer is a line: the new processes by their ids, or an errno. They
-are the driver's own children: a process in between forks all of them and ends, and those who have no parent any more
-are adopted by the driver, which has asked the kernel for that. So nobody depends on this process once they run.
+Its driver (volary.engine.processes.fork_server) is at the other end of its standard input, a socket. An order comes as
+the descriptor of a file that says what to start; the answer is a line: the new processes by their ids, or an errno.
+They are the driver's own children: a process in between forks all of them and ends, and those who have no parent any
+more are adopted by the driver, which has asked the kernel for that. So nobody depends on this process once they run.
 """
 
 from __future__ import annotations
