@@ -18,7 +18,7 @@ from volary.data.feed import Feed
 
 if TYPE_CHECKING:
     from volary.session.spec import Session
-    from volary.train.assemble import Model
+    from volary.train.model import Model
 
 Hook = Callable[[DistributedDataParallel, distributed.ProcessGroup], None]
 

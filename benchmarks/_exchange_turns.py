@@ -29,23 +29,24 @@ from volary.comm.groups.group import Group, cut
 from volary.lab.network.links import HOST_DEVICE
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
-from volary.train.agreement.first_state import DeferredTensors
-from volary.train.assemble import assemble, build_model
+from volary.train.agreement.first_state import DeferredTensors, share_buffers
 from volary.train.lockstep import Lockstep
 from volary.train.loop import Training, train
 from volary.train.member.bulletin import BoardBulletin
+from volary.train.model import build_model
 from volary.train.recording.recorder import Recorder
-from volary.train.run_session import joined, share_buffers
 from volary.train.state.drafts import LocalDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.trial import try_first
+from volary.train.worker.build import assemble
+from volary.train.worker.connect import joined
 
 if TYPE_CHECKING:
     from volary.exchange.choice.rows import StepEstimate
     from volary.run.verdict import Outcome
-    from volary.train.assemble import Model
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
+    from volary.train.model import Model
 
 Loop = Callable[[int], None]  # trains for so many steps
 

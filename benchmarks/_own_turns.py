@@ -25,10 +25,11 @@ from _networks import alexnet_like
 from _report import paired
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
-from volary.train.assemble import assemble, build_model
 from volary.train.loop import train
+from volary.train.model import build_model
 from volary.train.state.drafts import LocalDrafts
 from volary.train.state.seeds import seed_all
+from volary.train.worker.build import assemble
 
 Loop = Callable[[int], None]  # goes on for so many steps
 

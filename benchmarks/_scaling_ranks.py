@@ -22,11 +22,12 @@ from _exchange_turns import CPU, Ours, volary
 from _in_lab import be_rank
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
-from volary.train.assemble import build_model
+from volary.train.agreement.first_state import share_buffers
+from volary.train.model import build_model
 from volary.train.recording.recorder import Recorder
-from volary.train.run_session import joined, share_buffers
 from volary.train.state.drafts import LocalDrafts
 from volary.train.state.seeds import seed_all
+from volary.train.worker.connect import joined
 
 if TYPE_CHECKING:
     from volary.run.verdict import Outcome

@@ -23,10 +23,10 @@ from _in_lab import be_rank
 from _server_models import FOUND, PACE
 from volary.data.feed import Feed
 from volary.session.spec import Session
-from volary.train.assemble import HeldBack, build_model
 from volary.train.evaluation import over_all, totals
-from volary.train.run_session import joined
+from volary.train.model import HeldBack, build_model
 from volary.train.state.seeds import seed_all
+from volary.train.worker.connect import joined
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group

@@ -21,11 +21,13 @@ from _report import paired
 from volary.data.order import epoch_order
 from volary.run.checkpoints import Checkpoints
 from volary.session.spec import Session
-from volary.train.assemble import assemble, build_model
+from volary.train.agreement.first_state import share_buffers
 from volary.train.loop import train
-from volary.train.run_session import joined, share_buffers
+from volary.train.model import build_model
 from volary.train.state.drafts import LocalDrafts
 from volary.train.state.seeds import seed_all
+from volary.train.worker.build import assemble
+from volary.train.worker.connect import joined
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
@@ -114,7 +116,7 @@ def _fastest(peers: dict[str, Loop], turns: Turns, trials: int) -> str:
 
 
 def _training(member: Membership, recorder: Recorder, pulse: Pulse, group: Group) -> Training[Lockstep]:
-    """What `volary.train.run_session` trains with."""
+    """What `volary.train.worker.job` trains with."""
     session, device = Session.read(member.directory.session), torch.device("cpu")
     seed_all(session.train.seed)
     model = build_model(session, device)

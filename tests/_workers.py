@@ -44,7 +44,7 @@ PRELOADED = [
         "volary.engine.local",
     ),
     *(
-        "volary.train.run_session",
+        "volary.train.worker.job",
         "volary.exchange.allreduce",
         "volary.exchange.overlap.comm_setup",
         "volary.consistency.bsp",

@@ -32,7 +32,7 @@ IDLE_S = 60.0  # without an order for so long it ends: it holds as much memory a
 MODULES = (
     *("encodings.idna", "cryptography.hazmat.backends.openssl.backend", "safetensors.torch", "torch.profiler"),
     *("torch.distributed", "torch.utils.serialization.config", "volary.comm.control.connection", "ruamel.yaml"),
-    *("volary.train.member.process", "volary.train.run_session", "volary.train.own.startup.run_script"),
+    *("volary.train.member.process", "volary.train.worker.job", "volary.train.own.startup.run_script"),
     *(
         "volary.train.own.startup.run_program",
         "volary.train.served.server.serve",

@@ -71,7 +71,7 @@ def _launched(place: Place, arguments: list[str]) -> int:
     with meet_for_session(place, Path(arguments[0]), arguments[1:], trust=trust) as member:
         if place.writes_log:
             print_into(member.directory.log(place.rank))
-        return work(member, "volary.train.run_session:run_session")
+        return work(member, "volary.train.worker.job:run_session")
 
 
 def _stay_on_cores() -> None:

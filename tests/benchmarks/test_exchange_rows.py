@@ -116,7 +116,7 @@ def peers_train(rank: int, world_size: int) -> dict[str, list[float]]:
     from volary.network import build_loss
     from volary.network.losses.cross_entropy import CrossEntropy
     from volary.session.spec import Session
-    from volary.train.assemble import Model
+    from volary.train.model import Model
 
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(300, 400), nn.ReLU(), nn.Linear(400, 4))

@@ -115,7 +115,7 @@ def test_numbers_at_random_are_others_in_each(launched):
 
 
 def test_the_next_run_of_a_process_waits_for_no_import(launched):
-    code = "import sys; print(all(name in sys.modules for name in ('torch.distributed', 'volary.train.run_session')))"
+    code = "import sys; print(all(name in sys.modules for name in ('torch.distributed', 'volary.train.worker.job')))"
     all_exits(launched(code))
     (server,) = fork_server._started
     all_exits(launched(code))

@@ -40,7 +40,7 @@ LOCAL = {
     "VOLARY_LIFE": "1",
     "VOLARY_MEET": "127.0.0.1:40123",
     "VOLARY_RUN": "/runs/x",
-    "VOLARY_JOB": "volary.train.run_session:run_session",
+    "VOLARY_JOB": "volary.train.worker.job:run_session",
     "VOLARY_DRIVER": "77",
     "VOLARY_CORES": "0",
     "OMP_NUM_THREADS": "1",

@@ -17,13 +17,14 @@ from volary.comm.groups.group import Group
 from volary.run.checkpoints import Checkpoints
 from volary.run.disk import Disk
 from volary.session import Session
-from volary.train.assemble import assemble, build_model
+from volary.train.agreement.first_state import share_buffers
 from volary.train.loop import Outcome, Training, train
+from volary.train.model import build_model
 from volary.train.recording.recorder import Recorder
-from volary.train.run_session import share_buffers
 from volary.train.state.drafts import LocalDrafts
 from volary.train.state.seeds import seed_all
 from volary.train.trial import try_session
+from volary.train.worker.build import assemble
 
 CODE = Path(__file__).with_name("_user_code.py")
 _lives = itertools.count()

@@ -20,9 +20,9 @@ from volary.comm.groups import group
 from volary.errors import NotSaved, RunError
 from volary.run.checkpoints import MANIFEST, ROSTER, SHARED, Checkpoints, _seal, digest
 from volary.train.loop import train
-from volary.train.state import checkpoint
 from volary.train.state.optimizer_state import OPTIMIZER
 from volary.train.state.weights import WEIGHTS
+from volary.train.worker import saver
 
 
 class Full(Quick):
@@ -293,7 +293,7 @@ def test_ranks_save_among_themselves_once_the_board_at_which_they_met_is_gone(wo
 @pytest.fixture
 def at_once(monkeypatch):
     """The last save is tried again without a pause."""
-    monkeypatch.setattr(checkpoint, "TRY_AGAIN_AFTER_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(saver, "TRY_AGAIN_AFTER_S", (0.0, 0.0, 0.0))
 
 
 class FullFor(Full):
@@ -340,7 +340,7 @@ def test_a_run_whose_last_state_cannot_be_saved_fails_and_keeps_what_there_is(tm
 
 
 def fail_at_the_end(rank: int, world_size: int) -> str:
-    checkpoint.TRY_AGAIN_AFTER_S = (0.0, 0.0)
+    saver.TRY_AGAIN_AFTER_S = (0.0, 0.0)
     try:
         quickly(rank, world_size, dropping(3), "c", disk=Full("rank-1.pt"))
     except NotSaved as error:

@@ -15,7 +15,7 @@ from volary.errors import DataError, RanksDiffer, VolaryError
 from volary.run.directory import RunDirectory
 from volary.session import Session
 from volary.train.afterwards import evaluate_run
-from volary.train.assemble import build_model
+from volary.train.model import build_model
 
 CLASSES = ("ape", "cat", "dog", "eel")
 

@@ -17,7 +17,7 @@ from train._user_code import points as session_points
 from train.test_own_loop import ROUNDING, call
 from volary.errors import BadInput, SettingError
 from volary.session.script import Script
-from volary.train.assemble import build_model
+from volary.train.model import build_model
 from volary.train.own.model.early_update import EarlyUpdate
 from volary.train.state.seeds import seed_all
 

@@ -25,7 +25,7 @@ from volary.data.sharing.shared import shared
 from volary.errors import NotSaved, RanksDiffer, SettingError, Stopped
 from volary.exchange.gradients import row_blocks
 from volary.session.script import Script
-from volary.train.assemble import build_model
+from volary.train.model import build_model
 from volary.train.own import plain_values
 from volary.train.own.startup import run_script
 from volary.train.own.worker import Worker

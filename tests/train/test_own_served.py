@@ -42,7 +42,7 @@ from volary.errors import SettingError, VolaryError
 from volary.server.protocol.messages import Portion
 from volary.server.update_rule import SliceUpdate
 from volary.session.script import Script
-from volary.train.assemble import build_model
+from volary.train.model import build_model
 from volary.train.own.keeping import Keeping
 from volary.train.own.model.share import Share
 from volary.train.own.served.feed import OwnPortions, ServedFeed

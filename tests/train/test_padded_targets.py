@@ -12,7 +12,7 @@ from train._training import CODE, session
 from volary.data.sources.text import Text
 from volary.errors import SettingError
 from volary.session import Session
-from volary.train.assemble import build_model
+from volary.train.model import build_model
 from volary.train.trial import try_session
 
 CPU = torch.device("cpu")

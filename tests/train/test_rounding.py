@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from train._training import CODE, Quick, trained
 from volary.data.feed import Feed
 from volary.session import Session
-from volary.train.assemble import build_model
+from volary.train.model import build_model
 from volary.train.state.seeds import seed_all
 
 SEEDS, STEPS, BATCH = (1, 3), 6, 48

@@ -19,7 +19,7 @@ from volary.server.protocol.messages import Contribution, ServerWelcome
 from volary.server.shards.memory import Offer
 from volary.server.shards.slice_store import PendingContribution, SliceStore
 from volary.session.spec import Session
-from volary.train.assemble import Model, build_model, update_rule
+from volary.train.model import Model, build_model, update_rule
 from volary.train.served.layout import Layout, lay_out
 from volary.train.served.server.rule import Clock, RateChanges
 from volary.train.served.server.serve import network_of, stored

@@ -15,7 +15,7 @@ from train._training import CODE, Quick, made, session
 from train.test_served import over
 from volary.server.roster.work import Closed, WorkScheduler
 from volary.session import Session
-from volary.train.assemble import build_model
+from volary.train.model import build_model
 
 BATCH, STEPS, LR, WORKERS = 4, 12, 0.1, 2  # six batches an epoch, of which two have nothing that counts
 MODELS: dict[str, Any] = {

@@ -38,7 +38,7 @@ from volary.session.spec import Session
 from volary.session.values.url import Url
 
 WORKER = [sys.executable, "-m", "volary.worker"]
-SESSION_JOB = "volary.train.run_session:run_session"
+SESSION_JOB = "volary.train.worker.job:run_session"
 PROGRAM_JOB = "volary.train.own.startup.run_program:run_program"
 Task = Session | Script  # what a run is a run of
 

@@ -1,7 +1,7 @@
 """The worker: the loop, schedules, evaluation, checkpoints, faults. Guide: docs/training.md
 
-loop.py is the training loop; assemble.py makes what it trains with from a session; worker.py is the process around it;
-strategy.py puts the four axes together.
+loop.py is the training loop; model.py makes network and data of a session, worker/ all that a worker trains with;
+strategies/strategy.py puts the four axes together.
 """
 
 from importlib import import_module

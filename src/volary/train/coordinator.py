@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.data.batching.batch import Batch
+    from volary.run.checkpoints import Manifest
+    from volary.train.agreement.first_state import DeferredTensors
 
 Outcome = Literal["finished", "stopped", "left"]
 
@@ -93,4 +95,36 @@ class Coordinator(Protocol):
 
     def complete(self, task: LearnTask) -> None:
         """The contribution is computed, as far as it was wanted. Raises NotFinite, PeerLost."""
+        ...
+
+
+class Saver(Protocol):
+    """Writes the checkpoints of a run when a coordinator says so, all ranks together.
+
+    late: of a resumed state, what rank 0 has yet to send to the others besides the parameters.
+    """
+
+    late: DeferredTensors
+
+    @property
+    def newest(self) -> str:
+        """The newest checkpoint of this attempt, in words."""
+        ...
+
+    def save(self, metric: float | None, *, last: bool = False) -> None:
+        """Write the checkpoint of this step. metric: of the evaluation at this step, if it was the best so far.
+
+        A full disk, or any rank that cannot write, ends the save and not the training: it is told, and the older
+        checkpoints stay. last: nothing will be saved after it, so it is tried again for some seconds; raises NotSaved
+        then. Saving the same step twice writes once. A collective call: ranks agree among themselves, so that they can
+        save without the run's driver, too.
+        """
+        ...
+
+    def resume(self) -> Manifest | None:
+        """Restore the newest whole checkpoint, if the run has one; the same on every rank. Says which were damaged.
+
+        Raises RunError if all are. Rank 0 alone reads what all hold alike; parameters, and what is `late`, come to the
+        others when training starts.
+        """
         ...

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from volary.session.spec import Session
     from volary.session.values.period import Period
     from volary.train.agreement.votes import Agreed
+    from volary.train.coordinator import Saver
     from volary.train.corrupt import Corrupt
     from volary.train.growth import Growth
     from volary.train.member.requests import RunRequests
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from volary.train.recording.reads import Reads
     from volary.train.recording.recorder import Recorder
     from volary.train.replica import Voting
-    from volary.train.state.checkpoint import RankState, Saver
+    from volary.train.state.stateful import RankState
     from volary.train.update.precision import Precision
     from volary.train.update.update import Update
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from volary.train.agreement.votes import Agreed, Vote
     from volary.train.coordinator import LearnTask
     from volary.train.recording.recorder import Recorder
-    from volary.train.state.checkpoint import RankState
+    from volary.train.state.stateful import RankState
 
 
 def await_parameter(keeper: Keeper, gate: ParameterGate, recorder: Recorder) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from volary.network.layer_graph import layer_graph
 from volary.run.machine.memory import CODEC_BYTES, IMPORTED_BYTES, WORKER_BYTES, available_bytes, judge
 from volary.session.spec import MOST_STEPS
 from volary.session.values.reference import UserObject
-from volary.train.assemble import name_of, update_rule
+from volary.train.model import name_of, update_rule
 from volary.train.recording.reads import dropped
 from volary.train.state.seeds import kept_generators
 from volary.train.update.precision import Precision
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from volary.data.samples import Samples
     from volary.placement import Place
     from volary.session.spec import Session
-    from volary.train.assemble import Model
+    from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
 
 TIMED_SAMPLES = 8  # of a worker's share: enough that a step's time is about in proportion to them

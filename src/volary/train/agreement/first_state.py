@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from volary.comm.groups.blocking import take_all_from_first
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from volary.comm.groups.group import Group
 
@@ -49,3 +49,10 @@ def share_now(
     for together in (*messages(parameters if late.new else []), *messages(late.tensors)):
         take_all_from_first(together, group, broadcast)
     late.come()
+
+
+def share_buffers(module: nn.Module, group: Group) -> None:
+    """Give every rank of `group` the buffers of rank 0, which are small; parameters follow later. A collective call."""
+    if group.size > 1:
+        for together in messages(list(module.buffers())):
+            take_all_from_first(together, group)

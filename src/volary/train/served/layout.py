@@ -16,7 +16,7 @@ from volary.exchange.gradients.plan import BucketPlan, in_memory_order, plan, ro
 from volary.exchange.representations.exact import EXACT
 from volary.naming import named_buffers, named_parameters
 from volary.server.protocol.slices import Part, Slice, cut
-from volary.train.assemble import update_rule
+from volary.train.model import update_rule
 from volary.train.state.weights import weights_of
 from volary.train.update.rule import SlicePart
 

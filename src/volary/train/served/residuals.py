@@ -19,7 +19,7 @@ from volary.train.state.rank_state import OPTIMIZER, RESIDUALS, is_of_rank, rank
 if TYPE_CHECKING:
     from volary.exchange._base import Keeper
     from volary.train.member.process import Membership
-    from volary.train.state.checkpoint import RankState
+    from volary.train.state.stateful import RankState
 
 _JOIN_S = 60.0  # for a file that is being written
 # a state to the draft of a step's checkpoint, and as the first of all workers what they have alike: checksums

@@ -17,7 +17,6 @@ from volary.naming import named_parameters
 from volary.run.checkpoints import Checkpoints
 from volary.server.protocol.messages import WorkerHello
 from volary.train.agreement.agreed_plan import describe
-from volary.train.assemble import build_model, readable, update_rule, watch_queue
 from volary.train.corrupt import teller
 from volary.train.device import device_of
 from volary.train.loop import Training, train
@@ -30,6 +29,7 @@ from volary.train.member.compare import (
     user_objects,
 )
 from volary.train.member.remote_directory import writer
+from volary.train.model import build_model, readable, update_rule, watch_queue
 from volary.train.recording.histograms import Histograms
 from volary.train.served.admission import admitted, linked
 from volary.train.served.by_roster import ByRoster, LearningSettings
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from volary.exchange._base import Keeper
     from volary.server.client.link import Link
     from volary.session.spec import Session
-    from volary.train.assemble import Model
     from volary.train.coordinator import Outcome
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
+    from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
     from volary.train.served.layout import Layout
     from volary.train.served.roster_client import RosterClient

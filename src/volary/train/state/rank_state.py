@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from volary.run.checkpoints import Manifest
-    from volary.train.state.checkpoint import Stateful
+    from volary.train.state.stateful import Stateful
 
 RESIDUALS = "owed"  # of the codecs: their name in the file since its first version
 OPTIMIZER = "optimizer"  # where each worker has its own

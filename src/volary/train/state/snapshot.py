@@ -13,7 +13,7 @@ from volary.train.state.seeds import generators_state, restore_generators
 if TYPE_CHECKING:
     from torch import nn
 
-    from volary.train.state.checkpoint import RankState, Stateful
+    from volary.train.state.stateful import RankState, Stateful
 
 
 class RankSnapshot:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from volary.train.agreement.first_state import DeferredTensors
     from volary.train.agreement.votes import Agreed
     from volary.train.coordinator import LearnTask
-    from volary.train.state.checkpoint import RankState
+    from volary.train.state.stateful import RankState
     from volary.train.strategies.contribution import ContributionBuffers, StrategySettings
     from volary.train.update.whole import WholeUpdate
 

@@ -18,7 +18,7 @@ from volary.exchange.gradients.buckets import before_bucket
 from volary.exchange.gradients.plain_layers import only_looks
 from volary.naming import named_parameters
 from volary.network.loss_graph import sum_in
-from volary.train.agreement.first_state import DeferredTensors, messages
+from volary.train.agreement.first_state import DeferredTensors, messages, share_buffers
 from volary.train.agreement.mean_model import lent_mean
 from volary.train.agreement.votes import Vote
 from volary.train.coordinator import LearnTask
@@ -34,7 +34,6 @@ from volary.train.own.model.losses import StepLoss, loss_of_backward
 from volary.train.own.model.own_copy import OwnCopy
 from volary.train.own.rates import FollowedSettings
 from volary.train.own.together import come_apart
-from volary.train.run_session import share_buffers
 from volary.train.state.replicas import compare_replicas
 from volary.train.state.seeds import kept_generators
 from volary.train.strategies.adapting import Adapting

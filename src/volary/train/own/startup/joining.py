@@ -17,8 +17,8 @@ from volary.train.own.replicated_loop import ReplicatedLoop
 from volary.train.own.served.loop import ServedLoop
 from volary.train.own.startup.written_files import watched
 from volary.train.own.worker import Worker
-from volary.train.run_session import drafts_of, joined
 from volary.train.served.colocated import server_beside
+from volary.train.worker.connect import drafts_of, joined
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.data.feed import Feed
-from volary.train.assemble import update_rule
+from volary.train.model import update_rule
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -31,8 +31,8 @@ from volary.server.update_rule import UpdateRule
 from volary.session.script import Script, is_own_loop
 from volary.session.spec import Session
 from volary.train.agreement.agreed_plan import describe
-from volary.train.assemble import Model, build_model
 from volary.train.member.remote_directory import bring, writer
+from volary.train.model import Model, build_model
 from volary.train.served.layout import Layout, cut_network, lay_out
 from volary.train.served.server.network_file import HERE, read_network
 from volary.train.served.server.rule import BufferRule, Clock, MeanRule, RateChanges, SessionUpdating

@@ -1,8 +1,8 @@
-"""From a session to everything that one worker trains with."""
+"""A session's network, data and update rule, as every process of its run makes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,49 +12,29 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from volary.consistency.bsp import Bsp
 from volary.data.batching.differing import let_differ
 from volary.data.caching.cached import through_cache
 from volary.data.data_names import DataNames, agreeing
 from volary.data.datasets.lines import Lines
 from volary.data.datasets.own import OwnSource
 from volary.data.datasets.stream import Stream
-from volary.data.feed import Feed, one_pass
+from volary.data.feed import one_pass
 from volary.data.loading.pipeline import Pipeline
 from volary.data.skipping import Skipping
 from volary.errors import BadInput, DataError, SettingError
 from volary.errors.raised import raised
-from volary.naming import named_parameters
 from volary.network import build, build_loss
 from volary.network.flow import Flow
-from volary.run.best import Best
 from volary.session.values.reference import UserObject
-from volary.train.corrupt import Corrupt, teller
-from volary.train.lockstep import Lockstep
-from volary.train.loop import Training
-from volary.train.member.requests import RunRequests
-from volary.train.recording.histograms import Histograms
-from volary.train.recording.reads import Reads
-from volary.train.state.checkpoint import RankState, Saver, Stateful
-from volary.train.state.progress import Progress
-from volary.train.state.rank_state import OPTIMIZER, PRECISION, RESIDUALS, PerWorkerState
-from volary.train.strategies.strategy import build_strategy
-from volary.train.strategies.strategy_state import StrategyState
-from volary.train.uncounted import UncountedLoss, refusing_filled
-from volary.train.update.paced import Paced
-from volary.train.update.precision import Precision
+from volary.train.uncounted import refusing_filled
 from volary.train.update.uncompiled import spare_the_compiler
-from volary.train.update.update import Update
 
 if TYPE_CHECKING:
-    from volary.comm.groups.group import Group
     from volary.data.batching.batch import Batch
     from volary.data.samples import Samples, Split
-    from volary.exchange.choice.rows import StepEstimate
     from volary.network.criterion import Criterion
     from volary.session.spec import Session
     from volary.train.recording.recorder import Recorder
-    from volary.train.state.drafts import Drafts
 
 
 @dataclass(frozen=True)
@@ -148,107 +128,6 @@ def build_model(session: Session, device: torch.device, begun_with: str = "") ->
     return Model(module, criterion, samples, classes, session)
 
 
-def assemble(
-    session: Session,
-    *,
-    group: Group,
-    device: torch.device,
-    recorder: Recorder,
-    drafts: Drafts,
-    model: Model,
-    asked_to_end: Callable[[], bool],
-    requests: Callable[[], Sequence[Any]] = lambda: (),
-    estimate: StepEstimate | None = None,
-) -> Training[Lockstep]:
-    """Everything that one rank of `group` trains with; nothing of it has been restored yet.
-
-    drafts: where checkpoints are written. requests: those to the run that the driver has passed to this worker.
-    estimate: of a step on rank 0, from trying the session.
-    """
-    data = session.data
-    length = None if isinstance(model.samples, Stream) else len(model.samples)
-    corrupt = Corrupt(length, data.skip_corrupt, recorder, group.bulletin)
-    samples = readable(session, model.samples, corrupt.tell)
-    watch_queue(recorder, model.samples)
-    feed = Feed(
-        samples, data.batch_size, rank=group.rank, world_size=group.size, seed=session.train.seed, shuffle=data.shuffle
-    )
-    steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
-    feed.limit(steps)
-    recorder.spans.follow(session.train.trace, feed.steps_per_epoch or steps)
-    precision = Precision(session.train.precision, device)
-    update = _update(session, model.module, precision, feed, steps)
-    best = Best()
-    growth = data.batch.build(feed, recorder)
-    state = StrategyState()
-    parts: dict[str, Stateful] = {PRECISION: precision, "feed": feed, "best": best, "ways": state}
-    consistency = session.strategy.consistency if group.size > 1 else Bsp()
-    own: dict[str, RankState] = {RESIDUALS: state}
-    optimizer: Stateful = update
-    if consistency.at(0, 0.0).updates:
-        optimizer = own[OPTIMIZER] = PerWorkerState(OPTIMIZER, update)
-        parts[PRECISION] = own[PRECISION] = PerWorkerState(PRECISION, precision)
-    replica = build_strategy(
-        session.strategy,
-        model.module,
-        recorder,
-        group,
-        update,
-        state=state,
-        samples=lambda: feed.given,
-        on_nonfinite=session.train.on_nonfinite,
-        passes=session.train.accumulate,
-        estimate=estimate.of(data.batch_size / group.size) if estimate else None,
-    )
-    saver = Saver(
-        drafts,
-        group,
-        recorder,
-        model.module,
-        optimizer,
-        parts | {"corrupt": corrupt} | ({"growth": growth} if growth else {}),
-        {**own, **replica.own},
-        Progress(feed, best, lambda text: recorder.event("warning", text=text)),
-    )
-    lockstep = Lockstep(
-        session=session,
-        group=group,
-        device=device,
-        flow=model.flow("train"),
-        feed=feed,
-        growth=growth,
-        held_back=HeldBack(model, group.rank, group.size, teller(recorder, "test")),
-        precision=precision,
-        update=update,
-        replica=replica,
-        recorder=recorder,
-        saver=saver,
-        residuals=state,
-        consistency=consistency,
-        corrupt=corrupt,
-        reads=Reads(model.samples, recorder),
-        best=best,
-        steps=steps,
-        steps_per_epoch=feed.steps_per_epoch or steps,
-        asked_to_end=asked_to_end,
-        requests=RunRequests(requests, group.bulletin),
-        # one worker looks for all
-        histograms=Histograms(
-            model.module, recorder, session.train.histograms, replica.await_all, wanted=group.rank == 0
-        ),
-    )
-    return Training(
-        flow=lockstep.flow,
-        evaluating=model.flow("evaluate"),
-        device=device,
-        precision=precision,
-        recorder=recorder,
-        replica=replica,
-        coordinator=lockstep,
-        uncounted=UncountedLoss(model.criterion, recorder, group.size * session.train.accumulate),
-    )
-
-
 class HeldBack:
     """Makes one rank's batches of validation data. report: called for each sample that cannot be read."""
 
@@ -264,15 +143,6 @@ class HeldBack:
         if self._samples is None:
             self._samples = readable(session, self._model.held_back, self._report)
         return one_pass(self._samples, session.data.batch_size, rank=self._rank, world_size=self._world_size)
-
-
-def _update(session: Session, module: nn.Module, precision: Precision, feed: Feed, steps: int) -> Update:
-    trained = [(name, parameter) for name, parameter in named_parameters(module) if parameter.requires_grad]
-    if not trained:
-        raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
-    build, elementwise = update_rule(session)
-    schedule = Paced(session.schedule, feed)
-    return Update(trained, schedule, session.train, precision, steps, build, elementwise)
 
 
 def update_rule(session: Session) -> tuple[Callable[[list[torch.Tensor]], torch.optim.Optimizer], bool]:

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import torch
-
-from volary.comm.control.store import KeyedStore
-from volary.comm.groups.blocking import gather_plain, take_all_from_first
-from volary.comm.groups.group import LAST_RESORT_S, cut, join, leave
-from volary.errors import PeerLost, VolaryError
-from volary.run.checkpoint_files.store import CheckpointsInStore
-from volary.run.checkpoints import Checkpoints
+from volary.comm.groups.group import cut
 from volary.session.spec import Session
-from volary.train.agreement.first_state import messages
-from volary.train.assemble import assemble, build_model
+from volary.train.agreement.first_state import share_buffers
 from volary.train.coordinator import Outcome
 from volary.train.device import device_of
 from volary.train.loop import train
-from volary.train.member.bulletin import BoardBulletin
 from volary.train.member.compare import code_facts, compare, data_facts, setting_facts, shape_facts, user_objects
+from volary.train.model import build_model
 from volary.train.served.run import run_served
-from volary.train.state.drafts import Drafts, LocalDrafts, RemoteDrafts
+from volary.train.state.drafts import RemoteDrafts
 from volary.train.state.seeds import seed_all
-from volary.train.state.store_drafts import StoreDrafts
 from volary.train.trial import try_first
 from volary.train.update.precision import check_precision
+from volary.train.worker.build import assemble
+from volary.train.worker.connect import drafts_of, joined
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from volary.comm.groups.group import Group
-    from volary.session.spec import Checkpoint, OwnCheckpoint
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
     from volary.train.recording.recorder import Recorder
@@ -95,56 +82,3 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         finally:
             training.replica.close()
             drafts.close()
-
-
-def drafts_of(
-    member: Membership, group: Group, recorder: Recorder, pulse: Pulse, settings: Checkpoint | OwnCheckpoint
-) -> Drafts:
-    """Where the ranks of `group` write checkpoints: to a store, each its part; else by the driver if any of them does
-    not see the run's directory. A collective call.
-    """
-    checkpoints = Checkpoints(member.directory.checkpoints)
-    apart = any(gather_plain(member.remote is not None, group))
-    if apart and not checkpoints.in_store:
-        return RemoteDrafts(member)
-    local = LocalDrafts(checkpoints, recorder, settings.keep_last, keep_best=settings.keep_best)
-    if isinstance(checkpoints.files, CheckpointsInStore):
-        board = group.bulletin.beside("checkpoints")
-        return StoreDrafts(local, checkpoints.files, recorder, board, lambda: bool(pulse.lost))
-    return local
-
-
-@contextmanager
-def joined(member: Membership, recorder: Recorder, device: torch.device, backend: str = "auto") -> Iterator[Group]:
-    """Be in the run's group, of all its workers, for a while.
-
-    The recorder's phase is `exchange` from here on, as what comes first waits for the other ranks.
-
-    Raises PeerLost.
-    """
-    place = member.place
-    store = KeyedStore.at(member.host, member.port, member.directory.key(), member.server_life, LAST_RESORT_S)
-    try:
-        recorder.starting("meeting the other workers")
-        recorder.enter("exchange")
-        bulletin = BoardBulletin(store, place.rank, place.world_size, place.life, waiting=recorder.waiting)
-        group = join(store, bulletin, device, LAST_RESORT_S, place.address, backend)
-        try:
-            yield group
-        except VolaryError:
-            raise
-        except RuntimeError as error:
-            # torch names no peer; a rank whose own code failed says so itself
-            if "gloo" in str(error).lower():
-                raise PeerLost(f"the exchange broke: {str(error).splitlines()[0]}") from error
-            raise
-    finally:
-        leave()
-        store.close()
-
-
-def share_buffers(module: nn.Module, group: Group) -> None:
-    """Give every rank of `group` the buffers of rank 0, which are small; parameters follow later. A collective call."""
-    if group.size > 1:
-        for together in messages(list(module.buffers())):
-            take_all_from_first(together, group)

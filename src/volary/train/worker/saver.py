@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from volary.comm.groups.blocking import gather_plain
 from volary.errors import NotSaved
@@ -20,7 +20,7 @@ from volary.train.state.state_file import state_content, unpacked
 from volary.train.state.weights import WEIGHTS, SavedWeights, load_buffers, load_weights, weights_content, weights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from torch import nn
 
@@ -29,38 +29,14 @@ if TYPE_CHECKING:
     from volary.train.recording.recorder import Recorder
     from volary.train.state.drafts import Drafts
     from volary.train.state.progress import Progress
+    from volary.train.state.stateful import RankState, Stateful
 
 
-class Stateful(Protocol):
-    """Part of a run's state, in values that a weights-only reader accepts."""
-
-    def state(self) -> Any:
-        """Everything that decides how this goes on."""
-        ...
-
-    def restore(self, state: Any) -> None:
-        """Go on from `state`."""
-        ...
-
-
-class RankState(Protocol):
-    """State that differs by rank, such as residuals; those of ranks that a resumed run has no more go to the others."""
-
-    def rank_state(self) -> dict[str, Any]:
-        """In values that a weights-only reader accepts."""
-        ...
-
-    def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
-        """Replace this rank's own state by that of several ranks in a checkpoint."""
-        ...
-
-
-class Saver:
-    """Writes and reads the checkpoints of one run, all ranks of `group` together.
+class CheckpointWriter:
+    """See `volary.train.coordinator.Saver`. Of the ranks of `group`.
 
     drafts: where they are written. update: of all parameters; rank 0 writes these, what the optimiser remembers,
     and `parts`, which all ranks hold alike. Each rank adds its random generators, the network's buffers, and `own`.
-    late: of a resumed state, what rank 0 has yet to send to the others besides the parameters.
     """
 
     def __init__(
@@ -84,17 +60,9 @@ class Saver:
 
     @property
     def newest(self) -> str:
-        """The newest checkpoint of this life, in words."""
         return self._newest
 
     def save(self, metric: float | None, *, last: bool = False) -> None:
-        """Write the checkpoint of this step. metric: of the evaluation at this step, if it was the best so far.
-
-        A full disk, or any rank that cannot write, ends the save and not the training: it is told, and the older
-        checkpoints stay. last: nothing will be saved after it, so it is tried again for some seconds; raises NotSaved
-        then. Saving the same step twice writes once. A collective call: ranks agree among themselves, so that they can
-        save without the run's driver, too.
-        """
         step = self._recorder.step
         if step == self._saved and not (last and self._committing.settle()):
             return
@@ -120,11 +88,6 @@ class Saver:
         self._newest, self._saved = f"step {step}", step
 
     def resume(self) -> Manifest | None:
-        """Restore the newest whole checkpoint, if the run has one; the same on every rank. Says which were damaged.
-
-        Raises RunError if all are. Rank 0 alone reads what all hold alike; parameters, and what is `late`, come to the
-        others when training starts.
-        """
         if self._group.rank == 0:
             newest, warnings = self._drafts.take_up()
             for text in warnings:

@@ -1,0 +1,30 @@
+"""Protocols of what a checkpoint keeps: state that all ranks hold alike, and state of each rank alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+
+class Stateful(Protocol):
+    """Part of a run's state, in values that a weights-only reader accepts."""
+
+    def state(self) -> Any:
+        """Everything that decides how this goes on."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Go on from `state`."""
+        ...
+
+
+class RankState(Protocol):
+    """State that differs by rank, such as residuals; those of ranks that a resumed run has no more go to the others."""
+
+    def rank_state(self) -> dict[str, Any]:
+        """In values that a weights-only reader accepts."""
+        ...
+
+    def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
+        """Replace this rank's own state by that of several ranks in a checkpoint."""
+        ...

@@ -1,0 +1,151 @@
+"""From a session to everything that one worker trains with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from volary.consistency.bsp import Bsp
+from volary.data.datasets.stream import Stream
+from volary.data.feed import Feed
+from volary.errors import SettingError
+from volary.naming import named_parameters
+from volary.run.best import Best
+from volary.train.corrupt import Corrupt, teller
+from volary.train.lockstep import Lockstep
+from volary.train.loop import Training
+from volary.train.member.requests import RunRequests
+from volary.train.model import HeldBack, readable, update_rule, watch_queue
+from volary.train.recording.histograms import Histograms
+from volary.train.recording.reads import Reads
+from volary.train.state.progress import Progress
+from volary.train.state.rank_state import OPTIMIZER, PRECISION, RESIDUALS, PerWorkerState
+from volary.train.state.stateful import RankState, Stateful
+from volary.train.strategies.strategy import build_strategy
+from volary.train.strategies.strategy_state import StrategyState
+from volary.train.uncounted import UncountedLoss
+from volary.train.update.paced import Paced
+from volary.train.update.precision import Precision
+from volary.train.update.update import Update
+from volary.train.worker.saver import CheckpointWriter
+
+if TYPE_CHECKING:
+    from volary.comm.groups.group import Group
+    from volary.exchange.choice.rows import StepEstimate
+    from volary.session.spec import Session
+    from volary.train.model import Model
+    from volary.train.recording.recorder import Recorder
+    from volary.train.state.drafts import Drafts
+
+
+def assemble(
+    session: Session,
+    *,
+    group: Group,
+    device: torch.device,
+    recorder: Recorder,
+    drafts: Drafts,
+    model: Model,
+    asked_to_end: Callable[[], bool],
+    requests: Callable[[], Sequence[Any]] = lambda: (),
+    estimate: StepEstimate | None = None,
+) -> Training[Lockstep]:
+    """Everything that one rank of `group` trains with; nothing of it has been restored yet.
+
+    drafts: where checkpoints are written. requests: those to the run that the driver has passed to this worker.
+    estimate: of a step on rank 0, from trying the session.
+    """
+    data = session.data
+    length = None if isinstance(model.samples, Stream) else len(model.samples)
+    corrupt = Corrupt(length, data.skip_corrupt, recorder, group.bulletin)
+    samples = readable(session, model.samples, corrupt.tell)
+    watch_queue(recorder, model.samples)
+    feed = Feed(
+        samples, data.batch_size, rank=group.rank, world_size=group.size, seed=session.train.seed, shuffle=data.shuffle
+    )
+    steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
+    feed.limit(steps)
+    recorder.spans.follow(session.train.trace, feed.steps_per_epoch or steps)
+    precision = Precision(session.train.precision, device)
+    update = _update(session, model.module, precision, feed, steps)
+    best = Best()
+    growth = data.batch.build(feed, recorder)
+    state = StrategyState()
+    parts: dict[str, Stateful] = {PRECISION: precision, "feed": feed, "best": best, "ways": state}
+    consistency = session.strategy.consistency if group.size > 1 else Bsp()
+    own: dict[str, RankState] = {RESIDUALS: state}
+    optimizer: Stateful = update
+    if consistency.at(0, 0.0).updates:
+        optimizer = own[OPTIMIZER] = PerWorkerState(OPTIMIZER, update)
+        parts[PRECISION] = own[PRECISION] = PerWorkerState(PRECISION, precision)
+    replica = build_strategy(
+        session.strategy,
+        model.module,
+        recorder,
+        group,
+        update,
+        state=state,
+        samples=lambda: feed.given,
+        on_nonfinite=session.train.on_nonfinite,
+        passes=session.train.accumulate,
+        estimate=estimate.of(data.batch_size / group.size) if estimate else None,
+    )
+    saver = CheckpointWriter(
+        drafts,
+        group,
+        recorder,
+        model.module,
+        optimizer,
+        parts | {"corrupt": corrupt} | ({"growth": growth} if growth else {}),
+        {**own, **replica.own},
+        Progress(feed, best, lambda text: recorder.event("warning", text=text)),
+    )
+    lockstep = Lockstep(
+        session=session,
+        group=group,
+        device=device,
+        flow=model.flow("train"),
+        feed=feed,
+        growth=growth,
+        held_back=HeldBack(model, group.rank, group.size, teller(recorder, "test")),
+        precision=precision,
+        update=update,
+        replica=replica,
+        recorder=recorder,
+        saver=saver,
+        residuals=state,
+        consistency=consistency,
+        corrupt=corrupt,
+        reads=Reads(model.samples, recorder),
+        best=best,
+        steps=steps,
+        steps_per_epoch=feed.steps_per_epoch or steps,
+        asked_to_end=asked_to_end,
+        requests=RunRequests(requests, group.bulletin),
+        # one worker looks for all
+        histograms=Histograms(
+            model.module, recorder, session.train.histograms, replica.await_all, wanted=group.rank == 0
+        ),
+    )
+    return Training(
+        flow=lockstep.flow,
+        evaluating=model.flow("evaluate"),
+        device=device,
+        precision=precision,
+        recorder=recorder,
+        replica=replica,
+        coordinator=lockstep,
+        uncounted=UncountedLoss(model.criterion, recorder, group.size * session.train.accumulate),
+    )
+
+
+def _update(session: Session, module: nn.Module, precision: Precision, feed: Feed, steps: int) -> Update:
+    trained = [(name, parameter) for name, parameter in named_parameters(module) if parameter.requires_grad]
+    if not trained:
+        raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
+    build, elementwise = update_rule(session)
+    schedule = Paced(session.schedule, feed)
+    return Update(trained, schedule, session.train, precision, steps, build, elementwise)
