@@ -63,7 +63,7 @@ LSTM: dict[str, Any] = {
     "hosts": 4,
 }
 GPT: dict[str, Any] = {
-    "network": f"{HERE / '_networks.py'}:gpt",
+    "network": {"name": "gpt", "dropout": 0.0, "tied": False},
     "source": {"name": "synthetic", "kind": "tokens", "shape": (128,), "classes": 65, "samples": 4096},
     "share": 4,
     "hosts": 4,

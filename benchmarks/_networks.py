@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
 CONVOLUTIONS = (64, 128, 256)
 HIDDEN = 4096
 STAGES = (64, 128, 256, 512)
 UNITS = 512
-BLOCKS, WIDTH, HEADS, CONTEXT = 6, 384, 6, 128
 VGG = ((64,), (128,), (256, 256), (512, 512))
 SEPARABLE = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
 
@@ -38,11 +35,6 @@ def resnet_widths(classes: int) -> nn.Module:
         layers += [_Residual(channels, wider), _Residual(wider, wider)]
         channels = wider
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
-
-
-def gpt(classes: int) -> nn.Module:
-    """Tokens (batch, time) to scores (batch, time, classes): nanoGPT's character model, 10.7 million parameters."""
-    return _Gpt(classes)
 
 
 def vgg_like(classes: int) -> nn.Module:
@@ -80,46 +72,6 @@ def perceptron(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     """Values of any shape to (batch, classes), through one hidden layer."""
     inputs = math.prod(input_shape)
     return nn.Sequential(nn.Flatten(), nn.Linear(inputs, UNITS), nn.ReLU(), nn.Linear(UNITS, classes))
-
-
-class _Gpt(nn.Module):
-    """Blocks of attention and perceptron between embeddings and scores (Karpathy's nanoGPT, train_shakespeare_char)."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(classes, WIDTH)
-        self.places = nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.Sequential(*(_Block() for _ in range(BLOCKS)))
-        self.norm = nn.LayerNorm(WIDTH, bias=False)
-        self.head = nn.Linear(WIDTH, classes, bias=False)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """tokens: (batch, time), int64."""
-        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
-        scores: Tensor = self.head(self.norm(self.blocks(x)))
-        return scores
-
-
-class _Block(nn.Module):
-    """Causal self-attention and a perceptron, each beside a shortcut, behind a layer norm."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = (nn.LayerNorm(WIDTH, bias=False) for _ in range(2))
-        self.attend = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
-        self.project = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.perceptron = nn.Sequential(
-            nn.Linear(WIDTH, 4 * WIDTH, bias=False), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH, bias=False)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x: (batch, time, width)."""
-        heads = [one.unflatten(-1, (HEADS, -1)).transpose(1, 2) for one in self.attend(self.first(x)).chunk(3, -1)]
-        queries, keys, values = heads
-        attended = scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        x = x + self.project(attended.transpose(1, 2).flatten(-2))
-        found: Tensor = x + self.perceptron(self.second(x))
-        return found
 
 
 class _Residual(nn.Module):

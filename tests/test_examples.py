@@ -25,8 +25,8 @@ def shape(line: str) -> str:
     return re.sub(r"(\d+ min )?\d[\d.]*", "N", line)
 
 
-def test_there_is_a_session_and_else_pairs_of_scripts():
-    assert {one.name for one in EXAMPLES.iterdir() if one.is_file()} == {"digits.yaml", "ruff.toml"}
+def test_there_are_two_sessions_and_else_pairs_of_scripts():
+    assert {one.name for one in EXAMPLES.iterdir() if one.is_file()} == {"digits.yaml", "gpt.yaml", "ruff.toml"}
     for folder in (one for one in EXAMPLES.iterdir() if one.is_dir()):
         assert sorted(file.name for file in folder.glob("*.py")) == ["distributed.py", "plain.py"]
 
@@ -38,6 +38,12 @@ def test_the_digits_are_learnt_by_two_workers_to_97_percent_and_the_end_is_what_
     assert json.loads(result)["metrics"]["accuracy"] >= 0.97
     shown = re.search(r"```text\n(finished .*?)```", README.read_text(), re.DOTALL)[1].splitlines()
     assert list(map(shape, shown)) == list(map(shape, view.splitlines()[-len(shown) :]))
+
+
+@pytest.mark.slow  # half a minute
+def test_a_gpt_learns_the_characters_of_a_text():
+    result, _ = run("-m", "volary", "train", str(EXAMPLES / "gpt.yaml"), "--json", "train.epochs=6")
+    assert json.loads(result)["metrics"]["perplexity"] < 20, "of 95 characters or so; one that guesses has as many"
 
 
 @pytest.mark.slow  # four processes and two runs

@@ -21,7 +21,7 @@ class Room:
     planned: names that the design knows and that are not built yet; they are refused with that reason.
     protocol: "module:class", whose public members every plug-in has. by_pattern: "module:class" of what holds several
     plug-ins by pattern, as its `parts`, if the setting may be such a mapping. moved: names that were here, and the
-    package that has them now.
+    package that has them now. aliases: other names, each for a plug-in and some of its settings.
     """
 
     package: str
@@ -30,11 +30,16 @@ class Room:
     protocol: str | None = None
     by_pattern: str | None = None
     moved: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
 
     def names(self) -> list[str]:
         """All plug-ins there are, by listing the folder: nothing of them is imported."""
         folder = Path(import_module(self.package).__file__ or "").parent
         return sorted(m.name for m in iter_modules([str(folder)]) if not m.ispkg and not m.name.startswith("_"))
+
+    def unfolded(self, name: str) -> tuple[str, Mapping[str, Any]]:
+        """The plug-in's own name, and the settings that `name` gives it, if it is an alias; else `name`, and none."""
+        return self.aliases.get(name, (name, {}))
 
     def load(self, name: str) -> Any:
         """The plug-in called `name`. Raises SettingError, with the nearest name, if there is none, or if it lacks a

@@ -129,7 +129,7 @@ def test_a_dry_run_takes_networks_of_the_zoo(name: str, shape: tuple[int, ...], 
 
 def test_a_dry_run_on_the_meta_device_needs_no_memory() -> None:
     with torch.device("meta"):
-        module = build(ROOM.load("vgg16")(), (3, 224, 224), 1000)
+        module = build(ROOM.load("vgg")(), (3, 224, 224), 1000)
     inputs, targets = (each.to("meta") for each in samples((3, 224, 224)))
     flow(module).dry_run(inputs, targets, 1000, network="vgg16")
     with pytest.raises(SettingError, match="network 'vgg16' does not take the data's inputs"):

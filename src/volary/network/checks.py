@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from volary.errors import SettingError
 
 
-def one_of(field: str, value: str, accepted: tuple[str, ...]) -> None:
-    """Refuse a word that is not among `accepted`. Raises SettingError."""
+def one_of(field: str, value: object, accepted: Sequence[object]) -> None:
+    """Refuse a word or number that is not among `accepted`. Raises SettingError."""
     if value not in accepted:
-        raise SettingError(f"{field} is {value!r}; accepted: {', '.join(accepted)}")
+        raise SettingError(f"{field} is {value!r}; accepted: {', '.join(map(str, accepted))}")
 
 
 def at_least(field: str, value: int, least: int) -> None:

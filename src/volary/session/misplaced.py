@@ -114,9 +114,9 @@ def _chosen(cls: type, node: Node) -> Iterator[tuple[str, type]]:
     """The section's settings that name a plug-in, with the plug-in that each names."""
     for setting, hint in settings_of(cls).items():
         choice, name = choice_in(hint), _name(node, setting, cls)
-        if choice and isinstance(name, str) and name in choice.open().names():
+        if choice and isinstance(name, str) and (called := choice.open().unfolded(name)[0]) in choice.open().names():
             try:
-                yield setting, choice.open().load(name)
+                yield setting, choice.open().load(called)
             except SettingError:
                 continue
 

@@ -70,6 +70,8 @@ def page() -> str:
 def _room(path: str, choice: Choice) -> str:
     room = choice.open()
     planned = f"\n\nPlanned, and refused until then: {', '.join(room.planned)}." if room.planned else ""
+    short = "; ".join(f"`{name}` for `{flow({'name': one} | dict(of))}`" for name, (one, of) in room.aliases.items())
+    planned += f"\n\nShort names: {short}." if short else ""
     own = ", or your own" if choice.user else ""
     parts = [f"## {path}: a name of `{choice.room}`{own}\n\n{room_summary(choice)}{planned}\n"]
     for name in room.names():

@@ -17,11 +17,11 @@ WIDTHS = (64, 128, 256, 512)
 
 
 def resnet(
-    name: str, block: Block, depths: tuple[int, int, int, int], stem: str, input_shape: tuple[int, ...], classes: int
+    block: Block, depths: tuple[int, int, int, int], stem: str, input_shape: tuple[int, ...], classes: int
 ) -> nn.Sequential:
     """depths: blocks per stage. stem: imagenet, cifar, or auto, which is cifar up to 64 x 64 pixels."""
     small = stem == "cifar" or (stem == "auto" and max(input_shape[1:], default=0) <= 64)
-    channels, _, _ = image_shape(name, input_shape, smallest=8 if small else 32)
+    channels, _, _ = image_shape("resnet", input_shape, smallest=8 if small else 32)
     layers: OrderedDict[str, nn.Module] = OrderedDict(stem=cifar_stem(channels) if small else imagenet_stem(channels))
     channels = WIDTHS[0]
     for number, (width, depth) in enumerate(zip(WIDTHS, depths, strict=True), start=1):

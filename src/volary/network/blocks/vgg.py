@@ -12,10 +12,10 @@ WIDTHS = (64, 128, 256, 512, 512)
 
 
 def vgg(
-    name: str, depths: tuple[int, int, int, int, int], dropout: float, input_shape: tuple[int, ...], classes: int
+    depths: tuple[int, int, int, int, int], dropout: float, input_shape: tuple[int, ...], classes: int
 ) -> nn.Sequential:
     """The network of Simonyan & Zisserman 2014. depths: convolutions in each of its five groups."""
-    channels, height, width = image_shape(name, input_shape, smallest=32)
+    channels, height, width = image_shape("vgg", input_shape, smallest=32)
     layers: list[nn.Module] = []
     for out, depth in zip(WIDTHS, depths, strict=True):
         for _ in range(depth):

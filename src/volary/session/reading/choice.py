@@ -66,6 +66,14 @@ class Choice:
             return reader.fault(name.place, path, f"{given}; accepted: {self.in_words()}")
         if name.value in (room := self.open()).moved:
             return reader.moved(name, node.with_value(entries), path, room.moved[name.value], str(default))
+        called, fixed = room.unfolded(name.value)
+        for setting in sorted(entries.keys() & fixed):
+            return reader.fault(
+                entries[setting].place,
+                join(path, setting),
+                f"is {fixed[setting]} in {name.value!r}; write name: {called}",
+            )
+        name, entries = name.with_value(called), {key: name.with_value(one) for key, one in fixed.items()} | entries
         try:
             if ":" in name.value and self.user:
                 arguments = reader.read(Any, node.with_value(entries), path)

@@ -1,0 +1,90 @@
+"""A transformer for language: embeddings, blocks of causal attention and perceptron, the next token's scores."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import init
+from torch.nn.functional import scaled_dot_product_attention
+
+from volary.errors import SettingError
+
+STD = 0.02  # of first weights (Radford et al. 2019)
+
+
+class Sizes(Protocol):
+    """What the network is made of, as `volary.network.zoo.gpt` says."""
+
+    @property
+    def layers(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def dropout(self) -> float: ...
+    @property
+    def bias(self) -> bool: ...
+    @property
+    def tied(self) -> bool: ...
+
+
+class Transformer(nn.Module):
+    """Tokens (batch, time), int64, to scores (batch, time, vocabulary); time is at most `context`."""
+
+    def __init__(self, sizes: Sizes, context: int, vocabulary: int) -> None:
+        super().__init__()
+        width = sizes.width
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(context, width)
+        self.dropout = nn.Dropout(sizes.dropout)
+        self.blocks = nn.Sequential(*(Block(sizes) for _ in range(sizes.layers)))
+        self.norm = nn.LayerNorm(width, bias=sizes.bias)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        if sizes.tied:
+            self.head.weight = self.tokens.weight
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                # what a block adds is smaller the more blocks add to the same values
+                residual = name.endswith(("project.weight", "shrink.weight"))
+                init.normal_(parameter, std=STD / math.sqrt(2 * sizes.layers) if residual else STD)
+            elif name.endswith("bias"):
+                init.zeros_(parameter)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Scores of the token that follows each position. Raises SettingError for a sequence beyond the context."""
+        time, context = tokens.shape[1], self.positions.num_embeddings
+        if time > context:
+            raise SettingError(f"network 'gpt' has a context of {context} tokens; a sequence has {time}")
+        x = self.tokens(tokens) + self.positions(torch.arange(time, device=tokens.device))
+        scores: Tensor = self.head(self.norm(self.blocks(self.dropout(x))))
+        return scores
+
+
+class Block(nn.Module):
+    """Causal self-attention and a perceptron, each beside a shortcut, behind a layer norm."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        width, bias = sizes.width, sizes.bias
+        self.heads = sizes.heads
+        self.first, self.second = (nn.LayerNorm(width, bias=bias) for _ in range(2))
+        self.attend = nn.Linear(width, 3 * width, bias=bias)
+        self.project = nn.Linear(width, width, bias=bias)
+        self.grow = nn.Linear(width, 4 * width, bias=bias)
+        self.shrink = nn.Linear(4 * width, width, bias=bias)
+        self.activation = nn.GELU()
+        self.dropout = nn.Dropout(sizes.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, time, width) to the same shape."""
+        split = [one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in self.attend(self.first(x)).chunk(3, -1)]
+        queries, keys, values = split
+        dropped = self.dropout.p if self.training else 0.0
+        attended = scaled_dot_product_attention(queries, keys, values, dropout_p=dropped, is_causal=True)
+        x = x + self.dropout(self.project(attended.transpose(1, 2).flatten(-2)))
+        found: Tensor = x + self.dropout(self.shrink(self.activation(self.grow(self.second(x)))))
+        return found
