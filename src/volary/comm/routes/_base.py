@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
@@ -27,11 +27,13 @@ class BufferShape:
 class Memory:
     """A buffer's values, (numel,) each: what this rank contributes, and what was agreed. They may be the same.
 
-    Where they are not, others read `agreed` too: it must not be written.
+    Where they are not, others read `agreed` too: it must not be written. head: what was agreed of its first values, if
+    that is somewhere else.
     """
 
     contribution: Tensor
     agreed: Tensor
+    head: Tensor | None = field(default=None, kw_only=True)
 
     @classmethod
     def in_place(cls, shape: BufferShape) -> Memory:

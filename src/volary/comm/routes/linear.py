@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from volary.comm.routes._base import RoutePlugin
+from volary.comm.routes._base import Memory, RoutePlugin
 from volary.comm.sums.hops import Hop, pieces, share
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Linear(RoutePlugin):
 
     def build(self, group: Group, shapes: Sequence[BufferShape], topology: Topology) -> Route:
         """The route for buffers of `shapes` among the ranks of `group`."""
-        from volary.comm.sums.sums import Sums, needs_cpu
+        from volary.comm.sums.sums import Sums, by_length, needs_cpu
 
         needs_cpu("linear", shapes)
 
@@ -46,7 +46,7 @@ class Linear(RoutePlugin):
         def plan(numel: int, value_bytes: int) -> Sequence[Hop]:
             return hops(places, group.rank, numel, value_bytes)
 
-        return Sums(group, shapes, plan)
+        return Sums(group, [Memory.in_place(shape) for shape in shapes], by_length(plan, shapes))
 
 
 def zigzag(items: Sequence[T], turn: int) -> list[T]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.comm.routes._base import RoutePlugin
+from volary.comm.routes._base import Memory, RoutePlugin
 from volary.comm.sums.hops import Hop, around
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Ring(RoutePlugin):
 
     def build(self, group: Group, shapes: Sequence[BufferShape], topology: Topology) -> Route:
         """The route for buffers of `shapes` among the ranks of `group`."""
-        from volary.comm.sums.sums import Sums, needs_cpu
+        from volary.comm.sums.sums import Sums, by_length, needs_cpu
 
         needs_cpu("ring", shapes)
 
@@ -31,7 +31,7 @@ class Ring(RoutePlugin):
         def plan(numel: int, value_bytes: int) -> Sequence[Hop]:
             return list(around(order, place, 0, numel, value_bytes, first=True))
 
-        return Sums(group, shapes, plan)
+        return Sums(group, [Memory.in_place(shape) for shape in shapes], by_length(plan, shapes))
 
 
 ROUTE = Ring

@@ -68,10 +68,11 @@ def hops(
         # blocks overtake each other between sub-networks
         across_all = [replace(hop, flow=1 + number) for hop in across]
         leaves = list(takewhile(lambda hop: hop.source is None, across_all))
-        yield from scatter(near, place, *block, value_bytes)
+        slices = [[share(*block, len(near), other)] for other in range(len(near))]
+        yield from scatter(near, place, slices, value_bytes)
         yield from leaves
         yield from under_way
-        under_way = [*across_all[len(leaves) :], *gather(near, place, *block, value_bytes)]
+        under_way = [*across_all[len(leaves) :], *gather(near, place, slices, value_bytes)]
     yield from under_way
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.comm.routes._base import RoutePlugin
+from volary.comm.routes._base import Memory, RoutePlugin
 from volary.comm.sums.hops import Hop, pieces
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Tree(RoutePlugin):
 
     def build(self, group: Group, shapes: Sequence[BufferShape], topology: Topology) -> Route:
         """The route for buffers of `shapes` among the ranks of `group`."""
-        from volary.comm.sums.sums import Sums, needs_cpu
+        from volary.comm.sums.sums import Sums, by_length, needs_cpu
 
         needs_cpu("tree", shapes)
 
@@ -35,7 +35,7 @@ class Tree(RoutePlugin):
         def plan(numel: int, value_bytes: int) -> Sequence[Hop]:
             return list(hops(order, place, numel, value_bytes))
 
-        return Sums(group, shapes, plan)
+        return Sums(group, [Memory.in_place(shape) for shape in shapes], by_length(plan, shapes))
 
 
 def family(places: int, place: int) -> tuple[int | None, list[int]]:

@@ -64,23 +64,28 @@ def around(ring: Sequence[int], place: int, start: int, end: int, value_bytes: i
             yield Hop(low, high, source, to, add=adds, first=first and step < places)
 
 
-def scatter(ring: Sequence[int], place: int, start: int, end: int, value_bytes: int) -> Iterator[Hop]:
-    """The reduce-scatter of `around` alone: place k of the ring ends with the sum of slice k."""
+def scatter(ring: Sequence[int], place: int, slices: Sequence[Sequence[Piece]], value_bytes: int) -> Iterator[Hop]:
+    """The reduce-scatter of `around` alone: place k of the ring ends with the sum of slice k, of any pieces."""
     places = len(ring)
     before, after = ring[place - 1], ring[(place + 1) % places]
     for step in range(places):
         source = before if step > 0 else None
         to = after if step < places - 1 else None
-        for low, high in pieces(*share(start, end, places, (place - 1 - step) % places), value_bytes):
+        for low, high in _in_pieces(slices[(place - 1 - step) % places], value_bytes):
             yield Hop(low, high, source, to, add=step > 0, first=True)
 
 
-def gather(ring: Sequence[int], place: int, start: int, end: int, value_bytes: int) -> Iterator[Hop]:
+def gather(ring: Sequence[int], place: int, slices: Sequence[Sequence[Piece]], value_bytes: int) -> Iterator[Hop]:
     """The all-gather of `around` alone: place k of the ring has slice k, and everybody ends with all."""
     places = len(ring)
     before, after = ring[place - 1], ring[(place + 1) % places]
     for step in range(places):
         source = before if step > 0 else None
         to = after if step < places - 1 else None
-        for low, high in pieces(*share(start, end, places, (place - step) % places), value_bytes):
+        for low, high in _in_pieces(slices[(place - step) % places], value_bytes):
             yield Hop(low, high, source, to)
+
+
+def _in_pieces(runs: Sequence[Piece], value_bytes: int) -> Iterator[Piece]:
+    for start, end in runs:
+        yield from pieces(start, end, value_bytes)

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from volary.comm.groups.group import LAST_RESORT_S
+from volary.comm.routes._base import Memory
 from volary.comm.sums.hops import Hop, share
 from volary.comm.sums.node import NodeBuffers
-from volary.comm.sums.sums import Sums, needs_cpu
+from volary.comm.sums.sums import Sums, by_length, needs_cpu
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
@@ -39,4 +40,5 @@ def levels(name: str, group: Group, shapes: Sequence[BufferShape], topology: Top
         return lane(number, *share(0, numel, lanes, number), value_bytes) if number < lanes else []
 
     node = NodeBuffers(group.bulletin, ranks, shapes, LAST_RESORT_S) if len(ranks) > 1 else None
-    return Sums(group, shapes, plan, node)
+    memory = [Memory.in_place(shape) for shape in shapes] if node is None else node.memory
+    return Sums(group, memory, by_length(plan, shapes), node)

@@ -91,14 +91,26 @@ class SharedSum:
 def boards(
     bulletin: Bulletin, shapes: Sequence[BufferShape], counters_bytes: int
 ) -> tuple[Segment, list[SharedBuffer]]:
-    """A segment that all ranks of `bulletin` hold, and a board in it for each of `shapes`. A collective call.
+    """A segment that all ranks of `bulletin` hold, and a board in it for each of `shapes`; see `copies_in_memory`."""
+    segment, found = copies_in_memory(bulletin, [(shape, bulletin.size + 1) for shape in shapes], counters_bytes)
+    return segment, [SharedBuffer(contributions, agreed) for *contributions, agreed in found]
 
-    Its first `counters_bytes` are free. Its address may be closed when all have come back from here. Raises OSError, on
-    all ranks, if there is not so much memory.
+
+def copies_in_memory(
+    bulletin: Bulletin, wanted: Sequence[tuple[BufferShape, int]], counters_bytes: int
+) -> tuple[Segment, list[list[Tensor]]]:
+    """A segment that all ranks of `bulletin` hold, and in it so many buffers, (numel,), of each shape.
+
+    A collective call. Its first `counters_bytes` are free. Its address may be closed when all have come back from here.
+    Raises OSError, on all ranks, if there is not so much memory.
     """
-    places, size_bytes = _layout(_aligned(counters_bytes), shapes, bulletin.size + 1)
+    places, size_bytes = _layout(_aligned(counters_bytes), wanted)
     segment = _met(bulletin, size_bytes)
-    return segment, [_board(segment, shape, place) for shape, place in zip(shapes, places, strict=True)]
+    buffers = [
+        [torch.frombuffer(segment.memory, dtype=shape.dtype, count=shape.numel, offset=offset) for offset in offsets]
+        for (shape, _), offsets in zip(wanted, places, strict=True)
+    ]
+    return segment, buffers
 
 
 def _met(bulletin: Bulletin, size_bytes: int) -> Segment:
@@ -120,18 +132,11 @@ def _aligned(count: int) -> int:
     return -(-count // ALIGN_BYTES) * ALIGN_BYTES
 
 
-def _layout(start: int, shapes: Sequence[BufferShape], copies: int) -> tuple[list[list[int]], int]:
+def _layout(start: int, wanted: Sequence[tuple[BufferShape, int]]) -> tuple[list[list[int]], int]:
     """Offsets in bytes of each buffer's copies, and the size of all."""
     places, at = [], start
-    for shape in shapes:
+    for shape, copies in wanted:
         one = _aligned(shape.numel * shape.dtype.itemsize)
         places.append([at + copy * one for copy in range(copies)])
         at += copies * one
     return places, at
-
-
-def _board(segment: Segment, shape: BufferShape, offsets: Sequence[int]) -> SharedBuffer:
-    *contributions, agreed = (
-        torch.frombuffer(segment.memory, dtype=shape.dtype, count=shape.numel, offset=offset) for offset in offsets
-    )
-    return SharedBuffer(contributions, agreed)

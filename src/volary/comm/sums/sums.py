@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from volary.errors import SettingError
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
     from volary.comm.routes._base import Arrival, BufferShape
-    from volary.comm.sums.hops import Plan
+    from volary.comm.sums.hops import Hop, Plan
     from volary.comm.sums.node import NodeBuffers
     from volary.comm.sums.segments import SharedBuffer
 
@@ -26,20 +26,28 @@ IN_FLIGHT = 2
 PLANS = 64  # timetables that are kept: ranges come in few lengths
 
 
+Timetable = Callable[[int, int, int], "Sequence[Hop]"]  # of the values from start to end of a buffer, from 0 on
+
+
+def by_length(plan: Plan, shapes: Sequence[BufferShape]) -> Timetable:
+    """The timetable of ranges that depends on their length alone."""
+    kept = lru_cache(PLANS)(plan)
+    return lambda buffer, start, end: kept(end - start, shapes[buffer].dtype.itemsize)
+
+
 class Sums:
-    """Sums ranges of buffers of `shapes` over the ranks of `group`, along the hops of `plan`.
+    """Sums ranges of buffers in `memory` over the ranks of `group`, along the hops of a timetable.
 
     node: the ranks with whom this one shares memory; where there is none, what it contributes becomes the sum in place.
     """
 
     def __init__(
-        self, group: Group, shapes: Sequence[BufferShape], plan: Plan, node: NodeBuffers | None = None
+        self, group: Group, memory: Sequence[Memory], hops: Timetable, node: NodeBuffers | None = None
     ) -> None:
-        self.memory = [Memory.in_place(shape) for shape in shapes] if node is None else node.memory
+        self.memory, self._hops = memory, hops
         self.in_flight = IN_FLIGHT
         self._node = node
         self._links = Links(group)
-        self._plan = lru_cache(PLANS)(plan)
         self._scratch = [scratch() for _ in range(IN_FLIGHT)]
         self._count = 0
         self._last = Travel(self._links, torch.empty(0), [], 0, self._scratch[0], None)  # that has begun
@@ -59,7 +67,7 @@ class Sums:
         """Begin to sum the values from `start` to `end`, or let them queue behind those that still send."""
         self._count += 1
         values = self.memory[buffer].agreed[start:end]
-        hops = self._plan(end - start, values.element_size())
+        hops = self._hops(buffer, start, end)
         gather = partial(_gather, self._node.boards[buffer], start) if self._node else None
         travel = Travel(self._links, values, hops, self._count, self._scratch[self._count % IN_FLIGHT], gather)
         arrival = _Underway(self, travel, self._node.come.come() if self._node else 0)
