@@ -6,6 +6,7 @@ Rank 0 hosts the roster beside its work, as a run's driver does.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
@@ -109,6 +110,7 @@ def _work(
         place=place, directory=directory, host=host, port=port, connection=connection, give_up_after_s=10
     )
     recorder, pulse, device = Recorder(rank), SimpleNamespace(asked_to_end=False), torch.device("cpu")
+    multiprocessing.current_process()._config["daemon"] = False  # a loader may have processes, as in a run's worker
     seed_all(1)
     served: Any = ServedLoop(script, member, recorder, pulse, device, {}, lambda: nullcontext(peers))
     with closing(Worker(served, script, recorder, device, rank)) as worker:
@@ -161,6 +163,17 @@ def adam(worker: Any) -> dict[str, Any]:
     """Over a loader, of batches in a mapping."""
     loader = DataLoader(points(SAMPLES), BATCH, shuffle=True)
     return scheduled(worker, lambda groups: torch.optim.AdamW(groups, betas=(0.8, 0.99)), loader)
+
+
+def by_processes(worker: Any) -> dict[str, Any]:
+    """Over a loader that reads with a process of its own."""
+    return scheduled(worker, data=loader_of(points(SAMPLES), 1))
+
+
+def loader_of(data: Any, processes: int) -> DataLoader[Any]:
+    """A shuffled loader with so many processes, which begin as they do in a run's worker."""
+    how = {"multiprocessing_context": "fork"} if processes else {}
+    return DataLoader(data, BATCH, shuffle=True, num_workers=processes, **how)
 
 
 def bounded(worker: Any, staleness: int = 2, steps: int = 6) -> list[int]:
@@ -227,8 +240,11 @@ class Noisy(Dataset[Any]):
         return x.float() + 0.1 * torch.randn(x.shape), y
 
 
-def kept(worker: Any, every: int = 4, leave: int = -1) -> dict[str, Any]:
-    """Three epochs of 6 steps; saves each `every` steps and after epochs, and ends with the save of step `leave`."""
+def kept(worker: Any, every: int = 4, leave: int = -1, processes: int = 0) -> dict[str, Any]:
+    """Three epochs of 6 steps; saves each `every` steps and after epochs, and ends with the save of step `leave`.
+
+    processes: that read the samples, and augment them.
+    """
     torch.manual_seed(7 + worker.rank)
     layers = [nn.Linear(5, 64), nn.BatchNorm1d(64), nn.Dropout(0.3), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 3)]
     model = nn.Sequential(*layers)
@@ -236,11 +252,8 @@ def kept(worker: Any, every: int = 4, leave: int = -1) -> dict[str, Any]:
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2], gamma=0.5)
     named = {"model": model, "optimizer": optimizer, "schedule": schedule}
     steps = worker.restore(**named, steps=0)["steps"]
-    begun, seen, feed = (
-        torch.cat([one.flatten() for one in model.state_dict().values()]),
-        [],
-        worker.feed(Noisy(), BATCH),
-    )
+    begun, seen = torch.cat([one.flatten() for one in model.state_dict().values()]), []
+    feed = worker.feed(loader_of(Noisy(), processes))
     for epoch in worker.epochs(3):
         for inputs, labels in feed:
             optimizer.zero_grad()

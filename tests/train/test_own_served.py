@@ -26,6 +26,7 @@ from train._own_served import (
     SAMPLES,
     adam,
     bounded,
+    by_processes,
     finding_out,
     judging_alone,
     kept,
@@ -36,16 +37,17 @@ from train._own_workers import worker_in
 from train._served import served
 from train._training import session
 from train._user_code import points
+from volary.data.indexed import BatchRange
 from volary.data.sharing.among import Among
+from volary.data.sharing.portions import LoaderPortions
 from volary.data.sharing.shared import shared
 from volary.errors import SettingError, VolaryError
-from volary.server.protocol.messages import Portion
 from volary.server.update_rule import SliceUpdate
 from volary.session.script import Script
 from volary.train.model import build_model
 from volary.train.own.keeping import Keeping
 from volary.train.own.model.share import Share
-from volary.train.own.served.feed import OwnPortions, ServedFeed
+from volary.train.own.served.feed import ServedFeed
 from volary.train.own.served.loop import ServedLoop
 from volary.train.own.served.model import ServedModel
 from volary.train.own.worker import Worker
@@ -89,7 +91,7 @@ def by_one(loop: Any) -> dict[str, Any]:
         worker.close()
 
 
-@pytest.mark.parametrize("loop", [scheduled, pytest.param(adam, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loop", [scheduled, by_processes, pytest.param(adam, marks=pytest.mark.slow)])
 def test_over_servers_bsp_equals_one_worker_to_rounding_after_every_epoch(workers, loop):
     expected = by_one(loop)
     first, second, *_ = workers(4, own_served, loop, {"workers": 2, "exchange": {"name": "server", "servers": 2}})
@@ -160,11 +162,11 @@ def test_under_ssp_an_own_loop_runs_ahead_of_a_slower_one_up_to_the_staleness_an
 def test_a_worker_that_joins_calls_its_first_epoch_0_and_then_follows_the_run_s(loops, called):
     samples = TensorDataset(torch.zeros(SAMPLES, 2))
     data = shared(samples, BATCH, False, Among(2, 3, lambda plan: plan))
-    portions, under_way = OwnPortions(data, torch.device("cpu")), count(2)  # the run is in its third epoch
+    portions, under_way = LoaderPortions(data, torch.device("cpu")), count(2)  # the run is in its third epoch
     portions.begin()
 
     def epoch(first: int) -> Iterator[Any]:
-        part = portions.read(Portion(0, next(under_way), 0, BATCH)).parts[0]
+        part = portions.read(BatchRange(next(under_way), 0, BATCH)).parts[0]
         yield part.inputs
 
     feed, keeping = ServedFeed(portions, epoch), Keeping(None, Recorder(2), Share(1.0))
@@ -177,13 +179,15 @@ def test_a_worker_that_joins_calls_its_first_epoch_0_and_then_follows_the_run_s(
     assert found == called
 
 
-def in_two_lives(rank: int, world_size: int, strategies: list[tuple[dict[str, Any], int]]) -> list[Any]:
-    found = []
+def in_two_lives(
+    rank: int, world_size: int, strategies: list[tuple[dict[str, Any], int]], processes: int = 0
+) -> list[Any]:
+    found, loop = [], partial(kept, processes=processes)
     for number, (more, leave) in enumerate(strategies):
         strategy = {"workers": 2, "exchange": {"name": "server", "servers": world_size - 2}} | more
-        whole = own_served(rank, world_size, kept, strategy, f"whole-{number}")
-        own_served(rank, world_size, partial(kept, leave=leave), strategy, f"cut-{number}")
-        found.append((whole, own_served(rank, world_size, kept, strategy, f"cut-{number}")))
+        whole = own_served(rank, world_size, loop, strategy, f"whole-{number}")
+        own_served(rank, world_size, partial(loop, leave=leave), strategy, f"cut-{number}")
+        found.append((whole, own_served(rank, world_size, loop, strategy, f"cut-{number}")))
     return found
 
 
@@ -191,16 +195,17 @@ AMONG_BATCHES, LAST_OF_EPOCH, BETWEEN_EPOCHS = 8, 12, -12
 
 
 @pytest.mark.parametrize(
-    ("strategy", "leave"),
+    ("strategy", "leave", "processes"),
     [
-        ({}, AMONG_BATCHES),
-        pytest.param({"codec": "onebit"}, LAST_OF_EPOCH, marks=pytest.mark.slow),
-        pytest.param({}, BETWEEN_EPOCHS, marks=pytest.mark.slow),
-        pytest.param({"consistency": {"name": "local", "period": 2}}, AMONG_BATCHES, marks=pytest.mark.slow),
+        ({}, AMONG_BATCHES, 0),
+        ({}, AMONG_BATCHES, 1),
+        pytest.param({"codec": "onebit"}, LAST_OF_EPOCH, 0, marks=pytest.mark.slow),
+        pytest.param({}, BETWEEN_EPOCHS, 0, marks=pytest.mark.slow),
+        pytest.param({"consistency": {"name": "local", "period": 2}}, AMONG_BATCHES, 2, marks=pytest.mark.slow),
     ],
 )
-def test_over_servers_a_resumed_loop_ends_as_an_uninterrupted_one_bit_for_bit(workers, strategy, leave):
-    first, second, _ = workers(3, in_two_lives, [(strategy, leave)])
+def test_over_servers_a_resumed_loop_ends_as_an_uninterrupted_one_bit_for_bit(workers, strategy, leave, processes):
+    first, second, _ = workers(3, in_two_lives, [(strategy, leave)], processes)
     for ((whole, resumed),) in (first, second):
         assert resumed.value["seen"] == whole.value["seen"][abs(leave) :]
         assert resumed.value["lr"] == whole.value["lr"]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset, default_collate
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
-from volary.data.sharing.among import STAND_IN, Among, Batches, BatchShare, begin_epoch, kept, stand_in
+from volary.data.sharing.among import STAND_IN, Among, Batches, BatchShare, begin_epoch, stand_in
+from volary.data.sharing.loader_reading import reading
 from volary.errors import BadInput
 
 PORTION = 1024  # batches that workers draw at once: a sampler may go on for longer than anybody trains
@@ -36,16 +35,12 @@ class SharedIndices:
         # of each batch that is being read: samples of its own, in all, and whether it is the epoch's last
         self._under_way = deque[tuple[int, int, bool]]()
         self._number = 0
-        self._dataset, self._collate = _read_by(loader)
-        self._reader: DataLoader[Any] | None = None  # this process reads by itself, which costs less than a loader
-        if loader.num_workers or loader.pin_memory:
-            drawing = _Drawing(self._draw)
-            self._reader = DataLoader(self._dataset, batch_sampler=drawing, collate_fn=self._collate, **kept(loader))
+        self._reader = reading(loader, _Drawing(self._draw), loader.generator)
 
     def epoch(self, number: int) -> Iterator[BatchShare]:
         self._number = number
         self._under_way.clear()
-        for batch in self._read_here() if self._reader is None else self._reader:
+        for batch in self._reader:
             mine, total, ends = self._under_way.popleft()
             yield BatchShare(batch, mine, total, ends) if mine else BatchShare.none(batch, STAND_IN, total, ends)
 
@@ -59,19 +54,6 @@ class SharedIndices:
         if type(sampler) is RandomSampler:
             return True if not sampler.replacement and len(sampler) == len(loader.dataset) else None
         return False if type(sampler) is SequentialSampler else None
-
-    def read(self, indices: list[int]) -> Any:
-        """A batch of these samples, read by this process."""
-        dataset = self._dataset
-        if hasattr(dataset, "__getitems__"):
-            return self._collate(dataset.__getitems__(indices))
-        return self._collate([dataset[index] for index in indices])
-
-    def _read_here(self) -> Iterator[Any]:
-        drawing = self._draw()
-        # as a loader does, also one without workers: whatever is drawn afterwards is what it would be
-        torch.empty((), dtype=torch.int64).random_(generator=self.loader.generator)
-        return map(self.read, drawing)
 
     def _draw(self) -> Iterator[list[Any]]:
         """The indices that this worker reads in an epoch that begins, batch by batch, as the reader asks for them."""
@@ -108,38 +90,3 @@ class _Drawing:
 
     def __iter__(self) -> Iterator[list[Any]]:
         return self._draw()
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """A data set that gives a batch at once: of tensors in memory the same, and quicker."""
-
-    __getitems__: Callable[[list[int]], Any]
-
-    def __getitem__(self, index: int) -> Any:
-        return self.__getitems__([index])
-
-
-def _read_by(loader: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """What is read, and what makes a batch of it."""
-    dataset = loader.dataset
-    if loader.num_workers or loader.collate_fn is not default_collate:
-        return dataset, loader.collate_fn
-    if type(dataset) is TensorDataset:
-        return _Rows(lambda indices: _rows_of(dataset.tensors, indices)), _as_it_is
-    if hasattr(dataset, "fetch") and hasattr(dataset, "input_shape"):  # of `volary.data.samples.Samples`
-        return _Rows(lambda indices: list(dataset.fetch(torch.tensor(indices)))), _as_it_is
-    return dataset, loader.collate_fn
-
-
-def _rows_of(tensors: Sequence[torch.Tensor], indices: list[int]) -> list[torch.Tensor]:
-    """The rows of each tensor, counted from its end where an index is negative."""
-    chosen = torch.tensor(indices)
-    if min(indices) < 0:
-        chosen = torch.where(chosen < 0, chosen + len(tensors[0]), chosen)
-    # not tensor[indices], which is many times slower with a list
-    return [tensor.index_select(0, chosen.to(tensor.device)) for tensor in tensors]
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch

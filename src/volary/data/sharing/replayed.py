@@ -20,7 +20,7 @@ class ReplayedOrder:
         self._generator: torch.Generator = torch.default_generator if own is None else own
         begins = self._generator.get_state() if state is None else torch.frombuffer(bytearray(state), dtype=torch.uint8)
         self._begins = [begins]  # each epoch
-        self._newest: tuple[int, Tensor] = (-1, torch.empty(0))
+        self._newest: dict[int, Tensor] = {}
 
     @property
     def state(self) -> bytes:
@@ -31,9 +31,11 @@ class ReplayedOrder:
         """The indices of an epoch (samples,), int64."""
         while len(self._begins) <= number:
             self._drawn(len(self._begins) - 1)
-        if self._newest[0] != number:
-            self._newest = number, self._drawn(number)
-        return self._newest[1]
+        if number not in self._newest:
+            if len(self._newest) > 1:  # what is read now, and what is read ahead
+                del self._newest[min(self._newest)]
+            self._newest[number] = self._drawn(number)
+        return self._newest[number]
 
     def _drawn(self, epoch: int) -> Tensor:
         before = self._generator.get_state()

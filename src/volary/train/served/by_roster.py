@@ -17,13 +17,13 @@ from volary.server.protocol import messages
 from volary.train.agreement.votes import not_finite
 from volary.train.coordinator import EvaluateTask, LearnTask, MicroBatch, Outcome, Task
 from volary.train.not_finite import origin
-from volary.train.served.portions import PortionReader
 from volary.train.state.seeds import seed_contribution
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.consistency._base import Consistency
+    from volary.data.portions import PortionReader
     from volary.data.samples import Samples
     from volary.network.flow import Flow
     from volary.server.protocol.messages import Portion
@@ -218,7 +218,7 @@ class ByRoster:
             self._recorder.enter("data")
             self._expect(self._portions[place:])
             self.portion, self._unread, first = portion, self._portions[place + 1 :], 0
-            read = self._reader.read(portion)
+            read = self._reader.read(_range(portion))
             self._lost += read.lost
             counted = sum(part.counted for part in read.parts)
             divisor = (counted or 1.0) if local else self._settings.batch_size
@@ -238,7 +238,7 @@ class ByRoster:
 
     def _expect(self, portions: list[Portion]) -> None:
         """These portions of the contribution are read next, and then those of the one after it."""
-        self._reader.expect([*portions, *self._work.ahead(self._learn.clock)])
+        self._reader.expect([_range(one) for one in (*portions, *self._work.ahead(self._learn.clock))])
 
     def _count(self) -> int:
         return sum(portion.end - portion.start for portion in self._portions)
@@ -280,3 +280,7 @@ class ByRoster:
         totals = torch.tensor(task.totals, dtype=torch.float64).view_as(self._flow.no_totals())
         figures = self._flow.figures(totals)
         self._work.figures(task.snapshot, figures, figures[criterion.metric])
+
+
+def _range(portion: Portion) -> BatchRange:
+    return BatchRange(portion.epoch, portion.start, portion.end)

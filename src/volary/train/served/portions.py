@@ -1,82 +1,28 @@
-"""Reads the samples of the portions that the roster gives out."""
+"""Reads the portions of a session's data that the roster gives out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from volary.data.batching.batch import Batch
-from volary.data.indexed import BatchRange, IndexedReader, whole
+from volary.data.indexed import IndexedReader, whole
+from volary.data.portions import ReadPortion
 from volary.train.recording.reads import Reads
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from volary.data.indexed import BatchRange
     from volary.data.samples import Samples
-    from volary.server.protocol.messages import Portion
     from volary.train.recording.recorder import Recorder
-
-
-class PortionPart(Protocol):
-    """What is computed at once: inputs and targets of `count` samples."""
-
-    @property
-    def inputs(self) -> Any:
-        """(count, ...), or whatever a loop of one's own takes."""
-        ...
-
-    @property
-    def targets(self) -> Any:
-        """The targets of these samples."""
-        ...
-
-    @property
-    def count(self) -> int:
-        """The number of samples."""
-        ...
-
-    @property
-    def counted(self) -> float:
-        """What their loss is a mean over, in samples."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class ReadPortion:
-    """parts: of a portion, in order. lost: samples that could not be read. numbers: in the data, of the others."""
-
-    parts: Sequence[PortionPart]
-    lost: int
-    numbers: Tensor
-
-    def number(self, first: int, place: int) -> int:
-        """The number in the data of a sample of the part that begins at the portion's sample `first`."""
-        return int(self.numbers[first + place])
-
-
-class PortionReader(Protocol):
-    """Reads portions. samples: of an epoch."""
-
-    samples: int
-
-    def expect(self, portions: Sequence[Portion]) -> None:
-        """These are read next, in this order: what can be read and decoded beside training may begin."""
-        ...
-
-    def read(self, portion: Portion) -> ReadPortion:
-        """Read the samples of a portion. Raises DataError."""
-        ...
-
-    def close(self) -> None:
-        """Nothing more is read."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
 class SessionPart:
-    """See `PortionPart`. Of a session's data."""
+    """See `volary.data.portions.PortionPart`. Of a session's data."""
 
     inputs: Tensor
     targets: Tensor
@@ -88,9 +34,9 @@ class SessionPart:
 
 
 class SessionPortions:
-    """See `PortionReader`. seed: of the order of samples. parts: that a portion is computed in, to save memory.
+    """See `volary.data.portions.PortionReader`. seed: of the order of samples.
 
-    counted: what of targets (n, ...) counts, in samples.
+    parts: that a portion is computed in, to save memory. counted: what of targets (n, ...) counts, in samples.
     """
 
     def __init__(
@@ -111,11 +57,11 @@ class SessionPortions:
         self._epoch = -1
         self._reads = Reads(samples, recorder)
 
-    def expect(self, portions: Sequence[Portion]) -> None:
+    def expect(self, portions: Sequence[BatchRange]) -> None:
         """Announce the samples of these portions to storage, as many as it has room for."""
-        self._data.look_ahead((BatchRange(one.epoch, one.start, one.end) for one in portions), whole)
+        self._data.look_ahead(portions, whole)
 
-    def read(self, portion: Portion) -> ReadPortion:
+    def read(self, portion: BatchRange) -> ReadPortion:
         epoch, start, total = portion.epoch, portion.start, self._batch_size
         if self._epoch != epoch:
             self._reads.end_epoch(self._epoch)

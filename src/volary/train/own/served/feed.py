@@ -2,81 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from volary.data.batching.no_samples import without_rows
-from volary.data.batching.structures import moved
-from volary.data.sharing.among import STAND_IN, stand_in
-from volary.data.sharing.indexed import SharedIndices
-from volary.data.sharing.replayed import ReplayedOrder
-from volary.errors import BadInput
-from volary.train.served.portions import ReadPortion
 from volary.train.state.seeds import restore_generators
 
 if TYPE_CHECKING:
-    from volary.server.protocol.messages import Portion
-
-
-@dataclass(frozen=True, eq=False)
-class OwnPart:
-    """See `volary.train.served.portions.PortionPart`; inputs: the batch as collate_fn made it."""
-
-    inputs: Any
-    count: int
-    targets: None = None
-
-    @property
-    def counted(self) -> float:
-        """All samples, unless the loop says otherwise."""
-        return float(self.count)
-
-
-class OwnPortions:
-    """See `volary.train.served.portions.PortionReader`. Of a loader that takes all samples once an epoch.
-
-    order: of its epochs, which is rank 0's. Raises BadInput for any other, whose samples could not be handed out.
-    """
-
-    def __init__(self, shared: Any, device: torch.device) -> None:
-        shuffled = shared.shuffled if isinstance(shared, SharedIndices) else None
-        if shuffled is None:
-            raise BadInput(
-                "worker.feed was given data that does not take each sample once an epoch, by index; accepted with "
-                "exchange=server: a data set with __getitem__ and __len__, or a DataLoader of one, shuffled or not"
-            )
-        self.loader, self.batch_size = shared.loader, int(shared.loader.batch_size)
-        whole = len(self.loader.dataset)
-        self.samples = whole // self.batch_size * self.batch_size if self.loader.drop_last else whole
-        self._shared, self._device = shared, device
-        self.order: ReplayedOrder | None = None  # once samples are handed out, or the run is resumed
-        self.epoch = -1  # the newest that was read of
-
-    def begin(self, order: bytes | None = None) -> bytes:
-        """Samples are handed out from now on. order: what the first worker's `begin` returned, of all workers."""
-        if self.order is None or order is not None:
-            self.order = ReplayedOrder(self.loader, order)
-        return self.order.state
-
-    def expect(self, portions: Sequence[Portion]) -> None:
-        """The user's data set is read by the thread that trains, as without Volary and workers of a loader."""
-
-    def read(self, portion: Portion) -> ReadPortion:
-        assert self.order is not None
-        self.epoch = max(self.epoch, portion.epoch)
-        start, end = portion.start, portion.end
-        numbers = self.order.epoch(portion.epoch)[start:end]
-        if start < end:
-            batch = self._shared.read(numbers.tolist())
-        else:  # the worker goes through the loop without samples
-            batch, _ = without_rows(self._shared.read(stand_in([0])), STAND_IN)
-        return ReadPortion([OwnPart(moved(batch, self._device), end - start)], 0, numbers)
-
-    def close(self) -> None:
-        pass
+    from volary.data.sharing.portions import LoaderPortions
 
 
 class ServedFeed:
@@ -86,7 +18,7 @@ class ServedFeed:
     gives the batches up to the epoch's end, which is at least the one that it is given.
     """
 
-    def __init__(self, portions: OwnPortions, epoch: Callable[[int], Iterator[Any]]) -> None:
+    def __init__(self, portions: LoaderPortions, epoch: Callable[[int], Iterator[Any]]) -> None:
         self._portions, self._epoch = portions, epoch
         self.under_way = False  # whether a `for` over it has begun and not ended
         self._resumed: tuple[int, Any] = (-1, None)  # the epoch, and random generators as of its next batch

@@ -25,11 +25,11 @@ from volary.train.served.residuals import OwnState, Residuals, Writers, resume
 from volary.train.served.server.network_file import HERE, load_values, write_network
 
 if TYPE_CHECKING:
+    from volary.data.sharing.portions import LoaderPortions
     from volary.exchange._base import Keeper
     from volary.session.script import Script
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
-    from volary.train.own.served.feed import OwnPortions
     from volary.train.own.served.model import ServedModel
     from volary.train.recording.recorder import Recorder
     from volary.train.served.layout import Layout
@@ -49,7 +49,7 @@ class LoopJoining:
     member: Membership
     recorder: Recorder
     model: ServedModel
-    portions: OwnPortions
+    portions: LoaderPortions
     facts: Facts
     write: Write
     saves: bool

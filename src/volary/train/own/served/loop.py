@@ -10,6 +10,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch e
 from volary.comm.groups.group import Group
 from volary.consistency._base import Push
 from volary.data.sharing.among import Among
+from volary.data.sharing.portions import LoaderPortions
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput
 from volary.train.member.bulletin import BoardBulletin
@@ -18,7 +19,7 @@ from volary.train.own.model.loss_watch import LossWatch
 from volary.train.own.model.own_copy import OwnCopy
 from volary.train.own.model.share import Share
 from volary.train.own.served.checkpoints import ServedCheckpoints
-from volary.train.own.served.feed import OwnPortions, ServedFeed
+from volary.train.own.served.feed import ServedFeed
 from volary.train.own.served.hooks import LoopHooks
 from volary.train.own.served.joining import LoopJoining
 from volary.train.own.served.model import ServedModel
@@ -65,7 +66,7 @@ class ServedLoop:
         self._together: Group | None = None  # of all workers, from their first call on that needs it
         self._held = ExitStack()
         self._model: ServedModel | None = None
-        self._portions: OwnPortions | None = None
+        self._portions: LoaderPortions | None = None
         self._fed: tuple[tuple[Any, int | None, bool | None], ServedFeed] | None = None
         self._steps: ServedSteps | None = None
         self._saves = False  # whether the loop is made to be saved
@@ -131,11 +132,9 @@ class ServedLoop:
                 return feed
             raise BadInput("worker.feed was given other data than before; accepted with exchange=server: the same")
         among = Among(self.rank, self.size, lambda plan: plan)
-        portions = OwnPortions(shared(data, batch_size, shuffle, among), self._device)
-        if portions.loader.num_workers:
-            text = "worker.feed reads in the worker itself over servers: num_workers of the DataLoader is unused"
-            self._recorder.event("warning", text=text)
+        portions = LoaderPortions(shared(data, batch_size, shuffle, among), self._device)
         self._portions = portions
+        self._held.callback(portions.close)
         self._fed = (data, batch_size, shuffle), ServedFeed(portions, self._epoch)
         return self._fed[1]
 
