@@ -12,11 +12,11 @@ from torch import Tensor
 from volary.bench.meeting import BenchRanks
 from volary.comm.control.sealing import Security
 from volary.comm.transports import ROOM
-from volary.comm.transports._base import Channel, Credentials, Payload, Transport
-from volary.server.client.client import Client, Held, HeldAll, Installed, RequestRefused
-from volary.server.client.link import Link
+from volary.comm.transports._base import Channel, Credentials, Transport
+from volary.server.client.client import Client, Installed
+from volary.server.client.link import Link, LinkEvent
+from volary.server.client.values import PlainMemory
 from volary.server.local import EachAlone
-from volary.server.protocol.header import Form, Header
 from volary.server.protocol.messages import View
 from volary.server.protocol.slices import Part, Slice
 from volary.server.shards.forms import Forms, SliceShape
@@ -107,10 +107,10 @@ class Worker:
         self.rank, self.workers = ranks.rank, ranks.world_size - 1
         self.slices, self.clock, self.left = setup.slices, -1, 0
         self.values = torch.zeros(setup.size)
-        self.places = [self.part(self.values, one).numpy().data.cast("B") for one in self.slices]
+        self.places = [PlainMemory(self.part(self.values, one).numpy().data.cast("B")) for one in self.slices]
         way: Transport = ROOM.load(setup.transport)()
         self.pushed = torch.frombuffer(way.memory(VALUE_BYTES * setup.size), dtype=torch.float32).fill_(1)
-        self.payloads = [self.part(self.pushed, one).numpy().data.cast("B") for one in self.slices]
+        self.payloads = [PlainMemory(self.part(self.pushed, one).numpy().data.cast("B")) for one in self.slices]
         (host, port), key = ranks.group().bulletin.share("where", None)[SERVER]
 
         def connect(server: int, address: tuple[str, int]) -> Channel:
@@ -119,11 +119,8 @@ class Worker:
 
         self.client = Client(self.slices, self.rank)
         self.link = Link(self.client, connect, unreachable=lambda server: None)
-        self.link.start(self, {one.number: one.number for one in self.slices})
+        self.link.start(self.happened, {one.number: one.number for one in self.slices})
         self.link.view(View(1, [[SERVER]], {SERVER: (host, port)}))
-
-    def carried(self, header: Header, sent: int, received: int) -> None:
-        """The bench counts for itself."""
 
     def turn(self) -> None:
         """One round."""
@@ -131,8 +128,8 @@ class Worker:
         self.left = len(self.slices)
         for one in self.slices:
             version = max(0, self.client.version(one.number))
-            self.link.push(one.number, self.clock, version, 1, Form.EXACT, VALUE_BYTES * one.size)
-            self.link.pull(one.number, version + 1)
+            self.link.push(one.number, self.clock, version, self.payloads[one.number])
+            self.link.pull(one.number, version + 1, self.places[one.number])
         self.link.wait_for(lambda: not self.left and self.link.is_free(self.clock), lambda: "a round")
 
     def check(self, rounds: int) -> None:
@@ -145,24 +142,8 @@ class Worker:
         """End it."""
         self.link.close()
 
-    # See `volary.server.client.link.BufferProvider`
-
-    def leave(self, header: Header) -> tuple[Header, Payload]:
-        """What is pushed."""
-        return header, self.payloads[header.slice]
-
-    def place(self, header: Header) -> Payload | None:
-        """Where it is pulled to."""
-        return self.places[header.slice]
-
-    def landed(self, header: Header, payload: Payload) -> None:
-        """Lent values are copied."""
-        place = self.places[header.slice]
-        if payload is not place:
-            torch.frombuffer(place, dtype=torch.float32).copy_(torch.frombuffer(payload, dtype=torch.float32))
-
-    def happened(self, event: Held | HeldAll | Installed | RequestRefused) -> None:
-        """Counted."""
+    def happened(self, event: LinkEvent) -> None:
+        """Count what has come."""
         if isinstance(event, Installed) and not self.client.pulling(event.slice):
             self.left -= 1
 

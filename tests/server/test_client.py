@@ -266,14 +266,14 @@ def test_a_pull_is_asked_of_the_next_replica_only_when_nothing_more_comes_from_t
     assert (again.server, again.header.version) == (1, 2)
     assert not served.awaits(0, values(0, asked, 2))
     assert served.received(0, values(0, asked, 2)) == []
-    assert served.received(1, values(0, again, 3)) == [Installed(0, 3, 0)]
+    assert served.received(1, values(0, again, 3)) == [Installed(0, 3, 0, 8)]
 
 
 def test_a_pull_that_is_out_is_not_asked_twice_but_again_if_it_turns_out_too_old(served):
     (asked,) = served.pull(0, at_least=1)
     assert served.pull(0, at_least=3) == []
     installed, again = served.received(0, values(0, asked, 1))
-    assert installed == Installed(0, 1, 0)
+    assert installed == Installed(0, 1, 0, 8)
     assert again.header.version == 3
 
 
@@ -309,7 +309,7 @@ def test_kept_values_are_asked_for_beside_the_newest_and_change_no_version(serve
     served.pull(0, at_least=0)
     (asked,) = served.pull(0, at_least=0, snapshot=4)
     assert (asked.header.snapshot, asked.header.version) == (4, 0)
-    assert served.received(0, values(0, asked, 6, snapshot=4)) == [Installed(0, 6, 4)]
+    assert served.received(0, values(0, asked, 6, snapshot=4)) == [Installed(0, 6, 4, 8)]
     assert served.version(0) == NONE_YET
     assert served.pulling(0)
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from volary.exchange.compression.error_feedback import ErrorFeedback
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.plan import BucketPlan, ParameterPart
-    from volary.exchange.servers.keeper import Pushed
     from volary.exchange.servers.pushed_factors import FactorRows
     from volary.run.database.traffic import Traffic
+    from volary.server.client.values import PushedValues
 
 VALUE_BYTES = 4
 
@@ -130,7 +130,7 @@ class Representation:
         """
         return None
 
-    def pushed(self, piece: Piece, encoding: PushEncoding) -> Pushed:
+    def pushed(self, piece: Piece, encoding: PushEncoding) -> PushedValues:
         """What travels of a slice to servers. encoding: of all buckets, with their residuals."""
         from volary.exchange.servers.pushed import PlainValues
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.plan import BucketPlan
     from volary.exchange.representations._base import CodedSums, Piece, Site
-    from volary.exchange.servers.keeper import Pushed
+    from volary.server.client.values import PushedValues
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Factors(Representation):
 
         return factor_memory(plan)
 
-    def pushed(self, piece: Piece, encoding: PushEncoding) -> Pushed:
+    def pushed(self, piece: Piece, encoding: PushEncoding) -> PushedValues:
         """Factors, or their product where that is fewer bytes; of a bias its values."""
         from volary.exchange.gradients.plan import row_values
         from volary.exchange.servers.pushed_factors import BiasRows, WeightRows

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.plan import BucketPlan
     from volary.exchange.representations._base import CodedSums, Piece, Site
-    from volary.exchange.servers.keeper import Pushed
+    from volary.server.client.values import PushedValues
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Frames(Representation):
 
         return EncodedSums(site.group, plans, site.topology, site.errors, site.left_out)
 
-    def pushed(self, piece: Piece, encoding: PushEncoding) -> Pushed:
+    def pushed(self, piece: Piece, encoding: PushEncoding) -> PushedValues:
         return encoding.slice(piece)
 
     def __str__(self) -> str:

@@ -4,51 +4,30 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from volary.exchange.servers.pulled import Pulled, PullState
+import torch
+
+from volary.exchange.servers.pushed import as_bytes
 from volary.run.database.traffic import Traffic
 from volary.server.client.client import Held, HeldAll, Installed, RequestRefused
+from volary.server.client.link import Carried, Leaving
+from volary.server.client.values import PlainMemory
 from volary.server.protocol.header import Form, Header, MessageKind
 
 if TYPE_CHECKING:
-    from volary.comm.transports._base import Payload
+    from torch import Tensor
+
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.compression.residual import ResidualState
     from volary.exchange.gradients.bucket import ParameterGate
+    from volary.exchange.servers.pulled import Pulled
     from volary.exchange.servers.transfer_times import TransferTimes
-    from volary.server.client.link import Link
+    from volary.server.client.link import Link, LinkEvent
+    from volary.server.client.values import PushedValues
     from volary.server.protocol.slices import Slice
-
-
-class Pushed(Protocol):
-    """What is pushed of one slice; see `volary.exchange.servers.pushed`."""
-
-    form: Form
-
-    @property
-    def length(self) -> int:
-        """The number of bytes that travel."""
-        ...
-
-    @property
-    def codec(self) -> str:
-        """What made those bytes; `none` if they are the values."""
-        ...
-
-    def used(self) -> int:
-        """A bit for each part that has a gradient."""
-        ...
-
-    def ready(self) -> None:
-        """The values are whole, and may leave."""
-        ...
-
-    def leave(self, header: Header) -> tuple[Header, Payload]:
-        """What travels, and the header as it is sent."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +35,7 @@ class WorkerSlice:
     """One slice on a worker: what leaves of it, and what comes."""
 
     slice: Slice
-    pushed: Pushed
+    pushed: PushedValues
     pulled: Pulled
 
 
@@ -64,8 +43,7 @@ class ServerKeeper:
     """See `volary.exchange._base.Keeper`. Of slices in the order in which forward uses them.
 
     gates: of each parameter, and before which slices it stands. encoding: of what is pushed.
-    held: called with each contribution that all servers hold. came: with each slice's values that are here. times: is
-    told of each slice when it leaves and comes.
+    held: called with each contribution that all servers hold. came: called as values arrive. times: of each slice.
     Used by the training thread, but for what is said otherwise.
     """
 
@@ -88,12 +66,11 @@ class ServerKeeper:
         self._chunks = chunks
         self._needed = 0
         self._clock = self._pushed = -1  # the contribution at hand, and that of which something was pushed last
-        self._snapshot: dict[int, Payload] = {}
-        self._snapshot_left: set[int] = set()
+        self._snapshot_left: set[int] = set()  # slices of the kept state that is asked for
         self._snapshot_gone = False
         self._counting = threading.Lock()
         self._counted: dict[str, list[int]] = {}  # bytes sent, received, and as values would be, by codec
-        link.start(self, {number: place for place, number in enumerate(self.slices)})
+        link.start(self._happened, {number: place for place, number in enumerate(self.slices)})
 
     @property
     def sent_bytes(self) -> int:
@@ -118,10 +95,8 @@ class ServerKeeper:
     def push(self, chunk: int) -> None:
         self._pushed = self._clock
         for worker_slice in self._chunks.get(chunk, ()):
-            pushed = worker_slice.pushed
-            pushed.ready()
             version = max(0, worker_slice.pulled.installed)
-            self._link.push(worker_slice.slice.number, self._clock, version, pushed.used(), pushed.form, pushed.length)
+            self._link.push(worker_slice.slice.number, self._clock, version, worker_slice.pushed)
 
     # Pulling
 
@@ -148,7 +123,7 @@ class ServerKeeper:
 
     def _ask(self, number: int) -> None:
         self._times.asked(number, self._clock)
-        self._link.pull(number, self._needed)
+        self._link.pull(number, self._needed, self.slices[number].pulled)
 
     def _shut(self) -> None:
         for worker_slice in self.slices.values():
@@ -158,17 +133,30 @@ class ServerKeeper:
 
     def pull(self, gate: ParameterGate) -> None:
         """Wait until what is behind `gate` is new enough, and let the network have the newest that is here."""
-        behind = self._behind(gate)
-        self._link.wait_for(lambda: self._ready(behind), lambda: f"{gate.name}, as of update {self._needed},")
-        self._install(self._gates[id(gate)][1])
+        self._read(self._gates[id(gate)][1], gate.name)
         gate.waits = 0
 
-    def pull_rest(self, numbers: Iterable[int]) -> None:
+    def pull_rest(self, numbers: Sequence[int]) -> None:
         """The same for slices that stand behind no gate."""
-        numbers = list(numbers)
+        self._read(numbers, "buffers")
+
+    def _read(self, numbers: Sequence[int], what: str) -> None:
         behind = [self.slices[number].pulled for number in numbers]
-        self._link.wait_for(lambda: self._ready(behind), lambda: f"buffers, as of update {self._needed},")
-        self._install(numbers)
+
+        def are_new_enough() -> bool:
+            return all(one.is_new_enough(self._needed) for one in behind)
+
+        read = False
+        while not read:
+            self._link.wait_for(are_new_enough, lambda: f"{what}, as of update {self._needed},")
+            read = all(self._install(number, one) for number, one in zip(numbers, behind, strict=True))
+
+    def _install(self, number: int, pulled: Pulled) -> bool:
+        before, started_s = pulled.installed, time.perf_counter()
+        read = pulled.read(self._needed)
+        if pulled.installed != before:
+            self._times.installed(number, started_s, time.perf_counter())
+        return read
 
     def state(self, *, copied: bool = True) -> ResidualState:
         return self._encoding.state(copied=copied)
@@ -179,80 +167,39 @@ class ServerKeeper:
     def close(self) -> None:
         self._link.close()
 
-    def _behind(self, gate: ParameterGate) -> list[Pulled]:
-        return [self.slices[number].pulled for number in self._gates[id(gate)][1]]
-
-    def _ready(self, behind: Iterable[Pulled]) -> bool:
-        return all(
-            one.installed >= self._needed or (one.state is PullState.HERE and one.version >= self._needed)
-            for one in behind
-        )
-
-    def _install(self, numbers: Sequence[int]) -> None:
-        behind = {number: self.slices[number].pulled for number in numbers}
+    def pull_snapshot(self, snapshot: int) -> dict[int, Tensor] | None:
+        """The state that is kept as `snapshot`, by slice; None: it is not kept any more. Raises PeerLost."""
+        values = {number: torch.empty_like(one.pulled.values) for number, one in self.slices.items()}
         with self._link.changed:
-            here = {number: one for number, one in behind.items() if one.state is PullState.HERE and not one.in_use}
-            for one in behind.values():
-                one.in_use = True
-            for one in here.values():
-                one.state = PullState.INSTALLING
-        for number, one in here.items():
-            started_s = time.perf_counter()
-            one.install()
-            self._times.installed(number, started_s, time.perf_counter())
-        with self._link.changed:
-            for one in here.values():
-                one.state, one.installed = PullState.READ, one.version
-            self._link.changed.notify_all()
-
-    # A kept state
-
-    def pull_snapshot(self, snapshot: int, into: Mapping[int, Payload]) -> bool:
-        """Fetch the state that is kept as `snapshot`; by slice, where to. False: it is not kept any more."""
-        with self._link.changed:
-            self._snapshot, self._snapshot_left, self._snapshot_gone = dict(into), set(into), False
-        for number in into:
-            self._link.pull(number, 0, snapshot)
+            self._snapshot_left, self._snapshot_gone = set(values), False
+        for number, one in values.items():
+            self._link.pull(number, 0, PlainMemory(as_bytes(one)), snapshot)
         self._link.wait_for(
             lambda: self._snapshot_gone or not self._snapshot_left, lambda: f"snapshot {snapshot} of the parameters"
         )
-        return not self._snapshot_gone
+        return None if self._snapshot_gone else values
 
-    # What the link asks and tells, from its threads
+    def _happened(self, event: LinkEvent) -> None:
+        """Take note of what the link reports, in its threads."""
+        match event:
+            case Leaving():
+                self._times.leaves(event.slice, event.clock)
+            case Carried():
+                self._count(event.header, event.sent, event.received)
+            case Held():
+                self._times.held(event.slice, event.clock, self.slices[event.slice].pushed.length)
+            case HeldAll():
+                self._held(event.clock)
+            case Installed():
+                self._came()
+                if event.snapshot:
+                    self._snapshot_left.discard(event.slice)
+                else:
+                    self._times.came(event.slice, event.length)
+            case RequestRefused(kind=MessageKind.PULL) if event.snapshot:
+                self._snapshot_gone = True
 
-    def leave(self, header: Header) -> tuple[Header, Payload]:
-        self._times.leaves(header.slice, header.clock)
-        return self.slices[header.slice].pushed.leave(header)
-
-    def place(self, header: Header) -> Payload | None:
-        pulled = self.slices[header.slice].pulled
-        if header.snapshot:
-            return self._snapshot[header.slice]
-        room = pulled.room(header)
-        while pulled.state is PullState.INSTALLING:  # a copy, which ends by itself
-            self._link.changed.wait()
-        if header.form is Form.EXACT:
-            pulled.state = PullState.ARRIVING
-        return room
-
-    def landed(self, header: Header, payload: Payload) -> None:
-        self._came()
-        pulled = self.slices[header.slice].pulled
-        if header.snapshot:
-            room = self._snapshot[header.slice]
-            if payload is not room:
-                room[:] = payload
-            return
-        with self._link.changed:
-            while pulled.state is PullState.INSTALLING:
-                self._link.changed.wait()
-            pulled.state = PullState.ARRIVING
-        pulled.take(header, payload)
-        with self._link.changed:
-            pulled.state, pulled.version = PullState.HERE, header.version  # the client says so next, to whoever waits
-        self._times.came(header.slice, header.length)
-
-    def carried(self, header: Header, sent: int, received: int) -> None:
+    def _count(self, header: Header, sent: int, received: int) -> None:
         """So many bytes of a message have gone over a wire; of what is lent its announcement alone does."""
         codec, plain = "none", sent + received
         if header.length and plain >= header.length and not header.snapshot:
@@ -264,13 +211,3 @@ class ServerKeeper:
             counted = self._counted.setdefault(codec, [0, 0, 0])
             for place, more in enumerate((sent, received, plain)):
                 counted[place] += more
-
-    def happened(self, event: Held | HeldAll | Installed | RequestRefused) -> None:
-        if isinstance(event, Held):
-            self._times.held(event.slice, event.clock, self.slices[event.slice].pushed.length)
-        elif isinstance(event, HeldAll):
-            self._held(event.clock)
-        elif isinstance(event, Installed) and event.snapshot:
-            self._snapshot_left.discard(event.slice)
-        elif isinstance(event, RequestRefused) and event.kind is MessageKind.PULL and event.snapshot:
-            self._snapshot_gone = True

@@ -1,4 +1,7 @@
-"""A worker's push of one slice: its values where backward left them, or their frames."""
+"""What a worker pushes of one slice: its values where backward left them, or their frames.
+
+See `volary.server.client.values.PushedValues`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import torch
 
 from volary.codec._base import Encoded, finite
 from volary.errors import NotFinite
-from volary.server.protocol.header import Form, Header
+from volary.server.protocol.header import ALL_USED, Form, Header
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,8 +21,6 @@ if TYPE_CHECKING:
     from volary.comm.transports._base import Payload
     from volary.exchange.compression.residual import BucketResidual
     from volary.exchange.compression.sections import BucketSection
-
-ALL_USED = 2**64 - 1
 
 
 class PlainValues:
@@ -38,13 +39,10 @@ class PlainValues:
     def length(self) -> int:
         return len(self._payload)
 
-    def used(self) -> int:
-        return bits(self._users)
-
-    def ready(self) -> None:
-        """The values are whole and may leave."""
+    def ready(self) -> int:
         if self._there is not self._values:
             self._there.copy_(self._values)
+        return bits(self._users)
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
         return header, self._payload
@@ -81,11 +79,8 @@ class EncodedValues:
         """The one that is used now."""
         return self._residual.codec.name
 
-    def used(self) -> int:
+    def ready(self) -> int:
         return bits(self._users)
-
-    def ready(self) -> None:
-        """The values are whole and may leave."""
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
         with self._encoding:

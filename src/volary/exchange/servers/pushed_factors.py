@@ -59,10 +59,7 @@ class WeightRows:
         """Of what travels in this contribution."""
         return "factors" if self.form is Form.FACTORS else "none"
 
-    def used(self) -> int:
-        return int(self._rows.rows is not None)
-
-    def ready(self) -> None:
+    def ready(self) -> int:
         errors, inputs = self._rows.errors(self._start, self._end), self._rows.inputs()
         values = errors.numel() + inputs.numel()
         if 0 < values < self._values.numel():
@@ -70,6 +67,7 @@ class WeightRows:
         else:
             self.form, self._payload = Form.EXACT, self._product
             torch.mm(errors.t(), inputs, out=self._values.view(self._end - self._start, -1))
+        return int(self._rows.rows is not None)
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
         return header, self._payload
@@ -89,11 +87,9 @@ class BiasRows:
     def length(self) -> int:
         return len(self._payload)
 
-    def used(self) -> int:
-        return int(self._rows.rows is not None)
-
-    def ready(self) -> None:
+    def ready(self) -> int:
         torch.sum(self._rows.errors(self._start, self._end), 0, out=self._values)
+        return int(self._rows.rows is not None)
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
         return header, self._payload

@@ -43,11 +43,15 @@ class HeldAll:
 
 @dataclass(frozen=True)
 class Installed:
-    """The values of a slice have come to where they were awaited. snapshot: 0, or the kept state that they are of."""
+    """The values of a slice have come to where they were awaited, in so many bytes.
+
+    snapshot: 0, or the kept state that they are of.
+    """
 
     slice: int
     version: int
     snapshot: int
+    length: int
 
 
 @dataclass(frozen=True)
@@ -262,7 +266,7 @@ class Client:
         return [action for pull in self._pulls.values() if pull.asked is None for action in self._ask(pull)]
 
     def _came(self, pull: _Pull, header: Header) -> list[Action]:
-        installed = Installed(header.slice, header.version, header.snapshot)
+        installed = Installed(header.slice, header.version, header.snapshot, header.length)
         if not header.snapshot:
             self._versions[header.slice], self._giver[header.slice] = header.version, pull.server
         if pull.wanted > header.version:

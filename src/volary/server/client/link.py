@@ -7,52 +7,52 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
-from volary.comm.control.errors import BadFrame
+from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.errors import PeerLost, VolaryError
-from volary.server.client.client import Client, Held, HeldAll, Installed, RequestRefused, Send
+from volary.server.client.client import Event, Held, Installed, RequestRefused, Send
 from volary.server.client.connection import ServerConnection
-from volary.server.protocol.header import Form, Header, MessageKind
+from volary.server.protocol.header import Header, MessageKind
 
 if TYPE_CHECKING:
-    from volary.comm.transports._base import Channel, Payload
-    from volary.server.client.client import Action
+    from volary.comm.transports._base import Channel, Message, Payload
+    from volary.server.client.client import Action, Client
+    from volary.server.client.values import PulledValues, PushedValues
     from volary.server.protocol.messages import View
 
 WAIT_S = 600.0  # the watches beside the data path find who is lost within seconds; this bounds what they cannot see
+GIVE_UP_S = 5.0  # without a connection, after which that is reported
+LEAVE_S = 10.0  # for threads to end
 REFUSAL_BYTES = 1024
 CARRYING = (MessageKind.PUSH, MessageKind.SET)
 NOW = (-1, 0)  # what is small goes first
 
 
-class BufferProvider(Protocol):
-    """Whose memory it is that headers speak of. Called from the link's threads; `place` with `Link.changed` held."""
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """The contribution to a slice is put on the wire to one of its servers."""
 
-    def leave(self, header: Header) -> tuple[Header, Payload]:
-        """What a PUSH carries, and the header as it is sent."""
-        ...
+    slice: int
+    clock: int
 
-    def place(self, header: Header) -> Payload | None:
-        """Where awaited values are to be received; None: whoever lends them waits for `landed`. Raises BadFrame."""
-        ...
 
-    def landed(self, header: Header, payload: Payload) -> None:
-        """They are here; `payload` may change when this returns."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """So many bytes of this message have gone over a wire."""
 
-    def carried(self, header: Header, sent: int, received: int) -> None:
-        """So many bytes of a message have gone over a wire."""
-        ...
+    header: Header
+    sent: int
+    received: int
 
-    def happened(self, event: Held | HeldAll | Installed | RequestRefused) -> None:
-        """An event that the client reports, under the link's lock."""
-        ...
+
+LinkEvent: TypeAlias = Event | Leaving | Carried
 
 
 class Link:
-    """Carries what `client` wants said, the most urgent first, and what servers answer.
+    """Carries what `client` wants sent, the most urgent first, and what servers answer.
 
     connect: opens a channel to a server at an address; raises ConnectionLost. unreachable: called with a server that no
     connection can be had to. changed: notified whenever something that somebody may wait for has changed; held while
@@ -66,20 +66,24 @@ class Link:
         unreachable: Callable[[int], None],
     ) -> None:
         self.changed = threading.Condition(threading.RLock())
-        self.unreachable = unreachable
-        self._client, self._connect = client, connect
-        self._buffers: BufferProvider
+        self._client, self._connect, self._unreachable = client, connect, unreachable
+        self._notify: Callable[[LinkEvent], None] = lambda event: None
         self._urgency: Mapping[int, int] = {}
         self._connections: dict[int, ServerConnection] = {}
+        self._threads: list[threading.Thread] = []
         self._failure: Exception | None = None
         self._awaited: list[Callable[[], bool]] = []
         self._past = [0, 0]
         self._turns = itertools.count()
         self._reading: dict[int, set[tuple[int, int]]] = {}  # by server, pushes that a channel still reads, by clock
+        self._pushed: dict[tuple[int, int], PushedValues] = {}  # by slice and clock, until all hold it
+        self._pulled: dict[tuple[int, int], PulledValues] = {}  # by slice and snapshot, until they have come
 
-    def start(self, buffers: BufferProvider, urgency: Mapping[int, int]) -> None:
-        """Say whose memory it is, before the first view. urgency: by slice; the smaller, the sooner it is needed."""
-        self._buffers, self._urgency = buffers, urgency
+    def start(self, notify: Callable[[LinkEvent], None], urgency: Mapping[int, int]) -> None:
+        """Before the first view. notify: called with each event, by the link's threads; with `changed` held for what
+        the client reports. urgency: by slice; the smaller, the sooner it is needed.
+        """
+        self._notify, self._urgency = notify, urgency
 
     @property
     def traffic(self) -> tuple[int, int]:
@@ -97,21 +101,27 @@ class Link:
             self._do(self._client.view(view))
             for number, address in view.addresses.items():
                 if number not in self._connections:
-                    self._connections[number] = ServerConnection(number, address, self._connect, self)
+                    self._connections[number] = connection = ServerConnection(number, address, self._connect)
+                    self._begin(partial(self._receive, connection), f"server-{number}-receives")
+                    self._begin(partial(self._send, connection), f"server-{number}-sends")
 
-    def push(self, number: int, clock: int, version: int, used: int, form: Form, length: int) -> None:
-        """Contribute to a slice; what `buffers` lets leave for it must stay as it is until all of `clock` is held."""
+    def push(self, number: int, clock: int, version: int, values: PushedValues) -> None:
+        """Contribute to a slice; `values` must stay as they are until all of `clock` is held."""
+        used = values.ready()
         with self.changed:
-            self._do(self._client.push(number, clock, version, used, form, length))
+            self._pushed[number, clock] = values
+            self._do(self._client.push(number, clock, version, used, values.form, values.length))
 
-    def set(self, number: int, clock: int, length: int) -> None:
+    def set(self, number: int, clock: int, values: PushedValues) -> None:
         """Give a slice its first values, as with `push`."""
         with self.changed:
-            self._do(self._client.set(number, clock, length))
+            self._pushed[number, clock] = values
+            self._do(self._client.set(number, clock, values.length))
 
-    def pull(self, number: int, at_least: int, snapshot: int = 0) -> None:
+    def pull(self, number: int, at_least: int, values: PulledValues, snapshot: int = 0) -> None:
         """Ask for a slice's values, of version `at_least` or newer; snapshot: of the snapshot of that number."""
         with self.changed:
+            self._pulled[number, snapshot] = values
             self._do(self._client.pull(number, at_least, snapshot))
 
     def is_held(self, clock: int) -> bool:
@@ -137,26 +147,12 @@ class Link:
         deadline, carried = time.monotonic() + WAIT_S, self.traffic
         with self.changed, self._awaiting(done):
             while not done():
-                if self._failure is not None:
-                    raise self._failure
+                self.check()
                 if self.changed.wait(max(0.0, deadline - time.monotonic())):
                     continue
                 if self.traffic == carried:
                     raise PeerLost(f"{what()} did not come within {WAIT_S:.0f} s")
                 deadline, carried = time.monotonic() + WAIT_S, self.traffic  # it comes slowly
-
-    @contextlib.contextmanager
-    def _awaiting(self, done: Callable[[], bool]) -> Iterator[None]:
-        self._awaited.append(done)
-        try:
-            yield
-        finally:
-            self._awaited.remove(done)
-
-    def _tell(self) -> None:
-        """Wake whoever waits, if it is for nothing else: being woken costs more than this look."""
-        if any(done() for done in self._awaited):
-            self.changed.notify_all()
 
     def fail(self, failure: Exception) -> None:
         """End the link: whoever waits now, or later, raises `failure`."""
@@ -167,85 +163,141 @@ class Link:
     def close(self) -> None:
         """End all connections and their threads."""
         with self.changed:
-            connections = list(self._connections.values())
+            connections, threads = list(self._connections.values()), self._threads
         for connection in connections:
             connection.end()
-        for connection in connections:
-            connection.join()
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(LEAVE_S)
 
-    # What connections tell, see `volary.server.client.connection.Owner`
+    @contextlib.contextmanager
+    def _awaiting(self, done: Callable[[], bool]) -> Iterator[None]:
+        self._awaited.append(done)
+        try:
+            yield
+        finally:
+            self._awaited.remove(done)
 
-    def opened(self, server: int) -> None:
-        with self.changed:
-            self._reading[server] = set()
-            self._do(self._client.connected(server))
-
-    def lost(self, server: int) -> None:
-        """Note that a server is gone, and what is asked of the others then."""
-        with self.changed:
-            self._reading.pop(server, None)
-            self._do(self._client.lost(server))
+    def _wake(self) -> None:
+        """Wake whoever waits, if it is for nothing else: being woken costs more than this look."""
+        if any(done() for done in self._awaited):
             self.changed.notify_all()
 
-    def leaving(self, server: int, header: Header) -> tuple[Header, Payload | None, Callable[[], None] | None]:
-        """The payload of a push that leaves now."""
-        if header.kind not in CARRYING:
-            return header, None, None
-        with self.changed:
-            turn = header.clock, next(self._turns)
-            self._reading.setdefault(server, set()).add(turn)
-        return *self._buffers.leave(header), partial(self._read, server, turn)
+    def _do(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                self._queue(action.server, action.header)
+                continue
+            if isinstance(action, Held):
+                del self._pushed[action.slice, action.clock]
+            elif isinstance(action, Installed | RequestRefused) and not self._client.pulling(
+                action.slice, action.snapshot
+            ):
+                self._pulled.pop((action.slice, action.snapshot), None)
+            self._notify(action)
+            if not isinstance(action, Held):  # nobody waits for less than all of a contribution
+                self._wake()
 
-    def carried(self, header: Header, sent: int, received: int) -> None:
-        """It is counted where it is known what it was."""
-        self._buffers.carried(header, sent, received)
+    def _queue(self, server: int, header: Header) -> None:
+        if (connection := self._connections.get(server)) is None:
+            return
+        if header.kind in CARRYING:
+            values = self._pushed[header.slice, header.clock]
+            connection.queue((header.clock, self._urgency.get(header.slice, 0)), header, values)
+        else:
+            connection.queue(NOW, header)
 
-    def place(self, server: int, header: Header) -> Payload | None:
-        """Awaited values have theirs. Raises BadFrame for a length that does not fit."""
-        if header.kind is MessageKind.VALUES:
+    # The threads of a connection
+
+    def _begin(self, work: Callable[[], None], name: str) -> None:
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as problem:
+                self.fail(problem)
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        self._threads = [*(one for one in self._threads if one.is_alive()), thread]
+        thread.start()
+
+    def _receive(self, connection: ServerConnection) -> None:
+        server = connection.number
+        while self._is_open(connection):
             with self.changed:
-                return self._buffers.place(header) if self._client.awaits(server, header) else None
+                self._reading[server] = set()
+                self._do(self._client.connected(server))
+            try:
+                while True:
+                    self._take(server, *connection.receive(partial(self._room, server)))
+            except (ConnectionLost, BadFrame):
+                connection.drop()
+            with self.changed:
+                self._reading.pop(server, None)
+                self._do(self._client.lost(server))
+                self.changed.notify_all()
+
+    def _is_open(self, connection: ServerConnection) -> bool:
+        """Whether a connection stands, once one does; False if none is wanted any more."""
+        try:
+            return connection.open(GIVE_UP_S)
+        except TimeoutError:
+            self._unreachable(connection.number)
+            return connection.open(None)
+
+    def _room(self, server: int, packed: bytes) -> Payload | None:
+        """Where what follows a header is received; None to read past it. Raises BadFrame for a length that is wrong."""
+        header = Header.unpack(packed)
+        if header.kind is MessageKind.VALUES:
+            values = self._values_awaited(server, header)
+            return None if values is None else values.room(header)
         if header.kind is MessageKind.REFUSED and header.length <= REFUSAL_BYTES:
             return memoryview(bytearray(header.length))
         if header.length:
             raise BadFrame(f"{header.length} bytes follow a {header.kind.name}")
         return None
 
-    def came(self, server: int, header: Header, payload: Payload | None) -> None:
-        """Hand values on, and tell the client. Raises VolaryError if the server refused a message."""
+    def _take(self, server: int, message: Message, size_bytes: int) -> None:
+        header = Header.unpack(message.header)
+        try:
+            self._notify(Carried(header, 0, size_bytes))
+            self._arrived(server, header, message.payload)
+        finally:
+            message.release()
+
+    def _arrived(self, server: int, header: Header, payload: Payload | None) -> None:
+        """Fill the values that were awaited, and tell the client. Raises VolaryError for a message that was refused."""
         if header.kind is MessageKind.VALUES:
-            with self.changed:
-                wanted = self._client.awaits(server, header)
-            if not wanted or payload is None:
+            values = self._values_awaited(server, header)
+            if values is None or payload is None:
                 return
-            self._buffers.landed(header, payload)
+            values.take(header, payload)
         if header.kind is MessageKind.REFUSED and not header.snapshot:
             why = "" if payload is None else bytes(payload).decode(errors="replace")
             raise VolaryError(f"server {server} refused what it was sent: {why}")
         with self.changed:
             self._do(self._client.received(server, header))
 
-    def failed(self, problem: Exception) -> None:
-        self.fail(problem)
+    def _values_awaited(self, server: int, header: Header) -> PulledValues | None:
+        with self.changed:
+            if self._failure is not None or not self._client.awaits(server, header):
+                return None
+            return self._pulled[header.slice, header.snapshot]
 
-    def _do(self, actions: Iterable[Action]) -> None:
-        for action in actions:
-            if isinstance(action, Send):
-                if (connection := self._connections.get(action.server)) is not None:
-                    connection.say(self._turn(action.header), action.header)
-            elif isinstance(action, HeldAll | Installed | RequestRefused):  # whoever waits, waits for one of these
-                self._buffers.happened(action)
-                self._tell()
-            else:
-                self._buffers.happened(action)
-
-    def _turn(self, header: Header) -> tuple[int, int]:
-        return (header.clock, self._urgency[header.slice]) if header.kind in CARRYING else NOW
+    def _send(self, connection: ServerConnection) -> None:
+        while (message := connection.next()) is not None:
+            header, read = message.header, None
+            if message.values is not None:
+                with self.changed:
+                    turn = header.clock, next(self._turns)
+                    self._reading.setdefault(connection.number, set()).add(turn)
+                read = partial(self._read, connection.number, turn)
+                self._notify(Leaving(header.slice, header.clock))
+            self._notify(Carried(*message.send(read), 0))
 
     def _read(self, server: int, turn: tuple[int, int]) -> None:
-        """Harmless when repeated, as where a connection breaks."""
+        """A channel reads a push no more; harmless when repeated, as where a connection breaks."""
         with self.changed:
             reading = self._reading.get(server, set())
             reading.discard(turn)
             if all(clock != turn[0] for clock, _ in reading):
-                self._tell()
+                self._wake()

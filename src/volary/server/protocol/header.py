@@ -11,6 +11,7 @@ from volary.comm.control.errors import BadFrame
 MAGIC = b"Vs"
 _LAYOUT = struct.Struct("<2sBBIIIQQQQ")
 HEADER_BYTES = _LAYOUT.size
+ALL_USED = 2**64 - 1  # a bit for each part that a slice may have
 
 
 class MessageKind(IntEnum):
@@ -63,7 +64,7 @@ class Header(NamedTuple):
     version: int = 0
     form: Form = Form.EXACT
     snapshot: int = 0
-    used: int = 2**64 - 1
+    used: int = ALL_USED
     length: int = 0
 
     def pack(self) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -13,23 +12,22 @@ from volary.comm.transports.auto import AutoTransport
 from volary.errors import PeerLost, ServerLost, VolaryError
 from volary.server.client.client import Client
 from volary.server.client.link import Link
-from volary.server.protocol.header import Form
 from volary.server.protocol.messages import View
 from volary.server.protocol.slices import Part, Slice
-from volary.store.client.buffers import Entry, StoreBuffers
+from volary.server.shards.memory import BufferPool
+from volary.store.client.buffers import Entry
 from volary.store.client.control import CONNECT_TIMEOUT_S, Admission, Control, admitted
 from volary.store.messages import Declare, Filled, Find, Goodbye, Known, Left, Lost
-from volary.store.tensors import check_key, empty, kind_of, lies_plain, require_same
+from volary.store.tensors import as_bytes, check_key, empty, kind_of, lies_plain, require_same
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.transports._base import Channel
+    from volary.comm.transports._base import Channel, Payload
     from volary.store.protocol import Key
 
 UNDER_WAY = 4  # pushes of a key that may be read still; one more waits for one of them
 AHEAD = 8  # pushes of a key that are not known to be applied: so many may wait at the servers
-ALL_USED = 2**64 - 1
 
 
 def connected(address: str, key_file: Path, worker: int) -> RemoteStore:
@@ -52,10 +50,10 @@ class RemoteStore:
             wanted = Credentials(admission.key, admission.connection.life, server, welcome.security)
             return transport.connect(address, wanted, {"worker": welcome.number}, CONNECT_TIMEOUT_S)
 
-        self._buffers = StoreBuffers(transport.memory)
+        self._entries: dict[Key, Entry] = {}
+        self._pool = BufferPool(transport.memory)
         self._client = Client([], welcome.number)
         self._link = Link(self._client, connect, self._unreachable)
-        self._link.start(self._buffers, defaultdict(int))
         servers = range(len(welcome.ports))
         addresses = {number: (admission.host, welcome.ports[number]) for number in servers}
         self._link.view(View(0, [[number] for number in servers], addresses))
@@ -64,16 +62,16 @@ class RemoteStore:
     def init(self, key: Key, tensor: Tensor) -> None:
         kind = kind_of(key, tensor)
         with self._finding:
-            if key in self._buffers.entries:
-                require_same(key, self._buffers.entries[key].place.kind, tensor)
+            if key in self._entries:
+                require_same(key, self._entries[key].place.kind, tensor)
                 return
             place = self._control.ask(Declare(key, kind))
             entry = self._enter(place)
             if place.fill:
-                clock = self._pack(entry, tensor)
+                clock, memory = self._pack(entry, tensor)
                 with self._link.changed:
-                    for number, span in entry.spans():
-                        self._link.set(number, clock, span.stop - span.start)
+                    for number, values in entry.slices(memory):
+                        self._link.set(number, clock, values)
                 self._link.wait_for(lambda: self._client.held(clock), lambda: f"word that key {key!r} is held")
                 self._control.say(Filled(key))
 
@@ -84,11 +82,10 @@ class RemoteStore:
         with entry.lock:
             if entry.pushed - entry.seen >= AHEAD:
                 self._fetch(entry, empty(entry.place.kind), entry.pushed - AHEAD // 2)
-            clock = self._pack(entry, tensor)
+            clock, memory = self._pack(entry, tensor)
             with self._link.changed:
-                for number, span in entry.spans():
-                    version = max(0, self._client.version(number))
-                    self._link.push(number, clock, version, ALL_USED, Form.EXACT, span.stop - span.start)
+                for number, values in entry.slices(memory):
+                    self._link.push(number, clock, max(0, self._client.version(number)), values)
             entry.pushed += 1
 
     def pull(self, key: Key, out: Tensor | None = None) -> Tensor:
@@ -106,9 +103,9 @@ class RemoteStore:
 
     def close(self) -> None:
         try:
-            self._link.wait_for(lambda: all(map(self._held, self._buffers.entries.values())), lambda: "word of pushes")
+            self._link.wait_for(lambda: all(map(self._held, self._entries.values())), lambda: "word of pushes")
             self._link.check()  # what has arrived may be gone again
-            self._control.say(Goodbye({entry.name: entry.pushed for entry in self._buffers.entries.values()}))
+            self._control.say(Goodbye({entry.name: entry.pushed for entry in self._entries.values()}))
         finally:
             self._end()
 
@@ -128,28 +125,29 @@ class RemoteStore:
     def _find(self, key: Key) -> Entry:
         check_key(key)
         with self._finding:
-            entry = self._buffers.entries.get(key)
+            entry = self._entries.get(key)
             return entry or self._enter(self._control.ask(Find(key)))
 
     def _enter(self, place: Known) -> Entry:
         with self._link.changed:
             self._client.add([Slice(one.number, one.server, 0, (Part(0, one.start, one.end),)) for one in place.cuts])
-            return self._buffers.enter(place)
+            self._entries[place.key] = entry = Entry(place.key, place)
+            return entry
 
-    def _pack(self, entry: Entry, tensor: Tensor) -> int:
-        """Wait for memory, copy the tensor there; returns the clock at which it leaves."""
+    def _pack(self, entry: Entry, tensor: Tensor) -> tuple[int, Payload]:
+        """Wait for memory, copy the tensor there; returns the clock at which it leaves, and that memory."""
 
         def there() -> bool:
             for clock in [one for one in entry.rooms if self._link.is_free(one)]:
-                self._buffers.free(entry, clock)
+                self._pool.give(entry.rooms.pop(clock))
             return len(entry.rooms) < UNDER_WAY
 
         self._link.wait_for(there, lambda: f"word that earlier pushes of key {entry.key!r} are held")
         clock = next(self._clocks)
-        self._buffers.pack(entry, tensor, clock)
+        memory = entry.pack(tensor, clock, self._pool)
         with self._link.changed:
             self._client.begin(clock, len(entry.place.cuts))
-        return clock
+        return clock, memory
 
     def _held(self, entry: Entry) -> bool:
         return all(map(self._client.held, entry.rooms))
@@ -160,9 +158,8 @@ class RemoteStore:
             self._link.wait_for(lambda: self._held(entry), lambda: f"word that pushes of key {entry.key!r} are held")
             count = entry.pushed
         with self._link.changed:
-            self._buffers.await_in(entry, target)
-            for number, _ in entry.spans():
-                self._link.pull(number, count if self._sync else self._client.told(number))
+            for number, values in entry.slices(as_bytes(target)):
+                self._link.pull(number, count if self._sync else self._client.told(number), values)
         try:
             self._link.wait_for(
                 lambda: self._came(entry) or bool(self._why_never(entry, count)), lambda: f"values of key {entry.key!r}"
@@ -171,15 +168,12 @@ class RemoteStore:
             sentence = f"an earlier pull of key {entry.key!r} was broken off"
             self._link.fail(problem if isinstance(problem, VolaryError) else VolaryError(sentence))
             raise
-        finally:
-            with self._link.changed:
-                self._buffers.await_no_more(entry)
         if not self._came(entry):
             raise PeerLost(self._why_never(entry, count))
         entry.seen = max(entry.seen, count)
 
     def _came(self, entry: Entry) -> bool:
-        return not any(self._client.pulling(number) for number, _ in entry.spans())
+        return not any(self._client.pulling(number) for number in entry.numbers)
 
     def _why_never(self, entry: Entry, count: int) -> str:
         """Why there will be no update of this number; empty if there may be one."""

@@ -16,7 +16,6 @@ from volary.consistency._base import Push
 from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients
 from volary.exchange.gradients.just_in_time import JustInTime
 from volary.exchange.servers.keeper import ServerKeeper
-from volary.exchange.servers.pushed import as_bytes
 from volary.exchange.servers.transfer_times import TransferTimes
 from volary.train.replica import await_parameter
 from volary.train.served.worker_slices import Statistics, WorkerSlices
@@ -226,9 +225,8 @@ class ServedReplica:
     def _wait_for_snapshot(self, snapshot: int) -> bool:
         if self._snapshot[0] == snapshot:
             return True
-        values = {number: torch.empty_like(one.pulled.values) for number, one in self._keeper.slices.items()}
         self._recorder.enter("exchange")
-        if not self._keeper.pull_snapshot(snapshot, {number: as_bytes(one) for number, one in values.items()}):
+        if (values := self._keeper.pull_snapshot(snapshot)) is None:
             return False
         self._snapshot = snapshot, values
         return True

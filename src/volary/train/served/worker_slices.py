@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from volary.codec._base import FrameCodec
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.buckets import Buckets
-    from volary.exchange.servers.keeper import Pushed
+    from volary.server.client.values import PushedValues
     from volary.server.protocol.slices import Slice
     from volary.train.served.layout import Layout
 
@@ -81,7 +81,7 @@ class WorkerSlices:
         codec = self._codec if network[0].dtype == torch.float32 else None
         return WorkerSlice(one, self._pushed(one), Pulled(network, codec))
 
-    def _pushed(self, one: Slice) -> Pushed:
+    def _pushed(self, one: Slice) -> PushedValues:
         if self._layout.is_of_buffers(one):
             return PlainValues(self._statistics[one.chunk].values[self._run(one)])
         bucket_number, first = self._places[one.parts[0].parameter]
