@@ -73,15 +73,24 @@ class Faults:
         self._soon(self._run.stop)
 
     def a_server_dies(self) -> None:
-        """At any time, by being killed or by being stopped for longer than its silence is borne."""
+        """At any time, by being killed or by being stopped for longer than its silence is borne.
+
+        Not before all are here: a run that has not begun ends with it, and says so.
+        """
         server = self._random.choice(list(self._run.servers.values()))
         if self._random.random() < 0.7:
-            self._soon(server.process.kill)
+            self._soon(self._once_all_are_here, server.process.kill)
         else:
-            self._soon(server.process.pause, self._random.uniform(0.1, 4.0))
+            self._soon(self._once_all_are_here, server.process.pause, self._random.uniform(0.1, 4.0))
 
     def _soon(self, call: Callable[..., None], *arguments: object) -> None:
         self._world.after(self._random.uniform(FROM_S, TO_S), call, *arguments)
+
+    def _once_all_are_here(self, call: Callable[..., None], *arguments: object) -> None:
+        if self._run.roster.awaited:
+            self._world.after(LOOK_S, self._once_all_are_here, call, *arguments)
+        else:
+            call(*arguments)
 
     def _at_the_end(self, call: Callable[..., None], *arguments: object) -> None:
         share = self._random.choice((self._random.uniform(0.6, 1.0), 1.0))
