@@ -43,8 +43,8 @@ def closed(buckets: Gradients) -> list[ParameterSlot]:
     """End a step as a world of one would."""
     missing = buckets.close()
     for bucket in buckets.all:
-        if bucket._agreed is not bucket.contribution:
-            bucket._agreed.copy_(bucket.contribution)
+        if bucket.agreed is not bucket.contribution:
+            bucket.agreed.copy_(bucket.contribution)
         bucket.arrived()
     buckets.deliver()
     return missing

@@ -84,7 +84,7 @@ def test_gradients_of_all_passes_are_summed_each_with_the_weight_of_its_own(modu
     torch.testing.assert_close(module[0].weight.grad, expected)
     # what others read too may not be changed in place, by clipping say
     bucket = buckets.all[-1]
-    place = bucket.contribution if private else bucket._agreed
+    place = bucket.contribution if private else bucket.agreed
     assert module[0].weight.grad.untyped_storage().data_ptr() == place.untyped_storage().data_ptr()
     torch.testing.assert_close(buckets.slots[-1].agreed, expected, msg="what was agreed is where it was agreed")
 

@@ -5,6 +5,7 @@ The loss's gradient is the same whatever the parameters are, so that sums over a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,21 +28,23 @@ MODELS: dict[str, Any] = {
 TOGETHER = ("bsp", "backup")  # whose updates are means over what counts in all their contributions
 
 
-def uneven(bits: int = 64, **more: Any) -> Session:
+def uneven(bits: int = 64, spoilt: Sequence[int] = (), **more: Any) -> Session:
+    source, train = {"name": "Uneven", "spoilt": list(spoilt)}, {"steps": STEPS, **more.pop("train", {})}
     return session(
-        "Scores", of={"bits": bits}, source={"name": "Uneven"}, loss=f"{CODE}:sloping", batch_size=BATCH, shuffle=False,
-        optimizer={"name": "sgd", "lr": LR}, train={"steps": STEPS}, **more,
+        "Scores", of={"bits": bits}, source=source, loss=f"{CODE}:sloping", batch_size=BATCH, shuffle=False,
+        optimizer={"name": "sgd", "lr": LR}, train=train, **more,
     )  # fmt: skip
 
 
 def gradients(one: Session, batches: list[list[int]]) -> list[dict[str, Tensor]]:
-    """Of the means over all that counts of these samples, by parameter; zero if nothing does."""
+    """Of the means over all that counts of these samples, by parameter; zero if nothing does, or it was not used."""
     model = build_model(one, torch.device("cpu"))
     flow, named, found = model.flow("train"), dict(model.module.named_parameters()), []
     for numbers in batches:
         inputs, targets = model.samples.fetch(torch.tensor(numbers))
         loss = flow(inputs, targets) if flow.counted(targets) else flow.nothing()
-        found.append(dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True)))
+        slopes = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)
+        found.append(dict(zip(named, slopes, strict=True)))
     return found
 
 

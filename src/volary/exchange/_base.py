@@ -139,6 +139,13 @@ class ReplicatedKeeper(Keeper, Protocol):
         """Wait until nothing is left to be applied, not even a step behind. Raises PeerLost."""
         ...
 
+    def left_out(self, chunk: Chunk, *, all_of_it: bool) -> None:
+        """The sums of `chunk`, which are here, change nothing: of parameters that nobody used, or `all_of_it`.
+
+        What their frames carried of earlier contributions waits for the next ones again.
+        """
+        ...
+
     def reorder(self, order: Sequence[int]) -> None:
         """After `settle`: let chunks travel in this order, which must be the same on all ranks."""
         ...

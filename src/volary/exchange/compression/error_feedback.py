@@ -12,23 +12,40 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.exchange.compression.residual import ResidualState
+    from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.plan import BucketPlan
 
 
 class ErrorFeedback:
     """Of the buckets of `plans` that are encoded, which take up what is kept of a parameter when they first are.
 
-    Residuals of other parameters are kept until they are encoded, too.
+    Residuals of other parameters are kept until they are encoded, too. undoes: see `BucketResidual`.
     """
 
-    def __init__(self, plans: Sequence[BucketPlan]) -> None:
+    def __init__(self, plans: Sequence[BucketPlan], *, undoes: bool = False) -> None:
         self._kept: ResidualState = {}
         encoded = [(plan, plan.representation.frames) for plan in plans if plan.representation.frames is not None]
-        self._residuals = {_key(plan): BucketResidual(plan, codec, self._kept) for plan, codec in encoded}
+        self._residuals = {
+            _key(plan): BucketResidual(plan, codec, self._kept, undoes=undoes) for plan, codec in encoded
+        }
 
     def of(self, plan: BucketPlan) -> BucketResidual:
         """The residual of the bucket with this plan."""
         return self._residuals[_key(plan)]
+
+    def left_out(self, chunk: Chunk, *, all_of_it: bool) -> None:
+        """Note that what was agreed of `chunk` is not applied: of the parameters that nobody used, or `all_of_it`."""
+        bucket = chunk.bucket
+        residual = self._residuals.get(bucket.slots[0].name)
+        if residual is None:
+            return
+        if all_of_it:
+            residual.leave_out(bucket.agreed, chunk.start, chunk.end)
+            return
+        for slot, values in zip(chunk.slots, chunk.gradients, strict=True):
+            if not slot.users:
+                start = values.storage_offset() - bucket.agreed.storage_offset()
+                residual.take_back(bucket.agreed, int(start), int(start) + values.numel())
 
     def state(self, *, copied: bool = True) -> ResidualState:
         """All that decides how this goes on. copied: False: in its own memory, until the next step."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,13 +26,32 @@ ResidualState = dict[str, dict[str, "Tensor"]]  # by parameter and kind; values 
 class _Books:
     """Of one section: its codec, the residual and the momentum of what waits, and the codec's own memory.
 
-    residual and velocity: (rows, columns) of the section.
+    residual and velocity: (rows, columns) of the section. owned: this rank has written the frame of its sum. before:
+    copies of these tensors from before the newest frame, if that may have to be undone.
     """
 
     codec: FrameCodec
     residual: Tensor | None
     velocity: Tensor | None
     memory: Tensor
+    owned: bool = False
+    before: list[Tensor] = field(default_factory=list)
+
+    def keep(self) -> None:
+        """Copy all that the next frame changes."""
+        if not self.before:
+            self.before = [torch.empty_like(one) for one in self._tensors]
+        for kept, one in zip(self.before, self._tensors, strict=True):
+            kept.copy_(one)
+
+    def undo(self) -> None:
+        """Let all be as before the newest frame."""
+        for kept, one in zip(self.before, self._tensors, strict=True):
+            one.copy_(kept)
+
+    @property
+    def _tensors(self) -> list[Tensor]:
+        return [one for one in (self.residual, self.velocity, self.memory) if one is not None]
 
 
 class BucketResidual:
@@ -41,13 +60,14 @@ class BucketResidual:
     kept: by parameter, what nobody has taken up yet, and the codec's own memory of sections that begin in it. The
     residual is what this rank's frames left out so far, as contributor and as owner, if the codec has feedback; the
     velocity is that of its momentum. Their memory is there when the bucket is first encoded: then they are taken up.
+    undoes: steps may be left out whose gradients are not zero, so that they are undone: see `take_back`.
 
     Whoever owns a slice, the error to be compensated is the sum of all ranks' residuals: it does not matter to it how
     buckets are cut, or how many ranks there are. Frames lose nothing else (Seide et al., Interspeech 2014).
     """
 
-    def __init__(self, plan: BucketPlan, codec: FrameCodec, kept: ResidualState) -> None:
-        self.codec, self._plan, self._kept = codec, plan, kept
+    def __init__(self, plan: BucketPlan, codec: FrameCodec, kept: ResidualState, *, undoes: bool = False) -> None:
+        self.codec, self._plan, self._kept, self._undoes = codec, plan, kept, undoes
         self._taken: dict[str, Tensor] = {}  # by kind, (values,) of all parameters
         self._books: dict[BucketSection, _Books] = {}
 
@@ -67,7 +87,15 @@ class BucketResidual:
 
         `values` stay as they are where it does, and are used up otherwise.
         """
-        books, values = self._opened(section), values.view(section.rows, section.columns)
+        return self._write(self._begun(section), values.view(section.rows, section.columns), frame)
+
+    def _begun(self, section: BucketSection) -> _Books:
+        books = self._opened(section)
+        if self._undoes:
+            books.keep()
+        return books
+
+    def _write(self, books: _Books, values: Tensor, frame: Tensor) -> Encoded:
         if books.residual is None:
             return Encoded.WHOLE if books.codec.encode(values, frame, books.memory) else Encoded.TOO_LARGE
         if books.velocity is None:
@@ -77,13 +105,13 @@ class BucketResidual:
 
     def agree(self, section: BucketSection, values: Tensor, others: Sequence[Tensor], frame: Tensor) -> Encoded:
         """As the owner: add what the frames `others`, each (bytes,), say; write that of the sum. See `contribute`."""
-        books = self._opened(section)
+        books, values = self._begun(section), values.view(section.rows, section.columns)
+        books.owned = True
         if books.residual is None or books.velocity is None:
-            sums = values.view(section.rows, section.columns) if books.residual is None else books.residual
+            sums = values if books.residual is None else books.residual
             for other in others:
                 books.codec.add(other, sums)
-            return self.contribute(section, values, frame)
-        values = values.view(section.rows, section.columns)
+            return self._write(books, values, frame)
         _add_to(books.residual, books.velocity, books.codec.momentum, values)
         for other in others:
             books.codec.add(other, books.residual)
@@ -101,6 +129,28 @@ class BucketResidual:
     def decode(self, section: BucketSection, frame: Tensor, out: Tensor) -> None:
         """Write what was agreed on to `out`, (n,) of the section."""
         self._opened(section).codec.decode(frame, out.view(section.rows, section.columns))
+
+    def take_back(self, agreed: Tensor, start: int, end: int) -> None:
+        """As their owner: what was agreed of the values from `start` to `end`, of `agreed` (numel,), changes nothing.
+
+        Its frames carried what earlier ones had left out, which waits for the next ones again.
+        """
+        for section, books in list(self._books.items()):  # another thread may encode the next for the first time
+            low, high = max(section.start, start), min(section.end, end)
+            if books.owned and books.residual is not None and low < high:
+                books.residual.view(-1)[low - section.start : high - section.start] += agreed[low:high]
+
+    def leave_out(self, agreed: Tensor, start: int, end: int) -> None:
+        """The step of the values from `start` to `end`, a chunk, of `agreed` (numel,), is left out.
+
+        Nothing of it was ever contributed.
+        """
+        if not self._undoes:  # then only what is zero is left out
+            self.take_back(agreed, start, end)
+            return
+        for section, books in list(self._books.items()):
+            if start <= section.start and section.end <= end:
+                books.undo()
 
     def hand_over(self, start: int, end: int, to: Tensor) -> None:
         """Hand the residual over: add that of the values from `start` to `end` to `to`, (end - start,)."""

@@ -136,7 +136,7 @@ class Bucket:
 
     def __init__(self, index: int, plan: BucketPlan, memory: Memory, private: bool) -> None:
         self.index, self.representation = index, plan.representation
-        self.contribution, self._agreed = memory.contribution, memory.agreed
+        self.contribution, self.agreed = memory.contribution, memory.agreed
         self._copied = private and memory.agreed is not memory.contribution
         self.payload = memory.payload if isinstance(memory, FactorMemory) else None
         self.used, views = plan.pieces(memory.contribution)
@@ -164,7 +164,7 @@ class Bucket:
     def deliver(self) -> None:
         """Give each parameter the gradient that was agreed; none to one that no rank used, as on one device."""
         if self._copied:
-            self.contribution.copy_(self._agreed)
+            self.contribution.copy_(self.agreed)
         for slot in self.slots:
             agreed = slot.view if self._copied else slot.agreed
             slot.parameter.grad = agreed if slot.users else None

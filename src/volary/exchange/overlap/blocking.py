@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from volary.exchange._base import KeeperCallbacks
     from volary.exchange.compression.error_feedback import ErrorFeedback
     from volary.exchange.compression.residual import ResidualState
-    from volary.exchange.gradients.bucket import ParameterGate
+    from volary.exchange.gradients.bucket import Chunk, ParameterGate
     from volary.run.database.traffic import Traffic
 
 
@@ -85,6 +85,9 @@ class BlockingKeeper:
 
     def drain(self) -> None:
         pass
+
+    def left_out(self, chunk: Chunk, *, all_of_it: bool) -> None:
+        """Nothing is encoded here, so frames carried nothing."""
 
     def reorder(self, order: Sequence[int]) -> None:
         """All go at once."""

@@ -76,7 +76,7 @@ class CommSetup:
 
         Raises SettingError, on all ranks, if the route cannot be taken.
         """
-        shapes, errors = [*(plan.shape for plan in plans), box], ErrorFeedback(plans)
+        shapes, errors = [*(plan.shape for plan in plans), box], ErrorFeedback(plans, undoes=left_out is not None)
         exact = [number for number, plan in enumerate(plans) if plan.representation == EXACT and partners is None]
         exact.append(len(plans))
         odd = self.behind or len(exact) < len(shapes)

@@ -102,6 +102,9 @@ class DelayedKeeper:
             self._keeper.settle()
             self._sends = True
 
+    def left_out(self, chunk: Chunk, *, all_of_it: bool) -> None:
+        self._keeper.left_out(chunk, all_of_it=all_of_it)
+
     def reorder(self, order: Sequence[int]) -> None:
         self._keeper.reorder(order)
 

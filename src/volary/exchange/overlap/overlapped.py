@@ -106,6 +106,9 @@ class OverlappedKeeper:
     def drain(self) -> None:
         self.settle()
 
+    def left_out(self, chunk: Chunk, *, all_of_it: bool) -> None:
+        self._errors.left_out(chunk, all_of_it=all_of_it)
+
     def reorder(self, order: Sequence[int]) -> None:
         """The order of the chunks; what travels together goes when the first would. Votes go before them or after."""
         parcels = list(dict.fromkeys(self._use.chunks[number].parcel for number in order))

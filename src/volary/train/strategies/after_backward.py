@@ -61,6 +61,8 @@ class AfterBackward(Exchanging):
         contribution.keeper.settle()
         agreed = self._take_agreed()
         contribution.pushed.buckets.deliver()
+        if self._update is None:  # nobody calls `apply`
+            self._left_out(all_of_it=False)
         contribution.name_missing(agreed.busy)
         return agreed
 
@@ -69,11 +71,13 @@ class AfterBackward(Exchanging):
 
     def apply(self, scale: float = 1.0) -> None:
         assert self._update is not None
+        self._left_out(all_of_it=False)  # before sums are changed in place
         self._update.apply(self._recorder.step, scale)
 
     def leave_out(self) -> None:
         assert self._update is not None
         self._update.forget()
+        self._left_out(all_of_it=True)
 
     def settle(self) -> None:
         """All is done with the step."""

@@ -31,6 +31,11 @@ class Exchanging(Voting):
         self._version += 1
         self.contribution.keeper.release(self._version)
 
+    def _left_out(self, *, all_of_it: bool) -> None:
+        """The sums that are here change nothing: of parameters that nobody used, or `all_of_it`."""
+        for chunk in self.contribution.buckets.chunks:
+            self.contribution.keeper.left_out(chunk, all_of_it=all_of_it)
+
     def _hear(self) -> None:
         """The votes are here."""
         self._agreed = self.contribution.read()

@@ -93,6 +93,7 @@ class LocalSteps(Exchanging):
         """What was changed is forgotten, by all."""
         self._recorder.enter("exchange")
         self.contribution.keeper.settle()
+        self._left_out(all_of_it=True)
         if self._update is not None:
             self._update.forget()
         self.contribution.pushed.forget()

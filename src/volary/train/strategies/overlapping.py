@@ -214,6 +214,7 @@ class Overlapping(Exchanging):
             self._profile.waited(gate, started_s, ended_s)
 
     def _apply_chunk(self, chunk: Chunk) -> None:
+        self.contribution.keeper.left_out(chunk, all_of_it=self._now.left_out)
         if not self._now.left_out:
             pairs = zip(chunk.slots, chunk.gradients, strict=True)
             sums = [gradient if slot.users else None for slot, gradient in pairs]
