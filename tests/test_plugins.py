@@ -11,11 +11,16 @@ from volary.errors import SettingError
 from volary.plugins import Room
 
 PROTOCOL = """
+from abc import ABC, abstractmethod
 class Shape:
     sides: int
 
     def area(self): ...
     def _inner(self): ...
+
+class AbstractShape(ABC):
+    @abstractmethod
+    def area(self): ...
 """
 WHOLE = """
 from dataclasses import dataclass
@@ -39,6 +44,7 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Room:
         "_base": PROTOCOL,
         "square": WHOLE,
         "blob": "class Blob:\n    sides = 0\n\nSHAPE = Blob\n",
+        "hole": "from shapes._base import AbstractShape\n\nclass Hole(AbstractShape):\n    sides = 0\n\nSHAPE = Hole\n",
         "nothing": "",
     }
     for name, text in files.items():
@@ -50,13 +56,18 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Room:
 
 
 def test_a_plug_in_is_called_by_its_file_s_name(room):
-    assert room.names() == ["blob", "nothing", "square"]
+    assert room.names() == ["blob", "hole", "nothing", "square"]
     assert room.load("square").__name__ == "Square"
 
 
 def test_a_plug_in_that_lacks_a_member_of_its_protocol_is_refused_with_the_member_s_name(room):
     with pytest.raises(SettingError, match=r"shapes\.blob lacks area; see Shape in shapes\._base"):
         room.load("blob")
+
+
+def test_a_plug_in_that_leaves_an_abstract_method_open_is_refused_with_its_name(room):
+    with pytest.raises(SettingError, match=r"shapes\.hole lacks area; see Shape in shapes\._base"):
+        room.load("hole")
 
 
 def test_a_file_that_names_no_plug_in_is_refused(room):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -73,8 +73,9 @@ class Room:
         module, _, called = self.protocol.partition(":")
         protocol = getattr(import_module(module), called)
         members = {*dir(protocol), *protocol.__annotations__}
-        has = {*dir(plugin), *getattr(plugin, "__dataclass_fields__", ())}
-        if missing := sorted(member for member in members - has if not member.startswith("_")):
+        has = {*dir(plugin), *(one.name for one in (fields(plugin) if is_dataclass(plugin) else ()))}
+        lacks = (members - has) | getattr(plugin, "__abstractmethods__", frozenset())
+        if missing := sorted(member for member in lacks if not member.startswith("_")):
             raise SettingError(f"{where} lacks {', '.join(missing)}; see {called} in {module}")
         return plugin
 

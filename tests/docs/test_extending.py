@@ -67,11 +67,11 @@ def shown() -> list[str]:
 
 
 @pytest.mark.slow  # tests/test_plugins.py and each room have a file of a user; these train
-def test_all_six_files_train_together_and_the_verb_says_where(copy):
+def test_all_files_train_together_and_the_verb_says_where(copy):
     said = copy(*shown(), "run.name=mine")
     assert said.returncode == 0, said.stderr
     found = copy("show", "mine")
-    assert "star" in found.stdout
+    assert "star" in found.stdout and "top5" in found.stdout
     lies = copy("where", "mine")
     assert lies.stdout.strip() == str((copy.work / "runs" / "mine").resolve()), lies.stderr
 
@@ -81,6 +81,7 @@ SUITES = {
     "star": "comm/routes",
     "pairs": "consistency/test_every_model.py",
     "stripes": "data/sources/test_every_source.py",
+    "top5": "network/test_metrics.py",
     "nice": "engine/test_every_engine.py",
 }
 
@@ -100,11 +101,38 @@ def test_each_file_passes_its_folders_tests_up_to_its_rows_in_the_docs(copy, nam
     assert done.returncode == 0, done.stdout
 
 
-def test_one_that_lacks_something_is_refused_by_check(copy):
-    path = copy.add("# codec/idle.py\n'''Nothing.'''\n")
+SUBCLASS = "from volary.{room}._base import {base}\n\nclass Idle({base}):\n    pass\n\n{constant} = Idle\n"
+LACKING = {
+    "codec": (
+        "'Nothing.'\n",
+        "strategy.codec=idle",
+        "volary.codec.idle has no CODEC, which names the plug-in of that file",
+    ),
+    "comm/routes": (
+        SUBCLASS.format(room="comm.routes", base="RoutePlugin", constant="ROUTE"),
+        *(
+            "strategy.exchange={name: allreduce, route: idle}",
+            "volary.comm.routes.idle lacks build; see RoutePlugin in",
+        ),
+    ),
+    "network/losses": (
+        SUBCLASS.format(room="network.losses", base="Loss", constant="LOSS"),
+        *("loss=idle", "volary.network.losses.idle lacks build; see Loss in"),
+    ),
+    "network/metrics": (
+        SUBCLASS.format(room="network.metrics", base="Metric", constant="METRIC"),
+        *("loss.metric=idle", "volary.network.metrics.idle lacks higher_is_better, outputs, total; see Metric in"),
+    ),
+}
+
+
+@pytest.mark.parametrize("room", LACKING)
+def test_one_that_lacks_something_is_refused_by_check(copy, room):
+    text, setting, sentence = LACKING[room]
+    path = copy.add(f"# {room}/idle.py\n{text}")
     try:
-        said = copy("check", "session.yaml", "strategy.codec=idle")
+        said = copy("check", "session.yaml", setting)
         assert said.returncode == 2
-        assert "volary.codec.idle has no CODEC, which names the plug-in of that file" in said.stderr
+        assert sentence in said.stderr
     finally:
         path.unlink()

@@ -31,6 +31,8 @@ class AllReduce:
         known = ["auto", SHARED, *ROUTES.names()]
         if self.route not in known:
             raise SettingError(f"route is an {unknown(self.route, known)}")
+        if self.route in ROUTES.names():
+            ROUTES.load(self.route)  # refuses a file that is not whole
         if self.topology is not None:
             unasked = {SHARED, *(name for name, route in plugins().items() if route.anywhere)}
             others = ", ".join(name for name in known if name not in unasked)

@@ -2,4 +2,4 @@
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "ROUTE")
+ROOM = Room(__name__, "ROUTE", protocol="volary.comm.routes._base:RoutePlugin")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -44,7 +45,7 @@ class Memory:
         return cls(values, values)
 
 
-class RoutePlugin:
+class RoutePlugin(ABC):
     """A file of the room: where a route can be taken, and how it is made. Defaults: anywhere, if it is asked for.
 
     levels: it sums inside nodes, in their memory, before it sums between them. anywhere: values may be on an
@@ -60,13 +61,13 @@ class RoutePlugin:
         """Why it cannot be taken among these ranks; empty if it can."""
         return ""
 
+    @abstractmethod
     def build(self, group: Group, shapes: Sequence[BufferShape], topology: Topology) -> Route:
         """The route for buffers of `shapes` among the ranks of `group`. A collective call.
 
         Raises SettingError for values that it cannot sum, OSError, on all ranks of a node, if there is not so much
         shared memory there.
         """
-        raise NotImplementedError
 
 
 class Arrival(Protocol):

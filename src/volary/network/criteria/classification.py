@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,7 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from volary.errors import SettingError, TargetError
 from volary.network.criteria.fit import described, main_output
+from volary.network.criteria.measures import Measures
 
+BESIDE = ("accuracy", "perplexity")  # measured whatever decides
 IGNORED = -100  # torch counts such a target for nothing
 Output = Tensor | tuple[Tensor, ...]
 
@@ -25,13 +26,12 @@ class Classification:
     A tuple of scores is an answer followed by auxiliary answers, which the loss counts at `auxiliary_weight`.
     """
 
-    measured = ("loss", "accuracy", "perplexity")
-
     def __init__(self, label_smoothing: float, auxiliary_weight: float, metric: str) -> None:
         self.label_smoothing = label_smoothing
         self.auxiliary_weight = auxiliary_weight
-        self.metric = metric
-        self.higher_is_better = metric == "accuracy"
+        self._measures = Measures(metric, BESIDE)
+        self.measured, self.metric = self._measures.names, metric
+        self.higher_is_better = self._measures.higher_is_better
 
     def __call__(self, output: Output, target: Tensor) -> Tensor:
         """Mean over the samples (and positions) of the natural logarithm's cross-entropy."""
@@ -49,26 +49,17 @@ class Classification:
         return float((target != IGNORED).sum())
 
     def totals(self, output: Output, target: Tensor) -> Tensor:
-        """Sums of the loss, of right answers, and, for perplexity, of the loss without smoothing."""
+        """Sums of the loss and of metrics, a row each, and how many targets are not ignored."""
         scores = classes_last(main_output(output), tuple(target.shape[1:]))
-        perplexed = scores.dim() > 2 or self.metric == "perplexity"
-        samples = len(target)
+        positions, samples = scores.dim() > 2, len(target)
         scores, target = scores.flatten(0, -2).float(), target.flatten()
         with _named(scores, target, samples):
-            plain = cross_entropy(scores, target, reduction="sum")
-        smoothing = self.label_smoothing
-        loss = cross_entropy(scores, target, reduction="sum", label_smoothing=smoothing) if smoothing else plain
-        sums = torch.stack([loss, (scores.argmax(1) == target).sum(), plain * perplexed]).double()
-        counts = torch.tensor([1, 1, perplexed], dtype=torch.float64, device=sums.device) * (target != IGNORED).sum()
-        return torch.stack([sums, counts], dim=1)
+            loss = cross_entropy(scores, target, reduction="sum", label_smoothing=self.label_smoothing)
+        return self._measures.totals(loss, scores, target, (target != IGNORED).sum(), positions=positions)
 
     def figures(self, totals: Tensor) -> dict[str, float]:
-        """Loss, accuracy in [0, 1]; for sequences, or as the metric, perplexity: e to the loss per position."""
-        rows = zip(self.measured, totals.tolist(), strict=True)
-        averages = {name: total / count for name, (total, count) in rows if count}
-        if "perplexity" in averages:
-            averages["perplexity"] = math.exp(min(averages["perplexity"], 700))  # beyond 709 a float overflows
-        return averages
+        """Loss and accuracy; perplexity for sequences; and what decides, whatever the outputs are."""
+        return self._measures.figures(totals)
 
     def check(self, network: str, output: object, target_shape: tuple[int, ...] | None, classes: int | None) -> None:
         """Refuse scores of another shape than the targets have, and fewer scores than there are classes.

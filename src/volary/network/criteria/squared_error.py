@@ -8,14 +8,16 @@ from torch.nn.functional import mse_loss
 
 from volary.errors import SettingError
 from volary.network.criteria.fit import described, main_output
+from volary.network.criteria.measures import Measures
 
 
 class SquaredError:
     """The square of the difference, a mean over all values of all samples."""
 
-    measured = ("loss",)
-    metric = "loss"
-    higher_is_better = False
+    def __init__(self, metric: str) -> None:
+        self._measures = Measures(metric)
+        self.measured, self.metric = self._measures.names, metric
+        self.higher_is_better = self._measures.higher_is_better
 
     def __call__(self, output: Tensor, target: Tensor) -> Tensor:
         """The mean; SettingError where torch would broadcast one shape to the other."""
@@ -29,15 +31,14 @@ class SquaredError:
         """Each value counts alike."""
 
     def totals(self, output: Tensor, target: Tensor) -> Tensor:
-        """One row: the samples' errors, and how many samples."""
-        samples = len(target)
-        loss = self(output.float(), target.float()).double() * samples
-        return torch.stack([loss, torch.full_like(loss, samples)]).unsqueeze(0)
+        """A row each: the samples' errors, and how many samples."""
+        output, target, samples = output.float(), target.float(), len(target)
+        loss = self(output, target).double() * samples
+        return self._measures.totals(loss, output, target, torch.full_like(loss, samples))
 
     def figures(self, totals: Tensor) -> dict[str, float]:
-        """The loss, if there was a sample."""
-        total, count = totals[0].tolist()
-        return {"loss": total / count} if count else {}
+        """Loss and metric, if there was a sample."""
+        return self._measures.figures(totals)
 
     def check(self, network: str, output: object, target_shape: tuple[int, ...] | None, classes: int | None) -> None:
         """Refuse an output of another shape than the target's. Raises SettingError."""

@@ -1,5 +1,5 @@
-"""Losses and what is measured beside them, one file each. Guide: docs/networks.md"""
+"""Losses, one file each. Guide: docs/networks.md"""
 
 from volary.plugins import Room
 
-ROOM = Room(__name__, "LOSS")
+ROOM = Room(__name__, "LOSS", protocol="volary.network.losses._base:Loss")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from volary.errors import SettingError
-from volary.network.checks import one_of, share
+from volary.network.checks import metric, share
 from volary.network.criterion import Criterion
 from volary.network.losses._base import Loss
 
@@ -17,11 +16,11 @@ class CrossEntropy(Loss):
 
     label_smoothing: float = 0.0  # share of the target's weight that is spread over all classes, in [0, 1)
     auxiliary_weight: float = 0.3  # weight of the auxiliary heads' losses, for networks that have such heads
-    metric: Literal["accuracy", "perplexity", "loss"] = "accuracy"  # what decides which checkpoint is the best
+    metric: str = "accuracy"  # what decides which checkpoint is the best: loss, or a metric of classes
 
     def __post_init__(self) -> None:
         share("label_smoothing", self.label_smoothing)
-        one_of("metric", self.metric, ("accuracy", "perplexity", "loss"))
+        metric(self.metric, ("classes", "positions"))
         if self.auxiliary_weight < 0:
             raise SettingError(f"auxiliary_weight is {self.auxiliary_weight}; accepted: from 0")
 

@@ -1,0 +1,25 @@
+"""Mean absolute error, in the unit of the targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from volary.network.metrics._base import Metric
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbsoluteError(Metric):
+    """How far outputs are from their targets, a mean over all values."""
+
+    outputs: ClassVar[Literal["values"]] = "values"
+    higher_is_better: ClassVar[bool] = False
+
+    def total(self, output: Tensor, target: Tensor) -> Tensor:
+        return (output - target).abs().reshape(len(target), -1).mean(1).sum()
+
+
+METRIC = AbsoluteError
