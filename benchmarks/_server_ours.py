@@ -18,12 +18,13 @@ from volary.server.client.link import Link, LinkEvent
 from volary.server.client.values import PlainMemory
 from volary.server.local import EachAlone
 from volary.server.protocol.messages import View
-from volary.server.protocol.slices import Part, Slice
+from volary.server.protocol.slices import Slice
 from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.host import Host
 from volary.server.shards.shard import Shard
 from volary.server.shards.slice_store import SliceStore
 from volary.server.update_rule import SliceUpdate
+from volary.sharding.ranges import Range
 
 SERVER = 0
 LIFE = "measured"
@@ -61,7 +62,9 @@ class Setup:
     def slices(self) -> list[Slice]:
         """All of one shard."""
         starts = range(0, self.size, self.slice_size)
-        return [Slice(n, 0, n, (Part(0, at, min(at + self.slice_size, self.size)),)) for n, at in enumerate(starts)]
+        return [
+            Slice(n, 0, n, (Range("values", at, min(at + self.slice_size, self.size)),)) for n, at in enumerate(starts)
+        ]
 
 
 class Server:

@@ -26,9 +26,10 @@ from _report import Options, Row, arguments, paired, report
 from volary.codec import ROOM
 from volary.codec._base import FrameCodec
 from volary.exchange.compression.error_feedback import ErrorFeedback
-from volary.exchange.compression.sections import BucketSection, cut
+from volary.exchange.compression.sections import cut
 from volary.exchange.gradients.plan import BucketPlan
 from volary.exchange.representations.frames import Frames
+from volary.server.protocol.sections import Section, frames_bytes
 
 SHAPE = (6250, 4000)  # 100 MB
 PARCEL_MB = 8
@@ -102,7 +103,7 @@ class Work:
         slices = [cut(plan, codec, parcel.start, parcel.end, 1)[0] for parcel in plan.cuts(PARCEL_MB)]
         self._codec = codec
         self._residual = ErrorFeedback([plan]).of(plan)
-        self._parcels = [(one.sections, torch.zeros(one.frame_bytes, dtype=torch.uint8)) for one in slices]
+        self._parcels = [(one, torch.zeros(frames_bytes(one), dtype=torch.uint8)) for one in slices]
         self.values = torch.randn(plan.shape.numel, generator=torch.Generator().manual_seed(0))
         self._sum = self.values.clone()
         self.saved = 4 * self.values.numel() / sum(frame.numel() for _, frame in self._parcels)
@@ -130,7 +131,7 @@ class Work:
         chosen = self.values.abs().topk(self.values.numel() // 100, sorted=False).indices
         self.values[chosen]
 
-    def _sections(self, values: Tensor) -> Iterator[tuple[BucketSection, Tensor, Tensor]]:
+    def _sections(self, values: Tensor) -> Iterator[tuple[Section, Tensor, Tensor]]:
         for sections, frame in self._parcels:
             for one in sections:
                 yield one, values[one.start : one.end], frame[one.offset : one.offset + one.frame_bytes]

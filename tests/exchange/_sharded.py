@@ -22,8 +22,9 @@ from volary.exchange.gradients.bucket import ParameterGate
 from volary.exchange.gradients.buckets import Buckets
 from volary.run.database.traffic import Traffic
 from volary.server.update_rule import SliceUpdate
+from volary.sharding.ranges import Range
 from volary.train.update.optimizer_rule import OptimizerRule
-from volary.train.update.rule import SliceOptimizer, SlicePart
+from volary.train.update.rule import SliceOptimizer
 
 
 class By:
@@ -54,7 +55,7 @@ class ShardedKeeper(Keeper):
         self._shares = shares
         self.rule = OptimizerRule(
             {
-                number: [SlicePart.of(slot.name, slot.parameter, own.start, own.stop)]
+                number: {Range(slot.name, own.start, own.stop): flat(slot.parameter)[own]}
                 for number, (slot, own) in enumerate(zip(buckets.slots, shares, strict=True))
             },
             updating,

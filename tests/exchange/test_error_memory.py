@@ -55,7 +55,7 @@ def contribute(errors: ErrorFeedback, layout: list[BucketPlan], gradient: float)
     for one in layout:
         codec = errors.of(one).codec
         [whole] = cut(one, codec, one.head, one.shape.numel, 1)
-        [section] = whole.sections
+        [section] = whole
         frame = torch.empty(section.frame_bytes, dtype=torch.uint8)
         values = torch.full((section.end - section.start,), gradient)
         assert errors.of(one).contribute(section, values, frame) is Encoded.WHOLE

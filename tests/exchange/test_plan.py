@@ -84,11 +84,11 @@ def test_every_value_travels_once_and_every_bucket_is_covered(found, types, buck
     for one in plans:
         cuts = one.cuts(chunk_mb)
         assert [0, *(cut.end for cut in cuts)] == [*(cut.start for cut in cuts), one.shape.numel]
-        values = {number: [0] for number in range(len(one.parameters))}
+        values = {name: [0] for name, _ in one.parameters}
         for cut in cuts:
             for part in cut.parts:
-                assert part.start == values[part.parameter][-1]
-                values[part.parameter].append(part.end)
+                assert part.start == values[part.name][-1]
+                values[part.name].append(part.end)
         assert [ends[-1] for ends in values.values()] == [p.numel() for _, p in one.parameters]
 
 

@@ -45,22 +45,22 @@ def test_no_value_is_lost_or_doubled_and_frames_do_not_overlap(shapes, bucket_mb
         for piece in one.cuts(bucket_mb):
             slices = cut(one, codec, piece.start, piece.end, parts)
             assert len(slices) == parts
-            sections = [section for each in slices for section in each.sections]
+            sections = [section for each in slices for section in each]
             bounds = [piece.start, *(section.end for section in sections)]
             assert [section.start for section in sections] == bounds[:-1]
             assert bounds[-1] == piece.end
             assert [section.exact for section in sections] == [section.start < one.head for section in sections]
             assert not by_rows or all(section.exact or section.start in rows for section in sections)
             for each in slices:
-                assert all(a.offset + a.frame_bytes <= b.offset for a, b in pairwise(each.sections))
-                assert all(section.offset % 16 == 0 for section in each.sections)
+                assert all(a.offset + a.frame_bytes <= b.offset for a, b in pairwise(each))
+                assert all(section.offset % 16 == 0 for section in each)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9))
 def test_slices_differ_by_no_more_than_a_block(numel, parts):
     [one] = plan([("p", nn.Parameter(torch.empty(numel, 1)))], 1000, {"p": Frames(Blocks())})
     sizes = [
-        sum(section.end - section.start for section in each.sections if not section.exact)
+        sum(section.end - section.start for section in each if not section.exact)
         for each in cut(one, Blocks(), 0, one.shape.numel, parts)
     ]
     assert max(sizes) - min(sizes) <= 2 * Blocks.block

@@ -15,7 +15,7 @@ from volary.codec import ROOM as CODECS
 from volary.comm.control.errors import ConnectionLost
 from volary.exchange.compression.push_encoding import PushEncoding
 from volary.exchange.gradients.bucket import ParameterGate
-from volary.exchange.gradients.plan import BucketPlan, ParameterPart
+from volary.exchange.gradients.plan import BucketPlan
 from volary.exchange.representations._base import Piece, Representation
 from volary.exchange.representations.exact import EXACT
 from volary.exchange.servers.keeper import ServerKeeper, WorkerSlice
@@ -25,9 +25,10 @@ from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.server.protocol.header import Header, MessageKind
 from volary.server.protocol.messages import View
-from volary.server.protocol.slices import Part, Slice
+from volary.server.protocol.slices import Slice
+from volary.sharding.ranges import Range
 
-SLICES = [Slice(number, 0, number, (Part(number, 0, SIZE),)) for number in range(4)]
+SLICES = [Slice(number, 0, number, (Range(f"p{number}", 0, SIZE),)) for number in range(4)]
 
 
 class Kept:
@@ -56,13 +57,14 @@ class Learner:
         cpu, parameters = torch.device("cpu"), [nn.Parameter(torch.zeros(SIZE)) for _ in SLICES]
         named = [(f"p{place}", one) for place, one in enumerate(parameters)]
         plans = [BucketPlan([one], torch.float32, cpu, representation) for one in named]
-        encoding, whole, used = PushEncoding(plans, None), [ParameterPart(0, 0, SIZE)], torch.ones(1)
+        encoding, used = PushEncoding(plans, None), torch.ones(1)
         self.network = [torch.zeros(SIZE) for _ in SLICES]
         self.pulled = [Pulled([values], codec) for values in self.network]
         self.gates = [ParameterGate(f"slice {one.number}") for one in SLICES]
         self.link = Link(Client(SLICES, 0), connect, lambda server: None)
         pieces = [
-            Piece(place, plan, plan.head, whole, self.memory[place], used, None) for place, plan in enumerate(plans)
+            Piece(place, plan, plan.head, SLICES[place].parts, self.memory[place], used, None)
+            for place, plan in enumerate(plans)
         ]
         slices = [
             WorkerSlice(one, representation.pushed(piece, encoding), pulled)

@@ -38,7 +38,7 @@ def sharded(rank: int, world_size: int) -> tuple[dict[str, Tensor], dict[str, tu
         for slot in buckets.slots:
             keeper.pull(slot.gate)
     kept = [one for number in range(len(buckets.slots)) for one in keeper.rule.state(number)]
-    remembered = {one.name: (one.start, one.end, len(one.each["exp_avg"])) for one in kept if one.each}
+    remembered = {one.part.name: (one.part.start, one.part.end, len(one.each["exp_avg"])) for one in kept if one.each}
     return {name: one.detach() for name, one in parameters.items()}, remembered
 
 

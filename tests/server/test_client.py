@@ -12,10 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from volary.server.client.client import NONE_YET, Client, Held, HeldAll, Installed, RequestRefused, Send
 from volary.server.protocol.header import Form, Header, MessageKind
 from volary.server.protocol.messages import View
-from volary.server.protocol.slices import Part, Slice
+from volary.server.protocol.slices import Slice
+from volary.sharding.ranges import Range
 
 SERVERS, SHARDS = range(3), [[0, 1], [1, 2]]
-SLICES = [Slice(number, number % 2, 0, (Part(number, 0, 2),)) for number in range(3)]
+SLICES = [Slice(number, number % 2, 0, (Range(str(number), 0, 2),)) for number in range(3)]
 SERVER, NUMBER = st.sampled_from(SERVERS), st.sampled_from(range(3))
 
 

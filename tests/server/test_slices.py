@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
+from itertools import count, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volary.server.protocol.slices import MOST_PARTS, Part, Slice, cut
+from volary.server.protocol.slices import MOST_PARTS, Slice, cut
+from volary.sharding.ranges import Range
 
 ROWS_AND_COLUMNS = st.tuples(st.integers(0, 20), st.integers(1, 20), st.booleans())
 
@@ -16,25 +17,25 @@ ROWS_AND_COLUMNS = st.tuples(st.integers(0, 20), st.integers(1, 20), st.booleans
 @st.composite
 def networks(draw):
     """Chunks of whole parameters and of row blocks of one, and the parameters' rows."""
-    chunks, rows, number = [], {}, 0
+    chunks, rows, names = [], {}, map(str, count())
     for group in draw(st.lists(st.lists(ROWS_AND_COLUMNS, min_size=1, max_size=4), min_size=1, max_size=5)):
         chunk = []
-        for count, columns, matrix in group:
+        for height, columns, matrix in group:
+            name = next(names)
             if matrix:
-                rows[number] = columns
-            edges = sorted({0, count, *draw(st.lists(st.integers(0, count), max_size=2))})
-            blocks = [Part(number, a * columns, b * columns) for a, b in pairwise(edges)] or [Part(number, 0, 0)]
+                rows[name] = columns
+            edges = sorted({0, height, *draw(st.lists(st.integers(0, height), max_size=2))})
+            blocks = [Range(name, a * columns, b * columns) for a, b in pairwise(edges)] or [Range(name, 0, 0)]
             if len(group) == 1:
                 chunks += [[block] for block in blocks]
             else:
-                chunk.append(Part(number, 0, count * columns))
-            number += 1
+                chunk.append(Range(name, 0, height * columns))
         chunks += [chunk] if chunk else []
     return chunks, rows
 
 
 def values(parts):
-    return Counter((part.parameter, value) for part in parts for value in range(part.start, part.end))
+    return Counter((part.name, value) for part in parts for value in range(part.start, part.end))
 
 
 @given(networks(), st.integers(1, 9), st.integers(1, 16), st.booleans())
@@ -53,10 +54,10 @@ def test_a_slice_lies_in_its_chunk_in_the_chunks_order(network, shards, block):
     assert [one.chunk for one in slices] == sorted(one.chunk for one in slices)
     for number, chunk in enumerate(chunks):
         cuts = [part for one in slices if one.chunk == number for part in one.parts]
-        joined: list[Part] = []
+        joined: list[Range] = []
         for part in cuts:
-            if joined and joined[-1].parameter == part.parameter and joined[-1].end == part.start:
-                joined[-1] = Part(part.parameter, joined[-1].start, part.end)
+            if joined and joined[-1].name == part.name and joined[-1].end == part.start:
+                joined[-1] = Range(part.name, joined[-1].start, part.end)
             else:
                 joined.append(part)
         assert joined == [part for part in chunk if part.size]
@@ -65,11 +66,11 @@ def test_a_slice_lies_in_its_chunk_in_the_chunks_order(network, shards, block):
 @given(networks(), st.integers(1, 9), st.integers(1, 16))
 def test_matrices_are_cut_between_rows_and_others_between_blocks(network, shards, block):
     chunks, rows = network
-    edges = {(part.parameter, edge) for chunk in chunks for part in chunk for edge in (part.start, part.end)}
+    edges = {(part.name, edge) for chunk in chunks for part in chunk for edge in (part.start, part.end)}
     for one in cut(chunks, rows, shards, block):
         for part in one.parts:
             for edge in (part.start, part.end):
-                assert (part.parameter, edge) in edges or edge % rows.get(part.parameter, block) == 0
+                assert (part.name, edge) in edges or edge % rows.get(part.name, block) == 0
 
 
 @given(networks(), st.integers(1, 9), st.integers(1, 16))
@@ -78,7 +79,7 @@ def test_shards_have_equal_shares_of_each_chunk_and_of_all_to_a_row_or_block(net
     slices = cut(chunks, rows, shards, block)
     coarsest = 0
     for number, chunk in enumerate(chunks):
-        unit = max(rows.get(part.parameter, block) for part in chunk)
+        unit = max(rows.get(part.name, block) for part in chunk)
         coarsest = max(coarsest, unit)
         for load in loads(slices, shards, number):
             assert abs(load - sum(part.size for part in chunk) / shards) <= unit
@@ -87,29 +88,29 @@ def test_shards_have_equal_shares_of_each_chunk_and_of_all_to_a_row_or_block(net
 
 
 def test_the_odd_row_of_many_layers_does_not_always_meet_the_same_shard():
-    chunks = [[Part(number, 0, 100)] for number in range(8)]
-    assert loads(cut(chunks, dict.fromkeys(range(8), 100), 4), 4) == [200] * 4
+    chunks = [[Range(name, 0, 100)] for name in "abcdefgh"]
+    assert loads(cut(chunks, dict.fromkeys("abcdefgh", 100), 4), 4) == [200] * 4
 
 
 @given(st.integers(1, 200), st.integers(1, 4))
-def test_a_slice_has_no_more_parts_than_a_header_has_bits(count, shards):
-    chunk = [Part(number, 0, 3) for number in range(count)]
+def test_a_slice_has_no_more_parts_than_a_header_has_bits(parts, shards):
+    chunk = [Range(str(number), 0, 3) for number in range(parts)]
     slices = cut([chunk], {}, shards)
     assert max(len(one.parts) for one in slices) <= MOST_PARTS
     assert values(part for one in slices for part in one.parts) == values(chunk)
 
 
 def test_kept_whole_the_largest_find_their_shard_first():
-    chunk = [Part(0, 0, 10), Part(1, 0, 10), Part(2, 0, 20)]
+    chunk = [Range("a", 0, 10), Range("b", 0, 10), Range("c", 0, 20)]
     assert loads(cut([chunk], {}, 2, whole=True), 2) == [20, 20]
 
 
 @given(networks(), st.integers(1, 9))
 def test_kept_whole_each_parameter_is_one_slice_of_its_last_chunk(network, shards):
     chunks, rows = network
-    last = {part.parameter: number for number, chunk in enumerate(chunks) for part in chunk if part.size}
+    last = {part.name: number for number, chunk in enumerate(chunks) for part in chunk if part.size}
     slices = cut(chunks, rows, shards, whole=True)
-    assert {one.parts[0].parameter: one.chunk for one in slices} == last
+    assert {one.parts[0].name: one.chunk for one in slices} == last
     assert all(len(one.parts) == 1 for one in slices)
     assert [one.chunk for one in slices] == sorted(one.chunk for one in slices)
     sizes = [one.size for one in slices]

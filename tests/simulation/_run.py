@@ -18,9 +18,10 @@ from volary.driver.heartbeats import HeartbeatService
 from volary.driver.watching.failure_detector import FailureDetector, Rules
 from volary.server.client.client import Client
 from volary.server.protocol.messages import WorkerHello
-from volary.server.protocol.slices import Part, Slice
+from volary.server.protocol.slices import Slice
 from volary.server.roster.roster import LEAVE_S, Roster, RosterSettings
 from volary.server.shards.shard import Shard
+from volary.sharding.ranges import Range
 from volary.train.served.residuals import Residuals
 
 LIMIT_S = 120.0  # simulated; a run takes one or two
@@ -74,7 +75,7 @@ class Run:
         self.history = History()
         self._resumed = resumed
         self.slices = [
-            Slice(number, number % self.servers_count, number, (Part(number, 0, 1),))
+            Slice(number, number % self.servers_count, number, (Range(str(number), 0, 1),))
             for number in range(len(before.slices) if before else random.randint(3, 4))
         ]
         self._start()

@@ -44,6 +44,7 @@ from volary.data.sharing.shared import shared
 from volary.errors import SettingError, VolaryError
 from volary.server.update_rule import SliceUpdate
 from volary.session.script import Script
+from volary.sharding.ranges import Range
 from volary.train.model import build_model
 from volary.train.own.keeping import Keeping
 from volary.train.own.model.share import Share
@@ -55,7 +56,6 @@ from volary.train.recording.recorder import Recorder
 from volary.train.served.server.own_optimizer import KINDS, OwnOptimizer
 from volary.train.state.seeds import seed_all
 from volary.train.update.optimizer_rule import OptimizerRule
-from volary.train.update.rule import SlicePart
 
 ROUNDING = 1e-12
 
@@ -287,7 +287,7 @@ def test_an_optimiser_on_servers_does_what_the_workers_own_would(kind):
     trained = {name: one for name, one in own.named_parameters() if one.requires_grad}
     mine = made(own)
     told = msgspec.json.decode(msgspec.json.encode(OwnOptimizer.of(mine, trained)), type=OwnOptimizer)
-    parts = [SlicePart(name, 0, one.numel(), theirs.get_parameter(name).detach()) for name, one in trained.items()]
+    parts = {Range(name, 0, one.numel()): theirs.get_parameter(name).detach() for name, one in trained.items()}
     served = OptimizerRule({0: parts}, told)
     for rate in (0.5, 0.25):
         gradients = [torch.randn_like(one) for one in trained.values()]
@@ -297,6 +297,6 @@ def test_an_optimiser_on_servers_does_what_the_workers_own_would(kind):
             group["lr"] = rate * group["lr"]
         rates = tuple(group["lr"] for group in mine.param_groups)
         mine.step()
-        served.apply(0, [part.values for part in parts], SliceUpdate(gradients, rates=rates))
-    for part in parts:
-        torch.testing.assert_close(part.values, trained[part.name].detach(), rtol=0, atol=0)
+        served.apply(0, list(parts.values()), SliceUpdate(gradients, rates=rates))
+    for part, values in parts.items():
+        torch.testing.assert_close(values, trained[part.name].detach(), rtol=0, atol=0)

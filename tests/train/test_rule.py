@@ -13,14 +13,15 @@ from hypothesis import strategies as some
 from torch import Tensor, nn
 
 from volary.errors import RunError
-from volary.exchange.gradients.plan import in_memory_order
+from volary.exchange.gradients.plan import in_memory_order, values_in
 from volary.server.update_rule import SliceUpdate
 from volary.session.spec import Train
+from volary.sharding.ranges import Range
 from volary.train.optimizers import ROOM
 from volary.train.schedules.constant import Constant
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.update.precision import Precision
-from volary.train.update.rule import COUNTER, PartState, SliceOptimizer, SlicePart
+from volary.train.update.rule import COUNTER, PartState, SliceOptimizer
 from volary.train.update.update import Update
 
 RULES = [
@@ -51,8 +52,11 @@ class Both:
         self.slices = self.slices_anew()
 
     def slices_anew(self) -> list[SliceOptimizer]:
-        parts = [SlicePart.of(str(number), self.cut[number], start, end) for number, start, end in self.places]
-        return [SliceOptimizer([part], self.build, True, self.clip) for part in parts]
+        parts = [Range(str(number), start, end) for number, start, end in self.places]
+        values = [values_in(part, self.cut[int(part.name)]) for part in parts]
+        return [
+            SliceOptimizer({part: one}, self.build, True, self.clip) for part, one in zip(parts, values, strict=True)
+        ]
 
     def step(self, seed: int, unused: int | None = None, factor: float = 1.0) -> None:
         torch.manual_seed(seed)
@@ -75,7 +79,7 @@ class Both:
 
     def gathered(self) -> dict[str, Any]:
         """As torch would save it: by an optimiser of all parameters, each whole."""
-        whole = [SlicePart(str(number), 0, one.numel(), one) for number, one in enumerate(self.cut)]
+        whole = {Range(str(number), 0, one.numel()): one for number, one in enumerate(self.cut)}
         everything = SliceOptimizer(whole, self.build, True, None)
         everything.restore(OptimizerState.from_plain(self.state().plain()))
         return everything.optimizer.state_dict()
@@ -167,12 +171,12 @@ def test_a_state_goes_over_to_other_slices_and_back(name, own):
 
 def test_a_state_of_whole_parameters_that_lies_in_another_order_in_memory_is_put_where_it_belongs():
     parameter, build = nn.Parameter(torch.ones(5, 7).t()), ROOM.load("adam")(lr=0.1).build
-    one = SliceOptimizer([SlicePart("it", 0, 35, parameter)], build, False, None)  # nobody says that it is elementwise
+    one = SliceOptimizer({Range("it", 0, 35): parameter}, build, False, None)  # nobody says that it is elementwise
     one.take([torch.arange(35.0).view(5, 7).t()])
     one.step(1.0)
     (part,) = one.state()
     moved = {key: entry.contiguous() for key, entry in part.whole.items()}  # as it comes from another process
-    one.restore(OptimizerState([PartState("it", 0, 35, {}, moved)]))
+    one.restore(OptimizerState([PartState(Range("it", 0, 35), {}, moved)]))
     for key, entry in one.optimizer.state[parameter].items():
         assert torch.equal(entry, part.whole[key])
         assert key == COUNTER or entry.stride() == parameter.stride()
@@ -182,10 +186,10 @@ def test_a_state_keeps_nothing_of_the_live_one():
     both = Both("sgd", {"momentum": 0.9}, of_every_kind(), halves)
     both.step(0)
     saved = both.state()
-    before = saved.of("0", 0, 1000).each["momentum_buffer"]
+    before = saved.of(Range("0", 0, 1000)).each["momentum_buffer"]
     both.restore(saved)
     both.step(1)
-    assert torch.equal(saved.of("0", 0, 1000).each["momentum_buffer"], before)
+    assert torch.equal(saved.of(Range("0", 0, 1000)).each["momentum_buffer"], before)
 
 
 def test_slices_that_are_made_of_others_go_on_in_their_memory_and_equal_one_update_of_all():
@@ -199,11 +203,12 @@ def test_slices_that_are_made_of_others_go_on_in_their_memory_and_equal_one_upda
     begun = {part[0]: part[3]["momentum_buffer"].untyped_storage().data_ptr() for part in divided.state()}
     for ends in ([0, 900, 3000], [0, 300, 600, 3000]):
         places = [[("0", *place)] for place in pairwise(ends)] + [[("1", 0, 5)]]
-        slices = [[SlicePart.of(name, cut[name], start, end) for name, start, end in one] for one in places]
+        parts = [[Range(*place) for place in one] for one in places]
+        slices = [{part: values_in(part, cut[part.name]) for part in one} for one in parts]
         rule = divided.divide(slices)
         for number, one in enumerate(slices):
-            sums = [torch.full((part.end - part.start,), 2.0) for part in one]
-            rule.apply(number, [part.values for part in one], SliceUpdate(sums))
+            sums = [torch.full((part.size,), 2.0) for part in one]
+            rule.apply(number, list(one.values()), SliceUpdate(sums))
         for parameter in plain.values():
             parameter.grad = torch.full_like(parameter, 2.0)
         whole.apply()
@@ -223,13 +228,13 @@ def test_a_state_of_some_of_the_values_alone_is_refused():
     both = Both("sgd", {"momentum": 0.9}, of_every_kind(), halves)
     both.step(0)
     with pytest.raises(RunError, match="covers some of the values 0 to 1000 of 0, and not all"):
-        OptimizerState(part for one in both.slices[1:] for part in one.state()).of("0", 0, 1000)
+        OptimizerState(part for one in both.slices[1:] for part in one.state()).of(Range("0", 0, 1000))
 
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_sums_are_scaled_before_they_are_bounded_and_only_written_to_where_they_may_be(in_place):
     values, gradient = torch.zeros(3), torch.tensor([1.0, -2.0, 4.0])
-    one = SliceOptimizer([SlicePart("it", 0, 3, values)], ROOM.load("sgd")(lr=1.0).build, True, 3.0)
+    one = SliceOptimizer({Range("it", 0, 3): values}, ROOM.load("sgd")(lr=1.0).build, True, 3.0)
     one.take([gradient], 2.0, in_place=in_place)
     one.step(0.5)
     assert values.tolist() == [-1.0, 1.5, -1.5]
@@ -246,8 +251,8 @@ def test_the_rate_is_that_of_the_step_in_all_slices_and_of_every_group():
     def two_rates(tensors: list[Tensor]) -> torch.optim.Optimizer:
         return torch.optim.SGD([{"params": tensors[:1], "lr": 1.0}, {"params": tensors[1:], "lr": 4.0}])
 
-    parts = [SlicePart(name, 0, 1, torch.zeros(1)) for name in ("slow", "quick")]
+    parts = {Range(name, 0, 1): torch.zeros(1) for name in ("slow", "quick")}
     one = SliceOptimizer(parts, two_rates, True, None)
     one.take([torch.ones(1), torch.ones(1)])
     one.step(0.5)
-    assert [part.values.item() for part in parts] == [-0.5, -2.0]
+    assert [values.item() for values in parts.values()] == [-0.5, -2.0]

@@ -12,6 +12,7 @@ import torch
 
 from volary.run.checkpoints import Checkpoints
 from volary.run.content import whole
+from volary.sharding.ranges import Range
 from volary.train.state.state_file import state_content, unpacked
 from volary.train.state.weights import TensorSlice, weights_content
 
@@ -42,7 +43,7 @@ def test_weights_of_any_type_and_layout_are_read_by_the_library(dtype):
 
 def test_a_slice_is_written_with_the_tensor_that_it_is_of():
     like = torch.empty(4, 6)
-    sliced = whole(weights_content({}, [TensorSlice("fc.weight", 6, torch.arange(6.0), like)]))
+    sliced = whole(weights_content({}, [TensorSlice(Range("fc.weight", 6, 12), torch.arange(6.0), like)]))
     assert torch.equal(safetensors.torch.load(sliced)["fc.weight[6:12]"], torch.arange(6.0))
 
 

@@ -19,6 +19,7 @@ from volary.server.protocol.messages import Contribution, ServerWelcome
 from volary.server.shards.memory import Offer
 from volary.server.shards.slice_store import PendingContribution, SliceStore
 from volary.session.spec import Session
+from volary.sharding.ranges import Range
 from volary.train.model import Model, build_model, update_rule
 from volary.train.served.layout import Layout, lay_out
 from volary.train.served.server.rule import Clock, RateChanges
@@ -72,7 +73,7 @@ class Servers:
         """given: by name, in the order in memory; of what is missing nothing was used."""
         for one in self.layout.slices:
             slice_store = self.slice_stores[one.shard]
-            parts = [(self.layout.tensors[part.parameter][0], part) for part in one.parts]
+            parts = [(part.name, part) for part in one.parts]
             used = sum((name in given) << place for place, (name, _) in enumerate(parts))
             dtype = self.layout.values(one.parts[0]).dtype
             nothing = {name: torch.zeros(part.end, dtype=dtype) for name, part in parts}
@@ -86,12 +87,11 @@ class Servers:
             slice_store.apply(one.number, number, names, scale, samples)
 
     def values(self) -> dict[str, Tensor]:
-        found = {name: torch.empty(one.numel(), dtype=one.dtype) for name, one in self.layout.tensors}
+        found = {name: torch.empty(one.numel(), dtype=one.dtype) for name, one in self.layout.tensors.items()}
         for one in self.layout.slices:
             at, read = 0, self.slice_stores[one.shard].read(one.number)
             for part in one.parts:
-                name = self.layout.tensors[part.parameter][0]
-                found[name][part.start : part.end] = read.tensor[at : at + part.size]
+                found[part.name][part.start : part.end] = read.tensor[at : at + part.size]
                 at += part.size
             read.close()
         return found
@@ -214,7 +214,7 @@ def test_an_index_that_is_expanded_stays_beside_what_travels() -> None:
     of = served("Dropping")
     module = build_model(of, torch.device("cpu")).module
     module.register_buffer("index", torch.arange(3).expand(2, 3))
-    names = [name for name, _ in lay_out(of, module, 2).tensors]
+    names = list(lay_out(of, module, 2).tensors)
     assert "index" not in names
     assert "layers.1.num_batches_tracked" in names
 
@@ -244,7 +244,7 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
         Servers(served("Dropping", of={"width": 9}), 2, tmp_path, restore=1)
     saved = SavedWeights(servers.checkpoints.path(1), servers.checkpoints.manifest(1))
     with pytest.raises(RunError, match=r"the checkpoint's other is missing; the network's is \(1,\)"):
-        saved.values("other", torch.ones(1), 0, 1)
+        saved.values(Range("other", 0, 1), torch.ones(1))
 
 
 def test_the_scale_of_an_update_is_a_factor_of_its_gradient(tmp_path: Path) -> None:
@@ -275,10 +275,8 @@ def test_layouts_agree_on_every_value(tmp_path: Path) -> None:
     of = served("Dropping")
     for servers in (1, 2, 5):
         layout = Servers(of, servers, tmp_path).layout
-        for number, (_, tensor) in enumerate(layout.tensors):
-            parts = sorted(
-                (part.start, part.end) for one in layout.slices for part in one.parts if part.parameter == number
-            )
+        for name, tensor in layout.tensors.items():
+            parts = sorted((part.start, part.end) for one in layout.slices for part in one.parts if part.name == name)
             assert [start for start, _ in parts] == [0, *(end for _, end in parts[:-1])]
             assert parts[-1][1] == tensor.numel()
 

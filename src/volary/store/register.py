@@ -9,7 +9,8 @@ from typing import Any, assert_never
 
 from volary.comm.control.errors import BadMessage
 from volary.comm.control.service import CLOSE, Replies
-from volary.server.protocol.slices import Part, cut
+from volary.server.protocol.slices import cut
+from volary.sharding.ranges import Range
 from volary.store.kinds import TensorKind, unknown, why_not_again, why_not_kept
 from volary.store.messages import (
     Added,
@@ -222,7 +223,7 @@ class Register:
         servers = self._settings.servers
         if self._settings.whole or kind.size * kind.value_bytes < CUT_BYTES:
             return [(min(range(servers), key=self._loads.__getitem__), 0, kind.size)]
-        slices = cut([[Part(0, 0, kind.size)]], {}, servers, BLOCK_VALUES)
+        slices = cut([[Range("", 0, kind.size)]], {}, servers, BLOCK_VALUES)
         return [(one.shard, part.start, part.end) for one in slices for part in one.parts]
 
     def _weigh(self, entry: _Entry, sign: int) -> None:

@@ -22,7 +22,7 @@ from volary.comm.sums.segments import SharedBuffer
 from volary.comm.sums.sums import needs_cpu
 from volary.comm.topology.mesh_links import for_small_messages
 from volary.exchange.compression.frames import FrameMemory, FrameSums, Owners
-from volary.exchange.compression.sections import OwnedSlice, cut
+from volary.exchange.compression.sections import cut
 from volary.exchange.compression.workspace import Workspace
 from volary.run.database.traffic import Traffic
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from volary.comm.topology.topology import Topology
     from volary.exchange.compression.error_feedback import ErrorFeedback
     from volary.exchange.gradients.plan import BucketPlan
+    from volary.server.protocol.sections import Section
 
 IN_FLIGHT = 3  # while one is added up and one is on its way back, a third is on its way out
 
@@ -81,7 +82,7 @@ class EncodedSums:
         for codec in {residual.codec for residual in self._residuals}:
             _try_out(codec, shapes[0].device)
         self._desks = [FrameMemory(shapes[0].device) for _ in range(IN_FLIGHT)]
-        self._cuts: dict[tuple[int, int, int], list[OwnedSlice]] = {}
+        self._cuts: dict[tuple[int, int, int], list[list[Section]]] = {}
         self._under_way: deque[_Underway] = deque()
         self._count = 0
 
@@ -137,19 +138,20 @@ class EncodedSums:
             self._node.done.wait(self._node.done.come())
         self._under_way.popleft()
 
-    def _as_they_are(self, buffer: int, slices: Sequence[OwnedSlice]) -> int:
+    def _as_they_are(self, buffer: int, slices: Sequence[Sequence[Section]]) -> int:
         """Bytes of a sum's values, sent and received: those of others go out and come back, the own the other way."""
         others = self._owners.others
-        values = sum(slices[place].values for place in others) + len(others) * slices[self._owners.place].values
+        sizes = [sum(section.end - section.start for section in one) for one in slices]
+        values = sum(sizes[place] for place in others) + len(others) * sizes[self._owners.place]
         return 2 * values * self.memory[buffer].contribution.element_size()
 
-    def _slices(self, buffer: int, start: int, end: int) -> list[OwnedSlice]:
+    def _slices(self, buffer: int, start: int, end: int) -> list[list[Section]]:
         """The slices of this rank's lane, one for each owner; none where it has no lane."""
         span = buffer, start, end
         if span not in self._cuts:
             plan, owners = self._plans[buffer], len(self._owners.ranks)
             everything = cut(plan, self._residuals[buffer].codec, start, end, self._lanes * owners)
-            self._cuts[span] = everything[self._lane * owners : (self._lane + 1) * owners] or [OwnedSlice()]
+            self._cuts[span] = everything[self._lane * owners : (self._lane + 1) * owners] or [[]]
             self._hand_over(buffer, start, end)
         return self._cuts[span]
 
@@ -160,7 +162,7 @@ class EncodedSums:
         """
         if self._node is None:
             return
-        mine = [section for one in self._cuts[buffer, start, end] for section in one.sections if not section.exact]
+        mine = [section for one in self._cuts[buffer, start, end] for section in one if not section.exact]
         bounds = [start, *(bound for one in mine for bound in (one.start, one.end)), end]
         contribution, residual = self.memory[buffer].contribution, self._residuals[buffer]
         for low, high in zip(bounds[::2], bounds[1::2], strict=True):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.exchange.compression.sections import BucketSection, OwnedSlice, aligned
+from volary.server.protocol.sections import Section, aligned, frames_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,7 +61,7 @@ class FrameSums:
         self,
         links: Links | MeshLinks,
         owners: Owners,
-        slices: Sequence[OwnedSlice],
+        slices: Sequence[Sequence[Section]],
         bench: Workspace,
         desk: FrameMemory,
         number: int,
@@ -69,7 +69,8 @@ class FrameSums:
         self._links, self._owners, self._slices, self._bench = links, owners, slices, bench
         self._tag = FIRST_TAG + 2 * (number % TAGS)
         own = slices[owners.place]
-        pages = desk.pages([one.frame_bytes for one in slices] + [own.frame_bytes] * len(owners.others))
+        sizes = [frames_bytes(one) for one in slices]
+        pages = desk.pages(sizes + sizes[owners.place : owners.place + 1] * len(owners.others))
         self._frames, self._own = pages[: len(slices)], own
         self._came = dict(zip(sorted(owners.others), pages[len(slices) :], strict=True))
         self._coming: list[Transfer] = []
@@ -79,9 +80,9 @@ class FrameSums:
     def begin(self) -> None:
         """Expect what will come; send each owner its slice."""
         for place, page in self._came.items():
-            if self._own.frame_bytes:
+            if self._own:
                 self._coming.append(self._links.receive(page, self._owners.ranks[place], self._tag))
-        mine = [place for place in self._owners.others if self._slices[place].frame_bytes]
+        mine = [place for place in self._owners.others if self._slices[place]]
         for place in mine:
             self._returning[place] = self._links.receive(self._frames[place], self._owners.ranks[place], self._tag + 1)
         for place in mine:
@@ -95,7 +96,7 @@ class FrameSums:
             transfer.wait()
         for section, frame in self._sections(self._owners.place):
             self._bench.agree(section, [_part(page, section) for page in self._came.values()], frame)
-        if self._own.frame_bytes:
+        if self._own:
             for place in self._owners.others:
                 page = self._frames[self._owners.place]
                 self._left.append(self._links.send(page, self._owners.ranks[place], self._tag + 1))
@@ -109,10 +110,10 @@ class FrameSums:
         for transfer in self._left:
             transfer.wait()
 
-    def _sections(self, place: int) -> Iterator[tuple[BucketSection, Tensor]]:
-        for section in self._slices[place].sections:
+    def _sections(self, place: int) -> Iterator[tuple[Section, Tensor]]:
+        for section in self._slices[place]:
             yield section, _part(self._frames[place], section)
 
 
-def _part(page: Tensor, section: BucketSection) -> Tensor:
+def _part(page: Tensor, section: Section) -> Tensor:
     return page[section.offset : section.offset + section.frame_bytes]

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from volary.exchange.compression.error_feedback import ErrorFeedback
-from volary.exchange.compression.sections import BucketSection
 from volary.exchange.gradients.plan import row_values
 from volary.exchange.servers.pushed import EncodedValues
 from volary.server.protocol.sections import sections
@@ -29,8 +28,7 @@ class PushEncoding:
 
     def slice(self, piece: Piece) -> EncodedValues:
         """The pushed values of a slice, encoded when they leave."""
-        name, _ = piece.plan.parameters[piece.parts[0].parameter]
-        made = EncodedValues(piece.values, piece.users, self._told, name)
+        made = EncodedValues(piece.values, piece.users, self._told, piece.parts[0].name)
         self._encoded.append((piece, made))
         self._use(piece, made)
         return made
@@ -57,13 +55,11 @@ class PushEncoding:
 
     def _use(self, piece: Piece, made: EncodedValues) -> None:
         plan = self._now[piece.bucket]
-        assert plan.representation.frames is not None
-        lengths = [part.end - part.start for part in piece.parts]
-        widths = [row_values(plan.parameters[part.parameter][1]) for part in piece.parts]
-        found = [
-            BucketSection(piece.start + one.start, one.rows, one.columns, one.offset, one.frame_bytes, exact=False)
-            for one in sections(lengths, widths, plan.representation.frames)
-        ]
+        parameters, lengths = dict(plan.parameters), [part.size for part in piece.parts]
+        widths = [row_values(parameters[part.name]) for part in piece.parts]
+        frames = plan.representation.frames
+        assert frames is not None
+        found = [replace(one, start=piece.start + one.start) for one in sections(lengths, widths, frames)]
         made.use(self._errors.of(plan), found)
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.codec._base import Encoded
-from volary.exchange.compression.sections import AS_IT_IS, BucketSection, parts_in
+from volary.exchange.compression.sections import AS_IT_IS, parts_in
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.codec._base import FrameCodec
     from volary.exchange.gradients.plan import BucketPlan
+    from volary.server.protocol.sections import Section
 
 RESIDUAL, VELOCITY = "residual", "velocity"
 
@@ -69,7 +70,7 @@ class BucketResidual:
     def __init__(self, plan: BucketPlan, codec: FrameCodec, kept: ResidualState, *, undoes: bool = False) -> None:
         self.codec, self._plan, self._kept, self._undoes = codec, plan, kept, undoes
         self._taken: dict[str, Tensor] = {}  # by kind, (values,) of all parameters
-        self._books: dict[BucketSection, _Books] = {}
+        self._books: dict[Section, _Books] = {}
 
     def in_use(self) -> Iterator[tuple[str, str, Tensor]]:
         """Name, kind and values of what was taken up, (numel,) of each parameter."""
@@ -77,19 +78,19 @@ class BucketResidual:
             for (name, _), values in zip(self._plan.parameters, self._pieces(taken), strict=True):
                 yield name, kind, values
 
-    def tests(self, section: BucketSection) -> bool:
+    def tests(self, section: Section) -> bool:
         """Whether values that are not finite are found while they are encoded."""
         books = self._opened(section)
         return books.residual is not None and books.velocity is None
 
-    def contribute(self, section: BucketSection, values: Tensor, frame: Tensor) -> Encoded:
+    def contribute(self, section: Section, values: Tensor, frame: Tensor) -> Encoded:
         """Write the frame of `values`, (n,) of the section and finite unless it `tests` them, and of the residual.
 
         `values` stay as they are where it does, and are used up otherwise.
         """
         return self._write(self._begun(section), values.view(section.rows, section.columns), frame)
 
-    def _begun(self, section: BucketSection) -> _Books:
+    def _begun(self, section: Section) -> _Books:
         books = self._opened(section)
         if self._undoes:
             books.keep()
@@ -103,7 +104,7 @@ class BucketResidual:
         _add_to(books.residual, books.velocity, books.codec.momentum, values)
         return self._send(books, books.residual, books.velocity, values, frame)
 
-    def agree(self, section: BucketSection, values: Tensor, others: Sequence[Tensor], frame: Tensor) -> Encoded:
+    def agree(self, section: Section, values: Tensor, others: Sequence[Tensor], frame: Tensor) -> Encoded:
         """As the owner: add what the frames `others`, each (bytes,), say; write that of the sum. See `contribute`."""
         books, values = self._begun(section), values.view(section.rows, section.columns)
         books.owned = True
@@ -126,7 +127,7 @@ class BucketResidual:
         _stop(velocity, values)
         return Encoded.WHOLE
 
-    def decode(self, section: BucketSection, frame: Tensor, out: Tensor) -> None:
+    def decode(self, section: Section, frame: Tensor, out: Tensor) -> None:
         """Write what was agreed on to `out`, (n,) of the section."""
         self._opened(section).codec.decode(frame, out.view(section.rows, section.columns))
 
@@ -167,20 +168,20 @@ class BucketResidual:
         self._books.clear()
         self._taken.clear()
 
-    def _opened(self, section: BucketSection) -> _Books:
+    def _opened(self, section: Section) -> _Books:
         books = self._books.get(section)
         if books is None:
             books = self._books[section] = self._open(section)
         return books
 
-    def _open(self, section: BucketSection) -> _Books:
+    def _open(self, section: Section) -> _Books:
         if section.exact:
             return _Books(AS_IT_IS, None, None, torch.empty(0))
         residual = self._of(section, RESIDUAL) if self.codec.feedback else None
         velocity = self._of(section, VELOCITY) if self.codec.feedback and self.codec.momentum else None
         return _Books(self.codec, residual, velocity, self._codec_memory(section))
 
-    def _of(self, section: BucketSection, kind: str) -> Tensor:
+    def _of(self, section: Section, kind: str) -> Tensor:
         head = self._plan.head
         return self._all(kind)[section.start - head : section.end - head].view(section.rows, section.columns)
 
@@ -202,13 +203,13 @@ class BucketResidual:
     def _pieces(self, values: Tensor) -> Sequence[Tensor]:
         return torch.split(values, [parameter.numel() for _, parameter in self._plan.parameters])
 
-    def _codec_memory(self, section: BucketSection) -> Tensor:
+    def _codec_memory(self, section: Section) -> Tensor:
         count, device = self.codec.memory_values(section.rows, section.columns), self._plan.device
         if count == 0:
             return torch.empty(0, device=device)
-        begins = next(parts_in(self._plan, section.start, section.end))
-        own = self._kept.setdefault(begins.name, {})
-        label = f"{type(self.codec).__name__} of {section.rows} x {section.columns} from {begins.first}"
+        _, first = next(parts_in(self._plan, section.start, section.end))
+        own = self._kept.setdefault(first.name, {})
+        label = f"{type(self.codec).__name__} of {section.rows} x {section.columns} from {first.start}"
         fits = label in own and own[label].numel() == count
         own[label] = own[label].to(device) if fits else torch.zeros(count, device=device)
         return own[label]

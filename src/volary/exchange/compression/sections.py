@@ -3,88 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from volary.codec.none import FullPrecision
 from volary.exchange.gradients.plan import row_values
+from volary.server.protocol.sections import Section, aligned
+from volary.sharding.ranges import Range
 
 if TYPE_CHECKING:
-    from torch.nn import Parameter
-
     from volary.codec._base import FrameCodec
     from volary.exchange.gradients.plan import BucketPlan
 
-ALIGN_BYTES = 16  # of a frame: codecs read frames as words
 AS_IT_IS = FullPrecision()
 
 Matrix = tuple[int, int, int]  # its first value in a bucket, rows, columns
 
 
-@dataclass(frozen=True, slots=True)
-class BucketSection:
-    """Values of a bucket from `start` on, as (rows, columns); their frame begins `offset` bytes into its slice's.
-
-    exact: they count who used a parameter, and are not encoded.
-    """
-
-    start: int
-    rows: int
-    columns: int
-    offset: int
-    frame_bytes: int
-    exact: bool
-
-    @property
-    def end(self) -> int:
-        """The place after its last value, in the bucket."""
-        return self.start + self.rows * self.columns
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedSlice:
-    """What one owner sums: sections one after the other, and how many bytes their frames take."""
-
-    sections: tuple[BucketSection, ...] = ()
-    frame_bytes: int = 0
-
-    @property
-    def values(self) -> int:
-        """The number of values in all sections."""
-        return sum(one.end - one.start for one in self.sections)
-
-
-@dataclass(frozen=True, slots=True)
-class BucketPart:
-    """What lies of a parameter between `start` and `end` of a bucket; `first`: the number there of its first value."""
-
-    name: str
-    parameter: Parameter
-    first: int
-    start: int
-    end: int
-
-
-def parts_in(plan: BucketPlan, start: int, end: int) -> Iterator[BucketPart]:
-    """The parameters that have values between `start` and `end` of a bucket."""
+def parts_in(plan: BucketPlan, start: int, end: int) -> Iterator[tuple[int, Range]]:
+    """What of each parameter is between `start` and `end` of a bucket, and the place there of its first value."""
     at = plan.head
     for name, parameter in plan.parameters:
         low, high = max(at, start), min(at + parameter.numel(), end)
         if low < high:
-            yield BucketPart(name, parameter, low - at, low, high)
+            yield low, Range(name, low - at, high - at)
         at += parameter.numel()
 
 
-def aligned(size_bytes: int) -> int:
-    """`size_bytes` of a frame, up to where the next one may begin."""
-    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
-
-
-def cut(plan: BucketPlan, codec: FrameCodec, start: int, end: int, parts: int) -> list[OwnedSlice]:
+def cut(plan: BucketPlan, codec: FrameCodec, start: int, end: int, parts: int) -> list[list[Section]]:
     """Cut the values from `start` to `end` of a bucket as evenly as blocks, or rows of its parameters, can be.
 
-    A codec by rows needs whole rows there.
+    Each of `parts` is what one owner sums: sections, one after the other. A codec by rows needs whole rows there.
     """
     body = max(start, min(plan.head, end))
     matrices = list(_matrices(plan, body, end)) if codec.by_rows else []
@@ -97,14 +46,14 @@ def cut(plan: BucketPlan, codec: FrameCodec, start: int, end: int, parts: int) -
     return slices
 
 
-def _slice(codec: FrameCodec, head: Sequence[Matrix], body: Sequence[Matrix]) -> OwnedSlice:
-    sections, at = list[BucketSection](), 0
+def _slice(codec: FrameCodec, head: Sequence[Matrix], body: Sequence[Matrix]) -> list[Section]:
+    sections, at = list[Section](), 0
     for number, (start, rows, columns) in enumerate([*head, *body]):
         exact = number < len(head)
         size_bytes = (AS_IT_IS if exact else codec).frame_bytes(rows, columns)
-        sections.append(BucketSection(start, rows, columns, at, size_bytes, exact))
+        sections.append(Section(start, rows, columns, at, size_bytes, exact))
         at = aligned(at + size_bytes)
-    return OwnedSlice(tuple(sections), sections[-1].offset + sections[-1].frame_bytes if sections else 0)
+    return sections
 
 
 def _between_blocks(block: int, start: int, end: int, parts: int) -> list[int]:
@@ -120,10 +69,11 @@ def _runs(codec: FrameCodec, start: int, end: int) -> Iterator[Matrix]:
 
 def _matrices(plan: BucketPlan, start: int, end: int) -> Iterator[Matrix]:
     """The parameters' parts in a range, as rows."""
-    for part in parts_in(plan, start, end):
-        columns = row_values(part.parameter)
-        assert part.first % columns == (part.end - part.start) % columns == 0, "a row is cut in two"
-        yield part.start, (part.end - part.start) // columns, columns
+    parameters = dict(plan.parameters)
+    for at, part in parts_in(plan, start, end):
+        columns = row_values(parameters[part.name])
+        assert part.start % columns == part.size % columns == 0, "a row is cut in two"
+        yield at, part.size // columns, columns
 
 
 def _between_rows(matrices: Sequence[Matrix], start: int, end: int, parts: int) -> list[int]:

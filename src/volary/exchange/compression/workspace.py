@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from volary.codec._base import Encoded, finite
 from volary.errors import NotFinite
-from volary.exchange.compression.sections import BucketSection, parts_in
+from volary.exchange.compression.sections import parts_in
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from volary.comm.sums.segments import SharedBuffer
     from volary.exchange.compression.residual import BucketResidual
     from volary.exchange.gradients.plan import BucketPlan
+    from volary.server.protocol.sections import Section
 
 
 class Workspace:
@@ -35,20 +36,20 @@ class Workspace:
         self._plan, self._residual, self._board, self._ranks, self._left_out = plan, residual, board, ranks, left_out
         self._told: set[str] = set()
 
-    def contribute(self, section: BucketSection, frame: Tensor) -> None:
+    def contribute(self, section: Section, frame: Tensor) -> None:
         """Write the frame, (bytes,) of uint8, of what this node contributes. Raises NotFinite."""
         self._encode(section, lambda values: self._residual.contribute(section, values, frame))
 
-    def agree(self, section: BucketSection, others: Sequence[Tensor], frame: Tensor) -> None:
+    def agree(self, section: Section, others: Sequence[Tensor], frame: Tensor) -> None:
         """Write the frame, (bytes,), of the sum of `others` and what this node gives; store it. Raises NotFinite."""
         self._encode(section, lambda values: self._residual.agree(section, values, others, frame))
         self.store(section, frame)
 
-    def store(self, section: BucketSection, frame: Tensor) -> None:
+    def store(self, section: Section, frame: Tensor) -> None:
         """Store the values of a sum's frame, (bytes,) of uint8."""
         self._residual.decode(section, frame, self._board.agreed[section.start : section.end])
 
-    def _encode(self, section: BucketSection, encode: Callable[[Tensor], Encoded]) -> None:
+    def _encode(self, section: Section, encode: Callable[[Tensor], Encoded]) -> None:
         if len(self._ranks) > 1:
             self._board.add_between(section.start, section.end)
         values = self._board.agreed[section.start : section.end]
@@ -61,7 +62,7 @@ class Workspace:
         if found is Encoded.TOO_LARGE:
             raise self._too_large(section)
 
-    def _leave_out(self, section: BucketSection) -> None:
+    def _leave_out(self, section: Section) -> None:
         """Tell whose fault it is that what this node contributes to a section is left out."""
         name, rank = self._not_finite(section)
         why = f"the gradient of {name} on rank {rank} is NaN or infinite"
@@ -71,14 +72,14 @@ class Workspace:
             self._told.add(name)
             self._left_out(f"{why}: what cannot be encoded counts as zero there, with what lies beside it")
 
-    def _not_finite(self, section: BucketSection) -> tuple[str, int]:
+    def _not_finite(self, section: Section) -> tuple[str, int]:
         """The first parameter and rank whose values are not."""
-        for part in parts_in(self._plan, section.start, section.end):
+        for at, part in parts_in(self._plan, section.start, section.end):
             for rank, contribution in zip(self._ranks, self._board.contributions, strict=True):
-                if not bool(contribution[part.start : part.end].isfinite().all()):
+                if not bool(contribution[at : at + part.size].isfinite().all()):
                     return part.name, rank
         raise self._too_large(section)
 
-    def _too_large(self, section: BucketSection) -> NotFinite:
-        name = next(parts_in(self._plan, section.start, section.end)).name
-        return NotFinite(f"the sum of the gradients of {name} is too large for 32 bits")
+    def _too_large(self, section: Section) -> NotFinite:
+        _, part = next(parts_in(self._plan, section.start, section.end))
+        return NotFinite(f"the sum of the gradients of {part.name} is too large for 32 bits")

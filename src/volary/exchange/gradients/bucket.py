@@ -9,10 +9,9 @@ from volary.exchange.gradients.factor_sums import FactorMemory
 from volary.exchange.gradients.plan import (
     BucketPlan,
     ChunkPlan,
-    ParameterPart,
-    in_memory_order,
     laid_out_as,
     row_values,
+    values_in,
 )
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from torch.nn import Parameter
 
     from volary.comm.routes._base import Memory
+    from volary.sharding.ranges import Range
 
 
 class ParameterGate:
@@ -76,11 +76,9 @@ class Chunk:
     def __init__(self, index: int, parcel: int, bucket: Bucket, cut: ChunkPlan) -> None:
         self.index, self.parcel, self.bucket = index, parcel, bucket
         self.start, self.end, self.parts = cut.start, cut.end, cut.parts
-        self.slots = [bucket.slots[part.parameter] for part in cut.parts]
-        self.gradients = [
-            in_memory_order(slot.agreed)[part.start : part.end]
-            for slot, part in zip(self.slots, self.parts, strict=True)
-        ]
+        slots = {slot.name: slot for slot in bucket.slots}
+        self.slots = [slots[part.name] for part in cut.parts]
+        self.gradients = [values_in(part, slot.agreed) for slot, part in zip(self.slots, self.parts, strict=True)]
         self.name = _name(self.slots, cut.parts)
         self.unfilled = len(self.slots)
         bucket.chunks.append(self)
@@ -123,8 +121,8 @@ class Chunk:
         """From now on make them in `scratch`, (numel,), which holds its values until another is formed there."""
         at = 0
         for number, part in enumerate(self.parts):
-            self.gradients[number] = scratch[at : at + part.end - part.start]
-            at += part.end - part.start
+            self.gradients[number] = scratch[at : at + part.size]
+            at += part.size
 
 
 class Bucket:
@@ -170,10 +168,10 @@ class Bucket:
             slot.parameter.grad = agreed if slot.users else None
 
 
-def _name(slots: Sequence[ParameterSlot], parts: Sequence[ParameterPart]) -> str:
+def _name(slots: Sequence[ParameterSlot], parts: Sequence[Range]) -> str:
     if len(slots) > 1:
         return f"{slots[-1].name} .. {slots[0].name}"  # in the network's order
     rows = slots[0].parameter.shape[0] if slots[0].parameter.dim() else 1
     each = max(1, slots[0].parameter.numel() // rows)
-    whole = parts[0].end - parts[0].start == slots[0].parameter.numel()
+    whole = parts[0].size == slots[0].parameter.numel()
     return slots[0].name if whole else f"{slots[0].name}[{parts[0].start // each}:{parts[0].end // each}]"

@@ -12,6 +12,7 @@ import torch
 
 from volary.comm.routes._base import BufferShape
 from volary.exchange.representations.exact import EXACT
+from volary.sharding.ranges import Range
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,21 +27,12 @@ FORMED_MB = 8.0  # of a product of factors, what is formed and updated at once: 
 
 
 @dataclass(frozen=True)
-class ParameterPart:
-    """Values `start` to `end`, in the order in memory, of the bucket's parameter number `parameter`."""
-
-    parameter: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
 class ChunkPlan:
     """What travels at once: values `start` to `end` of a bucket, and the parameters' parts in it."""
 
     start: int
     end: int
-    parts: tuple[ParameterPart, ...]
+    parts: tuple[Range, ...]
 
 
 @dataclass(frozen=True)
@@ -79,14 +71,12 @@ class BucketPlan:
             at_most_mb = FORMED_MB
         values = max(1, int(at_most_mb * BYTES_PER_MIB) // self.dtype.itemsize)
         if len(self.parameters) > 1 and not self.representation.by_layer:
-            parts = tuple(
-                ParameterPart(number, 0, parameter.numel()) for number, (_, parameter) in enumerate(self.parameters)
-            )
+            parts = tuple(Range(name, 0, parameter.numel()) for name, parameter in self.parameters)
             return [ChunkPlan(0, self.shape.numel, parts)]
         cuts, at = list[ChunkPlan](), self.head
-        for number, (_, parameter) in enumerate(self.parameters):
+        for name, parameter in self.parameters:
             for start, end in _blocks(parameter, values):
-                cuts.append(ChunkPlan(at + start if cuts else 0, at + end, (ParameterPart(number, start, end),)))
+                cuts.append(ChunkPlan(at + start if cuts else 0, at + end, (Range(name, start, end),)))
             at += parameter.numel()
         return cuts
 
@@ -109,6 +99,12 @@ def row_values(parameter: Tensor) -> int:
 def in_memory_order(tensor: Tensor) -> Tensor:
     """The values of a dense tensor as (numel,), in the order in which they lie in memory; a view."""
     return tensor.as_strided((tensor.numel(),), (1,))
+
+
+def values_in(part: Range, tensor: Tensor) -> Tensor:
+    """The values of `part` of a dense tensor, (size,), in the order in memory; a view."""
+    # views share their tensor's version: whoever still needs the old values in a backward is told by autograd
+    return in_memory_order(tensor.detach())[part.start : part.end]
 
 
 def laid_out_as(parameter: Tensor, piece: Tensor) -> Tensor:

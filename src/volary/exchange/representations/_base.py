@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from volary.exchange.choice.costs import LinkCosts, WorkTimes
     from volary.exchange.compression.error_feedback import ErrorFeedback
     from volary.exchange.compression.push_encoding import PushEncoding
-    from volary.exchange.gradients.plan import BucketPlan, ParameterPart
+    from volary.exchange.gradients.plan import BucketPlan
     from volary.exchange.servers.pushed_factors import FactorRows
     from volary.run.database.traffic import Traffic
     from volary.server.client.values import PushedValues
+    from volary.sharding.ranges import Range
 
 VALUE_BYTES = 4
 
@@ -45,15 +46,15 @@ class Site:
 class Piece:
     """One slice of a bucket, as a worker pushes it to servers.
 
-    start: its first value in bucket number `bucket`, which is laid out as `plan`. parts: by a parameter's number in the
-    bucket. values: (size,) where backward leaves them. users: of each part, 0 where backward did not reach it. rows:
-    the bucket's factors, if they travel instead.
+    start: its first value in bucket number `bucket`, which is laid out as `plan`. parts: of its parameters. values:
+    (size,) where backward leaves them. users: of each part, 0 where backward did not reach it. rows: the bucket's
+    factors, if they travel instead.
     """
 
     bucket: int
     plan: BucketPlan
     start: int
-    parts: Sequence[ParameterPart]
+    parts: Sequence[Range]
     values: Tensor
     users: Tensor
     rows: FactorRows | None

@@ -66,7 +66,7 @@ class Factors(Representation):
 
         assert piece.rows is not None
         (part,) = piece.parts
-        _, parameter = piece.plan.parameters[part.parameter]
+        parameter = dict(piece.plan.parameters)[part.name]
         if parameter.dim() == 1:
             return BiasRows(piece.rows, part.start, part.end, piece.values)
         width = row_values(parameter)

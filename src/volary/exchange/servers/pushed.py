@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from volary.comm.transports._base import Payload
     from volary.exchange.compression.residual import BucketResidual
-    from volary.exchange.compression.sections import BucketSection
+    from volary.server.protocol.sections import Section
 
 
 class PlainValues:
@@ -63,7 +63,7 @@ class EncodedValues:
         self._clock = -1
         self._nothing = False
 
-    def use(self, residual: BucketResidual, sections: Sequence[BucketSection]) -> None:
+    def use(self, residual: BucketResidual, sections: Sequence[Section]) -> None:
         """Encode so from now on. sections: of the bucket, in the order of the slice's parts."""
         self._residual, self._sections = residual, sections
         size_bytes = sections[-1].offset + sections[-1].frame_bytes

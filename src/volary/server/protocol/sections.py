@@ -14,35 +14,49 @@ _PROBES = 256  # of a warm-up, which has far fewer stages
 
 
 @dataclass(frozen=True, slots=True)
-class SliceSection:
-    """Values of a slice from `start` on, as (rows, columns); their frame begins `offset` bytes into the slice's."""
+class Section:
+    """Values of a slice or bucket from `start` on, as (rows, columns); their frame begins `offset` bytes into all.
+
+    exact: they count who used a parameter, and are not encoded.
+    """
 
     start: int
     rows: int
     columns: int
     offset: int
     frame_bytes: int
+    exact: bool = False
+
+    @property
+    def end(self) -> int:
+        """The place after its last value."""
+        return self.start + self.rows * self.columns
 
 
-def sections(lengths: Sequence[int], widths: Sequence[int], codec: FrameCodec) -> list[SliceSection]:
+def aligned(size_bytes: int) -> int:
+    """`size_bytes` of a frame, up to where the next one may begin."""
+    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
+
+
+def sections(lengths: Sequence[int], widths: Sequence[int], codec: FrameCodec) -> list[Section]:
     """Of a slice whose parts have so many values, in rows of these widths; the last one's end is that of all frames.
 
     A codec by rows has a section for each part, any other one for all of the slice.
     """
     if not codec.by_rows:
         lengths, widths = [sum(lengths)], [sum(lengths)]
-    found, start, at = list[SliceSection](), 0, 0
+    found, start, at = list[Section](), 0, 0
     for length, width in zip(lengths, widths, strict=True):
         rows = length // width
-        found.append(SliceSection(start, rows, width, at, codec.frame_bytes(rows, width)))
+        found.append(Section(start, rows, width, at, codec.frame_bytes(rows, width)))
         start += length
-        at += -(-found[-1].frame_bytes // ALIGN_BYTES) * ALIGN_BYTES
+        at += aligned(found[-1].frame_bytes)
     return found
 
 
-def frames_bytes(found: Sequence[SliceSection]) -> int:
-    """Bytes of all frames of a slice."""
-    return found[-1].offset + found[-1].frame_bytes
+def frames_bytes(found: Sequence[Section]) -> int:
+    """Bytes of the frames of these sections, which follow each other."""
+    return found[-1].offset + found[-1].frame_bytes if found else 0
 
 
 def stages(codec: FrameCodec) -> list[FrameCodec]:

@@ -6,21 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from volary.sharding.ranges import Range
+
 MOST_PARTS = 64  # of a slice: a header has a bit for each
-
-
-@dataclass(frozen=True)
-class Part:
-    """Values `start` to `end`, in the order in memory, of parameter number `parameter`."""
-
-    parameter: int
-    start: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        """The number of values."""
-        return self.end - self.start
 
 
 @dataclass(frozen=True)
@@ -34,7 +22,7 @@ class Slice:
     number: int
     shard: int
     chunk: int
-    parts: tuple[Part, ...]
+    parts: tuple[Range, ...]
 
     @property
     def size(self) -> int:
@@ -43,15 +31,15 @@ class Slice:
 
 
 def cut(
-    chunks: Sequence[Sequence[Part]],
-    rows: Mapping[int, int],
+    chunks: Sequence[Sequence[Range]],
+    rows: Mapping[str, int],
     shards: int,
     block: int = 1,
     whole: bool = False,
 ) -> list[Slice]:
     """Cut chunks, numbered as they come, into slices, in the order of the chunks.
 
-    rows: values of a row, by the number of a parameter that is cut between rows; others are cut every `block` values.
+    rows: values of a row, by the name of a parameter that is cut between rows; others are cut every `block` values.
     Each shard gets about the same of each chunk, to a row or block. whole: each parameter is one slice, which belongs
     to the last chunk that has some of it, and all together are spread as evenly as that goes, largest first.
     """
@@ -67,20 +55,20 @@ def cut(
     return found
 
 
-def _pieces(parts: Sequence[Part], rows: Mapping[int, int], count: int, block: int) -> list[list[Part]]:
+def _pieces(parts: Sequence[Range], rows: Mapping[str, int], count: int, block: int) -> list[list[Range]]:
     """So many pieces of nearly equal size; some may be empty."""
     total = sum(part.size for part in parts)
-    pieces: list[list[Part]] = [[] for _ in range(count)]
+    pieces: list[list[Range]] = [[] for _ in range(count)]
     at, piece = 0, 0
     for part in parts:
-        unit = rows.get(part.parameter, block)
+        unit = rows.get(part.name, block)
         start = part.start
         while start < part.end:
             # the piece ends nearest to its share that rows or blocks allow
             share = total * (piece + 1) / count - at
             end = part.end if piece == count - 1 else min(part.end, _nearest(start + share, unit))
             if end > start:
-                pieces[piece].append(Part(part.parameter, start, end))
+                pieces[piece].append(Range(part.name, start, end))
                 at, start = at + end - start, end
             if start < part.end:
                 piece += 1
@@ -91,7 +79,7 @@ def _nearest(value: float, unit: int) -> int:
     return round(value / unit) * unit
 
 
-def _spread(pieces: Sequence[list[Part]], loads: list[int]) -> list[tuple[int, list[Part]]]:
+def _spread(pieces: Sequence[list[Range]], loads: list[int]) -> list[tuple[int, list[Range]]]:
     """Give each piece to another shard, the largest to the one that has least, and add it to `loads`."""
     sizes = [sum(part.size for part in piece) for piece in pieces]
     largest = sorted(range(len(pieces)), key=lambda number: -sizes[number])
@@ -102,22 +90,22 @@ def _spread(pieces: Sequence[list[Part]], loads: list[int]) -> list[tuple[int, l
     return [(shards[number], piece) for number, piece in enumerate(pieces) if piece]
 
 
-def _whole(chunks: Sequence[Sequence[Part]], shards: int) -> list[Slice]:
-    found: dict[int, tuple[int, list[Part]]] = {}
+def _whole(chunks: Sequence[Sequence[Range]], shards: int) -> list[Slice]:
+    found: dict[str, tuple[int, list[Range]]] = {}
     for chunk, parts in enumerate(chunks):
         for part in parts:
             if part.size:
-                found[part.parameter] = (chunk, [*found.get(part.parameter, (0, []))[1], part])
+                found[part.name] = (chunk, [*found.get(part.name, (0, []))[1], part])
     joined = [(chunk, _joined(parts)) for chunk, parts in found.values()]
-    loads, owners = [0] * shards, dict[int, int]()
+    loads, owners = [0] * shards, dict[str, int]()
     for _, part in sorted(joined, key=lambda one: -one[1].size):
-        owners[part.parameter] = shard = min(range(shards), key=loads.__getitem__)
+        owners[part.name] = shard = min(range(shards), key=loads.__getitem__)
         loads[shard] += part.size
     in_order = sorted(joined, key=lambda one: one[0])
-    return [Slice(number, owners[part.parameter], chunk, (part,)) for number, (chunk, part) in enumerate(in_order)]
+    return [Slice(number, owners[part.name], chunk, (part,)) for number, (chunk, part) in enumerate(in_order)]
 
 
-def _joined(parts: Sequence[Part]) -> Part:
+def _joined(parts: Sequence[Range]) -> Range:
     ordered = sorted(parts, key=lambda part: part.start)
     assert all(a.end == b.start for a, b in pairwise(ordered)), "a parameter's parts leave gaps"
-    return Part(ordered[0].parameter, ordered[0].start, ordered[-1].end)
+    return Range(ordered[0].name, ordered[0].start, ordered[-1].end)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.server.protocol.header import Form
-from volary.server.protocol.sections import SliceSection, frames_bytes, sections, stages
+from volary.server.protocol.sections import Section, frames_bytes, sections, stages
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,7 +53,7 @@ class Forms:
 
     def __init__(self, shapes: dict[int, SliceShape]) -> None:
         self.shapes = shapes
-        self._frames: dict[tuple[int, int], tuple[FrameCodec, list[SliceSection]]] = {}
+        self._frames: dict[tuple[int, int], tuple[FrameCodec, list[Section]]] = {}
         for number, shape in shapes.items():
             for one in stages(shape.codec) if shape.codec is not None else ():
                 found = sections(shape.lengths, shape.widths, one)
@@ -97,8 +97,7 @@ class Forms:
             codec, found = self._frames[number, one.numel()]
             for section in found:
                 frame = one[section.offset : section.offset + section.frame_bytes]
-                end = section.start + section.rows * section.columns
-                part = out[section.start : end].view(section.rows, section.columns)
+                part = out[section.start : section.end].view(section.rows, section.columns)
                 codec.decode(frame, part) if first else codec.add(frame, part)
         else:
             self._multiply(number, one, out, first=first)

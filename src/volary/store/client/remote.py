@@ -13,8 +13,9 @@ from volary.errors import PeerLost, ServerLost, VolaryError
 from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.server.protocol.messages import View
-from volary.server.protocol.slices import Part, Slice
+from volary.server.protocol.slices import Slice
 from volary.server.shards.memory import BufferPool
+from volary.sharding.ranges import Range
 from volary.store.client.buffers import Entry
 from volary.store.client.control import CONNECT_TIMEOUT_S, Admission, Control, admitted
 from volary.store.messages import Declare, Filled, Find, Goodbye, Known, Left, Lost
@@ -130,7 +131,8 @@ class RemoteStore:
 
     def _enter(self, place: Known) -> Entry:
         with self._link.changed:
-            self._client.add([Slice(one.number, one.server, 0, (Part(0, one.start, one.end),)) for one in place.cuts])
+            cuts = [(one.number, one.server, Range("", one.start, one.end)) for one in place.cuts]
+            self._client.add([Slice(number, server, 0, (part,)) for number, server, part in cuts])
             self._entries[place.key] = entry = Entry(place.key, place)
             return entry
 

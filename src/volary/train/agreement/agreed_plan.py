@@ -35,7 +35,8 @@ def compare_plan(bulletin: Bulletin, topic: str, chunks: Sequence[str], order: S
 
 
 def _parameters(plan: BucketPlan, cut: ChunkPlan) -> str:
-    own = [plan.parameters[part.parameter] for part in cut.parts]
+    parameters = dict(plan.parameters)
+    own = [(part.name, parameters[part.name]) for part in cut.parts]
     # values travel in their order in memory
     orders = ["" if p.is_contiguous() else f" in memory as {p.stride()}" for _, p in own]
     named = [f"{name} {tuple(p.shape)}{order}" for (name, p), order in zip(own, orders, strict=True)]

@@ -12,13 +12,13 @@ import torch
 from volary.consistency._base import Push
 from volary.errors import SettingError
 from volary.exchange.choice.choices import pushed
-from volary.exchange.gradients.plan import BucketPlan, in_memory_order, plan, row_values
+from volary.exchange.gradients.plan import BucketPlan, plan, row_values, values_in
 from volary.exchange.representations.exact import EXACT
 from volary.naming import named_buffers, named_parameters
-from volary.server.protocol.slices import Part, Slice, cut
+from volary.server.protocol.slices import Slice, cut
+from volary.sharding.ranges import Range
 from volary.train.model import update_rule
 from volary.train.state.weights import weights_of
-from volary.train.update.rule import SlicePart
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -33,42 +33,39 @@ WHOLE_MB = 2.0**40  # more than any parameter: none is cut
 class Layout:
     """What travels together, and who keeps what.
 
-    plans: the buckets of gradients. chunk_mb: at which their large parameters are cut. tensors: by a part's number:
-    trained parameters, bucket by bucket, and from `first_buffer` on buffers, which have a rule of their own. chunks: of
-    all buckets, one after the other, then of buffers. representations: of each chunk, when it is pushed.
+    plans: the buckets of gradients. chunk_mb: at which their large parameters are cut. tensors: trained parameters,
+    bucket by bucket, then buffers. buffers: their names; they have a rule of their own. chunks: of all buckets, one
+    after the other, then of buffers. representations: of each chunk, when it is pushed.
     """
 
     plans: list[BucketPlan]
     chunk_mb: float
-    tensors: list[tuple[str, Tensor]]
-    first_buffer: int
-    chunks: list[tuple[Part, ...]]
+    tensors: dict[str, Tensor]
+    buffers: frozenset[str]
+    chunks: list[tuple[Range, ...]]
     representations: list[Representation]
     slices: list[Slice]
 
-    def columns(self, part: Part) -> int:
+    def columns(self, part: Range) -> int:
         """Values of a row of the parameter that a part is of."""
-        return row_values(self.tensors[part.parameter][1])
+        return row_values(self.tensors[part.name])
 
-    def values(self, part: Part) -> Tensor:
-        """The network's own values of a part, (end - start,); a view."""
-        return in_memory_order(self.tensors[part.parameter][1].detach())[part.start : part.end]
+    def values(self, part: Range) -> Tensor:
+        """The network's own values of a part, (size,); a view."""
+        return values_in(part, self.tensors[part.name])
 
-    def part(self, part: Part, *, whole: bool) -> SlicePart:
-        """The network's own values of a part, by name. whole: it is all of a parameter, and keeps its shape."""
-        name, tensor = self.tensors[part.parameter]
-        if whole:
-            return SlicePart(name, part.start, part.end, tensor.detach())
-        return SlicePart.of(name, tensor, part.start, part.end)
+    def trained(self, part: Range, *, whole: bool) -> Tensor:
+        """What an optimiser has of a part, (size,). whole: the part is all of a parameter, and keeps its shape."""
+        return self.tensors[part.name].detach() if whole else self.values(part)
 
     @property
     def buffer_chunks(self) -> list[int]:
         """The chunks that are of buffers: those after all chunks of gradients."""
-        return [number for number, chunk in enumerate(self.chunks) if chunk[0].parameter >= self.first_buffer]
+        return [number for number, chunk in enumerate(self.chunks) if chunk[0].name in self.buffers]
 
     def is_of_buffers(self, one: Slice) -> bool:
         """Whether a slice is of buffers."""
-        return one.parts[0].parameter >= self.first_buffer
+        return one.parts[0].name in self.buffers
 
 
 def lay_out(session: Session, module: nn.Module, servers: int) -> Layout:
@@ -94,14 +91,14 @@ def cut_network(strategy: Strategy, module: nn.Module, batch_size: int, servers:
     gradients = samples if strategy.consistency.pushes is Push.GRADIENT else 0
     plans = plan(trained, strategy.bucket_mb, pushed(strategy.codec, module, gradients, servers))
     buffers = kept_buffers(module)
-    tensors = [*((name, parameter) for one in plans for name, parameter in one.parameters), *buffers]
+    tensors = dict[str, torch.Tensor]([*(pair for one in plans for pair in one.parameters), *buffers])
     _require_dense(tensors)
-    first_buffer = len(tensors) - len(buffers)
-    pairs = [*_chunks(plans, chunk_mb), *((part, EXACT) for part in _buffer_chunks(buffers, first_buffer))]
+    of_gradients = [(piece.parts, one.representation) for one in plans for piece in one.cuts(chunk_mb)]
+    pairs = [*of_gradients, *((chunk, EXACT) for chunk in _buffer_chunks(buffers))]
     chunks, representations = [chunk for chunk, _ in pairs], [representation for _, representation in pairs]
-    rows = _rows(chunks, representations, [tensor for _, tensor in tensors])
-    slices = cut(chunks, rows, servers, whole=not elementwise)
-    return Layout(plans, chunk_mb, tensors, first_buffer, chunks, representations, slices)
+    slices = cut(chunks, _rows(chunks, representations, tensors), servers, whole=not elementwise)
+    names = frozenset(name for name, _ in buffers)
+    return Layout(plans, chunk_mb, tensors, names, chunks, representations, slices)
 
 
 def kept_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
@@ -114,34 +111,25 @@ def kept_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [(name, one) for name, one in named if one.is_floating_point() or _is_dense(one)]
 
 
-def _chunks(plans: Sequence[BucketPlan], chunk_mb: float) -> Iterator[tuple[tuple[Part, ...], Representation]]:
-    first = 0
-    for one in plans:
-        for piece in one.cuts(chunk_mb):
-            yield tuple(Part(first + part.parameter, part.start, part.end) for part in piece.parts), one.representation
-        first += len(one.parameters)
-
-
-def _buffer_chunks(buffers: Sequence[tuple[str, Tensor]], first: int) -> Iterator[tuple[Part, ...]]:
-    numbered = [(first + number, one) for number, (_, one) in enumerate(buffers)]
-    for _, group in groupby(numbered, key=lambda pair: pair[1].dtype):
-        yield tuple(Part(number, 0, one.numel()) for number, one in group)
+def _buffer_chunks(buffers: Sequence[tuple[str, Tensor]]) -> Iterator[tuple[Range, ...]]:
+    for _, group in groupby(buffers, key=lambda pair: pair[1].dtype):
+        yield tuple(Range(name, 0, one.numel()) for name, one in group)
 
 
 def _rows(
-    chunks: Sequence[Sequence[Part]], representations: Sequence[Representation], tensors: Sequence[Tensor]
-) -> Mapping[int, int]:
+    chunks: Sequence[Sequence[Range]], representations: Sequence[Representation], tensors: Mapping[str, Tensor]
+) -> Mapping[str, int]:
     """Values of a row of what must not be cut inside one."""
     return {
-        part.parameter: row_values(tensors[part.parameter])
+        part.name: row_values(tensors[part.name])
         for chunk, representation in zip(chunks, representations, strict=True)
         for part in chunk
         if representation.whole_rows
     }
 
 
-def _require_dense(tensors: Sequence[tuple[str, Tensor]]) -> None:
-    for name, tensor in tensors:
+def _require_dense(tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
         if not _is_dense(tensor):
             raise SettingError(
                 f"{name} does not lie densely in memory, and servers keep runs of memory; accepted: a contiguous one, "

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.exchange.gradients.plan import ParameterPart
 from volary.exchange.representations._base import Piece
 from volary.exchange.servers.keeper import WorkerSlice
 from volary.exchange.servers.pulled import Pulled
@@ -57,10 +56,13 @@ class WorkerSlices:
     ) -> None:
         self._layout, self._buckets, self._encoding, self._codec = layout, buckets, encoding, codec
         self._statistics = {one.chunk: one for one in statistics}
-        counts = [len(plan.parameters) for plan in layout.plans]
         payloads = [bucket.payload for bucket in buckets.all]
         self.factors = {number: FactorRows(payload) for number, payload in enumerate(payloads) if payload is not None}
-        self._places = [(bucket, number) for bucket, count in enumerate(counts) for number in range(count)]
+        self._places = {
+            name: (bucket, number)
+            for bucket, plan in enumerate(layout.plans)
+            for number, (name, _) in enumerate(plan.parameters)
+        }
         order = {id(one): place for place, one in enumerate(module.parameters())}
         self.all = [self._worker_slice(one) for one in sorted(layout.slices, key=lambda one: self._use(one, order))]
         self.buffers = [one.slice.number for one in self.all if layout.is_of_buffers(one.slice)]
@@ -70,11 +72,11 @@ class WorkerSlices:
         found: dict[int, list[int]] = {}
         for worker_slice in self.all:
             for part in worker_slice.slice.parts:
-                found.setdefault(id(self._layout.tensors[part.parameter][1]), []).append(worker_slice.slice.number)
+                found.setdefault(id(self._layout.tensors[part.name]), []).append(worker_slice.slice.number)
         return found
 
     def _use(self, one: Slice, order: dict[int, int]) -> int:
-        return min(order.get(id(self._layout.tensors[part.parameter][1]), -1) for part in one.parts)
+        return min(order.get(id(self._layout.tensors[part.name]), -1) for part in one.parts)
 
     def _worker_slice(self, one: Slice) -> WorkerSlice:
         network = [self._layout.values(part) for part in one.parts]
@@ -84,19 +86,18 @@ class WorkerSlices:
     def _pushed(self, one: Slice) -> PushedValues:
         if self._layout.is_of_buffers(one):
             return PlainValues(self._statistics[one.chunk].values[self._run(one)])
-        bucket_number, first = self._places[one.parts[0].parameter]
+        bucket_number, first = self._places[one.parts[0].name]
         bucket, plan = self._buckets.all[bucket_number], self._layout.plans[bucket_number]
         start = plan.head + sum(p.numel() for _, p in plan.parameters[:first]) + one.parts[0].start
         values, users = bucket.contribution[start : start + one.size], bucket.used[first : first + len(one.parts)]
-        parts = [ParameterPart(self._places[part.parameter][1], part.start, part.end) for part in one.parts]
-        piece = Piece(bucket_number, plan, start, parts, values, users, self.factors.get(bucket_number))
+        piece = Piece(bucket_number, plan, start, one.parts, values, users, self.factors.get(bucket_number))
         return plan.representation.pushed(piece, self._encoding)
 
     def _run(self, one: Slice) -> slice:
         """Where a slice lies among the values of its chunk."""
         chunk = self._layout.chunks[one.chunk]
-        ends = [0, *accumulate(part.end - part.start for part in chunk)]
+        ends = [0, *accumulate(part.size for part in chunk)]
         first = one.parts[0]
-        place = next(n for n, part in enumerate(chunk) if part.parameter == first.parameter)
+        place = next(n for n, part in enumerate(chunk) if part.name == first.name)
         start = ends[place] + first.start - chunk[place].start
         return slice(start, start + one.size)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from volary.errors import RunError
+from volary.sharding.ranges import Range
 from volary.train.state.state_file import unpacked
 from volary.train.update.rule import PartState
 
@@ -29,32 +31,33 @@ class OptimizerState:
 
     def __init__(self, parts: Iterable[PartState] = ()) -> None:
         self._parts: dict[str, list[PartState]] = {}
-        for part in parts:
-            if part.each or part.whole:
-                self._parts.setdefault(part.name, []).append(part)
+        for one in parts:
+            if one.each or one.whole:
+                self._parts.setdefault(one.part.name, []).append(one)
         for known in self._parts.values():
-            known.sort(key=lambda part: part.start)
+            known.sort(key=lambda one: one.part.start)
 
-    def of(self, name: str, start: int, end: int, *, copied: bool = True) -> PartState:
-        """Of values `start` to `end` of a parameter. Raises RunError if there is something of only some of them.
+    def of(self, part: Range, *, copied: bool = True) -> PartState:
+        """What is remembered of `part`. Raises RunError if there is something of only some of its values.
 
-        copied: False: in the memory of the part that they lie in, if it is one.
+        copied: False: in the memory of what was remembered of a part around it, if it is one.
         """
-        between = list(self._between(name, start, end))
+        between = list(self._between(part))
         if not between:
-            return PartState(name, start, end, {}, {})
-        if sum(len(range(*span.indices(part.end - part.start))) for part, span in between) != end - start:
-            raise RunError(f"the optimiser's state covers some of the values {start} to {end} of {name}, and not all")
+            return PartState(part, {}, {})
+        if sum(span.stop - span.start for _, span in between) != part.size:
+            values = f"values {part.start} to {part.end} of {part.name}"
+            raise RunError(f"the optimiser's state covers some of the {values}, and not all")
         first = between[0][0]
-        pieces = {key: [part.each[key][span] for part, span in between] for key in first.each}
+        pieces = {key: [one.each[key][span] for one, span in between] for key in first.each}
         shares = len(between) == 1 and not copied
         each = {key: found[0] if shares else torch.cat(found) for key, found in pieces.items()}
-        return PartState(name, start, end, each, first.whole)
+        return PartState(part, each, first.whole)
 
     def plain(self) -> list[Any]:
         """All of it in tensors, plain values and containers of these."""
-        parts = [part for known in self._parts.values() for part in known]
-        return [[part.name, part.start, part.end, dict(part.each), dict(part.whole)] for part in parts]
+        parts = [one for known in self._parts.values() for one in known]
+        return [[*astuple(one.part), dict(one.each), dict(one.whole)] for one in parts]
 
     @classmethod
     def read(cls, folder: Path, manifest: Manifest) -> OptimizerState:
@@ -65,10 +68,10 @@ class OptimizerState:
     @classmethod
     def from_plain(cls, plain: Iterable[Any]) -> OptimizerState:
         """The state of which `plain` made these plain values."""
-        return cls(PartState(*each) for each in plain)
+        return cls(PartState(Range(*part), each, whole) for *part, each, whole in plain)
 
-    def _between(self, name: str, start: int, end: int) -> Iterator[tuple[PartState, slice]]:
-        for part in self._parts.get(name, []):
-            low, high = max(start, part.start), min(end, part.end)
-            if low < high or (start == end == part.start == part.end):
-                yield part, slice(low - part.start, high - part.start)
+    def _between(self, wanted: Range) -> Iterator[tuple[PartState, slice]]:
+        for one in self._parts.get(wanted.name, []):
+            low, high = max(wanted.start, one.part.start), min(wanted.end, one.part.end)
+            if low < high or (one.part == wanted and not wanted.size):
+                yield one, slice(low - one.part.start, high - one.part.start)

@@ -17,9 +17,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from volary.errors import RunError
-from volary.exchange.gradients.plan import in_memory_order, laid_out_as
+from volary.exchange.gradients.plan import laid_out_as, values_in
 from volary.naming import named_buffers, named_modules, named_parameters, without_compiled
 from volary.run.checkpoints import require_format
+from volary.sharding.ranges import Range
 from volary.train.state.safetensors_file import write_safetensors
 
 if TYPE_CHECKING:
@@ -42,10 +43,9 @@ def weights_file(writer: str) -> str:
 
 @dataclass(frozen=True)
 class TensorSlice:
-    """Values from `start` on, (n,), in the order in memory, of the dense tensor `name`, which lies as `like`."""
+    """The values of `part`, (size,), of a dense tensor which lies as `like`."""
 
-    name: str
-    start: int
+    part: Range
     values: Tensor
     like: Tensor
 
@@ -63,13 +63,13 @@ def weights_content(whole: Mapping[str, Tensor], slices: Iterable[TensorSlice] =
     """A file of whole tensors and of slices; their values are read when it is written."""
     tensors, header = dict(whole), dict[str, list[object]]()
     for one in slices:
-        end = one.start + len(one.values)
-        if (one.start, end) == (0, one.like.numel()):
-            tensors[one.name] = laid_out_as(one.like, one.values)
+        part, lies = one.part, torch.empty_like(one.like, device="meta")
+        if part.size == lies.numel():
+            tensors[part.name] = laid_out_as(one.like, one.values)
         else:
-            lies = torch.empty_like(one.like, device="meta")
-            header[f"{one.name}[{one.start}:{end}]"] = [one.name, one.start, list(lies.shape), list(lies.stride())]
-            tensors[f"{one.name}[{one.start}:{end}]"] = one.values
+            key = f"{part.name}[{part.start}:{part.end}]"
+            header[key] = [part.name, part.start, list(lies.shape), list(lies.stride())]
+            tensors[key] = one.values
     metadata = {_HEADER: json.dumps(header)} if header else {}
     return lambda file: write_safetensors(file, tensors, metadata)
 
@@ -88,7 +88,7 @@ class SavedWeights:
         if not self._pieces:
             require_format(folder, manifest)
         for pieces in self._pieces.values():
-            pieces.sort(key=lambda piece: piece.start)
+            pieces.sort(key=lambda piece: piece.part.start)
 
     def __iter__(self) -> Iterator[str]:
         """The names of all tensors."""
@@ -102,18 +102,19 @@ class SavedWeights:
         first = self._pieces[name][0]
         if first.whole:
             return first.read()
-        return self._values(name, 0, torch.Size(first.shape).numel()).as_strided(first.shape, first.stride)
+        every = Range(name, 0, torch.Size(first.shape).numel())
+        return self._values(every).as_strided(first.shape, first.stride)
 
-    def values(self, name: str, like: Tensor, start: int, end: int) -> Tensor:
-        """Values `start` to `end`, (end - start,), of a tensor in the order in memory of `like`, which is this tensor.
+    def values(self, part: Range, like: Tensor) -> Tensor:
+        """The values of `part`, (size,), of a tensor in the order in memory of `like`, which is this tensor.
 
         Raises RunError if it has another shape, or not all of it is there.
         """
-        self.require(name, like)
-        first, lies = self._pieces[name][0], torch.empty_like(like, device="meta")
+        self.require(part.name, like)
+        first, lies = self._pieces[part.name][0], torch.empty_like(like, device="meta")
         if first.stride == lies.stride():
-            return self._values(name, start, end)
-        return in_memory_order(torch.empty_like(like).copy_(self.whole(name)))[start:end]
+            return self._values(part)
+        return values_in(part, torch.empty_like(like).copy_(self.whole(part.name)))
 
     def require(self, name: str, like: Tensor) -> None:
         """Raise RunError unless the tensor is there and has the shape of `like`."""
@@ -121,15 +122,15 @@ class SavedWeights:
         if found != tuple(like.shape):
             raise RunError(f"the checkpoint's {name} is {found}; the network's is {tuple(like.shape)}")
 
-    def _values(self, name: str, start: int, end: int) -> Tensor:
-        at, found = start, []
-        for piece in self._pieces[name]:
-            if piece.start <= at < min(end, piece.end):
-                upto = min(end, piece.end)
-                found.append(piece.read().reshape(-1)[at - piece.start : upto - piece.start])
+    def _values(self, wanted: Range) -> Tensor:
+        at, found = wanted.start, []
+        for piece in self._pieces[wanted.name]:
+            upto = min(wanted.end, piece.part.end)
+            if piece.part.start <= at < upto:
+                found.append(piece.read().reshape(-1)[at - piece.part.start : upto - piece.part.start])
                 at = upto
-        if at < end:
-            raise RunError(f"the checkpoint has no values {at} to {end} of {name}")
+        if at < wanted.end:
+            raise RunError(f"the checkpoint has no values {at} to {wanted.end} of {wanted.name}")
         return torch.cat(found)
 
     def _open(self, path: Path) -> None:
@@ -143,17 +144,16 @@ class SavedWeights:
             size = file.get_slice(key).get_shape()
             own = _Described(key, 0, size, list(torch.empty(size, device="meta").stride()))
             one, read = slices.get(key, own), partial(file.get_tensor, key)
-            end = one.start + torch.Size(size).numel()
-            piece = _Piece(one.start, end, tuple(one.shape), tuple(one.stride), key not in slices, read)
-            self._pieces.setdefault(without_compiled(one.name), []).append(piece)
+            part = Range(without_compiled(one.name), one.start, one.start + torch.Size(size).numel())
+            piece = _Piece(part, tuple(one.shape), tuple(one.stride), key not in slices, read)
+            self._pieces.setdefault(part.name, []).append(piece)
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """Values `start` to `end` of a tensor of that shape and stride. whole: they are all, and come in its shape."""
+    """The values of `part` of a tensor of that shape and stride. whole: they are all, and come in its shape."""
 
-    start: int
-    end: int
+    part: Range
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     whole: bool

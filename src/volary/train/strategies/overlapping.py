@@ -13,6 +13,7 @@ import torch
 from volary.comm.groups.blocking import take_all_from_first
 from volary.exchange.gradients.bucket import ParameterGate
 from volary.exchange.gradients.just_in_time import JustInTime
+from volary.exchange.gradients.plan import values_in
 from volary.naming import named_parameters
 from volary.server.update_rule import SliceUpdate
 from volary.train.agreement.first_state import DeferredTensors, messages
@@ -20,7 +21,6 @@ from volary.train.agreement.votes import Agreed, Vote
 from volary.train.replica import await_parameter
 from volary.train.strategies.exchanging import Exchanging
 from volary.train.strategies.profile import PROFILED_STEPS, WARM_STEPS, Profile
-from volary.train.update.rule import SlicePart
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.contributions import PushedGradients
     from volary.exchange.overlap.comm_thread import ParcelTimes
+    from volary.sharding.ranges import Range
     from volary.train.recording.recorder import Recorder
     from volary.train.strategies.contribution import ContributionBuffers
     from volary.train.update.by_slices import UpdateBySlices
@@ -72,7 +73,7 @@ class Overlapping(Exchanging):
         chunks, slots = contribution.buckets.chunks, contribution.buckets.slots
         contribution.pushed.buckets.form_one_by_one()
         slices = [_parts(chunk) for chunk in chunks]
-        self._rule, self._values = update.divide(slices), [[part.values for part in one] for one in slices]
+        self._rule, self._values = update.divide(slices), [list(one.values()) for one in slices]
         self._profile = Profile(chunks, contribution.slots, contribution.links_per_s)
         self._parameters = list(module.parameters())
         self._gates = {id(parameter): ParameterGate(name) for name, parameter in named_parameters(module)}
@@ -237,9 +238,8 @@ class Overlapping(Exchanging):
             self._recorder.spans.add(self._step, "update", chunk.name, started_s, ended_s, chunk.size_bytes)
 
 
-def _parts(chunk: Chunk) -> list[SlicePart]:
-    pairs = zip(chunk.slots, chunk.parts, strict=True)
-    return [SlicePart.of(slot.name, slot.parameter, part.start, part.end) for slot, part in pairs]
+def _parts(chunk: Chunk) -> dict[Range, Tensor]:
+    return {part: values_in(part, slot.parameter) for slot, part in zip(chunk.slots, chunk.parts, strict=True)}
 
 
 def _nothing() -> None:

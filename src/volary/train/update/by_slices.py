@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from volary.server.update_rule import UpdateRule
-    from volary.train.update.rule import SlicePart
+    from volary.sharding.ranges import Range
 
 
 class UpdateBySlices(Protocol):
@@ -18,7 +20,7 @@ class UpdateBySlices(Protocol):
         """Empty where parameters can be updated slice by slice, else why all gradients are waited for."""
         ...
 
-    def divide(self, slices: Sequence[Sequence[SlicePart]]) -> UpdateRule:
+    def divide(self, slices: Sequence[Mapping[Range, Tensor]]) -> UpdateRule:
         """The rule of these slices, numbered in this order, instead of that of any before."""
         ...
 

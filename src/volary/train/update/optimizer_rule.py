@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from volary.server.update_rule import SliceUpdate
+    from volary.sharding.ranges import Range
     from volary.train.state.optimizer_state import OptimizerState
-    from volary.train.update.rule import PartState, SlicePart
+    from volary.train.update.rule import PartState
 
 
 class Updating(Protocol):
@@ -39,14 +40,15 @@ class Updating(Protocol):
 
 
 class OptimizerRule:
-    """See `volary.server.update_rule.UpdateRule`. Of `slices`, by number.
+    """See `volary.server.update_rule.UpdateRule`. Of `slices`, by number: values of parts, see
+    `SliceOptimizer`.
 
     state: what is remembered of them, and goes on in its memory, as far as that goes.
     """
 
     def __init__(
         self,
-        slices: Mapping[int, Sequence[SlicePart]],
+        slices: Mapping[int, Mapping[Range, Tensor]],
         updating: Updating,
         state: OptimizerState | None = None,
         *,

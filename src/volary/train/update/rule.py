@@ -14,40 +14,20 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
+    from volary.sharding.ranges import Range
     from volary.train.state.optimizer_state import OptimizerState
 
 COUNTER = "step"  # torch's optimisers count a parameter's updates under this name; all else that is a tensor is values
 
 
 @dataclass(frozen=True)
-class SlicePart:
-    """Values `start` to `end`, in the order in memory, of the parameter `name`.
-
-    values: (end - start,), or in the parameter's shape if they are all of it; they share the parameter's memory.
-    """
-
-    name: str
-    start: int
-    end: int
-    values: Tensor
-
-    @classmethod
-    def of(cls, name: str, parameter: Tensor, start: int, end: int) -> SlicePart:
-        """The part of a dense parameter from value `start` to `end`, flat."""
-        # views share their parameter's version: whoever still needs the old values in a backward is told by autograd
-        return cls(name, start, end, in_memory_order(parameter.detach())[start:end])
-
-
-@dataclass(frozen=True)
 class PartState:
-    """What an optimiser remembers of values `start` to `end`, in the order in memory, of the parameter `name`.
+    """What an optimiser remembers of `part`.
 
-    each: entries with something of each value, (end - start,). whole: all others, which are the same for any part.
+    each: entries with something of each value, (size,). whole: all others, which are the same for any part.
     """
 
-    name: str
-    start: int
-    end: int
+    part: Range
     each: Mapping[str, Tensor]
     whole: Mapping[str, Any]
 
@@ -55,19 +35,20 @@ class PartState:
 class SliceOptimizer:
     """The optimiser of one slice: parts of some parameters, or all parameters of a network, each whole.
 
+    parts: their values, (size,), or in the parameter's shape if they are all of it, in the parameter's memory.
     build: an optimiser of given tensors. elementwise: its rule updates each value by its own gradient and state alone;
     only then a part may be less than its parameter. clip_value: bound of each gradient value.
     """
 
     def __init__(
         self,
-        parts: Sequence[SlicePart],
+        parts: Mapping[Range, Tensor],
         build: Callable[[list[Tensor]], Optimizer],
         elementwise: bool,
         clip_value: float | None,
     ) -> None:
         self.parts, self._elementwise, self._clip_value = parts, elementwise, clip_value
-        self._values = [part.values for part in parts]
+        self._values = list(parts.values())
         self.optimizer = build(self._values)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]  # before any schedule
 
@@ -116,7 +97,7 @@ class SliceOptimizer:
 
     def state(self, *, copied: bool = True) -> list[PartState]:
         """What the optimiser remembers, by part. copied: False: in the optimiser's own memory, as far as that goes."""
-        return [self._state_of(part, copied=copied) for part in self.parts]
+        return [self._state_of(part, values, copied=copied) for part, values in self.parts.items()]
 
     def restore(self, state: OptimizerState, *, copied: bool = True) -> None:
         """Go on from what was remembered of these parts, however they were cut then.
@@ -126,24 +107,23 @@ class SliceOptimizer:
         own = [tensor for group in self.optimizer.param_groups for tensor in group["params"]]
         numbers = {id(tensor): number for number, tensor in enumerate(own)}
         entries = {
-            numbers[id(part.values)]: state_as(state.of(part.name, part.start, part.end, copied=copied), part.values)
-            for part in self.parts
+            numbers[id(values)]: state_as(state.of(part, copied=copied), values) for part, values in self.parts.items()
         }
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": {n: one for n, one in entries.items() if one}, "param_groups": groups})
 
-    def _state_of(self, part: SlicePart, *, copied: bool) -> PartState:
+    def _state_of(self, part: Range, values: Tensor, *, copied: bool) -> PartState:
         each, whole = dict[str, torch.Tensor](), dict[str, Any]()
-        for key, entry in self.optimizer.state.get(part.values, {}).items():
+        for key, entry in self.optimizer.state.get(values, {}).items():
             if not isinstance(entry, torch.Tensor):
                 whole[key] = entry
-            elif self._elementwise and key != COUNTER and entry.shape == part.values.shape:
-                if copied or entry.stride() != part.values.stride():
-                    entry = torch.empty_like(part.values, dtype=entry.dtype, requires_grad=False).copy_(entry)
+            elif self._elementwise and key != COUNTER and entry.shape == values.shape:
+                if copied or entry.stride() != values.stride():
+                    entry = torch.empty_like(values, dtype=entry.dtype, requires_grad=False).copy_(entry)
                 each[key] = in_memory_order(entry)
             else:
                 whole[key] = entry.clone()
-        return PartState(part.name, part.start, part.end, each, whole)
+        return PartState(part, each, whole)
 
 
 def _shaped_as(part: Tensor, values: Tensor) -> Tensor:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.utils import clip_grad_norm_
 
 from volary.server.update_rule import SliceUpdate
+from volary.sharding.ranges import Range
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.update.optimizer_rule import OptimizerRule
-from volary.train.update.rule import SlicePart
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +45,7 @@ class Update:
     ) -> None:
         self._schedule, self._settings, self._precision, self._steps = schedule, settings, precision, steps
         self._build, self.elementwise, self.clip_value = build, elementwise, settings.clip_value
-        self._whole = [SlicePart(name, 0, parameter.numel(), parameter) for name, parameter in named]
+        self._whole = {Range(name, 0, parameter.numel()): parameter for name, parameter in named}
         self._rule, self._divided = OptimizerRule({_WHOLE: self._whole}, self), False
         made = self._rule.optimizers[_WHOLE]
         self._kind = type(made.optimizer)
@@ -73,7 +73,7 @@ class Update:
             return f"nothing says that {self._kind.__name__} updates each value on its own"
         return ""
 
-    def divide(self, slices: Sequence[Sequence[SlicePart]]) -> OptimizerRule:
+    def divide(self, slices: Sequence[Mapping[Range, Tensor]]) -> OptimizerRule:
         self._rule, self._divided = OptimizerRule(dict(enumerate(slices)), self, self._state()), True
         return self._rule
 
@@ -96,14 +96,14 @@ class Update:
 
     def apply(self, scale: float = 1.0) -> None:
         """Update all parameters at once by their gradients. scale: a factor of these."""
-        values = [part.values for part in self._whole]
+        values = list(self._whole.values())
         self._precision.unscale(self._rule.optimizers[_WHOLE].optimizer)
         self._rule.apply(_WHOLE, values, SliceUpdate([one.grad for one in values], scale=scale))
 
     def clear(self) -> None:
         """Forget the gradients of this step."""
-        for part in self._whole:
-            part.values.grad = None
+        for parameter in self._whole.values():
+            parameter.grad = None
 
     def build(self, names: Sequence[str]) -> Callable[[list[Tensor]], Optimizer]:
         return self._build
@@ -113,7 +113,7 @@ class Update:
         if self._changed_lr is not None:
             one.change_rate(self._changed_lr)
         if self._settings.clip_norm is not None:
-            clip_grad_norm_([part.values for part in one.parts], self._settings.clip_norm)
+            clip_grad_norm_(one.parts.values(), self._settings.clip_norm)
         one.step(self._factor, self._precision.step)
 
     def state(self) -> list[Any]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from volary.errors import SettingError
+from volary.sharding.ranges import Range
 from volary.train.served.server.own_optimizer import ELEMENTWISE, by_group, groups_among, plain
 from volary.train.state.optimizer_state import OptimizerState
 from volary.train.update.optimizer_rule import OptimizerRule
-from volary.train.update.rule import SliceOptimizer, SlicePart, state_as
+from volary.train.update.rule import SliceOptimizer, state_as
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,7 +65,7 @@ class EarlyUpdate:
         """Whether sums are applied as they arrive."""
         return self._rule is not None
 
-    def divide(self, slices: Sequence[Sequence[SlicePart]]) -> OptimizerRule:
+    def divide(self, slices: Sequence[Mapping[Range, Tensor]]) -> OptimizerRule:
         self._rule = OptimizerRule(dict(enumerate(slices)), self, self._state())
         self._known = []
         self._drop()
@@ -122,7 +123,7 @@ class EarlyUpdate:
     def _state(self) -> OptimizerState:
         if self._rule:
             return OptimizerState(part for one in self._optimizers for part in one.state())
-        whole = [SlicePart(name, 0, one.numel(), one) for name, one in self._trained.items()]
+        whole = {Range(name, 0, one.numel()): one for name, one in self._trained.items()}
         own = SliceOptimizer(whole, lambda _: self.optimizer, elementwise=True, clip_value=None)
         return OptimizerState(own.state())
 
@@ -133,7 +134,7 @@ class EarlyUpdate:
 
     def _bring_state(self, state: OptimizerState) -> None:
         for name, parameter in self._trained.items():
-            part = state.of(name, 0, parameter.numel())
+            part = state.of(Range(name, 0, parameter.numel()))
             if part.each or part.whole:
                 self.optimizer.state[parameter] = state_as(part, parameter.detach())
 

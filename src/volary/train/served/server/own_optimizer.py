@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from volary.server.update_rule import SliceUpdate
-    from volary.train.update.rule import SliceOptimizer, SlicePart
+    from volary.sharding.ranges import Range
+    from volary.train.update.rule import SliceOptimizer
 
 ELEMENTWISE = {"ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"}
 KINDS = ELEMENTWISE | {"Adafactor", "Muon"}  # these are given whole parameters
@@ -84,7 +85,7 @@ class OwnOptimizer(msgspec.Struct, frozen=True):
         one.step(1.0)
 
 
-def groups_among(group_of: Mapping[str, int], parts: Sequence[SlicePart]) -> list[int]:
+def groups_among(group_of: Mapping[str, int], parts: Iterable[Range]) -> list[int]:
     """The numbers of the groups that parts are in, as an optimiser of a slice has them."""
     return sorted({group_of[part.name] for part in parts})
 

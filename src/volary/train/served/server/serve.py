@@ -228,15 +228,15 @@ def stored(
     rule: UpdateRule = MeanRule()
     if (updating := network.updating) is not None:
         whole = not updating.elementwise
-        parts = {one.number: [layout.part(part, whole=whole) for part in one.parts] for one in own}
+        parts = {one.number: {part: layout.trained(part, whole=whole) for part in one.parts} for one in own}
         rule = OptimizerRule(parts, updating, changes_sums=True)
     rules = dict[int, UpdateRule](dict.fromkeys((one.number for one in own), rule))
     rules |= dict.fromkeys((one.number for one in buffers), BufferRule())
     if welcome.restore is not None:
         path, manifest = checkpoints.path(welcome.restore), checkpoints.manifest(welcome.restore)
-        weights, kept = SavedWeights(path, manifest), {name for name, _ in layout.tensors}
+        weights = SavedWeights(path, manifest)
         for name, tensor in weights_of(network.module).items():
-            if name not in kept:
+            if name not in layout.tensors:
                 tensor.copy_(weights.whole(name))
         _restore(weights, OptimizerState.read(path, manifest), layout, slices, rules)
     values = {one.number: torch.cat([layout.values(part) for part in one.parts]) for one in slices}
@@ -253,8 +253,7 @@ def _restore(
 ) -> None:
     for one in slices:
         for part in one.parts:
-            name, tensor = layout.tensors[part.parameter]
-            layout.values(part).copy_(weights.values(name, tensor, part.start, part.end))
+            layout.values(part).copy_(weights.values(part, layout.tensors[part.name]))
         rules[one.number].restore(one.number, state)
 
 

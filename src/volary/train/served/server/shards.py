@@ -27,7 +27,7 @@ class ShardWriter:
         self, number: int, layout: Layout, module: nn.Module, write: Callable[[int, str, Content], str]
     ) -> None:
         self._number, self._layout, self._write = number, layout, write
-        kept = {name for name, one in layout.tensors if one.numel()}
+        kept = {name for name, one in layout.tensors.items() if one.numel()}
         self._rest = {name: one.clone() for name, one in weights_of(module).items() if name not in kept}
 
     def write(self, slice_store: SliceStore, snapshot: int, step: int, shards: list[int]) -> dict[str, str]:
@@ -53,6 +53,5 @@ class ShardWriter:
             reading.close()
         at = 0
         for part in one.parts:
-            name, tensor = self._layout.tensors[part.parameter]
-            yield TensorSlice(name, part.start, values[at : at + part.size], tensor)
+            yield TensorSlice(part, values[at : at + part.size], self._layout.tensors[part.name])
             at += part.size
