@@ -1,0 +1,43 @@
+"""Holdings: which ranks keep and own each range of a network's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from volary.sharding.groups import RankMesh, leads
+from volary.sharding.ranges import Range
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Who has what, as `rank` sees it: the same on all ranks but for that.
+
+    mesh: the axes along which ranks lie. keepers: of each range the ranks that keep it: they update it, alike, and
+    have what the optimiser remembers of it. The first of them owns it: it writes it to checkpoints, and all others
+    begin with its values.
+    """
+
+    rank: int
+    mesh: RankMesh
+    keepers: Mapping[Range, Sequence[int]]
+
+    @classmethod
+    def replicated(cls, sizes: Mapping[str, int], rank: int, ranks: int) -> Holdings:
+        """Each of so many ranks keeps all. sizes: of each tensor, by name, the number of values."""
+        return cls(rank, RankMesh(data=ranks), {Range(name, 0, size): range(ranks) for name, size in sizes.items()})
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank acts for all: writes and says what is to be written and said once."""
+        return leads(self.rank)
+
+    @property
+    def kept(self) -> list[Range]:
+        """The ranges that this rank keeps."""
+        return [part for part, ranks in self.keepers.items() if self.rank in ranks]
+
+    @property
+    def owned(self) -> list[Range]:
+        """The ranges that this rank owns."""
+        return [part for part, ranks in self.keepers.items() if self.rank == ranks[0]]
