@@ -11,12 +11,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from volary.errors import BadInput
-from volary.naming import loadable, plain_names
+from volary.naming import loadable, plain_names, unwrapped
 from volary.run.checkpoints import SHARED, Manifest, read
 from volary.train.own.plain_values import ACCEPTED, keepable, loads
 from volary.train.state.rank_state import PARAMETERS, RESIDUALS, rank_file, rank_states
 from volary.train.state.seeds import generators_state, restore_generators
 from volary.train.state.state_file import state_content, unpacked
+from volary.train.state.stateful import CheckpointParts
 from volary.train.state.weights import WEIGHTS, SavedWeights, load_weights, weights_content
 from volary.train.strategies.strategy_state import StrategyState
 
@@ -57,24 +58,21 @@ class KeptFeed(Protocol):
         ...
 
 
-class LoopCheckpoints(Protocol):
-    """Who writes checkpoints of a loop of one's own, and finds the newest. For worker `rank` of `size`."""
+class LoopSaver(Protocol):
+    """Writes checkpoints of a loop of one's own, and finds the newest. size: workers that the run began with."""
 
     rank: int
     size: int
 
-    def newest(self) -> tuple[Manifest, Path] | None:
-        """The one that the run resumes from, and the folder of its files; the same on all workers. Raises RunError."""
-        ...
+    def find(self, *, whole: bool) -> tuple[Manifest, Path] | None:
+        """The one that the run resumes from, and the folder of its files; the same on all workers. Raises RunError.
 
-    def on_servers(self, value: Any) -> bool:
-        """Whether that is the network that servers keep."""
-        ...
-
-    def write(self, mine: dict[str, Any], alike: Callable[[], Iterator[tuple[str, Content]]]) -> None:
-        """Write one, on all workers; a full disk is a warning of the run. mine: of this worker. alike: files of what
-        all have alike, by name, which one of them writes.
+        whole: all its files are there, not this rank's alone.
         """
+        ...
+
+    def save(self, parts: CheckpointParts) -> None:
+        """Write one, on all workers; a full disk is a warning of the run."""
         ...
 
 
@@ -110,10 +108,16 @@ class LoopPlace:
 
 
 class Keeping:
-    """What one run keeps, and takes up. checkpoints: None where there is no run to keep."""
+    """What one run keeps, and takes up. saver: None where there is no run to keep. on_servers: networks that are."""
 
-    def __init__(self, checkpoints: LoopCheckpoints | None, recorder: Recorder, share: Share) -> None:
-        self._checkpoints, self._recorder, self._share = checkpoints, recorder, share
+    def __init__(
+        self,
+        saver: LoopSaver | None,
+        recorder: Recorder,
+        share: Share,
+        on_servers: Callable[[], Sequence[nn.Module]] = tuple,
+    ) -> None:
+        self._saver, self._recorder, self._share, self._on_servers = saver, recorder, share, on_servers
         self._place = LoopPlace()
         self._strategies: list[StrategyState] = []
         self._names: list[str] | None = None  # as worker.restore was given them
@@ -124,7 +128,7 @@ class Keeping:
         if self._saved is not None:
             recorder.go_on_from(self._saved.manifest.step)
             share.seen = self._saved.mine.get("seen", 0)
-            if checkpoints is not None and checkpoints.rank == 0:
+            if recorder.rank == 0:
                 recorder.event("resumed", from_step=self._saved.manifest.step)
 
     def strategy_state(self) -> StrategyState:
@@ -154,10 +158,10 @@ class Keeping:
 
     def begin_batch(self) -> None:
         """A batch is about to be given out: say once if a checkpoint among batches would be refused, before hours."""
-        if self._asked or self._names is None or self._checkpoints is None:
+        if self._asked or self._names is None or self._saver is None:
             return
         self._asked = True
-        if not self._place.counted and self._checkpoints.rank == 0:
+        if not self._place.counted and self._recorder.rank == 0:
             text = (
                 "the loop has called worker.restore, and takes batches outside of worker.epochs: worker.save is refused"
             )
@@ -216,7 +220,7 @@ class Keeping:
                 f"worker.save was called among the batches of worker.feed, and nothing says in which epoch; {_COUNTED}"
             )
         states = {name: self._state_of(name, value) for name, value in named.items()}
-        if self._checkpoints is None:
+        if self._saver is None:
             if not self._told:
                 print("worker.save keeps nothing, as no run was asked for: volary launch makes one", file=sys.stderr)
             self._told = True
@@ -225,16 +229,11 @@ class Keeping:
             name for name, value in named.items() if hasattr(value, "state_dict") and not isinstance(value, nn.Module)
         ]
         kept = {name: states[name] for name in own if updates_locally}
-        self._write(self._checkpoints, states, {"own": kept, PARAMETERS: replicas})
+        self._write(self._saver, states, {"own": kept, PARAMETERS: replicas})
 
-    def _write(self, checkpoints: LoopCheckpoints, states: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-        recorder = self._recorder
-        recorder.saves += 1
-        # steps that a checkpoint is beyond are never done again: they must be written down before it counts
-        recorder.hand_over()
-        phase = recorder.phase
-        recorder.enter("checkpoint")
-        place = self._place
+    def _write(self, saver: LoopSaver, states: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        phase, place = self._recorder.phase, self._place
+        self._recorder.begin_save()
         here = {
             "epoch": place.epoch + (place.counted and not place.within),
             "within": place.within,
@@ -243,8 +242,8 @@ class Keeping:
         }
         residuals = [one.rank_state() for one in self._strategies]
         mine = {**here, "generators": generators_state(), RESIDUALS: residuals, **own}
-        checkpoints.write(mine, lambda: self._alike(states, here))
-        recorder.enter(phase)
+        saver.save(CheckpointParts(lambda: mine, lambda: self._alike(states, here)))
+        self._recorder.enter(phase)
 
     def _alike(self, states: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Content]]:
         named = dict(states)
@@ -256,7 +255,7 @@ class Keeping:
         yield SHARED, state_content({"named": named, "ways": ways, "place": here})
 
     def _state_of(self, name: str, value: Any) -> Any:
-        if self._checkpoints is not None and self._checkpoints.on_servers(value):
+        if any(unwrapped(value) is unwrapped(one) for one in self._on_servers()):
             return _SERVED
         if isinstance(value, nn.Module):
             state = value.state_dict()
@@ -281,12 +280,12 @@ class Keeping:
 
     def _found(self) -> LoopState | None:
         """The newest whole checkpoint; the same on every rank. Raises RunError if all are damaged."""
-        found = self._checkpoints.newest() if self._checkpoints is not None else None
-        if self._checkpoints is None or found is None:
+        found = None if self._saver is None else self._saver.find(whole=True)
+        if self._saver is None or found is None:
             return None
         manifest, path = found
         shared = unpacked(read(path, manifest, SHARED), path / SHARED)
-        states = rank_states(path, manifest, self._checkpoints.rank, self._checkpoints.size)
+        states = rank_states(path, manifest, self._saver.rank, self._saver.size)
         if "place" in shared:
             mine = {"own": {}, "generators": None, **shared["place"], **states[0]}
         else:  # of an earlier version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,8 @@ from volary.train.own.model.own_model import OwnModel, OwnRun
 from volary.train.own.model.own_steps import OwnSteps
 from volary.train.own.model.share import Share, Weighed
 from volary.train.own.own_feed import OwnFeed, of_first
-from volary.train.own.rank_checkpoints import RankCheckpoints
 from volary.train.own.together import called_by_all
+from volary.train.worker.saver import GroupSaver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,8 +53,8 @@ class ReplicatedLoop:
         self.rank, self.size = group.rank, group.size
         self._script, self._group, self._recorder, self._device = script, group, recorder, device
         self._share = Share(1 / group.size)
-        checkpoints = None if drafts is None else RankCheckpoints(group, recorder, drafts)
-        self.keeping = Keeping(checkpoints, recorder, self._share)
+        saver = None if drafts is None else GroupSaver(drafts, group, recorder, self._gather_apart)
+        self.keeping = Keeping(saver, recorder, self._share)
         self._run = OwnRun(script.strategy, self._share, recorder, pulse)
         self._fed: list[tuple[tuple[Any, int | None, bool | None], OwnFeed]] = []
         self._models: list[OwnModel] = []
@@ -63,6 +64,7 @@ class ReplicatedLoop:
         self._steps: OwnSteps | None = None
         self._watch: LossWatch | None = None
         self._told_empty = False
+        self._gathered = itertools.count(1)
 
     @property
     def models(self) -> list[nn.Module]:
@@ -174,6 +176,10 @@ class ReplicatedLoop:
     def _all_apart(self) -> Group:
         """All workers, over connections of their own."""
         return self._group.divided([list(range(self.size))])
+
+    def _gather_apart(self, value: Any) -> list[Any]:
+        """Over the bulletin: a rank that saves while another is in a step must not mix with its exchange."""
+        return self._group.bulletin.share(f"save-{next(self._gathered)}", value)
 
     def _have_batch_norm(self) -> bool:
         """Whether a single sample is of no use to a model in training."""

@@ -152,6 +152,12 @@ class Recorder:
         if self._done.bit_count() == 1:  # before the next beat: a worker that dies soon is known to have come so far
             self.hand_over()
 
+    def begin_save(self) -> None:
+        """A checkpoint of this step is begun, after which steps up to it are never done again: they are sent now."""
+        self.saves += 1
+        self.hand_over()
+        self.enter("checkpoint")
+
     def go_on_from(self, step: int) -> None:
         """Steps up to `step` were done in an earlier life."""
         self.step = step

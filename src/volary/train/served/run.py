@@ -14,7 +14,6 @@ from volary.data.feed import Feed
 from volary.exchange.compression.push_encoding import PushEncoding
 from volary.exchange.server import COLOCATED
 from volary.naming import named_parameters
-from volary.run.checkpoints import Checkpoints
 from volary.server.protocol.messages import WorkerHello
 from volary.train.agreement.agreed_plan import describe
 from volary.train.corrupt import teller
@@ -28,7 +27,6 @@ from volary.train.member.compare import (
     shape_facts,
     user_objects,
 )
-from volary.train.member.remote_directory import writer
 from volary.train.model import build_model, readable, update_rule, watch_queue
 from volary.train.recording.histograms import Histograms
 from volary.train.served.admission import admitted, linked
@@ -37,11 +35,11 @@ from volary.train.served.colocated import server_beside
 from volary.train.served.layout import lay_out
 from volary.train.served.portions import SessionPortions
 from volary.train.served.replica import ServedReplica, contributions
-from volary.train.served.residuals import OwnState, Residuals, Write, Writers, resume
+from volary.train.served.residuals import OwnState, Residuals, Writers, resume
+from volary.train.served.saver import RosterSaver
 from volary.train.served.server.rule import Clock
-from volary.train.state.rank_state import OPTIMIZER, PerWorkerState, rank_file
+from volary.train.state.rank_state import OPTIMIZER, PerWorkerState
 from volary.train.state.seeds import seed_all
-from volary.train.state.state_file import state_content
 from volary.train.trial import try_first
 from volary.train.uncounted import UncountedLoss
 from volary.train.update.local import LocalUpdate
@@ -200,11 +198,12 @@ class _SessionWorker:
         self, work: RosterClient, restore: int | None, update: Update, writers: Writers
     ) -> Callable[[Keeper], Residuals]:
         """This worker's own state, of a keeper's residuals and of an optimiser of its own, if it has one."""
+        saver = RosterSaver(self.member, self.session.strategy.workers)
 
         def made(keeper: Keeper) -> Residuals:
             own = OwnState(keeper, PerWorkerState(OPTIMIZER, update) if self._updates else None)
             resume(own, self.member, restore, self.session.strategy.workers)
-            return Residuals(own, self._writer(), work.saved, writers.start, kept=self._saves)
+            return Residuals(own, saver.write, work.saved, writers.start, kept=self._saves)
 
         return made
 
@@ -250,12 +249,6 @@ class _SessionWorker:
 
     def _warn(self, text: str) -> None:
         self.recorder.event("warning", text=text)
-
-    def _writer(self) -> Write:
-        """Writes what is a worker's own to the draft of a step's checkpoint."""
-        name, checkpoints = rank_file(self.member.place.rank), Checkpoints(self.member.directory.checkpoints)
-        write = writer(self.member.remote, checkpoints)
-        return lambda step, state, _: {name: write(step, name, state_content(state))}
 
     @property
     def _saves(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,6 +11,17 @@ if TYPE_CHECKING:
     from volary.train.state.drafts import Drafts
 
 Files = Callable[[], "Iterator[tuple[str, Content]]"]
+
+
+def write_files(
+    write: Callable[[int, str, Content], str], step: int, files: Iterable[tuple[str, Content]]
+) -> dict[str, str]:
+    """Write files of the checkpoint of `step`; their checksums by name. write: one of them. Raises OSError."""
+    sums = {}
+    for name, content in files:
+        sums[name] = write(step, name, content)
+        del content  # with the state that it holds, before that of the next file is made
+    return sums
 
 
 class Committing:
@@ -46,9 +57,7 @@ class Committing:
         sums: dict[str, str] = {}
 
         def write() -> None:
-            for name, content in files():
-                sums[name] = drafts.write(step, name, content)
-                del content  # with the state that it holds, before that of the next file is made
+            sums.update(write_files(drafts.write, step, files()))
 
         everybody = self._gathered((_failure(write), sums))
         for other, (failure, theirs) in enumerate(everybody):

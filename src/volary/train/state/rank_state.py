@@ -6,14 +6,15 @@ import re
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from volary.train.state.state_file import unpacked
+from volary.train.state.state_file import state_content, unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from volary.run.checkpoints import Manifest
-    from volary.train.state.stateful import Stateful
+    from volary.run.content import Content
+    from volary.train.state.stateful import CheckpointParts, Stateful
 
 RESIDUALS = "owed"  # of the codecs: their name in the file since its first version
 OPTIMIZER = "optimizer"  # where each worker has its own
@@ -53,6 +54,13 @@ class PerWorkerState:
 def rank_file(rank: int) -> str:
     """The file of what is a rank's own."""
     return f"rank-{rank}.pt"
+
+
+def rank_files(rank: int, parts: CheckpointParts, *, first: bool) -> Iterator[tuple[str, Content]]:
+    """The files of a checkpoint that a rank writes, by name. first: it writes what all ranks have alike, too."""
+    yield rank_file(rank), state_content(parts.own())
+    if first:
+        yield from parts.alike()
 
 
 def is_of_rank(name: str) -> bool:

@@ -1,9 +1,13 @@
-"""Protocols of what a checkpoint keeps: state that all ranks hold alike, and state of each rank alone."""
+"""What a checkpoint keeps: state that all ranks hold alike, and state of each rank alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from volary.run.content import Content
 
 
 class Stateful(Protocol):
@@ -28,3 +32,14 @@ class RankState(Protocol):
     def restore_rank(self, states: Sequence[dict[str, Any]]) -> None:
         """Replace this rank's own state by that of several ranks in a checkpoint."""
         ...
+
+
+@dataclass(frozen=True)
+class CheckpointParts:
+    """What a rank holds of a run. own: makes the state that it has alone, by name.
+
+    alike: makes the files, by name, of what all ranks have alike, which one of them writes.
+    """
+
+    own: Callable[[], Mapping[str, Any]]
+    alike: Callable[[], Iterable[tuple[str, Content]]]

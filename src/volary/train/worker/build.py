@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from volary.comm.groups.blocking import gather_plain
 from volary.consistency.bsp import Bsp
 from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed
@@ -30,7 +32,8 @@ from volary.train.uncounted import UncountedLoss
 from volary.train.update.paced import Paced
 from volary.train.update.precision import Precision
 from volary.train.update.update import Update
-from volary.train.worker.saver import CheckpointWriter
+from volary.train.worker.saver import GroupSaver
+from volary.train.worker.session_parts import SessionParts
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
@@ -93,9 +96,9 @@ def assemble(
         passes=session.train.accumulate,
         estimate=estimate.of(data.batch_size / group.size) if estimate else None,
     )
-    saver = CheckpointWriter(
-        drafts,
-        group,
+    saver = SessionParts(
+        GroupSaver(drafts, group, recorder, partial(gather_plain, group=group)),
+        group.bulletin,
         recorder,
         model.module,
         optimizer,

@@ -18,13 +18,13 @@ from volary.train.own.keeping import Keeping
 from volary.train.own.model.loss_watch import LossWatch
 from volary.train.own.model.own_copy import OwnCopy
 from volary.train.own.model.share import Share
-from volary.train.own.served.checkpoints import ServedCheckpoints
 from volary.train.own.served.feed import ServedFeed
 from volary.train.own.served.hooks import LoopHooks
 from volary.train.own.served.joining import LoopJoining
 from volary.train.own.served.model import ServedModel
 from volary.train.own.served.steps import NEEDED
 from volary.train.own.together import total
+from volary.train.served.saver import RosterSaver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -70,8 +70,8 @@ class ServedLoop:
         self._fed: tuple[tuple[Any, int | None, bool | None], ServedFeed] | None = None
         self._steps: ServedSteps | None = None
         self._saves = False  # whether the loop is made to be saved
-        self._checkpoints = ServedCheckpoints(self, member)
-        self.keeping = Keeping(self._checkpoints, recorder, Share(1 / self.size))
+        self._saver = RosterSaver(member, self.size, self._ask_save)
+        self.keeping = Keeping(self._saver, recorder, Share(1 / self.size), lambda: self.models)
 
     @property
     def models(self) -> list[nn.Module]:
@@ -89,11 +89,6 @@ class ServedLoop:
     @property
     def outcome(self) -> Outcome:
         return "stopped" if self._steps is None else self._steps.outcome
-
-    @property
-    def began(self) -> bool:
-        """Whether this worker has been given work."""
-        return self._steps is not None
 
     @property
     def steps(self) -> ServedSteps:
@@ -175,6 +170,11 @@ class ServedLoop:
             self._steps.close()
         self._held.close()
 
+    def _ask_save(self) -> None:
+        if self._steps is None:
+            raise BadInput("worker.save was called before the first batch; accepted with exchange=server: after a step")
+        self._steps.save()
+
     def _samples(self) -> int | None:
         """Of the batch at hand; None if the loop has said what of it counts."""
         if self._steps is None:
@@ -192,7 +192,7 @@ class ServedLoop:
                 model=self._model,
                 portions=self._portions,
                 facts=self._facts,
-                write=self._checkpoints.write_own,
+                write=self._saver.write,
                 saves=self._saves,
                 leaving=lambda: self._pulse.asked_to_end,
             ).join()

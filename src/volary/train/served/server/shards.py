@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from volary.train.state.committing import write_files
 from volary.train.state.optimizer_state import OptimizerState, optimizer_file
 from volary.train.state.state_file import state_content
 from volary.train.state.weights import TensorSlice, weights_content, weights_file, weights_of
@@ -43,7 +44,7 @@ class ShardWriter:
             weights_file(writer): weights_content(self._rest if _FIRST_SHARD in shards else {}, tensors),
             optimizer_file(writer): state_content(state.plain()),
         }
-        return {name: self._write(step, name, content) for name, content in files.items()}
+        return write_files(self._write, step, files.items())
 
     def _tensors(self, slice_store: SliceStore, one: Slice, snapshot: int) -> Iterator[TensorSlice]:
         reading = slice_store.read_kept(one.number, snapshot)
