@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from volary.data.batching.differing import let_differ
+from volary.data.datasets.differing import let_differ
 from volary.data.batching.padding import IGNORED, padded
 from volary.data.datasets.own import samples_of
 from volary.data.feed import Feed

@@ -11,7 +11,7 @@ import pytest
 from volary.driver.drive import Drive, Launcher
 from volary.driver.ending import Unwatched
 from volary.driver.host import Elsewhere
-from volary.driver.servers.server_group import NoServers, ServerFailure
+from volary.driver.server_group import NoServers, ServerFailure
 from volary.driver.watching.failure_detector import Rules
 from volary.errors import ServerLost, Stopped, WorkerLost
 from volary.run.control.stopping import FILE, ask_to_stop

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from monitor._made_runs import checkpoint
-from volary.driver.servers.server_group import NoServers, ServerFailure
+from volary.driver.server_group import NoServers, ServerFailure
 from volary.driver.watching.failure_detector import FailureDetector, Rules, WorkerBeat
 from volary.driver.watching.judge import judge, read_verdicts
 from volary.engine._base import Ended, Exited

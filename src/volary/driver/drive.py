@@ -20,8 +20,8 @@ from volary.driver.heartbeats import HeartbeatService
 from volary.driver.interrupts import Interrupts
 from volary.driver.orphans import seen_out
 from volary.driver.requests import pass_on, written_down
+from volary.driver.server_group import NoServers, ServerGroup
 from volary.driver.servers.joining import JoinService
-from volary.driver.servers.server_group import NoServers, ServerGroup
 from volary.driver.watching.cpu_use import CpuUse
 from volary.driver.watching.failure_detector import FailureDetector, Rules
 from volary.driver.watching.judge import exit_words, judge, read_verdicts

@@ -8,7 +8,7 @@ import msgspec
 
 from volary.comm.control.service import Replies
 from volary.driver.heartbeats import HeartbeatService
-from volary.driver.servers.server_group import ServerGroup
+from volary.driver.server_group import ServerGroup
 from volary.errors import VolaryError
 from volary.run.control.requests import ChangeRate, Request
 from volary.run.database.journal import Journal

@@ -15,7 +15,7 @@ from volary.data.idle import refuse_idle_workers
 from volary.driver.drive import Drive
 from volary.driver.ending import Ending
 from volary.driver.queued import follow, queue_of, submit
-from volary.driver.servers.server_group import NoServers, ServerGroup
+from volary.driver.server_group import NoServers, ServerGroup
 from volary.driver.watching.failure_detector import Rules
 from volary.engine._base import Engine, Handle, Launch
 from volary.errors import BadInput, ProgramEnded, RunError, ServerLost, WorkerLost

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from volary.data.batching.differing import let_differ
 from volary.data.caching.cached import through_cache
 from volary.data.data_names import DataNames, agreeing
+from volary.data.datasets.differing import let_differ
 from volary.data.datasets.lines import Lines
 from volary.data.datasets.own import OwnSource
 from volary.data.datasets.stream import Stream

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from volary.data.tables.missing import MISSING
+from volary.data.formats.missing_words import MISSING
 from volary.errors import DataError
 
 MOST_CLASSES = 10**7

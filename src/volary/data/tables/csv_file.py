@@ -11,9 +11,9 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from volary.data.formats.missing_words import MISSING
 from volary.data.formats.text_file import not_utf8, open_text
 from volary.data.remarks import listed, not_read
-from volary.data.tables.missing import MISSING
 from volary.errors import DataError
 
 if TYPE_CHECKING:

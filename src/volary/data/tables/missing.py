@@ -1,37 +1,15 @@
-"""Missing values of a table: how they are written, and what becomes of them. Imports NumPy when a table is read."""
+"""Missing values of a table: what becomes of them. Imports NumPy when a table is read."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from volary.data.formats.missing_words import MISSING
 from volary.errors import DataError
 
 if TYPE_CHECKING:
     from volary.data.tables.table_rows import TableRows
 
-# what pandas takes for missing, and the UCI repository's "?"
-MISSING = frozenset(
-    [
-        "",
-        "?",
-        "#N/A",
-        "#NA",
-        "-NaN",
-        "-nan",
-        "<NA>",
-        "N/A",
-        "NA",
-        "NAN",
-        "NULL",
-        "NaN",
-        "Nan",
-        "None",
-        "n/a",
-        "nan",
-        "null",
-        "\\N",
-    ]
-)
 SETTINGS = ("refuse", "skip", "mean")
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from volary.comm.control.service import Replies, Service
+from volary.driver.server_group import ServerFailure
 from volary.driver.servers.checkpoint_drafts import CheckpointDrafts, restored
-from volary.driver.servers.server_group import ServerFailure
 from volary.driver.watching.judge import exit_words, indented, tail
 from volary.engine._base import Engine, Exited, Handle, Launch
 from volary.errors import BadInput
@@ -34,7 +34,7 @@ TOLD_ELSEWHERE = ("joined", "lost")  # by the watch, which knows more of them
 
 
 class RosterAndServers:
-    """ServerGroup (see `volary.driver.servers.server_group`): the roster and its servers, which `engine` starts."""
+    """ServerGroup (see `volary.driver.server_group`): the roster and its servers, which `engine` starts."""
 
     def __init__(self, directory: RunDirectory, task: Session | Script, journal: Journal, engine: Engine) -> None:
         strategy, checkpoints = task.strategy, Checkpoints(directory.checkpoints)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from volary.driver.ending import Ending
-from volary.driver.servers.server_group import NoServers, ServerGroup
+from volary.driver.server_group import NoServers, ServerGroup
 from volary.driver.watching import diverged
 from volary.driver.watching.failure_detector import FailureDetector, LostWorker
 from volary.driver.watching.waiting import left_early, ranks

@@ -23,7 +23,7 @@ def read(words: Sequence[str]) -> list[Any]:
     problems = Problems()
     reader, choice = Reader(problems), Choice("volary.loggers")
     nodes = [parse(word, OPTION, Path.cwd(), problems, numbered=False) for word in words]
-    found = [choice.read(reader, node, word, None) for node, word in zip(nodes, words, strict=True) if node]
+    found = [reader.choose(choice, node, word, None) for node, word in zip(nodes, words, strict=True) if node]
     problems.raise_if_any()
     for logger in found:
         if logger.package and find_spec(logger.package) is None:

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from volary.errors import SettingError
 from volary.session.misplaced import COMMAND_LINE, Whole, beside, elsewhere, moved
+from volary.session.reading.choice import Choice
+from volary.session.reading.chosen import read_choice
 from volary.session.reading.fields import defaults_of, required_of, settings_of
 from volary.session.reading.node import FAULT, Fault, Node, join
 from volary.session.reading.problems import Problems, SessionError, nearest, unknown
@@ -41,7 +43,7 @@ class Reader:
         if node.value is FAULT:
             return FAULT
         if choice := choice_in(hint):
-            return self._choice(choice, node, path, default)
+            return self.choose(choice, node, path, default)
         if get_origin(hint) is Annotated:
             return self.read(get_args(hint)[0], node, path, default)
         if is_union(hint):
@@ -56,9 +58,10 @@ class Reader:
             return self._parsed(hint, node, path)
         return self._section(hint, node, path)
 
-    def _choice(self, choice: Any, node: Node, path: str, default: Any) -> Any:
+    def choose(self, choice: Choice, node: Node, path: str, default: Any) -> Any:
+        """The plug-in that the node names, or FAULT; see `read`."""
         try:
-            return choice.read(self, node, path, default)
+            return read_choice(choice, self, node, path, default)
         except SettingError as error:
             return self.fault(node.place, path, str(error))
 
