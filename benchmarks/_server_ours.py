@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from volary.bench.meeting import BenchRanks
+from volary.comm.channels.channel import Channel, Credentials
 from volary.comm.control.sealing import Security
 from volary.comm.transports import ROOM
-from volary.comm.transports._base import Channel, Credentials, Transport
+from volary.comm.transports._base import Transport
 from volary.server.client.client import Client, Installed
 from volary.server.client.link import Link, LinkEvent
 from volary.server.client.values import PlainMemory

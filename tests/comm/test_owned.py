@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from _workers import joined
-from volary.comm.routes._base import BufferShape, Memory
 from volary.comm.sums.owned import Division, owned_copies, owned_sums
 from volary.comm.sums.owned_in_memory import OwnedInMemory
+from volary.comm.sums.route import BufferShape, Memory
 from volary.comm.topology.topology import Topology
 
 HEAD, VALUES = 16, 50_000

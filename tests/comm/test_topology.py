@@ -10,7 +10,7 @@ import torch
 from _workers import joined
 from comm.routes._ranks import shape
 from volary.comm.memory import futex
-from volary.comm.routes._base import BufferShape
+from volary.comm.sums.route import BufferShape
 from volary.comm.topology.links import Links
 from volary.comm.topology.route_choice import choose
 from volary.comm.topology.topology import Topology, described, find

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from volary.data.datasets.differing import let_differ
 from volary.data.batching.padding import IGNORED, padded
+from volary.data.datasets.differing import let_differ
 from volary.data.datasets.own import samples_of
 from volary.data.feed import Feed
 from volary.data.order import Bucketed, epoch_order

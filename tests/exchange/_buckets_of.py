@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from volary.comm.routes._base import Memory
+from volary.comm.sums.route import Memory
 from volary.exchange.gradients.bucket import Chunk, ParameterSlot
 from volary.exchange.gradients.buckets import Gradients
 from volary.exchange.gradients.plan import BucketPlan, plan

@@ -11,7 +11,7 @@ from torch import nn
 from _workers import alone
 from volary.comm.groups.blocking import add_up
 from volary.comm.groups.group import Group
-from volary.comm.routes._base import Memory
+from volary.comm.sums.route import Memory
 from volary.exchange.gradients.bucket import ParameterSlot
 from volary.exchange.gradients.buckets import Gradients
 from volary.exchange.gradients.factor_hooks import send_factors

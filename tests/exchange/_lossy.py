@@ -14,7 +14,7 @@ from _workers import joined
 from volary.codec import ROOM
 from volary.codec._base import FrameCodec
 from volary.comm.groups.blocking import add_up
-from volary.comm.routes._base import Arrival
+from volary.comm.sums.route import Arrival
 from volary.comm.topology.topology import Topology
 from volary.exchange.compression.encoded_sums import EncodedSums
 from volary.exchange.compression.error_feedback import ErrorFeedback

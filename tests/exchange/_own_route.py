@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from volary.comm.routes._base import BufferShape, Memory
+from volary.comm.sums.route import BufferShape, Memory
 from volary.errors import PeerLost
 
 AT_MOST_S = 120.0

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from _workers import joined
-from volary.comm.routes._base import BufferShape
+from volary.comm.sums.route import BufferShape
 from volary.exchange import ROOM as EXCHANGES
 from volary.exchange._base import KeeperCallbacks, ReplicatedKeeper
 from volary.exchange.gradients.buckets import Gradients

@@ -11,7 +11,7 @@ from _workers import joined
 from exchange._ranks import Turns
 from volary.comm.groups.blocking import add_up, gather, take_all_from_first
 from volary.comm.memory.futex import why_not
-from volary.comm.routes._base import BufferShape
+from volary.comm.sums.route import BufferShape
 from volary.comm.topology.links import Links
 from volary.comm.topology.switch_points import COLLECTIVES, SwitchPoints
 from volary.comm.topology.topology import Topology

@@ -15,8 +15,8 @@ from exchange._sharded import By, ShardedKeeper
 from exchange.test_served import Learner, learning, update
 from server.test_host import SIZE, Serving, serving
 from volary.codec import ROOM as CODECS
-from volary.comm.routes._base import BufferShape, Memory
 from volary.comm.sums.partner_means import Partners
+from volary.comm.sums.route import BufferShape, Memory
 from volary.exchange import ROOM
 from volary.exchange._base import Keeper, KeeperCallbacks
 from volary.exchange.gradients.bucket import Chunk

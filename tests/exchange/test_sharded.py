@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from _workers import joined
 from exchange._sharded import By, ShardedKeeper
-from volary.comm.routes._base import Memory
+from volary.comm.sums.route import Memory
 from volary.exchange.gradients.buckets import Buckets
 from volary.exchange.gradients.plan import BucketPlan
 

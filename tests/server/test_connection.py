@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from volary.comm.channels.channel import Credentials
 from volary.comm.control.errors import ConnectionLost
 from volary.comm.transports import ROOM as TRANSPORTS
-from volary.comm.transports._base import Credentials
 from volary.server.client.connection import ServerConnection
 from volary.server.protocol.header import HEADER_BYTES, Header, MessageKind
 

@@ -17,9 +17,9 @@ import torch
 from torch import distributed
 
 from volary.codec import ROOM as CODECS
+from volary.comm.channels.channel import Credentials
 from volary.comm.control.errors import ConnectionLost
 from volary.comm.transports import ROOM as TRANSPORTS
-from volary.comm.transports._base import Credentials
 from volary.server.local import AllOf, EachAlone
 from volary.server.protocol.header import Form, Header, MessageKind
 from volary.server.protocol.messages import Closing, Contribution

@@ -15,8 +15,8 @@ from torch import Tensor
 from _workers import alone, joined
 from train._own_workers import worker_in
 from train._training import OVERLAPPED, Trained, looked_at, made, session, started, trained
-from volary.comm.routes._base import BufferShape
 from volary.comm.sums.partner_means import PartnerMeans
+from volary.comm.sums.route import BufferShape
 from volary.errors import BadInput, SettingError
 from volary.run.checkpoints import Checkpoints
 from volary.session import Session

@@ -15,7 +15,7 @@ from volary.comm.collectives.broadcast import ALGORITHMS as BROADCASTING
 from volary.comm.collectives.reduce import ALGORITHMS as REDUCING
 from volary.comm.collectives.reduce_scatter import ALGORITHMS as SCATTERING
 from volary.comm.routes import ROOM
-from volary.comm.routes._base import BufferShape
+from volary.comm.sums.route import BufferShape
 from volary.comm.sums.segments import SharedSum
 from volary.comm.topology.links import Links
 from volary.comm.topology.route_choice import choose

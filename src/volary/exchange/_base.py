@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.routes._base import Memory
+    from volary.comm.sums.route import Memory
     from volary.exchange.compression.residual import ResidualState
     from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
     from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes

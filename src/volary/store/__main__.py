@@ -35,7 +35,7 @@ def main(order: str) -> int:
         key = bytes.fromhex(Path(told.key_file).read_text())
         hello = msgspec.to_builtins(StoreServerHello(told.number))
         with Connection.open(told.host, told.port, key, "store", hello, timeout_s=START_TIMEOUT_S) as connection:
-            from volary.comm.transports._base import Credentials
+            from volary.comm.channels.channel import Credentials
             from volary.store.process import run  # imports torch: the register knows of us by now
 
             own = Credentials(key, connection.life, told.number, told.settings.security)

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from volary.comm.channels.channel import Credentials
 from volary.comm.control.connection import Connection
 from volary.comm.control.errors import ConnectionLost
 from volary.comm.memory.shared_memory import available_bytes
-from volary.comm.transports._base import Credentials
 from volary.comm.transports.auto import AutoTransport
 from volary.errors import BadInput
 from volary.server.local import AllOf, EachAlone

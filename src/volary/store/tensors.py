@@ -13,7 +13,7 @@ from volary.store.messages import KEY_LETTERS
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.transports._base import Payload
+    from volary.comm.channels.channel import Payload
     from volary.store.protocol import Key
 
 

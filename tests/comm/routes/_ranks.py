@@ -8,7 +8,7 @@ import torch
 
 from volary.comm.groups.group import Group
 from volary.comm.routes import ROOM
-from volary.comm.routes._base import BufferShape, Route
+from volary.comm.sums.route import BufferShape, Route
 from volary.comm.topology.topology import Topology
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from volary.comm.channels.buffer_socket import BufferSocket
+from volary.comm.channels.channel import HEADER_BYTES, Channel, Credentials, Payload, payload_bytes
 from volary.comm.channels.introduction import Introduction, ProvenPeer
 from volary.comm.channels.tcp import TcpChannel
 from volary.comm.control.sealing import Seal
 from volary.comm.transports import ROOM
-from volary.comm.transports._base import HEADER_BYTES, Channel, Credentials, Payload, payload_bytes
 from volary.errors import SettingError
 
 KEY = b"the key of this test run, 32 b.."

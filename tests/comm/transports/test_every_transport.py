@@ -14,11 +14,11 @@ import pytest
 
 from comm._wiretap import Wiretap, beyond_loopback
 from comm.transports._pairs import OWN, WITHIN_S, anywhere, header, joined
+from volary.comm.channels.channel import HEADER_BYTES, Payload
 from volary.comm.control.errors import BadFrame, ConnectionLost, KeyRefused, OtherLife
 from volary.comm.control.sealing import Security
 from volary.comm.control.server import Limits
 from volary.comm.transports import ROOM
-from volary.comm.transports._base import HEADER_BYTES, Payload
 from volary.errors import BadInput
 from volary.server.protocol import header as headers
 

@@ -18,9 +18,9 @@ from comm.transports._pairs import OWN, WITHIN_S, anywhere, header, joined
 from volary.comm.channels import connections as _connections
 from volary.comm.channels import lending as _lending
 from volary.comm.channels import segments as _segments
+from volary.comm.channels.channel import Channel, Payload
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.transports import ROOM
-from volary.comm.transports._base import Channel, Payload
 from volary.errors import SettingError
 
 SIZE = 2_000_000

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comm.transports._pairs import WITHIN_S, Cut, anywhere, header
+from volary.comm.channels.channel import HEADER_BYTES, payload_bytes
 from volary.comm.channels.stream import PIECE_BYTES
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.control.sealing import TAG_BYTES
-from volary.comm.transports._base import HEADER_BYTES, payload_bytes
 
 HEAD_BYTES = HEADER_BYTES + TAG_BYTES
 payloads = st.sampled_from([b"", b"x", b"values" * 100])

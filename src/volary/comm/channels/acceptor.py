@@ -10,12 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+from volary.comm.channels.channel import Credentials
 from volary.comm.channels.introduction import HANDSHAKE_S, Introduction, ProvenPeer, introduced, service
 from volary.comm.control.errors import BadMessage, ConnectionLost
 from volary.comm.control.frames import decode_as
 from volary.comm.control.server import KeyedServer, Limits
 from volary.comm.control.service import Guest, Reception
-from volary.comm.transports._base import Credentials
 
 _LIMITS = Limits(handshake_s=HANDSHAKE_S, tick_s=0.5)
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from volary.comm.channels.acceptor import Acceptor
 from volary.comm.channels.buffer_socket import BufferSocket
+from volary.comm.channels.channel import Channel, Credentials
 from volary.comm.channels.introduction import Introduction, ProvenPeer, ask
 from volary.comm.channels.lending import LendingChannel
 from volary.comm.channels.segments import why_not
 from volary.comm.channels.tcp import TcpChannel
 from volary.comm.control.errors import ConnectionLost
 from volary.comm.memory.shared_memory import machine
-from volary.comm.transports._base import Channel, Credentials
 
 _RETRY_S = 0.05  # between attempts while the other side is too busy with strangers to keep us
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from volary.comm.channels.channel import Credentials
 from volary.comm.control.errors import BadFrame, ConnectionLost, KeyRefused
 from volary.comm.control.frames import HEADER_BYTES, STRANGER_FRAME_BYTES, decode_as, encode
 from volary.comm.control.handshake import ClientSide
 from volary.comm.control.sealing import Seal, encrypts
 from volary.comm.control.service import Guest
-from volary.comm.transports._base import Credentials
 
 HANDSHAKE_S = 5.0  # from accepting a connection until its hello
 

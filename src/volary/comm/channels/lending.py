@@ -14,12 +14,12 @@ from itertools import count
 from typing import Any
 
 from volary.comm.channels.buffer_socket import BufferSocket
+from volary.comm.channels.channel import HEADER_BYTES, Message, Payload, Place, payload_bytes
 from volary.comm.channels.introduction import ProvenPeer
 from volary.comm.channels.segments import SegmentHandle, attach, find, memory
 from volary.comm.channels.stream import HeadStream
 from volary.comm.channels.tcp import Received
 from volary.comm.control.errors import BadFrame, ConnectionLost
-from volary.comm.transports._base import HEADER_BYTES, Message, Payload, Place, payload_bytes
 
 _LAYOUT = struct.Struct(f"<B{HEADER_BYTES}sQQQQ")
 _NOTHING = bytes(HEADER_BYTES)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from volary.comm.channels.buffer_socket import BufferSocket
+from volary.comm.channels.channel import HEADER_BYTES, Message, Payload, Place, payload_bytes
 from volary.comm.channels.introduction import ProvenPeer
 from volary.comm.channels.stream import HeadStream
-from volary.comm.transports._base import HEADER_BYTES, Message, Payload, Place, payload_bytes
 
 
 @dataclass(frozen=True)

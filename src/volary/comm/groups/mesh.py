@@ -14,9 +14,9 @@ from collections import defaultdict, deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from volary.comm.channels.channel import HEADER_BYTES, Channel, Credentials, Payload
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.groups import gloo
-from volary.comm.transports._base import HEADER_BYTES, Channel, Credentials, Payload
 from volary.comm.transports.tcp import Tcp
 from volary.errors import PeerLost
 

@@ -18,12 +18,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from volary.comm.routes._base import Memory, RoutePlugin
+from volary.comm.routes._base import RoutePlugin
 from volary.comm.sums.hops import Hop, pieces, share
+from volary.comm.sums.route import Memory
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
-    from volary.comm.routes._base import BufferShape, Route
+    from volary.comm.sums.route import BufferShape, Route
     from volary.comm.topology.topology import Topology
 
 T = TypeVar("T")

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from volary.comm.routes._base import Memory, RoutePlugin
+from volary.comm.routes._base import RoutePlugin
 from volary.comm.sums.hops import Hop, around
+from volary.comm.sums.route import Memory
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
-    from volary.comm.routes._base import BufferShape, Route
+    from volary.comm.sums.route import BufferShape, Route
     from volary.comm.topology.topology import Topology
 
 

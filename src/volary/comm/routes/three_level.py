@@ -17,7 +17,7 @@ from volary.comm.sums.hops import Hop, around, gather, scatter, share
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
-    from volary.comm.routes._base import BufferShape, Route
+    from volary.comm.sums.route import BufferShape, Route
     from volary.comm.topology.topology import Topology
 
 BLOCK_BYTES = 2 * 1024 * 1024  # the trunk carries one while the links inside carry the next

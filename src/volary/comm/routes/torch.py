@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch.distributed import Work
 
     from volary.comm.groups.group import Group
-    from volary.comm.routes._base import Arrival, BufferShape, Route
+    from volary.comm.sums.route import Arrival, BufferShape, Route
     from volary.comm.topology.topology import Topology
 
 IN_FLIGHT = 2  # the next fills the wire while the last of one is waited for
@@ -31,7 +31,7 @@ class TorchRoute(RoutePlugin):
 
 class _Flat:
     def __init__(self, group: Group, shapes: Sequence[BufferShape]) -> None:
-        from volary.comm.routes._base import Memory
+        from volary.comm.sums.route import Memory
 
         self._group = group
         self.memory = [Memory.in_place(shape) for shape in shapes]

@@ -17,7 +17,7 @@ from volary.comm.sums.hops import Hop, around
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
-    from volary.comm.routes._base import BufferShape, Route
+    from volary.comm.sums.route import BufferShape, Route
     from volary.comm.topology.topology import Topology
 
 

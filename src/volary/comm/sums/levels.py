@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from volary.comm.groups.group import LAST_RESORT_S
-from volary.comm.routes._base import Memory
 from volary.comm.sums.hops import Hop, share
 from volary.comm.sums.node import NodeBuffers
+from volary.comm.sums.route import Memory
 from volary.comm.sums.sums import Sums, by_length, needs_cpu
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
-    from volary.comm.routes._base import BufferShape
+    from volary.comm.sums.route import BufferShape
     from volary.comm.topology.topology import Topology
 
 

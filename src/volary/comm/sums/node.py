@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from volary.comm.memory.futex import wait_while, wake_all
 from volary.comm.memory.shared_memory import LINE_BYTES
-from volary.comm.routes._base import Memory
+from volary.comm.sums.route import Memory
 from volary.comm.sums.segments import boards
 from volary.errors import PeerLost
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Bulletin
-    from volary.comm.routes._base import BufferShape
+    from volary.comm.sums.route import BufferShape
 
 _LOOK_AGAIN_S = 1.0
 

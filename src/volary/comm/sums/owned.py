@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from volary.comm.routes._base import Memory
 from volary.comm.sums.hops import Hop, Piece, around, gather, scatter
+from volary.comm.sums.route import Memory
 from volary.comm.sums.sums import Sums
 
 if TYPE_CHECKING:

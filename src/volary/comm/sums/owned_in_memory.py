@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.comm.memory.shared_memory import LINE_BYTES
-from volary.comm.routes._base import Memory
 from volary.comm.sums.node import NodeBarrier
+from volary.comm.sums.route import Memory
 from volary.comm.sums.segments import copies_in_memory
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.groups.group import Bulletin
-    from volary.comm.routes._base import BufferShape
     from volary.comm.sums.owned import Divide
+    from volary.comm.sums.route import BufferShape
 
 BLOCK = 1 << 15  # values that are added at a time: they stay in the cache meanwhile
 IN_FLIGHT = 4
 
 
 class OwnedInMemory:
-    """A route; see `volary.comm.routes._base.Route`. A collective call.
+    """A route; see `volary.comm.sums.route.Route`. A collective call.
 
     shapes: of the buffers that are summed. once: of those after them, which all ranks have in the same memory, and of
     which each writes its own values: to sum those up is to wait until all have. Each owner adds its values of all ranks

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.routes._base import Memory
+from volary.comm.sums.route import Memory
 from volary.comm.topology.links import Links
 from volary.errors import SettingError
 from volary.run.database.traffic import Traffic
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.groups.group import Group
-    from volary.comm.routes._base import Arrival, BufferShape
+    from volary.comm.sums.route import Arrival, BufferShape
     from volary.comm.topology.links import Transfer
 
 IN_FLIGHT = 2
@@ -28,7 +28,7 @@ Partners = Callable[[], Sequence[int]]  # how many places before a rank those ar
 
 
 class PartnerMeans:
-    """See `volary.comm.routes._base.Route`: buffers of `shapes`, of which partners' mean takes the place of a sum.
+    """See `volary.comm.sums.route.Route`: buffers of `shapes`, of which partners' mean takes the place of a sum.
 
     partners: asked for each mean, and the same on all ranks of `group`. What a rank contributes stays as it is.
 

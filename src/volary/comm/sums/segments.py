@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.groups.group import Bulletin
-    from volary.comm.routes._base import BufferShape
+    from volary.comm.sums.route import BufferShape
 
 ALIGN_BYTES = 4096
 BLOCK = 1 << 15  # values that are added at a time where more than two are added: they stay in the cache meanwhile

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.routes._base import Memory
+from volary.comm.sums.route import Memory
 from volary.comm.sums.travel import Travel, scratch
 from volary.comm.topology.links import Links
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Group
-    from volary.comm.routes._base import Arrival, BufferShape
     from volary.comm.sums.hops import Hop, Plan
     from volary.comm.sums.node import NodeBuffers
+    from volary.comm.sums.route import Arrival, BufferShape
     from volary.comm.sums.segments import SharedBuffer
 
 IN_FLIGHT = 2

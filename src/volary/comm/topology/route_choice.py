@@ -9,7 +9,8 @@ from volary.comm.routes import ROOM
 from volary.errors import SettingError
 
 if TYPE_CHECKING:
-    from volary.comm.routes._base import BufferShape, RoutePlugin
+    from volary.comm.routes._base import RoutePlugin
+    from volary.comm.sums.route import BufferShape
     from volary.comm.topology.topology import Topology
 
 SHARED = "shared"  # no route: the ranks of one machine add up in place, and nothing travels

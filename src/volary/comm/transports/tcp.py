@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from volary.comm.transports._base import Channel, Credentials, Listener, Payload
+from volary.comm.channels.channel import Channel, Credentials, Listener, Payload
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.comm.groups.group import LAST_RESORT_S
-from volary.comm.routes._base import Memory
 from volary.comm.sums.node import NodeBuffers
+from volary.comm.sums.route import Memory
 from volary.comm.sums.segments import SharedBuffer
 from volary.comm.sums.sums import needs_cpu
 from volary.comm.topology.mesh_links import for_small_messages
@@ -29,7 +29,7 @@ from volary.run.database.traffic import Traffic
 if TYPE_CHECKING:
     from volary.codec._base import FrameCodec
     from volary.comm.groups.group import Bulletin, Group
-    from volary.comm.routes._base import BufferShape
+    from volary.comm.sums.route import BufferShape
     from volary.comm.topology.topology import Topology
     from volary.exchange.compression.error_feedback import ErrorFeedback
     from volary.exchange.gradients.plan import BucketPlan
@@ -39,7 +39,7 @@ IN_FLIGHT = 3  # while one is added up and one is on its way back, a third is on
 
 
 class EncodedSums:
-    """See `volary.comm.routes._base.Route`: sums of buckets with `plans`, which travel as frames. A collective call.
+    """See `volary.comm.sums.route.Route`: sums of buckets with `plans`, which travel as frames. A collective call.
 
     group: nothing else meets under the topics of its bulletin. topology: ranks of its nodes add in shared memory first;
     None: all send for themselves. errors: of these buckets, among others. left_out: told, in a sentence and once a

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Parameter
 
-    from volary.comm.routes._base import Memory
+    from volary.comm.sums.route import Memory
     from volary.exchange.gradients.factor_payload import Payload
 
 

@@ -15,7 +15,7 @@ from volary.naming import named_parameters
 if TYPE_CHECKING:
     from torch import nn
 
-    from volary.comm.routes._base import Memory
+    from volary.comm.sums.route import Memory
     from volary.exchange.gradients.bucket import Chunk, ParameterSlot
     from volary.exchange.gradients.plan import BucketPlan
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.routes._base import Memory
+from volary.comm.sums.route import Memory
 from volary.comm.topology.links import Links
 from volary.errors import SettingError
 from volary.exchange.gradients.factor_payload import INDEX, Payload
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.comm.groups.group import Group
-    from volary.comm.routes._base import Arrival
+    from volary.comm.sums.route import Arrival
     from volary.comm.topology.links import Transfer
     from volary.exchange.gradients.plan import BucketPlan
 
@@ -35,7 +35,7 @@ class FactorMemory(Memory):
 
 
 class FactorSums:
-    """Gives each rank what the sum of a bucket's gradients can be formed from; see `volary.comm.routes._base.Route`.
+    """Gives each rank what the sum of a bucket's gradients can be formed from; see `volary.comm.sums.route.Route`.
 
     plans: one layer's weight, or weight and bias, each. neighbours: of each, how many others a rank sends to in a step;
     None: all. With each step they are others, so that all pairs meet in time. What is heard then counts for all: it is

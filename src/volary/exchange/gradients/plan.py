@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from volary.comm.routes._base import BufferShape
+from volary.comm.sums.route import BufferShape
 from volary.exchange.representations.exact import EXACT
 from volary.sharding.ranges import Range
 

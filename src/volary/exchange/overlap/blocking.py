@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from volary.comm.groups.blocking import by_torch
-from volary.comm.routes._base import Memory
+from volary.comm.sums.route import Memory
 from volary.exchange.overlap.comm_thread import ParcelTimes
 
 if TYPE_CHECKING:

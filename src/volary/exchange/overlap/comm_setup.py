@@ -28,8 +28,9 @@ from volary.run.database.traffic import Traffic
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Bulletin, Group
-    from volary.comm.routes._base import BufferShape, Route, RoutePlugin
+    from volary.comm.routes._base import RoutePlugin
     from volary.comm.sums.partner_means import Partners
+    from volary.comm.sums.route import BufferShape, Route
     from volary.comm.topology.topology import Topology
     from volary.exchange._base import ReplicatedKeeper
     from volary.exchange.gradients.plan import BucketPlan

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from volary.comm.routes._base import Arrival, Route
+    from volary.comm.sums.route import Arrival, Route
 
     _Underway: TypeAlias = tuple[int, float, float, Arrival]  # its number, when it was ready and sent
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from volary.comm.routes._base import Memory
+from volary.comm.sums.route import Memory
 from volary.exchange.gradients.factor_sums import FactorMemory
 
 if TYPE_CHECKING:

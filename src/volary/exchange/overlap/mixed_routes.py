@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from volary.comm.routes._base import Arrival, Memory, Route
+    from volary.comm.sums.route import Arrival, Memory, Route
 
 
 class MixedRoutes:
-    """See `volary.comm.routes._base.Route`. Each of `parts` has the buffers with the numbers beside it, in order.
+    """See `volary.comm.sums.route.Route`. Each of `parts` has the buffers with the numbers beside it, in order.
 
     Each of them has as many sums under way as it can.
     """

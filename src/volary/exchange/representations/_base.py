@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from volary.comm.routes._base import Route
+from volary.comm.sums.route import Route
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.codec._base import FrameCodec, Layer
     from volary.comm.groups.group import Group
-    from volary.comm.routes._base import Memory
+    from volary.comm.sums.route import Memory
     from volary.comm.topology.topology import Topology
     from volary.exchange.choice.costs import LinkCosts, WorkTimes
     from volary.exchange.compression.error_feedback import ErrorFeedback

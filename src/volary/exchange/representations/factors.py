@@ -10,7 +10,7 @@ from volary.exchange.representations._base import VALUE_BYTES, Representation
 
 if TYPE_CHECKING:
     from volary.codec._base import Layer
-    from volary.comm.routes._base import Memory
+    from volary.comm.sums.route import Memory
     from volary.exchange.choice.costs import LinkCosts, WorkTimes
     from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.plan import BucketPlan

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from volary.codec._base import FrameCodec
-    from volary.comm.transports._base import Payload
+    from volary.comm.channels.channel import Payload
 
 NEVER = -1  # a version older than all
 

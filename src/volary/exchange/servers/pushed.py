@@ -18,7 +18,7 @@ from volary.server.protocol.header import ALL_USED, Form, Header
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.transports._base import Payload
+    from volary.comm.channels.channel import Payload
     from volary.exchange.compression.residual import BucketResidual
     from volary.server.protocol.sections import Section
 

@@ -12,7 +12,7 @@ from volary.server.protocol.header import Form, Header
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.transports._base import Payload
+    from volary.comm.channels.channel import Payload
     from volary.exchange.gradients.factor_payload import Payload as Made
 
 

@@ -14,7 +14,7 @@ from volary.comm.control.errors import ConnectionLost, KeyRefused, OtherLife
 from volary.server.protocol.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from volary.comm.transports._base import Channel, Message, Place
+    from volary.comm.channels.channel import Channel, Message, Place
     from volary.server.client.values import PushedValues
     from volary.server.protocol.header import Header
 

@@ -18,7 +18,7 @@ from volary.server.client.connection import ServerConnection
 from volary.server.protocol.header import Header, MessageKind
 
 if TYPE_CHECKING:
-    from volary.comm.transports._base import Channel, Message, Payload
+    from volary.comm.channels.channel import Channel, Message, Payload
     from volary.server.client.client import Action, Client
     from volary.server.client.values import PulledValues, PushedValues
     from volary.server.protocol.messages import View

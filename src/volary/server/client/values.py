@@ -10,7 +10,7 @@ from volary.comm.control.errors import BadFrame
 from volary.server.protocol.header import ALL_USED, Form
 
 if TYPE_CHECKING:
-    from volary.comm.transports._base import Payload
+    from volary.comm.channels.channel import Payload
     from volary.server.protocol.header import Header
 
 

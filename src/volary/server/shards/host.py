@@ -34,7 +34,7 @@ from volary.server.shards.slice_store import PendingContribution, SliceStore
 
 if TYPE_CHECKING:
     from volary.codec._base import FrameCodec
-    from volary.comm.transports._base import Channel, Message, Payload
+    from volary.comm.channels.channel import Channel, Message, Payload
 
 JOIN_S = 5.0
 Step = Callable[[], list[Action]]

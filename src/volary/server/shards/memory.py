@@ -11,7 +11,7 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.transports._base import Message, Payload
+    from volary.comm.channels.channel import Message, Payload
 
 
 ARENA_BYTES = 64 * 2**20  # taken at once where it is shared between processes

@@ -12,7 +12,7 @@ from volary.server.protocol.header import Form, Header
 from volary.server.protocol.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from volary.comm.transports._base import Channel
+    from volary.comm.channels.channel import Channel
     from volary.server.shards.differences import Differences
     from volary.server.shards.slice_store import Reading, SliceStore
 

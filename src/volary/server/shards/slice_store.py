@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from volary.comm.transports._base import Payload
+    from volary.comm.channels.channel import Payload
     from volary.server.protocol.header import Form
     from volary.server.protocol.messages import Contribution
     from volary.server.shards.forms import Forms

@@ -12,7 +12,7 @@ from volary.server.client.values import PlainMemory
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.transports._base import Payload
+    from volary.comm.channels.channel import Payload
     from volary.server.shards.memory import BufferPool, PooledBuffer
     from volary.store.messages import Known
     from volary.store.protocol import Key

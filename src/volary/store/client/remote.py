@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from volary.comm.transports._base import Credentials
+from volary.comm.channels.channel import Credentials
 from volary.comm.transports.auto import AutoTransport
 from volary.errors import PeerLost, ServerLost, VolaryError
 from volary.server.client.client import Client
@@ -24,7 +24,7 @@ from volary.store.tensors import as_bytes, check_key, empty, kind_of, lies_plain
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from volary.comm.transports._base import Channel, Payload
+    from volary.comm.channels.channel import Channel, Payload
     from volary.store.protocol import Key
 
 UNDER_WAY = 4  # pushes of a key that may be read still; one more waits for one of them

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from volary.comm.channels.channel import Credentials
 from volary.comm.control.connection import Connection
 from volary.comm.transports import ROOM as TRANSPORTS
-from volary.comm.transports._base import Credentials
 from volary.server.client.client import Client
 from volary.server.client.link import Link
 from volary.train.served.roster_client import RosterClient
 
 if TYPE_CHECKING:
-    from volary.comm.transports._base import Channel, Transport
+    from volary.comm.channels.channel import Channel
+    from volary.comm.transports._base import Transport
     from volary.server.protocol.messages import WorkerHello
     from volary.session.spec import Strategy
     from volary.train.member.process import Membership

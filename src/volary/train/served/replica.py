@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.codec import ROOM as CODECS
-from volary.comm.routes._base import Memory
+from volary.comm.sums.route import Memory
 from volary.consistency._base import Push
 from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients
 from volary.exchange.gradients.just_in_time import JustInTime

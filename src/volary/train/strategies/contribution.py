@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
-from volary.comm.routes._base import BufferShape
+from volary.comm.sums.route import BufferShape
 from volary.exchange._base import KeeperCallbacks
 from volary.exchange.gradients.contributions import (
     Contributions,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.comm.groups.group import Bulletin, Group
-    from volary.comm.routes._base import Memory
     from volary.comm.sums.partner_means import Partners
+    from volary.comm.sums.route import Memory
     from volary.exchange._base import ReplicatedKeeper
     from volary.exchange.gradients.bucket import Chunk
     from volary.exchange.gradients.buckets import Buckets

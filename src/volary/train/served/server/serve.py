@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.codec import ROOM as CODECS
+from volary.comm.channels.channel import Credentials
 from volary.comm.control.connection import Connection
 from volary.comm.control.store import KeyedStore
 from volary.comm.transports import ROOM as TRANSPORTS
-from volary.comm.transports._base import Credentials
 from volary.consistency._base import Push
 from volary.data.datasets.stream import Stream
 from volary.errors import PeerLost, SettingError
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from volary.codec._base import FrameCodec
-    from volary.comm.transports._base import Channel, Listener
+    from volary.comm.channels.channel import Channel, Listener
     from volary.run.directory import RunDirectory
     from volary.server.protocol.slices import Slice
     from volary.server.shards.memory import Take
