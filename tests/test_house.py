@@ -457,6 +457,55 @@ def test_a_public_function_that_raises_says_so_or_its_protocol_does():
     assert {where: name for where, name in silent.items() if name not in promised} == {}
 
 
+RUN_OF_VALUES = {"name", "names", "parameter", "tensor", "number"}  # beside a start and an end
+
+
+def types_of_a_run_of_values(file):
+    """The dataclasses and named tuples that say which values of which parameter they mean."""
+    for node in ast.walk(tree(file)):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        made = " ".join(map(ast.unparse, (*node.decorator_list, *node.bases)))
+        own = {
+            one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        }
+        if re.search(r"\bdataclass\b|\bNamedTuple\b", made) and {"start", "end"} <= own and own & RUN_OF_VALUES:
+            yield node.name
+
+
+def test_one_type_tells_a_run_of_a_parameter_s_values():
+    """What carries something of such a run has a `Range`; see docs/architecture.md, "Words"."""
+    found = {str(file.relative_to(PACKAGE)): list(types_of_a_run_of_values(file)) for file in PACKAGE.rglob("*.py")}
+    assert {file: names for file, names in found.items() if names} == {"sharding/ranges.py": ["Range"]}
+
+
+def comparisons_of_a_rank_with_0(file):
+    """Lines that ask whether a rank is the first one."""
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.Gt):
+            sides = [node.left, *node.comparators]
+            names = [getattr(side, "attr", getattr(side, "id", "")) for side in sides]
+            zero = any(isinstance(side, ast.Constant) and side.value == 0 for side in sides)
+            if zero and any(re.search(r"(^|_)rank$", name) for name in names):
+                yield node.lineno
+
+
+def test_comparisons_of_a_rank_with_0_are_found_however_they_are_written(tmp_path):
+    file = tmp_path / "some.py"
+    file.write_text(
+        "rank == 0\nself._group.rank != 0\n0 == place.local_rank\nif rank > 0:\n    pass\n"
+        "rank < 0\nassert 0 <= rank < size\nrank == 1\nlen(ranks) == 0\n"
+    )
+    assert list(comparisons_of_a_rank_with_0(file)) == [1, 2, 3, 4]
+
+
+def test_nobody_but_the_map_compares_a_rank_with_0():
+    """Who acts for a group is `leads` of it, or of whoever has a rank in it."""
+    files = {file: list(comparisons_of_a_rank_with_0(file)) for file in sorted(PACKAGE.rglob("*.py"))}
+    wrong = [f"{file.relative_to(CHECKOUT)}:{line}" for file, lines in files.items() for line in lines]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_a_class_name_has_one_meaning():
     homes = {}
     for file in sorted(PACKAGE.rglob("*.py")):

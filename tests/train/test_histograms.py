@@ -67,7 +67,7 @@ def test_a_layer_that_sends_factors_trains_on_and_shows_no_gradient(workers):
 def test_what_is_counted_is_what_the_step_changed():
     module = nn.Linear(300, 300)
     recorder = Recorder(0)
-    looking = Histograms(module, recorder, Period(1, "steps"), lambda: None, wanted=True)
+    looking = Histograms(module, recorder, Period(1, "steps"), lambda: None)
     looking.begin(0, 10)
     module(torch.ones(2, 300)).sum().backward()
     before = module.weight.detach().clone()

@@ -57,10 +57,10 @@ def measure(place: Place, sizes: Sequence[int], time_s: float, say: Callable[[st
     """
     with met(place, TIMEOUT_S) as ranks:
         where = topology.find(Links(ranks.group()))
-        found = _Measuring(ranks, where, time_s, say if place.rank == 0 else _nobody).over(sizes)
+        found = _Measuring(ranks, where, time_s, say if place.leads else _nobody).over(sizes)
         if set(found.times) == set(COLLECTIVES):
             found.points = SwitchPoints.of(_ours(found.times))
-    if found.points is not None and place.rank == 0:
+    if found.points is not None and place.leads:
         try:
             found.file = keep(where, BACKEND, found.points)
         except OSError as error:

@@ -20,6 +20,7 @@ from volary.comm.sums.segments import SharedSum
 from volary.comm.topology.links import Links
 from volary.comm.topology.route_choice import choose
 from volary.errors import SettingError
+from volary.sharding.groups import LEADER, leads
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,11 +119,11 @@ class Field:
     def _reduce(self, values: Tensor, name: str) -> Entrant:
         def run() -> None:
             if name == TORCH:
-                distributed.reduce(values, group=self._process_group, group_dst=0)
+                distributed.reduce(values, group=self._process_group, group_dst=LEADER)
             else:
-                reduce(self._links, values, 0, self._topology, name)
+                reduce(self._links, values, LEADER, self._topology, name)
 
-        return Entrant(lambda: self._fill(values), run, lambda: self._rank != 0 or self._holds_sum(values))
+        return Entrant(lambda: self._fill(values), run, lambda: not leads(self._rank) or self._holds_sum(values))
 
     def _reduce_scatter(self, values: Tensor, name: str) -> Entrant:
         own = share(values.numel(), self._rank, self._world_size)

@@ -30,6 +30,7 @@ from volary.errors import PeerLost
 from volary.placement import Place
 from volary.run.launch.file_board import FileBoard
 from volary.run.owner import require_private
+from volary.sharding.groups import leads
 from volary.train.member.bulletin import BoardBulletin
 
 MEET_TIMEOUT_S = 60.0
@@ -56,7 +57,7 @@ class BenchRanks:
         bulletin = self.group().bulletin
         bulletin.share("end", None)
         bulletin.post("answered", None)
-        for rank in range(self.world_size) if self.rank == 0 else ():
+        for rank in range(self.world_size) if leads(self.rank) else ():
             bulletin.read("answered", rank)
 
 
@@ -69,7 +70,7 @@ def met(place: Place, timeout_s: float) -> Iterator[BenchRanks]:
     _die_with_parent()
     board, entry = _board(place), f"volary/bench/{place.life}"
     with ExitStack() as leaving:
-        if place.rank == 0:
+        if place.leads:
             board.set(entry, json.dumps(leaving.enter_context(_kept(place))))
         said = _read(board, entry)
         store = KeyedStore.at(said["host"], said["port"], _key(place, said))

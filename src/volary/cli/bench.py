@@ -54,7 +54,7 @@ def collectives(workers: int | None, sizes: str, time_s: float, as_json: bool) -
     from volary.bench.collectives import measure
 
     found = measure(place, wanted, time_s, remark)
-    if place.rank == 0:
+    if place.leads:
         _say(found, as_json)
     return 0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from volary.errors import BadInput
+from volary.sharding.groups import leads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,11 @@ class Place:
     beside: int | None = None
     hosts: tuple[str, ...] = ()
     own_devices: bool = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether this worker acts for all of the run: it hosts, writes, and says what is to be said once."""
+        return leads(self.rank)
 
     def __post_init__(self) -> None:
         if self.rank >= self.world_size:

@@ -69,7 +69,7 @@ class Corrupt:
         if self._told.get(split) == lost:
             return  # the same ones as in the epoch before
         self._told[split] = lost
-        if self._recorder.rank == 0:
+        if self._recorder.leads:
             text = f"{lost} sample{'s' * (lost > 1)} of the {split} part could not be read {what}".replace(" ;", ";")
             self._recorder.event("warning", text=f"{text}; `volary show` lists them")
 

@@ -58,12 +58,10 @@ def buffers_of_first(module: nn.Module, group: Group) -> Iterator[None]:
             buffer.copy_(kept)
 
 
-def record(
-    recorder: Recorder, best: Best, criterion: Criterion, figures: dict[str, float], *, first_rank: bool
-) -> bool:
+def record(recorder: Recorder, best: Best, criterion: Criterion, figures: dict[str, float]) -> bool:
     """Write an evaluation down; whether it is the best so far, by the criterion's metric."""
     better = best.judge(figures[criterion.metric], recorder.step, higher_is_better=criterion.higher_is_better)
-    if first_rank:
+    if recorder.leads:
         recorder.metrics(figures)
         recorder.event("evaluated", **figures)
         if warning := not_numbers(figures):

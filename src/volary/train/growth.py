@@ -100,7 +100,7 @@ class Growth:
         self._rung, self._feed.size = rung, self._size(rung)
 
     def _tell(self, was: int, losses: dict[str, float]) -> None:
-        if self._recorder.rank == 0:
+        if self._recorder.leads:
             size, planned = self._feed.size, self._recorder.step + self._feed.batches_ahead
             self._recorder.event("batch_size", size=size, was=was, losses=losses)
             self._recorder.note(batch_size=size, steps_planned=planned)

@@ -239,7 +239,7 @@ class Lockstep:
 
     def _tell_empty(self) -> None:
         """Nothing of the contribution counted; it is said once, unless nothing of it could be read."""
-        if not self._told_empty and self._agreed.lost < self._batch.total and self.group.rank == 0:
+        if not self._told_empty and self._agreed.lost < self._batch.total and self.group.leads:
             self._told_empty = True
             self.recorder.event("warning", text=NOTHING_COUNTED)
 
@@ -247,7 +247,7 @@ class Lockstep:
         if self.session.train.on_nonfinite == "stop" and not self._trying:
             raise not_finite(agreed.not_finite, self.recorder.step + 1, self._origin(agreed), self.saver.newest)
         self.replica.leave_out()
-        if self.group.rank == 0 and not self._trying:  # all ranks leave it out
+        if self.group.leads and not self._trying:  # all ranks leave it out
             self.recorder.event("skipped", ranks=list(agreed.not_finite))
 
     def _origin(self, agreed: Agreed) -> str:
@@ -307,7 +307,7 @@ class Lockstep:
             if isinstance(request, ChangeRate):
                 self.replica.settle()
                 was = self.update.change_rate(request.lr)
-                if self.group.rank == 0:
+                if self.group.leads:
                     self.recorder.event("changed", setting="optimizer.lr", was=was, now=request.lr)
         return requested
 
@@ -337,8 +337,7 @@ class Lockstep:
         self.recorder.enter("exchange")
         totals, lost, count = over_all(totals, lost, count, self.group)
         self.corrupt.count_evaluated(lost, count)
-        criterion, first_rank = self.flow.criterion, self.group.rank == 0
-        self._better = record(self.recorder, self.best, criterion, self.flow.figures(totals), first_rank=first_rank)
+        self._better = record(self.recorder, self.best, self.flow.criterion, self.flow.figures(totals))
 
     def _grow(self, growth: Growth) -> Iterator[Task]:
         """Choose the size of the next batches. The state stays the one before the search, which may be done anew."""

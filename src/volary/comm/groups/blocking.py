@@ -69,7 +69,7 @@ def take_from_first(tensor: Tensor, group: Group, broadcast: Callable[[Tensor], 
     values = tensor.detach()
     whole = values.contiguous()
     _broadcast(_bytes(whole), group, broadcast)
-    if whole.data_ptr() != values.data_ptr() and group.rank != 0:
+    if whole.data_ptr() != values.data_ptr() and not group.leads:
         values.copy_(whole)
 
 
@@ -88,7 +88,7 @@ def take_all_from_first(
     parts = [_bytes(tensor.detach().contiguous()) for tensor in tensors]
     together = torch.cat(parts)
     _broadcast(together, group, broadcast)
-    if group.rank == 0:  # a first forward may be reading them already
+    if group.leads:  # a first forward may be reading them already
         return
     for tensor, part in zip(tensors, torch.split(together, [part.numel() for part in parts]), strict=True):
         # cloned: a view as a wider type must begin where such a value may

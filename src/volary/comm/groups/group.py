@@ -23,6 +23,7 @@ from torch.distributed.distributed_c10d import Store
 
 from volary.comm.groups import gloo, mesh
 from volary.errors import SettingError
+from volary.sharding.groups import leads
 
 # of the data path itself, which the driver's watch comes long before: two days, beyond any strategy.stuck_after_s
 LAST_RESORT_S = 172_800.0
@@ -80,6 +81,11 @@ class Group:
     def rank(self) -> int:
         """This rank's place in the group, from 0."""
         return self.bulletin.rank
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank acts for the group: it decides for all, writes, and says what is to be said once."""
+        return leads(self.rank)
 
     @property
     def size(self) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from volary.comm.channels.channel import HEADER_BYTES, Channel, Credentials, Payload
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.comm.groups import gloo
+from volary.comm.groups.leading import from_leader
 from volary.comm.transports.tcp import Tcp
 from volary.errors import PeerLost
 
@@ -63,9 +64,7 @@ class Mesh:
     """
 
     def __init__(self, bulletin: Bulletin, timeout_s: float) -> None:
-        if bulletin.rank == 0:
-            bulletin.post("key", secrets.token_hex(KEY_BYTES))
-        key = bytes.fromhex(bulletin.read("key", 0))
+        key = bytes.fromhex(from_leader(bulletin, "key", lambda: secrets.token_hex(KEY_BYTES)))
         self._peers = {rank: _Peer(channel) for rank, channel in _connected(bulletin, key, timeout_s).items()}
 
     def send(self, memory: Payload, to: int, tag: int) -> None:

@@ -94,11 +94,12 @@ class OwnedInMemory:
 
 def _add_into(every: Sequence[Tensor], rank: int, block: slice) -> None:
     """Add up a block of all contributions, in the order of the ranks, in that of `rank`."""
-    total = every[0][block] if rank == 0 else every[0][block].clone()
+    first, own = every[0], every[rank]
+    total = first[block] if own is first else first[block].clone()
     for other in every[1:]:
         total += other[block]
-    if rank:
-        every[rank][block] = total
+    if own is not first:
+        own[block] = total
 
 
 class _Coming:

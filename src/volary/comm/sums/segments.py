@@ -15,6 +15,7 @@ import torch
 
 from volary.comm.memory import futex
 from volary.comm.memory.shared_memory import Rounds, Segment, machine
+from volary.sharding.groups import LEADER, leads
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -114,8 +115,8 @@ def copies_in_memory(
 
 
 def _met(bulletin: Bulletin, size_bytes: int) -> Segment:
-    if bulletin.rank != 0:
-        found = bulletin.read("shared-memory", 0)
+    if not leads(bulletin.rank):
+        found = bulletin.read("shared-memory", LEADER)
         if "refused" in found:
             raise OSError(found["refused"])
         return Segment.attach(found["address"], size_bytes)

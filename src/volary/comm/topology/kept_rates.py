@@ -6,11 +6,12 @@ Nobody believes it unseen: whoever takes it up measures all pairs again, shortly
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 import volary
+from volary.comm.groups.leading import from_leader
 from volary.run.machine.kept_figures import keep as keep_file
 from volary.run.machine.kept_figures import path_of
 
@@ -40,11 +41,12 @@ class KeptRates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def load(bulletin: Bulletin, topology: Topology) -> KeptRates | None:
     """What rank 0 has kept of these links, alike on all ranks; None if nothing, or by another version."""
-    if bulletin.rank == 0:
+
+    def kept() -> Any:
         known = _read().get(_key(topology))
-        usable = known is not None and known.volary == volary.__version__
-        bulletin.post("kept rates", msgspec.to_builtins(known) if usable else None)
-    posted = bulletin.read("kept rates", 0)
+        return msgspec.to_builtins(known) if known is not None and known.volary == volary.__version__ else None
+
+    posted = from_leader(bulletin, "kept rates", kept)
     return msgspec.convert(posted, KeptRates) if posted is not None else None
 
 

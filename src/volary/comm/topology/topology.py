@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from volary.comm.groups.leading import from_leader
 from volary.comm.memory import futex
 from volary.errors import SettingError
 
@@ -157,16 +158,18 @@ def _nodes(bulletin: Bulletin) -> Topology:
 
 def _as_described(bulletin: Bulletin, found: Topology, description: Path) -> Topology:
     """`found` in the sub-networks that rank 0 read; what it could not read is refused on all ranks."""
-    if bulletin.rank == 0:
+
+    def groups() -> dict[str, Any]:
         try:
-            bulletin.post("sub-networks", {"groups": described(description, found.hosts)})
+            return {"groups": described(description, found.hosts)}
         except SettingError as error:
-            bulletin.post("sub-networks", {"refused": str(error)})
-    said: dict[str, Any] = bulletin.read("sub-networks", 0)
+            return {"refused": str(error)}
+
+    said = from_leader(bulletin, "sub-networks", groups)
     if "refused" in said:
         raise SettingError(said["refused"])
-    groups = tuple(tuple(nodes) for nodes in said["groups"])
-    return replace(found, subnetworks=groups, source=f"described in {description}")
+    subnetworks = tuple(tuple(nodes) for nodes in said["groups"])
+    return replace(found, subnetworks=subnetworks, source=f"described in {description}")
 
 
 def _read(description: Path) -> list[list[str]]:

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from volary.comm.topology import kept_rates
+from volary.sharding.groups import leads
 
 if TYPE_CHECKING:
     from volary.comm.topology.kept_rates import Groups
@@ -71,7 +72,7 @@ def _anew(links: Links, topology: Topology) -> tuple[Rates, Groups]:
         again = tournament(links, topology.leaders)
         rates = {pair: max(rate, again[pair]) for pair, rate in rates.items()}
         groups = found if subnetworks(again, nodes) == found == subnetworks(rates, nodes) else ()
-    if links.rank == 0:
+    if leads(links.rank):
         kept_rates.keep(topology, rates, groups)
     return rates, groups
 

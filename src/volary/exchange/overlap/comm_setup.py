@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from volary.comm.groups.group import LAST_RESORT_S
+from volary.comm.groups.leading import from_leader
 from volary.comm.routes import ROOM as ROUTES
 from volary.comm.sums.partner_means import PartnerMeans
 from volary.comm.sums.segments import SharedSum
@@ -140,8 +141,10 @@ def _measured(bulletin: Bulletin, topology: Topology) -> SwitchPoints | None:
     """What `volary bench collectives` found fastest here, by what rank 0 has kept; None if nothing was measured."""
     if len(topology.nodes) == 1:
         return None
-    if bulletin.rank == 0:
+
+    def kept() -> dict[str, Any] | None:
         known = load(topology, "gloo")
-        bulletin.post("switch-points", None if known is None else {"ways": known.ways, "largest": known.largest})
-    posted = bulletin.read("switch-points", 0)
+        return None if known is None else {"ways": known.ways, "largest": known.largest}
+
+    posted = from_leader(bulletin, "switch-points", kept)
     return SwitchPoints(**posted) if posted is not None else None

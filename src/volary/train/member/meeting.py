@@ -81,7 +81,7 @@ def meet_for_program(
 def _met(place: Place, run: RunSettings, wish: dict[str, Any]) -> Iterator[Membership]:
     """wish: what the host is to read."""
     board = _board(place)
-    if place.rank == 0:
+    if place.leads:
         with _hosted(wish, run, place, board) as member:
             yield member
     else:

@@ -33,6 +33,7 @@ from volary.run.launch.parent import outlive_parent
 from volary.run.log import VERDICT_BELOW
 from volary.run.resuming import resuming
 from volary.run.verdict import Outcome, Verdict
+from volary.sharding.groups import leads
 from volary.train.member.pulse import Pulse, leave_now
 from volary.train.recording.recorder import Recorder
 from volary.train.recording.usage import UsageSamples
@@ -157,7 +158,7 @@ class Presence:
         self._member = member
         self.recorder = recorder = Recorder(member.place.rank)
         self.pulse = Pulse(member, recorder, lambda sentence: _abandon(member, recorder, sentence))
-        recorder.usage = UsageSamples(whole_machine=member.place.local_rank == 0)
+        recorder.usage = UsageSamples(whole_machine=leads(member.place.local_rank))
         recorder.usage.queues["driver"] = lambda: self.pulse.unanswered
         recorder.hand_over = self.pulse.beat
         self.pulse.start()

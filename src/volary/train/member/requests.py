@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from volary.run.control.requests import Request
+from volary.sharding.groups import LEADER, leads
 
 if TYPE_CHECKING:
     from volary.comm.groups.group import Bulletin
@@ -24,7 +25,7 @@ class RunRequests:
 
     def posted(self) -> int:
         """How many requests all ranks can read; for rank 0's vote, so that they do so after the same step."""
-        if self._bulletin.rank == 0:
+        if leads(self._bulletin.rank):
             for request in self._heard()[self._posted :]:
                 self._posted += 1
                 self._bulletin.post(f"{_TOPIC} {self._posted}", request)
@@ -34,4 +35,4 @@ class RunRequests:
         """Those that have not been done, up to number `agreed`. A collective call."""
         while self._done < agreed:
             self._done += 1
-            yield msgspec.convert(self._bulletin.read(f"{_TOPIC} {self._done}", 0), Request)
+            yield msgspec.convert(self._bulletin.read(f"{_TOPIC} {self._done}", LEADER), Request)

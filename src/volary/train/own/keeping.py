@@ -128,7 +128,7 @@ class Keeping:
         if self._saved is not None:
             recorder.go_on_from(self._saved.manifest.step)
             share.seen = self._saved.mine.get("seen", 0)
-            if recorder.rank == 0:
+            if recorder.leads:
                 recorder.event("resumed", from_step=self._saved.manifest.step)
 
     def strategy_state(self) -> StrategyState:
@@ -161,7 +161,7 @@ class Keeping:
         if self._asked or self._names is None or self._saver is None:
             return
         self._asked = True
-        if not self._place.counted and self._recorder.rank == 0:
+        if not self._place.counted and self._recorder.leads:
             text = (
                 "the loop has called worker.restore, and takes batches outside of worker.epochs: worker.save is refused"
             )

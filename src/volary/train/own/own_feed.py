@@ -175,5 +175,5 @@ def of_first(batches: Batches, together: Callable[[str], AbstractContextManager[
     with together("feed") as group:
         if len(set(gather_plain(digest, group))) == 1:
             return batches
-        found: Batches = gather_plain(batches if group.rank == 0 else None, group)[0]
+        found: Batches = gather_plain(batches if group.leads else None, group)[0]
     return found

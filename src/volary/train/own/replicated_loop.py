@@ -95,7 +95,7 @@ class ReplicatedLoop:
 
     def _tell_empty(self) -> None:
         """Say once that a batch learns from nothing."""
-        if not self._told_empty and self.rank == 0:
+        if not self._told_empty and self._recorder.leads:
             self._told_empty = True
             self._recorder.event("warning", text="worker.weigh was given 0 by all workers: their gradients are zero")
 

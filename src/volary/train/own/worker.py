@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from volary.data.sharing.among import Among
 from volary.data.sharing.shared import shared
 from volary.errors import BadInput
+from volary.sharding.groups import leads
 from volary.train.own import together
 from volary.train.own.own_feed import of_first
 
@@ -121,7 +122,7 @@ class Worker:
     @property
     def is_first(self) -> bool:
         """Whether this is rank 0, which writes and prints what one worker is to."""
-        return self.rank == 0
+        return leads(self.rank)
 
     def mean(self, value: Any) -> Any:
         """The mean of a tensor or number over all samples of the newest batch; all workers call it alike.
@@ -224,7 +225,7 @@ class Worker:
 
     def record(self, **metrics: float) -> None:
         """Write metrics of this moment into the run; those of rank 0 are kept."""
-        if self.rank == 0:
+        if self.is_first:
             self._recorder.metrics({name: float(value) for name, value in metrics.items()})
 
 

@@ -76,15 +76,13 @@ class UpdateHistograms:
 class Histograms:
     """Of the parameters of `module`, on one worker. await_all: waits until they are what a step is computed with.
 
-    wanted: whether this worker measures; all have the same parameters, so one is enough. A gradient is this worker's
-    own, of its share of the batch; of a layer that sends factors there is none.
+    All have the same parameters, so one is enough: the leader. A gradient is this worker's own, of its share of the
+    batch; of a layer that sends factors there is none.
     """
 
-    def __init__(
-        self, module: nn.Module, recorder: Recorder, period: Period, await_all: Callable[[], None], *, wanted: bool
-    ) -> None:
+    def __init__(self, module: nn.Module, recorder: Recorder, period: Period, await_all: Callable[[], None]) -> None:
         self._named = [(name, one) for name, one in named_parameters(module) if one.requires_grad]
-        self._recorder, self._period, self._await_all, self._wanted = recorder, period, await_all, wanted
+        self._recorder, self._period, self._await_all = recorder, period, await_all
         self._budget = HistogramBudget()
         self._begun = 0  # the newest step; 0: none yet
         self._measured: UpdateHistograms | None = None
@@ -93,7 +91,7 @@ class Histograms:
     def begin(self, done: int, steps_per_epoch: int) -> None:
         """A step begins after `done` others; it may be one to measure. Steps without this worker are not begun here."""
         before, self._begun = self._begun or done, done + 1
-        due = self._wanted and self._period.ends_within(before, self._begun, steps_per_epoch)
+        due = self._recorder.leads and self._period.ends_within(before, self._begun, steps_per_epoch)
         if not due or self._budget.spent:
             return
         with self._budget:

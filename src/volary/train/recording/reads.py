@@ -39,7 +39,7 @@ class Reads:
 
         And once, by one worker, if samples had something that nothing is made of.
         """
-        if self._recorder.rank == 0:
+        if self._recorder.leads:
             for text in dropped(self._samples, "train"):
                 if text not in self._dropped:
                     self._dropped.append(text)

@@ -11,6 +11,7 @@ from typing import Any
 from volary.run.database.journal import StepRow
 from volary.run.database.traffic import Traffic, since
 from volary.run.machine import clock
+from volary.sharding.groups import leads
 from volary.train.recording.spans import Spans
 from volary.train.recording.usage import UsageSamples
 
@@ -51,6 +52,11 @@ class Recorder:
         self._starting = True
         self._sent_bytes = 0
         self._received_bytes = 0
+
+    @property
+    def leads(self) -> bool:
+        """Whether this worker says what one is to say for all."""
+        return leads(self.rank)
 
     @classmethod
     def unheard(cls) -> Recorder:

@@ -114,7 +114,7 @@ class ServedReplica:
         self._snapshot: tuple[int, dict[int, Tensor]] = (0, {})
         self._named: set[str] = set()
         text = idle_settings.of_layers(strategy.codec, (plan.representation for plan in layout.plans))
-        if text and recorder.rank == 0:
+        if text and recorder.leads:
             self._warn(text)
 
     @property

@@ -135,14 +135,12 @@ class _SessionWorker:
         steps = session.train.steps or feed.steps_in(session.train.epochs or 0)
         steps_per_epoch = feed.steps_per_epoch or steps
         recorder.spans.follow(session.train.trace, steps_per_epoch)
-        if self._is_first:
+        if recorder.leads:
             recorder.note(steps_planned=steps, steps_per_epoch=steps_per_epoch, device=self.device, **model.facts())
         precision = Precision(session.train.precision, self.device)
         update, clock = self._update(precision, steps), Clock.of(session, self.samples)
         # before the replica, whose parameters are waited for when they are read; one worker looks for all
-        histograms = Histograms(
-            model.module, recorder, session.train.histograms, lambda: replica.await_all(), wanted=self._is_first
-        )
+        histograms = Histograms(model.module, recorder, session.train.histograms, lambda: replica.await_all())
         transport, link = linked(session.strategy, self.member, self.layout, work)
         local = LocalUpdate(WholeUpdate(update, recorder), clock.step) if self._updates else None
         with ExitStack() as held:
@@ -178,10 +176,6 @@ class _SessionWorker:
                     ),
                 )
             )
-
-    @property
-    def _is_first(self) -> bool:
-        return self.member.place.rank == 0
 
     @property
     def _updates(self) -> bool:

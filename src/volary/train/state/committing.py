@@ -27,8 +27,8 @@ def write_files(
 class Committing:
     """Of one run. gather: what all ranks say, by rank; a collective call."""
 
-    def __init__(self, drafts: Drafts, recorder: Recorder, rank: int, gather: Callable[[Any], list[Any]]) -> None:
-        self._drafts, self._recorder, self._rank, self._gather = drafts, recorder, rank, gather
+    def __init__(self, drafts: Drafts, recorder: Recorder, gather: Callable[[Any], list[Any]]) -> None:
+        self._drafts, self._recorder, self._gather = drafts, recorder, gather
 
     def write(self, step: int, files: Files, metric: float | None = None, *, last: bool = False) -> str:
         """Write and commit the checkpoint of `step`. Returns why that failed, the same on all ranks; then nothing of it
@@ -38,7 +38,7 @@ class Committing:
         failure = self._tried(drafts, step, files, metric)
         if last and not failure:
             failure = self._failure_of_any(drafts.settle)
-        if failure and self._rank == 0:
+        if failure and self._recorder.leads:
             drafts.give_up(step)
         return failure
 

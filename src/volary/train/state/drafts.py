@@ -85,7 +85,7 @@ class LocalDrafts:
 
     def begin(self, step: int) -> None:
         """An empty draft; leftovers are cleared away."""
-        if self._recorder.rank == 0:
+        if self._recorder.leads:
             self._began_at = time.perf_counter()
             self.checkpoints.begin(step)
 
@@ -165,7 +165,7 @@ class RemoteDrafts:
             client.commit(step, world_size, files, metric)
             self.newest = step
 
-        if self._member.place.rank == 0:
+        if self._member.place.leads:
             self._jobs.put(count)
 
     def give_up(self, step: int) -> None:

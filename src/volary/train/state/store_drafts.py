@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from volary.comm.groups.leading import from_leader
 from volary.errors import VolaryError
 from volary.run.checkpoint_files.store import CheckpointsInStore, write_here
+from volary.sharding.groups import leads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,22 +115,18 @@ class StoreDrafts:
     def _carry(self, save: _Save, board: Bulletin) -> None:
         """In a thread: all that becomes of a save."""
         try:
-            if board.rank == 0:
-                refused = _failure(lambda: self._foreground.begin(save.step))
-                board.post("begun", refused)
-            else:
-                refused = board.read("begun", 0)
+            refused = from_leader(board, "begun", lambda: _failure(lambda: self._foreground.begin(save.step)))
             failure = refused or _failure(lambda: self._send(save))
             save.sent.set()
             board.post("sent", failure)
-            for rank in range(1, board.size if board.rank == 0 and not refused else 0):
+            for rank in range(1, board.size if leads(board.rank) and not refused else 0):
                 theirs = board.read("sent", rank)
                 failure = failure or (theirs and f"rank {rank}: {theirs}")
-            save.failure = failure or (self._count(save) if board.rank == 0 else "")
+            save.failure = failure or (self._count(save) if leads(board.rank) else "")
         except VolaryError as error:
             save.failure = str(error)  # the driver is gone, and with it the board
         finally:
-            if save.failure and board.rank == 0 and not save.abandoned:
+            if save.failure and leads(board.rank) and not save.abandoned:
                 self._tell(save)
             save.sent.set()
             save.over.set()

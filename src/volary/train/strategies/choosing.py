@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from volary.comm.groups.leading import from_leader
 from volary.consistency._base import Push
 from volary.exchange.choice.choices import refuse_strangers
 from volary.exchange.choice.costs import LinkCosts
@@ -19,6 +20,7 @@ from volary.exchange.choice.work_times import work_times
 from volary.exchange.representations import representation_of
 from volary.exchange.representations.exact import EXACT
 from volary.run.machine.cores import own_cores
+from volary.sharding.groups import leads
 from volary.train.strategies import idle_settings
 from volary.train.strategies.comparison import Comparison
 from volary.train.strategies.profile import WARM_STEPS
@@ -79,7 +81,7 @@ class Chooser:
     def finish(self) -> None:
         """Training is over: say so if the codec's warm-up is not."""
         text = idle_settings.of_warm_up(self._codec, self._samples())
-        if self._bulletin.rank == 0 and text and self._has_a_choice:
+        if leads(self._bulletin.rank) and text and self._has_a_choice:
             self._terms.recorder.event("warning", text=text)
 
     def choose_first(self, estimate: StepEstimate | None = None) -> None:
@@ -132,12 +134,7 @@ class Chooser:
         state, before = self._terms.state, comparison.now
         comparison.add(step_s)
         if comparison.asks:
-            topic = f"better {self._steps}"
-            if self._bulletin.rank == 0:
-                verdict = comparison.verdict()
-                self._bulletin.post(topic, verdict)
-                self._tell_verdict(comparison, verdict)
-            comparison.take(self._bulletin.read(topic, 0))
+            comparison.take(from_leader(self._bulletin, f"better {self._steps}", lambda: self._verdict(comparison)))
         state.representations = comparison.representations[comparison.now]
         if comparison.over:
             state.comparison = None
@@ -169,15 +166,13 @@ class Chooser:
         topic, before = f"representations {self._steps}", self.representations()
         if self._codec.follows and self._links is None:
             self._links = self._terms.ground.link_costs()
-        if self._bulletin.rank == 0:
-            self._bulletin.post(topic, decide())
-        found: dict[str, Any] | None = self._bulletin.read(topic, 0)
+        found: dict[str, Any] | None = from_leader(self._bulletin, topic, decide)
         if found is None:
             return False
         self._terms.state.representations = found["representations"][0]
         self._terms.state.comparison = Comparison(**found) if len(found["representations"]) > 1 else None
         chosen = set(self._terms.state.representations.values())
-        if self._bulletin.rank == 0 and not self._codec.follows and chosen <= {EXACT.name} and self._has_a_choice:
+        if leads(self._bulletin.rank) and not self._codec.follows and chosen <= {EXACT.name} and self._has_a_choice:
             self._terms.recorder.event("warning", text=idle_settings.of_choice(self._codec))
         return self.representations() != before
 
@@ -222,12 +217,15 @@ class Chooser:
             self._links = replace(self._links, bytes_per_s=change * self._links.bytes_per_s)
         return change is not None
 
-    def _tell_verdict(self, comparison: Comparison, stays: int | None) -> None:
+    def _verdict(self, comparison: Comparison) -> int | None:
+        """Which representation stays, if that is clear by now; says so."""
+        stays = comparison.verdict()
         medians_s = [statistics.median(each) for each in comparison.counted() if each]
         if stays is not None and len(medians_s) > 1:
             self._terms.recorder.event("compared", step_s=medians_s, stays=stays)
             if stays:
                 self._tell(comparison.rows[stays])
+        return stays
 
     def _tell(self, rows: Sequence[Sequence[Any]]) -> None:
         known = self._links.bytes_per_s if self._links is not None else 0

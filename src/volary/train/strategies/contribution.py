@@ -184,7 +184,7 @@ class ContributionBuffers(Generic[Kind]):
         """
         missing = [slot for slot in self.buckets.slots if slot.users < busy and slot.name not in self._told]
         self._told |= {slot.name for slot in missing}
-        if self.group.rank == 0:
+        if self.group.leads:
             for users in sorted({slot.users for slot in missing}):
                 names = [slot.name for slot in missing if slot.users == users]
                 self._recorder.event("warning", text=missing_text(names, _where(busy - users, busy)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.comm.groups.blocking import take_all_from_first
+from volary.comm.groups.leading import from_leader
 from volary.exchange.gradients.bucket import ParameterGate
 from volary.exchange.gradients.just_in_time import JustInTime
 from volary.exchange.gradients.plan import values_in
@@ -84,7 +85,7 @@ class Overlapping(Exchanging):
         """Start the exchange: what rank 0 has comes first, layer by layer, under the first forward."""
         send = self.contribution.keeper.broadcast
         first = [partial(self._receive, together) for together in messages(self._parameters if late.new else [])]
-        if self._group.rank != 0 and late.new:
+        if not self._group.leads and late.new:
             for gate in self._gates.values():
                 gate.waits = 1
         self.contribution.start(
@@ -203,9 +204,7 @@ class Overlapping(Exchanging):
     def _reorder(self) -> None:
         """Take rank 0's order, from what it saw so far."""
         topic = f"order after {self._steps} steps"
-        if self._group.rank == 0:
-            self._group.bulletin.post(topic, self._profile.order())
-        order = self._group.bulletin.read(topic, 0)
+        order = from_leader(self._group.bulletin, topic, self._profile.order)
         self.contribution.compare(self._group.bulletin, f"plan in {topic}", order)
         self.contribution.keeper.reorder(order)
 

@@ -89,7 +89,7 @@ def build_strategy(
 
 
 def _warn(recorder: Recorder, group: Group, state: StrategyState, text: str) -> None:
-    if text and group.rank == 0 and text not in state.told:
+    if text and group.leads and text not in state.told:
         state.told.add(text)
         recorder.event("warning", text=text)
 
@@ -126,6 +126,6 @@ def _whole(update: Update | None, recorder: Recorder) -> WholeUpdate | None:
 
 def _tell(recorder: Recorder, group: Group, contribution: ContributionBuffers[Contributions], update: str) -> None:
     """Write down how contributions travel, and when parameters are updated."""
-    if group.rank == 0:
+    if group.leads:
         recorder.note(route=contribution.keeper.route, update=update)
         recorder.event("exchange", route=contribution.keeper.route, update=update)

@@ -129,9 +129,7 @@ def assemble(
         asked_to_end=asked_to_end,
         requests=RunRequests(requests, group.bulletin),
         # one worker looks for all
-        histograms=Histograms(
-            model.module, recorder, session.train.histograms, replica.await_all, wanted=group.rank == 0
-        ),
+        histograms=Histograms(model.module, recorder, session.train.histograms, replica.await_all),
     )
     return Training(
         flow=lockstep.flow,

@@ -62,7 +62,7 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         recorder.starting("looking for a checkpoint")
         lockstep = training.coordinator
         resumed = lockstep.saver.resume()
-        if place.rank == 0:
+        if place.leads:
             recorder.note(
                 steps_planned=recorder.step + lockstep.feed.batches_ahead,
                 steps_per_epoch=lockstep.steps_per_epoch,

@@ -6,6 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from volary.comm.groups.leading import from_leader
 from volary.errors import NotSaved
 from volary.run.disk import TRY_AGAIN_AFTER_S
 from volary.train.state.committing import Committing
@@ -29,26 +30,27 @@ class GroupSaver:
     """
 
     def __init__(self, drafts: Drafts, group: Group, recorder: Recorder, gather: Callable[[Any], list[Any]]) -> None:
-        self.rank, self.size = group.rank, group.size
-        self.saved = 0
-        self._drafts, self._bulletin, self._recorder = drafts, group.bulletin, recorder
-        self._committing = Committing(drafts, recorder, group.rank, gather)
+        self.rank, self.size, self.saved = group.rank, group.size, 0
+        self._drafts, self._group, self._recorder = drafts, group, recorder
+        self._committing = Committing(drafts, recorder, gather)
 
     def find(self, *, whole: bool) -> tuple[Manifest, Path] | None:
         """The newest checkpoint that is not damaged, and the folder of its files; the same on every rank.
 
         whole: each rank has all its files, not rank 0 alone. Says which were damaged. Raises RunError if all are.
         """
-        if self.rank == 0:
-            newest, warnings = self._drafts.take_up()
+
+        def newest() -> int | None:
+            found, warnings = self._drafts.take_up()
             for text in warnings:
                 self._recorder.event("warning", text=text)
-            self._bulletin.post("resume", newest)
-        step = self._bulletin.read("resume", 0)
+            return found
+
+        step = from_leader(self._group.bulletin, "resume", newest)
         if step is None:
             return None
         self.saved = step
-        return self._drafts.have(step, whole=whole or self.rank == 0), self._drafts.checkpoints.path(step)
+        return self._drafts.have(step, whole=whole or self._group.leads), self._drafts.checkpoints.path(step)
 
     def settle(self) -> str:
         """Wait until what was written counts. Returns why it does not, the same on all ranks. A collective call."""
@@ -59,7 +61,7 @@ class GroupSaver:
 
         Rank 0 writes what all ranks have alike. Raises NotSaved.
         """
-        step, files = self._recorder.step, partial(rank_files, self.rank, parts, first=self.rank == 0)
+        step, files = self._recorder.step, partial(rank_files, self.rank, parts, first=self._group.leads)
         write = partial(self._committing.write, step, files, metric, last=last)
         failure = write()
         for wait_s in TRY_AGAIN_AFTER_S if last else ():
@@ -79,6 +81,6 @@ class GroupSaver:
             self.saved = step
 
     def _tell(self, reason: str) -> None:
-        if self.rank == 0:
+        if self._group.leads:
             self._recorder.event("checkpoint_failed", reason=reason)
             self._recorder.hand_over()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from volary.naming import named_buffers
 from volary.run.checkpoints import ROSTER, SHARED, Manifest, read
+from volary.sharding.groups import LEADER, leads
 from volary.train.agreement.first_state import DeferredTensors
 from volary.train.state.optimizer_state import OPTIMIZER, OptimizerState
 from volary.train.state.rank_state import rank_states
@@ -84,16 +85,16 @@ class SessionParts:
         yield ROSTER, self._progress.packed(self._recorder.step)
 
     def _restore(self, manifest: Manifest, folder: Path) -> None:
-        rank, parts = self._saver.rank, {"update": self._update, **self._parts}
-        if rank == 0:
+        first, parts = leads(self._saver.rank), {"update": self._update, **self._parts}
+        if first:
             load_weights(self._module, SavedWeights(folder, manifest))
             shared = self._shared(manifest, folder)
             apart = {name: taken_apart(shared[name]) for name in parts if name in shared}
             self._bulletin.post("resumed-state", {name: plain for name, (plain, _) in apart.items()})
         else:
-            posted = self._bulletin.read("resumed-state", 0)
+            posted = self._bulletin.read("resumed-state", LEADER)
             apart = {name: (plain, blank(plain)) for name, plain in posted.items()}
-        late = {name: tensors for name, (_, tensors) in apart.items() if tensors and rank != 0}
+        late = {name: tensors for name, (_, tensors) in apart.items() if tensors and not first}
         for name, (plain, tensors) in apart.items():
             if name not in late:
                 parts[name].restore(put_together(plain, tensors))

@@ -21,7 +21,7 @@ class OwnCopy:
     """
 
     def __init__(self, model: nn.Module, why: Callable[[], str], recorder: Recorder) -> None:
-        self._why, self._recorder, self._told = why, recorder, recorder.rank != 0
+        self._why, self._recorder, self._told = why, recorder, not recorder.leads
         parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
         self._hooks = [part.register_state_dict_pre_hook(_Reading(self._read)) for part in parts]
 

@@ -326,7 +326,7 @@ class OwnModel:
         self.loss.hear(loss.item(), self.weight(), first=not 0 < self._made < self._passes)
         if not self._judged and self._group.size > 1:
             self._judged = True
-            if (how := sum_in(loss, self._run.share.samples)) and self._group.rank == 0:
+            if (how := sum_in(loss, self._run.share.samples)) and self._group.leads:
                 text = f"the loss is a sum over samples ({how}), and gradients are taken as those of a mean, as"
                 accepted = 'DistributedDataParallel does; accepted for a sum: worker.distribute(..., loss="sum")'
                 self._run.recorder.event("warning", text=f"{text} {accepted}")

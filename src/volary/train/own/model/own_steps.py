@@ -44,7 +44,7 @@ class OwnSteps:
         look: Period,
     ) -> None:
         self._compare, self._look = compare, look
-        self._histograms = OwnHistograms(models, recorder) if group.rank == 0 else None
+        self._histograms = OwnHistograms(models, recorder) if group.leads else None
         self._models, self._group, self._share, self._recorder = models, group, share, recorder
         self._first = first
         self._lead: Optimizer | None = None

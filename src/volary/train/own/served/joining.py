@@ -80,7 +80,7 @@ class LoopJoining:
         member, settings, module = self.member, self.model.settings, self.model.module
         key = member.directory.key()
         with closing(KeyedStore.at(member.host, member.port, key, member.server_life, LAST_RESORT_S)) as board:
-            if member.place.rank == 0:
+            if member.place.leads:
                 begins = self.portions.begin()
                 write_network(member.directory.path, module, settings, self.portions.batch_size, plan, begins)
                 board.set(HERE, b"")
@@ -100,9 +100,7 @@ class LoopJoining:
             return Residuals(own, self.write, work.saved, writers.start, kept=self.saves and consistency.elastic)
 
         # before the replica, whose parameters are waited for when they are read; one worker looks for all
-        histograms = Histograms(
-            module, recorder, self.script.histograms, lambda: replica.await_all(), wanted=member.place.rank == 0
-        )
+        histograms = Histograms(module, recorder, self.script.histograms, lambda: replica.await_all())
         replica = ServedReplica(
             strategy,
             module,

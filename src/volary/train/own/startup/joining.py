@@ -92,7 +92,7 @@ class _Start:
 
     def _begin(self) -> None:
         self.recorder.enter("starting")
-        if self.member.place.rank == 0:
+        if self.member.place.leads:
             self.recorder.note(device=self.device)
         self.recorder.starting(self.doing)
 

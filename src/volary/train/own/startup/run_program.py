@@ -28,7 +28,7 @@ def run_program(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     script = Script.read(member.directory.session)
     recorder.starting("running the program")
     by_line()
-    if member.place.rank == 0 and type(script.engine).__module__.endswith(".local"):
+    if member.place.leads and type(script.engine).__module__.endswith(".local"):
         read_as_the_driver()  # of other engines it is on another machine, or has a use for it
     with ExitStack() as stack:
 

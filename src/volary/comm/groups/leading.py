@@ -1,0 +1,18 @@
+"""What one rank decides for all of its group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from volary.sharding.groups import LEADER, leads
+
+if TYPE_CHECKING:
+    from volary.comm.groups.group import Bulletin
+
+
+def from_leader(bulletin: Bulletin, topic: str, decide: Callable[[], Any]) -> Any:
+    """What the leader decides, on all ranks: it posts that, of what JSON knows, under `topic`. A collective call."""
+    if leads(bulletin.rank):
+        bulletin.post(topic, decide())
+    return bulletin.read(topic, LEADER)
