@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from volary.comm.sums.route import Memory
+from volary.exchange.choice.bucketing import plan
 from volary.exchange.gradients.bucket import Chunk, ParameterSlot
 from volary.exchange.gradients.buckets import Gradients
-from volary.exchange.gradients.plan import BucketPlan, plan
+from volary.exchange.gradients.plan import BucketPlan
 
 
 def buckets_of(module: nn.Module, left: list[int] | None = None, **more: Any) -> Gradients:

@@ -12,11 +12,12 @@ from _workers import alone
 from volary.comm.groups.blocking import add_up
 from volary.comm.groups.group import Group
 from volary.comm.sums.route import Memory
+from volary.exchange.choice.bucketing import plan
 from volary.exchange.gradients.bucket import ParameterSlot
 from volary.exchange.gradients.buckets import Gradients
 from volary.exchange.gradients.factor_hooks import send_factors
 from volary.exchange.gradients.factor_sums import FactorSums
-from volary.exchange.gradients.plan import BucketPlan, plan
+from volary.exchange.gradients.plan import BucketPlan
 from volary.exchange.representations._base import Representation
 from volary.exchange.representations.factors import Factors
 

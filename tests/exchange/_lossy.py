@@ -16,10 +16,11 @@ from volary.codec._base import FrameCodec
 from volary.comm.groups.blocking import add_up
 from volary.comm.sums.route import Arrival
 from volary.comm.topology.topology import Topology
+from volary.exchange.choice.bucketing import plan
 from volary.exchange.compression.encoded_sums import EncodedSums
 from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.compression.residual import ResidualState
-from volary.exchange.gradients.plan import BucketPlan, plan
+from volary.exchange.gradients.plan import BucketPlan
 from volary.exchange.representations.frames import Frames
 
 SHAPES = {"narrow": (700, 3), "kernel": (40, 30, 3, 3), "square": (130, 130), "wide": (300, 1200)}

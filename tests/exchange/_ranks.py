@@ -12,6 +12,7 @@ from volary.exchange._base import KeeperCallbacks, ReplicatedKeeper
 from volary.exchange.gradients.buckets import Gradients
 from volary.exchange.gradients.plan import BucketPlan
 from volary.exchange.overlap.comm_thread import Parcel
+from volary.exchange.representations.exact import EXACT
 
 VALUES = 1000
 
@@ -25,7 +26,7 @@ class Turns:
 
     def __init__(self, route: str, buckets: int = 2, *, votes_first: bool = False) -> None:
         plans = [
-            BucketPlan([(f"p{number}", nn.Parameter(torch.zeros(VALUES)))], torch.float32, torch.device("cpu"))
+            BucketPlan([(f"p{number}", nn.Parameter(torch.zeros(VALUES)))], torch.float32, torch.device("cpu"), EXACT)
             for number in range(buckets)
         ]
         group = joined()

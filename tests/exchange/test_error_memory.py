@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from volary.codec._base import Encoded, FrameCodec
+from volary.exchange.choice.bucketing import plan
 from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.compression.sections import cut
-from volary.exchange.gradients.plan import BucketPlan, plan
+from volary.exchange.gradients.plan import BucketPlan
 from volary.exchange.representations.exact import EXACT
 from volary.exchange.representations.frames import Frames
 

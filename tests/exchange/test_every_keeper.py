@@ -140,7 +140,7 @@ def between_partners(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
 def sharded(first: Sequence[torch.Tensor] = ()) -> Iterator[Kept]:
     device, begun = torch.device("cpu"), first or [torch.zeros(SIZE)] * 3
     named = [(f"p{number}", nn.Parameter(values.clone())) for number, values in enumerate(begun)]
-    plans = [BucketPlan([one], torch.float32, device) for one in named]
+    plans = [BucketPlan([one], torch.float32, device, EXACT) for one in named]
     buckets = Buckets(plans, [Memory.in_place(plan.shape) for plan in plans], chunk_mb=25, private=False)
     keeper = ShardedKeeper(joined(1 if first else 0), buckets, By(torch.optim.SGD, lr=1.0, maximize=True))
     slots = buckets.slots

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from volary.codec import ROOM as CODECS
-from volary.exchange.gradients.plan import plan
+from volary.exchange.choice.bucketing import plan
 from volary.exchange.representations import ROOM
 from volary.exchange.representations._base import Representation
 

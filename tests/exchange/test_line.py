@@ -16,10 +16,10 @@ from volary.comm.topology.links import Links
 from volary.comm.topology.topology import Topology
 from volary.errors import PeerLost
 from volary.exchange._base import KeeperCallbacks
+from volary.exchange.choice.bucketing import plan
 from volary.exchange.compression.error_feedback import ErrorFeedback
 from volary.exchange.gradients.bucket import Chunk
 from volary.exchange.gradients.buckets import Gradients
-from volary.exchange.gradients.plan import plan
 from volary.exchange.overlap.broadcasts import Broadcasts
 from volary.exchange.overlap.comm_thread import CommThread, Parcel, ParcelTimes
 from volary.exchange.overlap.overlapped import OverlappedKeeper

@@ -9,7 +9,8 @@ from torch import nn
 
 from exchange._buckets_of import buckets_of
 from volary.codec import ROOM as CODECS
-from volary.exchange.gradients.plan import in_memory_order, laid_out_as, plan, row_values
+from volary.exchange.choice.bucketing import plan
+from volary.exchange.gradients.plan import in_memory_order, laid_out_as, row_values
 from volary.exchange.representations.exact import EXACT
 from volary.exchange.representations.frames import Frames
 

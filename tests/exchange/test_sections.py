@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from volary.codec.none import FullPrecision
+from volary.exchange.choice.bucketing import plan
 from volary.exchange.compression.sections import cut
-from volary.exchange.gradients.plan import plan, row_values
+from volary.exchange.gradients.plan import row_values
 from volary.exchange.representations.frames import Frames
 
 SHAPES = st.lists(st.lists(st.integers(1, 40), min_size=2, max_size=4), min_size=1, max_size=5)

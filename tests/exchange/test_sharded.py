@@ -10,6 +10,7 @@ from exchange._sharded import By, ShardedKeeper
 from volary.comm.sums.route import Memory
 from volary.exchange.gradients.buckets import Buckets
 from volary.exchange.gradients.plan import BucketPlan
+from volary.exchange.representations.exact import EXACT
 
 SHAPES = {"weight": (5, 3), "bias": (5,), "scale": ()}
 ADAM = {"lr": 0.1, "weight_decay": 0.01}
@@ -27,7 +28,7 @@ def gradient(name: str, rank: int, step: int) -> Tensor:
 def sharded(rank: int, world_size: int) -> tuple[dict[str, Tensor], dict[str, tuple[int, int, int]]]:
     """The parameters after some steps, and of each which values' moments this worker remembers, and how many."""
     parameters, cpu = begun(), torch.device("cpu")
-    plans = [BucketPlan(list(parameters.items()), torch.float32, cpu)]
+    plans = [BucketPlan(list(parameters.items()), torch.float32, cpu, EXACT)]
     buckets = Buckets(plans, [Memory.in_place(plan.shape) for plan in plans], chunk_mb=25, private=False)
     keeper = ShardedKeeper(joined(), buckets, By(torch.optim.Adam, **ADAM))
     for step in range(3):

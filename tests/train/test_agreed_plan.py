@@ -11,7 +11,7 @@ from torch import nn
 from _workers import joined
 from train._training import OVERLAPPED
 from volary.errors import RanksDiffer
-from volary.exchange.gradients.plan import plan
+from volary.exchange.choice.bucketing import plan
 from volary.session.spec import Strategy as Settings
 from volary.train.agreement.agreed_plan import compare_plan, describe
 from volary.train.recording.recorder import Recorder

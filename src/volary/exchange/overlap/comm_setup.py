@@ -23,6 +23,7 @@ from volary.exchange.overlap.blocking import BlockingKeeper
 from volary.exchange.overlap.broadcasts import Broadcasts
 from volary.exchange.overlap.mixed_routes import MixedRoutes
 from volary.exchange.overlap.overlapped import OverlappedKeeper
+from volary.exchange.representations import representation_in
 from volary.exchange.representations._base import Site
 from volary.exchange.representations.exact import EXACT
 from volary.run.database.traffic import Traffic
@@ -104,7 +105,7 @@ class CommSetup:
             numbers = [number for number, plan in enumerate(plans) if type(plan.representation) is kind]
             own = [plans[number] for number in numbers]
             site = Site(group.within(kind.__name__), within, errors, left_out)
-            coded.append((own[0].representation.sums(own, site), numbers))
+            coded.append((representation_in(own[0]).sums(own, site), numbers))
         if partners is not None:
             coded = [(PartnerMeans(group, shapes[:-1], partners), range(len(plans)))]
         route = MixedRoutes([(dense, exact), *coded]) if coded else dense

@@ -9,6 +9,7 @@ from volary.plugins import Room
 
 if TYPE_CHECKING:
     from volary.codec._base import Codec
+    from volary.exchange.gradients.plan import BucketPlan
     from volary.exchange.representations._base import Representation
 
 ROOM = Room(__name__, "REPRESENTATION", protocol="volary.exchange.representations._base:Representation")
@@ -18,6 +19,14 @@ def representation_of(codec: Codec) -> Representation:
     """That of gradients which travel by `codec`, one that names its representation."""
     found: Representation = _loaded(codec.representation).of(codec)
     return found
+
+
+def representation_in(plan: BucketPlan) -> Representation:
+    """What a bucket's plan knows in part: how its gradients travel."""
+    from volary.exchange.representations._base import Representation
+
+    assert isinstance(plan.representation, Representation)
+    return plan.representation
 
 
 @cache

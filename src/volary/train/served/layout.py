@@ -11,8 +11,10 @@ import torch
 
 from volary.consistency._base import Push
 from volary.errors import SettingError
+from volary.exchange.choice.bucketing import plan
 from volary.exchange.choice.choices import pushed
-from volary.exchange.gradients.plan import BucketPlan, plan, row_values, values_in
+from volary.exchange.gradients.plan import BucketPlan, row_values, values_in
+from volary.exchange.representations import representation_in
 from volary.exchange.representations.exact import EXACT
 from volary.naming import named_buffers, named_parameters
 from volary.server.protocol.slices import Slice, cut
@@ -93,7 +95,7 @@ def cut_network(strategy: Strategy, module: nn.Module, batch_size: int, servers:
     buffers = kept_buffers(module)
     tensors = dict[str, torch.Tensor]([*(pair for one in plans for pair in one.parameters), *buffers])
     _require_dense(tensors)
-    of_gradients = [(piece.parts, one.representation) for one in plans for piece in one.cuts(chunk_mb)]
+    of_gradients = [(piece.parts, representation_in(one)) for one in plans for piece in one.cuts(chunk_mb)]
     pairs = [*of_gradients, *((chunk, EXACT) for chunk in _buffer_chunks(buffers))]
     chunks, representations = [chunk for chunk, _ in pairs], [representation for _, representation in pairs]
     slices = cut(chunks, _rows(chunks, representations, tensors), servers, whole=not elementwise)

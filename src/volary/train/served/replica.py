@@ -15,6 +15,7 @@ from volary.comm.sums.route import Memory
 from volary.consistency._base import Push
 from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients
 from volary.exchange.gradients.just_in_time import JustInTime
+from volary.exchange.representations import representation_in
 from volary.exchange.servers.keeper import ServerKeeper
 from volary.exchange.servers.transfer_times import TransferTimes
 from volary.train.replica import await_parameter
@@ -113,7 +114,7 @@ class ServedReplica:
         self._aside = False
         self._snapshot: tuple[int, dict[int, Tensor]] = (0, {})
         self._named: set[str] = set()
-        text = idle_settings.of_layers(strategy.codec, (plan.representation for plan in layout.plans))
+        text = idle_settings.of_layers(strategy.codec, map(representation_in, layout.plans))
         if text and recorder.leads:
             self._warn(text)
 
@@ -268,7 +269,7 @@ class ServedReplica:
 
 def _memory(plan: BucketPlan, transport: Transport) -> Memory:
     """For a bucket, from where it leaves without a copy if that can be."""
-    if (own := plan.representation.memory(plan)) is not None:
+    if (own := representation_in(plan).memory(plan)) is not None:
         return own
     if plan.device.type != "cpu":
         values = torch.zeros(plan.shape.numel, dtype=plan.dtype, device=plan.device)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from volary.exchange.representations import representation_in
 from volary.exchange.representations._base import Piece
 from volary.exchange.servers.keeper import WorkerSlice
 from volary.exchange.servers.pulled import Pulled
@@ -91,7 +92,7 @@ class WorkerSlices:
         start = plan.head + sum(p.numel() for _, p in plan.parameters[:first]) + one.parts[0].start
         values, users = bucket.contribution[start : start + one.size], bucket.used[first : first + len(one.parts)]
         piece = Piece(bucket_number, plan, start, one.parts, values, users, self.factors.get(bucket_number))
-        return plan.representation.pushed(piece, self._encoding)
+        return representation_in(plan).pushed(piece, self._encoding)
 
     def _run(self, one: Slice) -> slice:
         """Where a slice lies among the values of its chunk."""

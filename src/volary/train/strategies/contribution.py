@@ -12,13 +12,13 @@ import torch
 
 from volary.comm.sums.route import BufferShape
 from volary.exchange._base import KeeperCallbacks
+from volary.exchange.choice.bucketing import plan
 from volary.exchange.gradients.contributions import (
     Contributions,
     PushedDifferences,
     PushedGradients,
     PushedParameters,
 )
-from volary.exchange.gradients.plan import plan
 from volary.exchange.overlap.comm_thread import Parcel, ParcelTimes
 from volary.exchange.overlap.delayed import DelayedKeeper
 from volary.naming import named_modules, named_parameters

@@ -1,0 +1,88 @@
+"""Which gradients travel together: small parameters in one bucket, a large one in a bucket of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from volary.exchange.gradients.plan import BYTES_PER_MIB, BucketPlan
+from volary.exchange.representations.exact import EXACT
+
+if TYPE_CHECKING:
+    from torch.nn import Parameter
+
+    from volary.exchange.representations._base import Representation
+
+FIRST_BYTES = BYTES_PER_MIB  # of the bucket that backward fills first, and of that which the next forward needs first
+
+
+@dataclass
+class _Filling:
+    """A bucket that is being filled, up to `most_bytes`.
+
+    parameters: in the order of backward. last: the number of the last one in it.
+    """
+
+    representation: Representation
+    parameters: list[tuple[str, Parameter]]
+    most_bytes: float
+    size_bytes: int = 0
+    last: int = 0
+
+
+def plan(
+    named: list[tuple[str, Parameter]], bucket_mb: float, representations: Mapping[str, Representation] | None = None
+) -> list[BucketPlan]:
+    """Cut parameters, given in the network's order, into buckets in the order in which backward is through with them.
+
+    bucket_mb: size in MiB at which a bucket is closed; a parameter of that size has a bucket to itself.
+    representations: of each parameter that does not travel as it is. Buckets of several representations and types are
+    filled side by side, so that a normalisation layer between two encoded ones does not part them; what travels by
+    layer has a bucket to itself. Of what travels as it is the first buckets are smaller: nothing can leave until the
+    first is whole, and it is the last that forward waits for.
+    """
+    bucket_bytes = bucket_mb * BYTES_PER_MIB
+    found: list[_Filling] = []
+    filling: dict[tuple[Any, ...], _Filling] = {}
+    kinds = {name: _kind(name, parameter, (representations or {}).get(name, EXACT)) for name, parameter in named}
+    whole_bytes = Counter[tuple[Any, ...]]()
+    for name, parameter in named:
+        whole_bytes[kinds[name]] += _bytes(parameter)
+    for number, (name, parameter) in enumerate(reversed(named)):
+        kind = kinds[name]
+        representation: Representation = kind[0]
+        own_bytes = 0 if representation.by_layer else _bytes(parameter)
+        group = filling.get(kind)
+        if group is None or group.size_bytes + own_bytes > group.most_bytes:
+            first_bytes = FIRST_BYTES if representation == EXACT and whole_bytes[kind] > bucket_bytes else bucket_bytes
+            most_bytes = min(bucket_bytes, first_bytes if group is None else 2 * group.most_bytes)
+            group = filling[kind] = _Filling(representation, [], most_bytes)
+            found.append(group)
+        group.parameters.append((name, parameter))
+        group.size_bytes, group.last = group.size_bytes + own_bytes, number
+    groups = [(one.representation, one.parameters) for one in sorted(found, key=lambda one: one.last)]
+    if len(groups) > 1 and not groups[-1][0].by_layer:
+        representation, parameters = groups.pop()
+        groups += [(representation, part) for part in _split_first_layers(parameters)]
+    return [
+        BucketPlan(group, group[0][1].dtype, group[0][1].device, representation) for representation, group in groups
+    ]
+
+
+def _kind(name: str, parameter: Parameter, representation: Representation) -> tuple[Any, ...]:
+    """What parameters of one bucket have in common; its representation first."""
+    layer = name.rpartition(".")[0] if representation.by_layer else None
+    return representation, parameter.dtype, parameter.device, layer
+
+
+def _split_first_layers(group: list[tuple[str, Parameter]]) -> list[list[tuple[str, Parameter]]]:
+    left, cut = FIRST_BYTES, len(group)
+    while cut and (left := left - _bytes(group[cut - 1][1])) >= 0:
+        cut -= 1
+    return [part for part in (group[:cut], group[cut:]) if part]
+
+
+def _bytes(parameter: Parameter) -> int:
+    return parameter.numel() * parameter.element_size()
