@@ -105,12 +105,11 @@ def volary(
 ) -> Iterator[Ours]:
     """The loop that `volary train` runs, meanwhile; all ranks have drawn the same values. A collective call."""
     training = assemble(
-        session,
+        replace(model, session=session),
         group=group,
         device=CPU,
         recorder=recorder,
         drafts=drafts,
-        model=model,
         asked_to_end=lambda: False,
         estimate=estimate,
     )

@@ -118,12 +118,11 @@ class Sides:
         """What `volary train` runs. A collective call."""
         worker = self._worker
         training = assemble(
-            self._session,
+            self._model,
             group=worker._loop.peers("session"),
             device=worker.device,
             recorder=worker._recorder,
             drafts=LocalDrafts(Checkpoints(Path("unused")), worker._recorder, 1, keep_best=False),
-            model=self._model,
             asked_to_end=lambda: False,
         )
         training.coordinator.replica.start(training.coordinator.saver.late)

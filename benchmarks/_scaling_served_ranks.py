@@ -19,7 +19,7 @@ import torch
 from _in_lab import be_rank
 from _scaling_steps import SERVED, WARM_STEPS
 from volary.session.spec import Session
-from volary.train.served.run import run_served
+from volary.train.worker.served_session import run_served
 
 if TYPE_CHECKING:
     from volary.run.verdict import Outcome

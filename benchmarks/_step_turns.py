@@ -122,12 +122,11 @@ def _training(member: Membership, recorder: Recorder, pulse: Pulse, group: Group
     model = build_model(session, device)
     share_buffers(model.module, group)
     training = assemble(
-        session,
+        model,
         group=group,
         device=device,
         recorder=recorder,
         drafts=LocalDrafts(Checkpoints(member.directory.checkpoints), recorder, keep_last=1, keep_best=False),
-        model=model,
         asked_to_end=lambda: pulse.asked_to_end,
     )
     training.coordinator.replica.start(training.coordinator.saver.late)

@@ -30,8 +30,8 @@ from volary.session import Session
 from volary.train.afterwards import load_model
 from volary.train.member.process import Membership
 from volary.train.recording.recorder import Recorder
-from volary.train.served.run import run_served
 from volary.train.served.server.serve import serve
+from volary.train.worker.served_session import run_served
 
 
 @dataclass

@@ -118,12 +118,11 @@ def made(
     recorder, cpu = Recorder(rank), torch.device("cpu")
     wanted = rank == 0 and session.strategy.codec.chooses
     return assemble(
-        session,
+        model,
         group=group,
         device=cpu,
         recorder=recorder,
         drafts=_drafts(session, recorder, Path(folder).absolute(), disk),
-        model=model,
         asked_to_end=lambda: until(recorder.step + 1),
         requests=lambda: asked(recorder.step + 1),
         estimate=try_session(session, model, cpu, world_size, started=True).estimate if wanted else None,

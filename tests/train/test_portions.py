@@ -16,7 +16,7 @@ from volary.data.skipping import Skipping
 from volary.server.protocol.messages import EvaluatePiece, Learn, Portion
 from volary.train.coordinator import EvaluateTask, LearnTask
 from volary.train.recording.recorder import Recorder
-from volary.train.served.by_roster import ByRoster, LearningSettings
+from volary.train.served.by_roster import ByRoster, LearningSettings, SessionFlow
 from volary.train.served.portions import SessionPortions
 
 SAMPLES, BATCH = 64, 8
@@ -97,7 +97,14 @@ def by_roster(roster: Roster, numbers: Numbers) -> ByRoster:
     each = {"seed": 1, "shuffle": False, "parts": 2, "counted": lambda targets: float(len(targets))}
     reader = SessionPortions(samples, BATCH, cpu, Recorder(0), **each)
     settings = LearningSettings(consistency=Bsp(), batch_size=BATCH, seed=1, lr=lambda _: 0.1)
-    return ByRoster(settings, work=roster, replica=REPLICA, recorder=Recorder(0), reader=reader, held_back=samples)
+    return ByRoster(
+        settings,
+        work=roster,
+        replica=REPLICA,
+        recorder=Recorder(0),
+        reader=reader,
+        session=SessionFlow(None, nullcontext, samples),
+    )
 
 
 def settle() -> None:

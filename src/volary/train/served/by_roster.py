@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite, nan
@@ -40,7 +40,7 @@ class LearningSettings:
     batch_size: samples of a global batch. seed: of each contribution's random numbers; None: the loop is the user's,
     who draws their own, and goes through it also where a batch has no sample for this worker. skips: a loss that is no
     number is left out, and does not end the run. lr: the learning rate, given the samples that the run learns from
-    before; change_rate: called with a new one. rates: sends it to the servers.
+    before; change_rate: called with a new one. rates: sends it to the servers. steps_per_epoch: of all workers.
     """
 
     consistency: Consistency
@@ -50,12 +50,22 @@ class LearningSettings:
     change_rate: Callable[[float], object] = lambda _: None  # a loop of one's own is asked for no other
     rates: Callable[[], tuple[float, ...]] = tuple
     skips: bool = False
+    steps_per_epoch: int = 1
+
+
+@dataclass(frozen=True)
+class SessionFlow:
+    """What a session's network computes, on its training and validation data. held_back: None: it is not evaluated."""
+
+    flow: Flow
+    casting: Callable[[], AbstractContextManager[object]]
+    held_back: Samples | None
 
 
 class ByRoster:
     """See `volary.train.coordinator.Coordinator`. work: what the roster says, and hears.
 
-    flow: of the network, where the loop is not the user's. portion: that the newest part is of. histograms: looks at
+    session: where the loop is not the user's. portion: that the newest part is of. histograms: looks at
     parameters as some contributions are computed with them, and the next ones.
     """
 
@@ -69,16 +79,12 @@ class ByRoster:
         replica: ServedReplica,
         recorder: Recorder,
         reader: PortionReader,
-        held_back: Samples | None = None,
-        flow: Flow | None = None,
-        casting: Callable[[], AbstractContextManager[object]] = nullcontext,
         histograms: Histograms | None = None,
-        steps_per_epoch: int = 1,
+        session: SessionFlow | None = None,
     ) -> None:
-        self._histograms, self._steps_per_epoch = histograms, steps_per_epoch
+        self._histograms, self._session = histograms, session
         self._settings, self._work, self._replica, self._recorder = settings, work, replica, recorder
-        self._flow, self._casting = flow, casting
-        self._reader, self._held_back = reader, held_back
+        self._reader = reader
         self._portions: list[Portion] = []  # of the contribution at hand
         self._unread: list[Portion] = []  # of these
         self._learn = LearnTask(iter(()), 0, 0, 0)
@@ -213,7 +219,7 @@ class ByRoster:
         local = self._settings.consistency.at(0, 0.0).updates
         if self._histograms is not None:
             self._histograms.end()  # of the contribution before: what has changed since is here
-            self._histograms.begin(self._learn.clock, self._steps_per_epoch)
+            self._histograms.begin(self._learn.clock, self._settings.steps_per_epoch)
         for place, portion in enumerate(self._portions):
             self._recorder.enter("data")
             self._expect(self._portions[place:])
@@ -250,7 +256,8 @@ class ByRoster:
     def _leave_out(self, part: MicroBatch) -> None:
         step, rank = self._recorder.step + 1, self._recorder.rank
         if not self._settings.skips:
-            where = "" if self._flow is None else origin(self._flow, [(part, part.number)], self._casting)
+            session = self._session
+            where = "" if session is None else origin(session.flow, [(part, part.number)], session.casting)
             raise not_finite((rank,), step, where)
         self._replica.leave_out()
         self._work.done(self._learn.clock)
@@ -265,9 +272,10 @@ class ByRoster:
         return EvaluateTask(self._piece(task), self._replica.as_of(task.snapshot), measured)
 
     def _piece(self, task: messages.EvaluatePiece) -> Iterator[Batch]:
-        assert self._held_back is not None
+        assert self._session is not None
+        assert self._session.held_back is not None
         size = self._settings.batch_size
-        held_back = IndexedReader(self._held_back, size, seed=0, shuffle=False)
+        held_back = IndexedReader(self._session.held_back, size, seed=0, shuffle=False)
         spans = [BatchRange(0, start, min(start + size, task.end)) for start in range(task.start, task.end, size)]
         for place, span in enumerate(spans):
             held_back.look_ahead(spans[place:], whole)
@@ -275,11 +283,11 @@ class ByRoster:
             yield Batch(inputs, targets, total, 0, 0, False, lost, held_back.scale)
 
     def _say_figures(self, task: messages.Figure) -> None:
-        assert self._flow is not None
-        criterion = self._flow.criterion
-        totals = torch.tensor(task.totals, dtype=torch.float64).view_as(self._flow.no_totals())
-        figures = self._flow.figures(totals)
-        self._work.figures(task.snapshot, figures, figures[criterion.metric])
+        assert self._session is not None
+        flow = self._session.flow
+        totals = torch.tensor(task.totals, dtype=torch.float64).view_as(flow.no_totals())
+        figures = flow.figures(totals)
+        self._work.figures(task.snapshot, figures, figures[flow.criterion.metric])
 
 
 def _range(portion: Portion) -> BatchRange:

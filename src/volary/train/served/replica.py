@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import torch
 from volary.codec import ROOM as CODECS
 from volary.comm.sums.route import Memory
 from volary.consistency._base import Push
+from volary.exchange.compression.push_encoding import PushEncoding
 from volary.exchange.gradients.contributions import PushedDifferences, PushedGradients
 from volary.exchange.gradients.just_in_time import JustInTime
 from volary.exchange.representations import representation_in
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from volary.comm.transports._base import Transport
     from volary.consistency._base import Consistency
     from volary.exchange._base import Keeper
-    from volary.exchange.compression.push_encoding import PushEncoding
     from volary.exchange.gradients.bucket import Chunk, ParameterGate, ParameterSlot
     from volary.exchange.gradients.contributions import Contributions
     from volary.exchange.gradients.plan import BucketPlan
@@ -46,24 +47,33 @@ if TYPE_CHECKING:
 Made = Callable[[Sequence[Memory], Callable[["Chunk"], None]], "Contributions"]
 
 
-def contributions(
-    consistency: Consistency, module: nn.Module, layout: Layout, passes: int, weight: Callable[[], float] = lambda: 1.0
-) -> Made:
-    """What makes contributions, given memory and a callback for each whole chunk.
+@dataclass(frozen=True, kw_only=True)
+class PushSettings:
+    """How contributions are made. passes: of backward, before gradients leave. weight: the factor of gradients.
 
-    passes: of backward, before gradients leave. weight: the factor of gradients.
+    skips: gradients that no codec can encode are left out, with a warning. update: of this worker's own parameters, if
+    contributions are what that changes.
     """
-    if consistency.pushes is Push.DIFFERENCE:
-        return partial(PushedDifferences, layout.plans, chunk_mb=layout.chunk_mb)
-    return partial(PushedGradients, module, layout.plans, chunk_mb=layout.chunk_mb, passes=passes, weight=weight)
+
+    passes: int
+    weight: Callable[[], float] = lambda: 1.0
+    skips: bool = False
+    update: LocalUpdate | None = None
+
+    def made(self, consistency: Consistency, module: nn.Module, layout: Layout) -> Made:
+        """What makes contributions, given memory and a callback for each whole chunk."""
+        plans, chunk_mb = layout.plans, layout.chunk_mb
+        if consistency.pushes is Push.DIFFERENCE:
+            return partial(PushedDifferences, plans, chunk_mb=chunk_mb)
+        return partial(PushedGradients, module, plans, chunk_mb=chunk_mb, passes=self.passes, weight=self.weight)
 
 
 class ServedReplica:
-    """See `volary.train.replica.Replica`. Of `module`, cut as `layout` says. transport: whose memory gradients fill.
+    """See `volary.train.replica.Replica`. Of `module`, cut as `layout` says. link: to the servers, over a transport
+    whose memory gradients fill.
 
-    encoding: of what is pushed; residuals: what that leaves out, made of the keeper. held: called with each
-    contribution that all servers hold, and the seconds that it waited for parameters. update: of this worker's own
-    parameters, if contributions are what that changes.
+    residuals: what codecs leave out, made of the keeper. held: called with each contribution that all servers hold, and
+    the seconds that it waited for parameters.
     """
 
     def __init__(
@@ -72,20 +82,18 @@ class ServedReplica:
         module: nn.Module,
         layout: Layout,
         recorder: Recorder,
-        link: Link,
-        transport: Transport,
-        encoding: PushEncoding,
+        link: tuple[Transport, Link],
+        pushes: PushSettings,
         residuals: Callable[[Keeper], Residuals],
-        contributions: Made,
         held: Callable[[int, float], None],
-        update: LocalUpdate | None = None,
     ) -> None:
-        self._recorder, self._update = recorder, update
+        self._recorder, self._update = recorder, pushes.update
         self._fetch_every = strategy.consistency.fetch_every
         self._asks_ahead = strategy.consistency.asks_ahead
-        self._contributions = contributions([_memory(plan, transport) for plan in layout.plans], self._leave)
+        memory, made = [_memory(plan, link[0]) for plan in layout.plans], pushes.made
+        self._contributions = made(strategy.consistency, module, layout)(memory, self._leave)
         buckets = self._contributions.buckets
-        self._encoding = encoding
+        self._encoding = PushEncoding(layout.plans, self._warn if pushes.skips else None)
         self._statistics = [Statistics(layout, number) for number in layout.buffer_chunks]
         pulls = strategy.exchange.pulls
         codec = None if pulls == "none" else CODECS.load(pulls)()
@@ -93,10 +101,10 @@ class ServedReplica:
         behind, slots = self._slices.behind(), buckets.slots
         gates = {id(slot.gate): (slot.gate, behind[id(slot.parameter)]) for slot in slots}
         self._keeper = ServerKeeper(
-            link,
+            link[1],
             self._slices.all,
             gates,
-            encoding,
+            self._encoding,
             self._is_held,
             recorder.moved,
             TransferTimes(recorder.spans, {one.number: self._name(one.chunk) for one in layout.slices}),

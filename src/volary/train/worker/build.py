@@ -6,21 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import nn
-
 from volary.comm.groups.blocking import gather_plain
 from volary.consistency.bsp import Bsp
 from volary.data.datasets.stream import Stream
 from volary.data.feed import Feed
-from volary.errors import SettingError
-from volary.naming import named_parameters
 from volary.run.best import Best
 from volary.train.corrupt import Corrupt, teller
 from volary.train.lockstep import Lockstep
-from volary.train.loop import Training
 from volary.train.member.requests import RunRequests
-from volary.train.model import HeldBack, readable, update_rule, watch_queue
+from volary.train.model import HeldBack, readable, watch_queue
 from volary.train.recording.histograms import Histograms
 from volary.train.recording.reads import Reads
 from volary.train.state.progress import Progress
@@ -28,30 +22,30 @@ from volary.train.state.rank_state import OPTIMIZER, PRECISION, RESIDUALS, PerWo
 from volary.train.state.stateful import RankState, Stateful
 from volary.train.strategies.strategy import build_strategy
 from volary.train.strategies.strategy_state import StrategyState
-from volary.train.uncounted import UncountedLoss
 from volary.train.update.paced import Paced
 from volary.train.update.precision import Precision
-from volary.train.update.update import Update
 from volary.train.worker.saver import GroupSaver
+from volary.train.worker.session import training, update_of
 from volary.train.worker.session_parts import SessionParts
 
 if TYPE_CHECKING:
+    import torch
+
     from volary.comm.groups.group import Group
     from volary.exchange.choice.rows import StepEstimate
-    from volary.session.spec import Session
+    from volary.train.loop import Training
     from volary.train.model import Model
     from volary.train.recording.recorder import Recorder
     from volary.train.state.drafts import Drafts
 
 
 def assemble(
-    session: Session,
+    model: Model,
     *,
     group: Group,
     device: torch.device,
     recorder: Recorder,
     drafts: Drafts,
-    model: Model,
     asked_to_end: Callable[[], bool],
     requests: Callable[[], Sequence[Any]] = lambda: (),
     estimate: StepEstimate | None = None,
@@ -61,7 +55,7 @@ def assemble(
     drafts: where checkpoints are written. requests: those to the run that the driver has passed to this worker.
     estimate: of a step on rank 0, from trying the session.
     """
-    data = session.data
+    session, data = model.session, model.session.data
     length = None if isinstance(model.samples, Stream) else len(model.samples)
     corrupt = Corrupt(length, data.skip_corrupt, recorder, group.bulletin)
     samples = readable(session, model.samples, corrupt.tell)
@@ -73,7 +67,7 @@ def assemble(
     feed.limit(steps)
     recorder.spans.follow(session.train.trace, feed.steps_per_epoch or steps)
     precision = Precision(session.train.precision, device)
-    update = _update(session, model.module, precision, feed, steps)
+    update = update_of(model, precision, Paced(session.schedule, feed), steps)
     best = Best()
     growth = data.batch.build(feed, recorder)
     state = StrategyState()
@@ -131,22 +125,13 @@ def assemble(
         # one worker looks for all
         histograms=Histograms(model.module, recorder, session.train.histograms, replica.await_all),
     )
-    return Training(
+    return training(
+        model,
+        recorder,
+        replica,
+        lockstep,
         flow=lockstep.flow,
-        evaluating=model.flow("evaluate"),
         device=device,
         precision=precision,
-        recorder=recorder,
-        replica=replica,
-        coordinator=lockstep,
-        uncounted=UncountedLoss(model.criterion, recorder, group.size * session.train.accumulate),
+        workers=group.size,
     )
-
-
-def _update(session: Session, module: nn.Module, precision: Precision, feed: Feed, steps: int) -> Update:
-    trained = [(name, parameter) for name, parameter in named_parameters(module) if parameter.requires_grad]
-    if not trained:
-        raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
-    build, elementwise = update_rule(session)
-    schedule = Paced(session.schedule, feed)
-    return Update(trained, schedule, session.train, precision, steps, build, elementwise)

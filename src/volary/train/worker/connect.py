@@ -1,29 +1,52 @@
-"""How a worker meets the others of its run, and where they write checkpoints."""
+"""How a worker meets the others of its run, its roster and its servers, and where all write checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import torch
 
+from volary.comm.channels.channel import Credentials
+from volary.comm.control.connection import Connection
 from volary.comm.control.store import KeyedStore
 from volary.comm.groups.blocking import gather_plain
 from volary.comm.groups.group import LAST_RESORT_S, join, leave
+from volary.comm.transports import ROOM as TRANSPORTS
 from volary.errors import PeerLost, VolaryError
+from volary.exchange.server import COLOCATED
 from volary.run.checkpoint_files.store import CheckpointsInStore
 from volary.run.checkpoints import Checkpoints
+from volary.run.launch.assignment import Assignment
+from volary.run.launch.meeting import Meeting
+from volary.server.client.client import Client
+from volary.server.client.link import Link
 from volary.train.member.bulletin import BoardBulletin
+from volary.train.member.compare import compare, compare_with_first
+from volary.train.served.roster_client import RosterClient
 from volary.train.state.drafts import Drafts, LocalDrafts, RemoteDrafts
 from volary.train.state.store_drafts import StoreDrafts
 
 if TYPE_CHECKING:
+    from volary.comm.channels.channel import Channel
     from volary.comm.groups.group import Group
-    from volary.session.spec import Checkpoint, OwnCheckpoint
+    from volary.comm.transports._base import Transport
+    from volary.server.protocol.messages import Welcome, WorkerHello
+    from volary.session.spec import Checkpoint, OwnCheckpoint, Strategy
+    from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
     from volary.train.member.pulse import Pulse
     from volary.train.recording.recorder import Recorder
+    from volary.train.served.layout import Layout
+
+CONNECT_TIMEOUT_S = 10.0
+END_WITHIN_S = 10.0  # a server beside a worker, after the run: servers write and say goodbye themselves
 
 
 def drafts_of(
@@ -44,12 +67,14 @@ def drafts_of(
 
 
 @contextmanager
-def joined(member: Membership, recorder: Recorder, device: torch.device, backend: str = "auto") -> Iterator[Group]:
-    """Be in the run's group, of all its workers, for a while.
+def joined(
+    member: Membership, recorder: Recorder, device: torch.device, backend: str = "auto", code: Facts | None = None
+) -> Iterator[Group]:
+    """Be in the run's group, of all its workers, for a while. code: facts that must be those of all ranks.
 
     The recorder's phase is `exchange` from here on, as what comes first waits for the other ranks.
 
-    Raises PeerLost.
+    Raises PeerLost, and RanksDiffer unless all have the same code.
     """
     place = member.place
     store = KeyedStore.at(member.host, member.port, member.directory.key(), member.server_life, LAST_RESORT_S)
@@ -59,6 +84,8 @@ def joined(member: Membership, recorder: Recorder, device: torch.device, backend
         bulletin = BoardBulletin(store, place.rank, place.world_size, place.life, waiting=recorder.waiting)
         group = join(store, bulletin, device, LAST_RESORT_S, place.address, backend)
         try:
+            if code is not None:
+                compare(group.bulletin, "code", code)
             yield group
         except VolaryError:
             raise
@@ -70,3 +97,60 @@ def joined(member: Membership, recorder: Recorder, device: torch.device, backend
     finally:
         leave()
         store.close()
+
+
+@contextmanager
+def admitted(
+    member: Membership, hello: WorkerHello, leaving: Callable[[], bool]
+) -> Iterator[tuple[RosterClient, Welcome | None]]:
+    """Be known to the run's roster for a while; no welcome: the run is over, and the roster's `outcome` says how.
+
+    leaving: whether this worker was asked to go. Raises PeerLost, and RanksDiffer unless all workers are alike.
+    """
+    key, said = member.directory.key(), msgspec.to_builtins(hello)
+    connection = Connection.open(member.host, member.port, key, "roster", said, member.server_life, CONNECT_TIMEOUT_S)
+    with closing(RosterClient(connection, leaving)) as work:
+        welcome = work.welcome()
+        if welcome is not None:
+            compare_with_first(welcome.facts, hello.facts, hello.rank)
+        yield work, welcome
+
+
+def linked(strategy: Strategy, member: Membership, layout: Layout, work: RosterClient) -> tuple[Transport, Link]:
+    """The worker's link to the servers of its run, over the transport that the strategy names."""
+    transport = TRANSPORTS.load(strategy.exchange.transport)()
+    key, hello = member.directory.key(), {"worker": member.place.rank}
+
+    def connect(server: int, address: tuple[str, int]) -> Channel:
+        wanted = Credentials(key, member.server_life, server, strategy.security)
+        channel: Channel = transport.connect(address, wanted, hello, CONNECT_TIMEOUT_S)
+        return channel
+
+    return transport, Link(Client(layout.slices, member.place.rank), connect, work.unreachable)
+
+
+@contextmanager
+def server_beside(member: Membership, strategy: Strategy) -> Iterator[None]:
+    """Start server number `rank` as a child of this worker, if it is to have one, and see it end.
+
+    From the main thread: the child dies with the thread it came from.
+    """
+    place = member.place
+    if strategy.exchange.servers != COLOCATED or place.rank >= strategy.workers:
+        yield
+        return
+    meeting = Meeting(member.host, member.port, place.life, member.server_life)
+    assignment = Assignment(directory=member.directory.path, meeting=meeting)
+    if member.remote is not None:
+        assignment = replace(member.remote.assignment, job="")
+    settings = assignment.variables() | {"VOLARY_SERVER": str(place.rank), "VOLARY_DRIVER": str(os.getpid())}
+    command = [sys.executable, "-m", "volary.serving"]
+    child = subprocess.Popen(command, env=os.environ | settings, stdin=subprocess.DEVNULL)
+    try:
+        yield
+        child.wait(END_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        child.kill()
+        child.wait()

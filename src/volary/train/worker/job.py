@@ -8,17 +8,14 @@ from volary.comm.groups.group import cut
 from volary.session.spec import Session
 from volary.train.agreement.first_state import share_buffers
 from volary.train.coordinator import Outcome
-from volary.train.device import device_of
 from volary.train.loop import train
-from volary.train.member.compare import code_facts, compare, data_facts, setting_facts, shape_facts, user_objects
-from volary.train.model import build_model
-from volary.train.served.run import run_served
+from volary.train.member.compare import compare, data_facts, shape_facts
 from volary.train.state.drafts import RemoteDrafts
 from volary.train.state.seeds import seed_all
-from volary.train.trial import try_first
-from volary.train.update.precision import check_precision
 from volary.train.worker.build import assemble
 from volary.train.worker.connect import drafts_of, joined
+from volary.train.worker.served_session import run_served
+from volary.train.worker.session import device_for, new_model, run_facts
 
 if TYPE_CHECKING:
     from volary.train.member.process import Membership
@@ -32,16 +29,10 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
     session = Session.read(member.directory.session)
     if session.strategy.servers:
         return run_served(session, member, recorder, pulse)
-    device = device_of(session.train.device, place)
-    check_precision(session.train.precision, device)
-    with joined(member, recorder, device, session.strategy.backend) as group:
-        settings = setting_facts((member.session or session).settings())
-        compare(group.bulletin, "code", code_facts(user_objects(session)) | settings)
+    device = device_for(session, place)
+    with joined(member, recorder, device, session.strategy.backend, run_facts(session, member)) as group:
         recorder.enter("starting")
-        recorder.starting("building the network")
-        seed_all(session.train.seed)
-        model = build_model(session, device, member.begun_with)
-        estimate = try_first(session, model, device, place, recorder)
+        model, estimate = new_model(session, device, member, recorder)
         recorder.enter("exchange")
         compare(group.bulletin, "shapes", shape_facts(model.module) | data_facts(model.samples))
         share_buffers(model.module, group)
@@ -49,12 +40,11 @@ def run_session(member: Membership, recorder: Recorder, pulse: Pulse) -> Outcome
         seed_all(session.train.seed + 1 + place.rank)
         drafts = drafts_of(member, group, recorder, pulse, session.checkpoint)
         training = assemble(
-            session,
+            model,
             group=group,
             device=device,
             recorder=recorder,
             drafts=drafts,
-            model=model,
             asked_to_end=lambda: pulse.asked_to_end,
             requests=lambda: pulse.requests,
             estimate=estimate,

@@ -10,39 +10,35 @@ from typing import TYPE_CHECKING
 from volary.comm.control.store import KeyedStore
 from volary.comm.groups.group import LAST_RESORT_S
 from volary.errors import Stopped
-from volary.exchange.compression.push_encoding import PushEncoding
 from volary.server.protocol.messages import WorkerHello
 from volary.train.agreement.agreed_plan import describe
-from volary.train.member.compare import compare_with_first, shape_facts
 from volary.train.own.served.model import FollowedRates
 from volary.train.own.served.steps import ServedSteps
-from volary.train.recording.histograms import Histograms
-from volary.train.served.admission import admitted, linked
-from volary.train.served.by_roster import ByRoster, LearningSettings
+from volary.train.served.by_roster import LearningSettings
 from volary.train.served.layout import cut_network
-from volary.train.served.replica import ServedReplica, contributions
-from volary.train.served.residuals import OwnState, Residuals, Writers, resume
+from volary.train.served.replica import PushSettings
 from volary.train.served.server.network_file import HERE, load_values, write_network
+from volary.train.worker.connect import admitted
+from volary.train.worker.over_servers import ServedWorker, network_facts
 
 if TYPE_CHECKING:
     from volary.data.sharing.portions import LoaderPortions
-    from volary.exchange._base import Keeper
     from volary.session.script import Script
     from volary.train.member.compare import Facts
     from volary.train.member.process import Membership
     from volary.train.own.served.model import ServedModel
     from volary.train.recording.recorder import Recorder
     from volary.train.served.layout import Layout
-    from volary.train.served.residuals import Write
     from volary.train.served.roster_client import RosterClient
+    from volary.train.served.saver import RosterSaver
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoopJoining:
     """What a worker comes with. facts: what all workers must agree on, besides the network.
 
-    write: this worker's files of a checkpoint. saves: whether the loop is made to be saved. leaving: whether the worker
-    was asked to go.
+    saver: of this worker's files in checkpoints. saves: whether the loop is made to be saved. leaving: whether this
+    worker was asked to go.
     """
 
     script: Script
@@ -51,7 +47,7 @@ class LoopJoining:
     model: ServedModel
     portions: LoaderPortions
     facts: Facts
-    write: Write
+    saver: RosterSaver
     saves: bool
     leaving: Callable[[], bool]
 
@@ -62,17 +58,14 @@ class LoopJoining:
         self.recorder.starting("waiting for the servers")
         self.recorder.enter("exchange")
         layout = cut_network(strategy, module, portions.batch_size, strategy.servers, elementwise=settings.elementwise)
-        plan = describe(layout.plans, layout.chunk_mb)
-        self._share_network(plan)
-        facts = self.facts | shape_facts(module) | {f"plan, number {place}": one for place, one in enumerate(plan)}
+        self._share_network(describe(layout.plans, layout.chunk_mb))
+        facts = self.facts | network_facts(module, layout)
         facts |= {"optimizer": settings.kind} | {f"optimizer, group {n}": str(g) for n, g in enumerate(settings.groups)}
         hello = WorkerHello(rank, facts, portions.samples, 0, "", True, batch_size=portions.batch_size)
         with ExitStack() as stack:
-            work = stack.enter_context(admitted(self.member, hello, self.leaving))
-            welcome = work.welcome()
+            work, welcome = stack.enter_context(admitted(self.member, hello, self.leaving))
             if welcome is None:
                 raise Stopped("the run is over")
-            compare_with_first(welcome.facts, facts, rank)
             return self._begun(stack, work, layout, welcome.restore)
 
     def _share_network(self, plan: list[str]) -> None:
@@ -90,43 +83,28 @@ class LoopJoining:
 
     def _begun(self, stack: ExitStack, work: RosterClient, layout: Layout, restore: int | None) -> ServedSteps:
         strategy, member, recorder = self.script.strategy, self.member, self.recorder
-        consistency, module, portions = strategy.consistency, self.model.module, self.portions
-        transport, link = linked(strategy, member, layout, work)
-        writers = stack.enter_context(closing(Writers()))
-
-        def residuals(keeper: Keeper) -> Residuals:
-            own = OwnState(keeper, None)
-            resume(own, member, restore, strategy.workers)
-            return Residuals(own, self.write, work.saved, writers.start, kept=self.saves and consistency.elastic)
-
-        # before the replica, whose parameters are waited for when they are read; one worker looks for all
-        histograms = Histograms(module, recorder, self.script.histograms, lambda: replica.await_all())
-        replica = ServedReplica(
-            strategy,
-            module,
-            layout,
-            recorder,
-            link,
-            transport,
-            PushEncoding(layout.plans, None),
-            residuals,
-            contributions(consistency, module, layout, passes=consistency.steps(), weight=lambda: steps.weight),
-            work.done,
-        )
-        stack.enter_context(closing(replica))
+        consistency, portions = strategy.consistency, self.portions
         rates = FollowedRates(self.model.optimizer)
-        learning = LearningSettings(
-            consistency=consistency, batch_size=portions.batch_size, seed=None, lr=lambda _: rates()[0], rates=rates
-        )
-        work.start(link.view, link.fail, replica.residuals)
-        coordinator = ByRoster(
-            learning,
-            work=work,
-            replica=replica,
+        worker = ServedWorker(
+            member=member,
+            strategy=strategy,
             recorder=recorder,
+            module=self.model.module,
+            layout=layout,
+            pushes=PushSettings(passes=consistency.steps(), weight=lambda: steps.weight),
+            learning=LearningSettings(
+                consistency=consistency,
+                batch_size=portions.batch_size,
+                seed=None,
+                lr=lambda _: rates()[0],
+                rates=rates,
+                steps_per_epoch=-(-portions.samples // portions.batch_size),
+            ),
             reader=portions,
-            histograms=histograms,
-            steps_per_epoch=-(-portions.samples // portions.batch_size),
+            saver=self.saver,
+            saves=self.saves and consistency.elastic,
+            look=self.script.histograms,
         )
+        replica, coordinator = worker.begin(stack, work, restore)
         steps = ServedSteps(stack.pop_all(), work, recorder, replica, coordinator, consistency)
         return steps

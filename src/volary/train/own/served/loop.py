@@ -192,7 +192,7 @@ class ServedLoop:
                 model=self._model,
                 portions=self._portions,
                 facts=self._facts,
-                write=self._saver.write,
+                saver=self._saver,
                 saves=self._saves,
                 leaving=lambda: self._pulse.asked_to_end,
             ).join()

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 
 from volary.comm.groups.group import cut
 from volary.errors import NotSaved, Stopped
-from volary.exchange.server import COLOCATED
 from volary.train.device import device_of
-from volary.train.member.compare import compare
 from volary.train.own.replicated_loop import ReplicatedLoop
 from volary.train.own.served.loop import ServedLoop
 from volary.train.own.startup.written_files import watched
 from volary.train.own.worker import Worker
-from volary.train.served.colocated import server_beside
-from volary.train.worker.connect import drafts_of, joined
+from volary.train.worker.connect import drafts_of, joined, server_beside
 
 if TYPE_CHECKING:
     import torch
@@ -67,8 +64,7 @@ class _Start:
     def in_group(self) -> Iterator[OwnLoop]:
         """Among workers that each have all parameters."""
         script, recorder, pulse, device = self.script, self.recorder, self.pulse, self.device
-        with joined(self.member, recorder, device, script.strategy.backend) as group:
-            compare(group.bulletin, "code", self.facts)
+        with joined(self.member, recorder, device, script.strategy.backend, self.facts) as group:
             try:
                 self._begin()
                 with closing(drafts_of(self.member, group, recorder, pulse, script.checkpoint)) as drafts:
@@ -84,8 +80,7 @@ class _Start:
     def over_servers(self) -> Iterator[OwnLoop]:
         """Among workers whose parameters are on servers; one of these may be beside this worker."""
         strategy, member = self.script.strategy, self.member
-        beside = strategy.exchange.servers == COLOCATED and member.place.rank < strategy.workers
-        with server_beside(member) if beside else nullcontext():
+        with server_beside(member, strategy):
             self._begin()
             meet = partial(joined, member, self.recorder, self.device, strategy.backend)
             yield ServedLoop(self.script, member, self.recorder, self.pulse, self.device, self.facts, meet)

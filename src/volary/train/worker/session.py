@@ -1,0 +1,89 @@
+"""What a session's worker is made of, whoever says what is next: device, network, update, what the loop takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from volary.errors import SettingError
+from volary.naming import named_parameters
+from volary.train.coordinator import Coordinator
+from volary.train.device import device_of
+from volary.train.loop import Training
+from volary.train.member.compare import code_facts, setting_facts, user_objects
+from volary.train.model import build_model, update_rule
+from volary.train.state.seeds import seed_all
+from volary.train.trial import try_first
+from volary.train.uncounted import UncountedLoss
+from volary.train.update.precision import check_precision
+from volary.train.update.update import Update
+
+if TYPE_CHECKING:
+    import torch
+
+    from volary.exchange.choice.rows import StepEstimate
+    from volary.network.flow import Flow
+    from volary.placement import Place
+    from volary.session.spec import Session
+    from volary.train.member.compare import Facts
+    from volary.train.member.process import Membership
+    from volary.train.model import Model
+    from volary.train.recording.recorder import Recorder
+    from volary.train.replica import Replica
+    from volary.train.schedules._base import Schedule
+    from volary.train.update.precision import Precision
+
+Who = TypeVar("Who", bound=Coordinator)
+
+
+def device_for(session: Session, place: Place) -> torch.device:
+    """The device of the worker at a place. Raises SettingError if there is none, or the precision is not for it."""
+    device = device_of(session.train.device, place)
+    check_precision(session.train.precision, device)
+    return device
+
+
+def run_facts(session: Session, member: Membership) -> Facts:
+    """What all workers of a run must agree on before its network is built: code and settings."""
+    return code_facts(user_objects(session)) | setting_facts((member.session or session).settings())
+
+
+def new_model(
+    session: Session, device: torch.device, member: Membership, recorder: Recorder
+) -> tuple[Model, StepEstimate | None]:
+    """The network as the run begins, and an estimate of its steps, if there is one. Raises BadInput, as `try_first`."""
+    recorder.starting("building the network")
+    seed_all(session.train.seed)
+    model = build_model(session, device, member.begun_with)
+    return model, try_first(session, model, device, member.place, recorder)
+
+
+def update_of(model: Model, precision: Precision, schedule: Schedule, steps: int) -> Update:
+    """What a run of so many steps updates parameters with. Raises SettingError if none is trained."""
+    trained = [(name, parameter) for name, parameter in named_parameters(model.module) if parameter.requires_grad]
+    if not trained:
+        raise SettingError("network: none of its parameters is trainable; at least one must have requires_grad")
+    return Update(trained, schedule, model.session.train, precision, steps, *update_rule(model.session))
+
+
+def training(
+    model: Model,
+    recorder: Recorder,
+    replica: Replica,
+    coordinator: Who,
+    *,
+    flow: Flow,
+    device: torch.device,
+    precision: Precision,
+    workers: int,
+) -> Training[Who]:
+    """What the loop goes through with one of so many workers. flow: that is trained."""
+    return Training(
+        flow=flow,
+        evaluating=model.flow("evaluate"),
+        device=device,
+        precision=precision,
+        recorder=recorder,
+        replica=replica,
+        coordinator=coordinator,
+        uncounted=UncountedLoss(model.criterion, recorder, workers * model.session.train.accumulate),
+    )
