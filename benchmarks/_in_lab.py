@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from volary.driver.ending import Unwatched
+from volary.driver.ending import NoWatcher
 from volary.lab import Lab
 from volary.lab.training import LabTraining, train
 from volary.run.directory import RunDirectory
@@ -38,7 +38,7 @@ def run(session: Session, rate: str | None, script: str | None = None, argument:
     file.write_text(session.to_yaml(), encoding="utf-8")
     training = LabTraining(file) if script is None else Program(file, script=script, argument=argument)
     with Lab(hosts=session.strategy.workers, rate=rate) as lab:
-        return train(lab, training, Unwatched(), timeout_s=AT_MOST_S).directory
+        return train(lab, training, NoWatcher(), timeout_s=AT_MOST_S).directory
 
 
 def be_rank(job: str) -> int:

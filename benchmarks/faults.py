@@ -48,7 +48,7 @@ import psutil
 
 from _fault_schedules import Schedules
 from _report import Options, Row, arguments, report
-from volary.driver.ending import Unwatched
+from volary.driver.ending import NoWatcher
 from volary.errors import WorkerLost
 from volary.lab import Lab, LabError
 from volary.lab.training import LabTraining, train
@@ -226,7 +226,7 @@ def _stranger(trial: Trial) -> float:
         return time.monotonic() - began
 
 
-class _Cutting(Unwatched):
+class _Cutting(NoWatcher):
     """Cuts a host off once the run trains."""
 
     def __init__(self, lab: Lab) -> None:

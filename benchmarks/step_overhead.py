@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from _report import Options, Paired, Row, arguments, of_starts, report
-from volary.driver.ending import Unwatched
+from volary.driver.ending import NoWatcher
 from volary.driver.start import create, drive_of
 from volary.engine._base import Handle, Launch
 from volary.run.launch.meeting import Meeting
@@ -98,7 +98,7 @@ def _start(case: Case, effort: Effort) -> tuple[Paired, str]:
             return handle
 
         with directory.lock() as lock:
-            drive_of(directory, lock, session, Unwatched(), engine.host(), engine).run(launch)
+            drive_of(directory, lock, session, NoWatcher(), engine.host(), engine).run(launch)
         found = json.loads((directory.results / "turns.json").read_text(encoding="utf-8"))
         return Paired(**found["paired"]), found["peer"]
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from volary.driver.ending import Ending, Unwatched
+from volary.driver.ending import Ending, NoWatcher
 from volary.driver.start import start
 from volary.errors import BadInput, SettingError
 from volary.monitor.digest import steps_done
@@ -215,7 +215,7 @@ def reference_to(function: Callable[..., Any]) -> str:
 
 def _watcher(show: bool) -> Watcher:
     if not show:
-        return Unwatched()
+        return NoWatcher()
     from volary.monitor.terminal.console import Console
 
     return Console()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from volary.cli.command.main import run as command
-from volary.driver.ending import Unwatched
+from volary.driver.ending import NoWatcher
 from volary.driver.resume import resume
 from volary.driver.start import create, start
 from volary.errors import BadInput, SettingError
@@ -32,11 +32,11 @@ def session(**more: object) -> Session:
 
 @pytest.mark.slow  # two lives
 def test_checkpoints_are_written_read_counted_and_removed_where_the_session_says():
-    directory = start(session(), Unwatched()).directory
+    directory = start(session(), NoWatcher()).directory
     there = ELSEWHERE / "it"
     assert directory.checkpoints.resolve() == there.absolute()
     assert Checkpoints(there).steps() == [2, 4]
-    ended = resume(directory, Unwatched(), ["train.steps=6"])
+    ended = resume(directory, NoWatcher(), ["train.steps=6"])
     assert (ended.state, ended.step) == ("finished", 6)
     assert Checkpoints(there).verify(6).step == 6
     assert command(["export", "it"]) == 0
@@ -81,5 +81,5 @@ def test_file_address_is_a_folder():
 
 def test_store_whose_library_is_missing_is_named_before_anything_starts():
     with pytest.raises(BadInput, match=r"checkpoint.path: gs://bucket/x: gcsfs is not installed"):
-        start(session(checkpoint={"path": "gs://bucket/x"}), Unwatched())
+        start(session(checkpoint={"path": "gs://bucket/x"}), NoWatcher())
     assert not Path("runs").exists()

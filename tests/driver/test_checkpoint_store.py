@@ -11,7 +11,7 @@ import pytest
 
 from data._stores import s3_server
 from volary.cli.command.main import run as command
-from volary.driver.ending import Unwatched
+from volary.driver.ending import NoWatcher
 from volary.driver.resume import resume
 from volary.driver.start import create, start
 from volary.errors import BadInput, RunError
@@ -151,7 +151,7 @@ def test_name_that_is_taken_there_is_refused_and_a_free_number_is_found(checkpoi
 
 def test_bucket_that_does_not_exist_is_refused_before_anything_starts(server):
     with pytest.raises(BadInput, match=r"checkpoint\.path: nothing can be written to s3://nowhere/it: .*not exist"):
-        start(session(checkpoint={"path": "s3://nowhere"}), Unwatched())
+        start(session(checkpoint={"path": "s3://nowhere"}), NoWatcher())
     assert not Path("runs").exists() or not list(Path("runs").iterdir())
 
 
@@ -165,11 +165,11 @@ def test_removed_run_leaves_what_somebody_else_keeps_there(checkpoints, store):
 @pytest.mark.slow  # two lives, and two whole runs to compare with
 def test_run_is_resumed_evaluated_exported_and_removed_from_a_store_bit_for_bit(store):
     workers = {"workers": 2}
-    whole = start(session(run={"name": "whole"}, train={"steps": 6}, strategy=workers), Unwatched()).directory
-    directory = start(session(strategy=workers), Unwatched()).directory
+    whole = start(session(run={"name": "whole"}, train={"steps": 6}, strategy=workers), NoWatcher()).directory
+    directory = start(session(strategy=workers), NoWatcher()).directory
     assert not list(directory.checkpoints.glob("step-*"))
     assert Checkpoints(directory.checkpoints).steps() == [2, 4]
-    ended = resume(directory, Unwatched(), ["train.steps=6"])
+    ended = resume(directory, NoWatcher(), ["train.steps=6"])
     assert (ended.state, ended.step) == ("finished", 6)
     theirs, ours = (Checkpoints(one.checkpoints).verify(6).files for one in (whole, directory))
     for name in ("model.safetensors", "optimizer.pt", "rank-0.pt", "rank-1.pt"):
@@ -184,7 +184,7 @@ def test_run_is_resumed_evaluated_exported_and_removed_from_a_store_bit_for_bit(
 @pytest.mark.slow  # two lives
 def test_servers_and_workers_write_to_a_store_and_go_on_from_there(store):
     served = {"workers": 2, "consistency": "ssp", "exchange": {"name": "server", "servers": 2}}
-    directory = start(session(strategy=served), Unwatched()).directory
-    ended = resume(directory, Unwatched(), ["train.steps=6"])
+    directory = start(session(strategy=served), NoWatcher()).directory
+    ended = resume(directory, NoWatcher(), ["train.steps=6"])
     assert (ended.state, ended.step) == ("finished", 6)
     assert Checkpoints(directory.checkpoints).verify(6).step == 6

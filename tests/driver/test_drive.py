@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from volary.driver.drive import Drive, Launcher
-from volary.driver.ending import Unwatched
-from volary.driver.host import Elsewhere
+from volary.driver.ending import NoWatcher
+from volary.driver.host import LauncherWorkers
 from volary.driver.server_group import NoServers, ServerFailure
 from volary.driver.watching.failure_detector import Rules
 from volary.errors import ServerLost, Stopped, WorkerLost
@@ -46,12 +46,12 @@ def directory() -> RunDirectory:
 def drive(
     directory: RunDirectory,
     keepers: NoServers,
-    launch: Launcher = lambda _: Elsewhere(),
+    launch: Launcher = lambda _: LauncherWorkers(),
     startup_timeout_s: float = 0.1,
 ) -> None:
     rules = Rules(5, 10, startup_timeout_s)
     with directory.lock() as lock:
-        Drive(directory, lock, 1, rules, Unwatched(), kept_by=lambda _: keepers).run(launch)
+        Drive(directory, lock, 1, rules, NoWatcher(), kept_by=lambda _: keepers).run(launch)
 
 
 def test_worker_that_is_given_up_is_the_cause_and_not_the_server_that_left_when_the_run_ended(directory):
@@ -67,9 +67,9 @@ def test_server_that_has_gone_before_is_the_cause(directory):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_start_is_ended_by_the_first_signal(directory, number):
-    def launch(_: object) -> Elsewhere:
+    def launch(_: object) -> LauncherWorkers:
         os.kill(os.getpid(), number)
-        return Elsewhere()
+        return LauncherWorkers()
 
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it may be ignored here
     try:
@@ -92,9 +92,9 @@ def test_run_that_begins_again_for_want_of_a_checkpoint_says_so(directory):
 
 @pytest.mark.parametrize("how", ["after this step", "now"])
 def test_start_is_ended_by_a_request_of_another_process_and_the_request_is_gone(directory, how):
-    def launch(_: object) -> Elsewhere:
+    def launch(_: object) -> LauncherWorkers:
         ask_to_stop(directory, how)
-        return Elsewhere()
+        return LauncherWorkers()
 
     with pytest.raises(Stopped, match=r"^stopped before the first step$"):
         drive(directory, NoServers(), launch, startup_timeout_s=60)

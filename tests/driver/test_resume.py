@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from volary.cli.command.main import run as command
-from volary.driver.ending import Unwatched
+from volary.driver.ending import NoWatcher
 from volary.driver.resume import resume
 from volary.driver.start import start
 from volary.errors import BadInput, NotFinite, RunError
@@ -33,7 +33,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         checkpoint={"every": "4 steps"},
         run={"name": "it", "folder": str(folder)},
     )
-    return start(session, Unwatched()).directory.path
+    return start(session, NoWatcher()).directory.path
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def state(directory: RunDirectory) -> str:
 
 
 def test_a_finished_run_becomes_longer_with_another_rate_and_remembers_both(directory, capfd):
-    ended = resume(directory, Unwatched(), ["train.steps=7", "optimizer.lr=0.005"])
+    ended = resume(directory, NoWatcher(), ["train.steps=7", "optimizer.lr=0.005"])
     assert (ended.state, ended.step) == ("finished", 7)
     assert rates(directory) == [0.01] * 4 + [0.005] * 3
     assert changed(directory) == [
@@ -83,23 +83,23 @@ def test_a_finished_run_becomes_longer_with_another_rate_and_remembers_both(dire
 def test_a_finished_run_is_resumed_only_if_there_is_more_to_do(directory, overrides, sentence):
     text = directory.session.read_text()
     with pytest.raises(RunError, match=sentence):
-        resume(directory, Unwatched(), overrides)
+        resume(directory, NoWatcher(), overrides)
     assert (state(directory), directory.session.read_text()) == ("finished", text)
 
 
 def test_a_change_that_cannot_be_made_leaves_the_run_as_it_was(directory):
     text = directory.session.read_text()
     with pytest.raises(SessionError, match="optimizer: cannot change"):
-        resume(directory, Unwatched(), ["train.steps=7", "optimizer=adam"])
+        resume(directory, NoWatcher(), ["train.steps=7", "optimizer=adam"])
     assert (state(directory), directory.session.read_text(), changed(directory)) == ("finished", text, [])
 
 
 @pytest.mark.slow  # three lives, each of which imports torch
 def test_a_run_that_diverged_is_resumed_with_a_lower_rate(directory):
     with pytest.raises(NotFinite) as failed:
-        resume(directory, Unwatched(), ["train.steps=8", "optimizer.lr=1e30"])
+        resume(directory, NoWatcher(), ["train.steps=8", "optimizer.lr=1e30"])
     assert "or from step 4: volary resume it optimizer.lr=5e+29" in failed.value.told
-    ended = resume(directory, Unwatched(), ["optimizer.lr=0.01"])
+    ended = resume(directory, NoWatcher(), ["optimizer.lr=0.01"])
     assert (ended.state, ended.step) == ("finished", 8)
     assert rates(directory) == [0.01] * 8
 
@@ -108,7 +108,7 @@ def test_a_run_that_diverged_is_resumed_with_a_lower_rate(directory):
 def test_what_the_workers_refuse_is_taken_back(directory, capfd):
     text = directory.session.read_text()
     with pytest.raises(BadInput, match="checkpoint's"):
-        resume(directory, Unwatched(), ["train.steps=8", "data.source.size=32"])
+        resume(directory, NoWatcher(), ["train.steps=8", "data.source.size=32"])
     assert (state(directory), directory.session.read_text()) == ("finished", text)
     assert command(["show", str(directory.path)]) == 0
     assert "settings changed" not in capfd.readouterr().out
@@ -116,17 +116,17 @@ def test_what_the_workers_refuse_is_taken_back(directory, capfd):
 
 @pytest.mark.slow  # a life with a server
 def test_a_finished_run_becomes_longer_with_servers_too(directory):
-    ended = resume(directory, Unwatched(), ["train.steps=8", "strategy.exchange=server"])
+    ended = resume(directory, NoWatcher(), ["train.steps=8", "strategy.exchange=server"])
     assert (ended.state, ended.step) == ("finished", 8)
-    ended = resume(directory, Unwatched(), ["train.steps=10"])
+    ended = resume(directory, NoWatcher(), ["train.steps=10"])
     assert (ended.state, ended.step) == ("finished", 10)
 
 
 def test_a_finished_run_whose_last_checkpoint_is_gone_is_trained_to_its_end_again(directory):
-    assert resume(directory, Unwatched(), ["train.steps=7"]).step == 7
+    assert resume(directory, NoWatcher(), ["train.steps=7"]).step == 7
     shutil.rmtree(directory.checkpoints / "step-00000007")
     assert Checkpoints(directory.checkpoints).steps()[-1] == STEPS
-    assert resume(directory, Unwatched()).step == 7
+    assert resume(directory, NoWatcher()).step == 7
     assert Checkpoints(directory.checkpoints).steps()[-1] == 7
     with RunReader(directory) as reader:
         said = [event.data["text"] for event in reader.events(kind="warning")]
@@ -136,19 +136,19 @@ def test_a_finished_run_whose_last_checkpoint_is_gone_is_trained_to_its_end_agai
     with pytest.raises(
         RunError, match=r"is finished, after 7 steps, and all its checkpoints are gone; to train it again"
     ):
-        resume(directory, Unwatched())
+        resume(directory, NoWatcher())
 
 
 @pytest.mark.parametrize("damage", ["a file", "the manifest"])
 def test_a_finished_run_whose_last_checkpoint_is_damaged_is_trained_to_its_end_again(directory, damage):
-    assert resume(directory, Unwatched(), ["train.steps=7"]).step == 7
+    assert resume(directory, NoWatcher(), ["train.steps=7"]).step == 7
     last = Checkpoints(directory.checkpoints).path(7)
     weights = (last / "model.safetensors").read_bytes()
     if damage == "a file":
         (last / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
     else:
         (last / "checkpoint.json").unlink()
-    assert resume(directory, Unwatched()).step == 7
+    assert resume(directory, NoWatcher()).step == 7
     assert (last / "model.safetensors").read_bytes() == weights
     with RunReader(directory) as reader:
         said = [event.data["text"] for event in reader.events(kind="warning")]
@@ -158,7 +158,7 @@ def test_a_finished_run_whose_last_checkpoint_is_damaged_is_trained_to_its_end_a
 def test_a_finished_run_whose_checkpoints_are_all_damaged_says_so_and_begins_anew_only_if_asked(directory):
     (directory.checkpoints / "step-00000004" / "model.safetensors").unlink()
     with pytest.raises(RunError, match="none of its checkpoints is whole"):
-        resume(directory, Unwatched())
+        resume(directory, NoWatcher())
     assert state(directory) == "finished"
-    assert resume(directory, Unwatched(), anew=True).step == STEPS
+    assert resume(directory, NoWatcher(), anew=True).step == STEPS
     assert Checkpoints(directory.checkpoints).newest_whole()[1] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from volary.driver.ending import Unwatched
+from volary.driver.ending import NoWatcher
 from volary.driver.start import create, start
 from volary.engine import local
 from volary.errors import BadInput, DataError, RunError, SettingError
@@ -37,7 +37,7 @@ def session(**settings):
 def test_more_workers_than_samples_are_refused_and_no_run_is_made():
     few = {"name": "synthetic", "shape": [4], "samples": 3}
     with pytest.raises(SettingError, match=r"strategy.workers is 4, more than the 3 samples of the training data"):
-        start(session(source=few, strategy={"workers": 4}), Unwatched())
+        start(session(source=few, strategy={"workers": 4}), NoWatcher())
     assert not Path("runs").exists()
 
 
@@ -59,7 +59,7 @@ def test_a_run_is_called_by_its_network_and_its_data(source, name):
 
 def test_a_missing_data_folder_is_refused_and_no_run_is_made():
     with pytest.raises((DataError, SettingError), match=r"nowhere: there is no such folder"):
-        start(session(source={"name": "idx", "folder": "nowhere"}), Unwatched())
+        start(session(source={"name": "idx", "folder": "nowhere"}), NoWatcher())
     assert not Path("runs").exists()
 
 
@@ -67,9 +67,9 @@ def test_a_missing_data_folder_is_refused_and_no_run_is_made():
 def test_a_loss_and_an_optimiser_of_the_user_s_own_train_and_their_run_is_not_overwritten():
     Path("mine.py").write_text(OWN)
     own = session(loss="mine.py:loss", optimizer={"name": "mine.py:rule", "lr": 0.5})
-    assert start(own, Unwatched()).step == 2
+    assert start(own, NoWatcher()).step == 2
     with pytest.raises(RunError, match=r"the run runs/it exists already"):
-        start(own, Unwatched())
+        start(own, NoWatcher())
 
 
 NET = """
@@ -126,7 +126,7 @@ def test_what_two_samples_do_not_pass_is_refused_as_check_does_and_leaves_no_run
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     Path("mine.py").write_text(NET)
     with pytest.raises(BadInput, match=sentence) as refused:
-        start(session(**settings), Unwatched())
+        start(session(**settings), NoWatcher())
     assert not list(Path("runs").iterdir()), "a refused run leaves its name free"
     removed = r"runs/[\w-]+ was removed, as nothing was trained in it"
     assert re.search(removed, refused.value.told)
@@ -136,7 +136,7 @@ def test_warnings_are_events_of_the_run_from_driver_and_worker_alike(monkeypatch
     one = local.cores_here()[:1]
     monkeypatch.setattr(local, "cores_here", lambda: one)
     many = {"name": "synthetic", "shape": [4], "classes": 3, "samples": 6}
-    ending = start(session(source=many, strategy={"workers": 2}, schedule={"name": "cosine", "warmup": 9}), Unwatched())
+    ending = start(session(source=many, strategy={"workers": 2}, schedule={"name": "cosine", "warmup": 9}), NoWatcher())
     with RunReader(ending.directory) as reader:
         texts = [event.data["text"] for event in reader.events() if event.kind == "warning"]
     assert [text.partition(" is ")[0] for text in texts] == ["strategy.workers", "data.batch_size", "schedule.warmup"]

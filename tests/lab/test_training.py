@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from volary import Session
-from volary.driver.ending import Unwatched
+from volary.driver.ending import NoWatcher
 from volary.errors import BadInput, WorkerFailed, WorkerLost
 from volary.lab.errors import TimeIsOver
 from volary.lab.ranks import RanksEnded
@@ -40,7 +40,7 @@ def weights(run):
     return load_file(RunDirectory.existing(run).checkpoints / "step-00000006" / "model.safetensors")
 
 
-class Once(Unwatched):
+class Once(NoWatcher):
     """Does something as soon as the run has done some updates."""
 
     def __init__(self, act):
@@ -56,7 +56,7 @@ class Once(Unwatched):
                 act()
 
 
-class Watched(Unwatched):
+class Watched(NoWatcher):
     def __init__(self):
         self.calls = []
 
@@ -90,21 +90,21 @@ def test_a_worker_that_fails_is_told_with_its_host_and_keeps_its_log(opened, ses
         "        return self.layer(x.flatten(1))\n"
     )
     with pytest.raises(WorkerFailed, match=r"ZeroDivisionError: .*\n  rank 1 \(host h1\) at step 1, in forward"):
-        train(opened(hosts=2), LabTraining(session, ["network=mine.py:Network"]), Unwatched())
+        train(opened(hosts=2), LabTraining(session, ["network=mine.py:Network"]), NoWatcher())
     assert RunDirectory.existing("it").log(1).read_text().startswith(f"so far\n{VERDICT_BELOW}\nTraceback")
 
 
 def test_bad_input_is_refused_before_anything_starts(opened, session):
     lab = opened(hosts=2)
     with pytest.raises(BadInput, match=r"optimizer\.lrr: unknown"):
-        train(lab, LabTraining(session, ["optimizer.lrr=1"]), Unwatched())
+        train(lab, LabTraining(session, ["optimizer.lrr=1"]), NoWatcher())
     assert not Path("runs").exists()
 
 
 def test_a_run_whose_name_is_taken_is_refused_with_the_reason(opened, session):
     RunDirectory.create(Path("runs"), "it", "", "")
     with pytest.raises(BadInput, match="the run runs/it exists already"):
-        train(opened(hosts=1), LabTraining(session), Unwatched())
+        train(opened(hosts=1), LabTraining(session), NoWatcher())
 
 
 LONG = ["train.steps=100000", "checkpoint.every=20 steps", "evaluate.every=never"]
@@ -125,7 +125,7 @@ def test_a_link_over_which_a_mean_takes_longer_than_a_silence_may_is_slow_and_no
     local = "strategy.consistency={name: local, period: 20}"
     slow = ["network=mine.py:Network", local, "train.steps=20", "evaluate.every=never", "checkpoint.every=never"]
     lab = opened(hosts=2, rate="500kbit")  # 1.7 MB take 28 s
-    ending = train(lab, LabTraining(session, slow), Unwatched())
+    ending = train(lab, LabTraining(session, slow), NoWatcher())
     assert (ending.state, ending.step) == ("finished", 20)
     with RunReader(ending.directory) as reader:
         assert max(row.exchange_s for row in reader.steps()) > 10, "no mean took longer than a silence may"
@@ -187,10 +187,10 @@ def test_a_host_that_is_cut_off_is_lost_and_the_run_goes_on_with_it_restored(ope
         train(lab, LabTraining(session, [*LONG, *SOON]), Once(lambda: lab.cut(1)))
     run = RunDirectory.existing("it")
     with pytest.raises(BadInput, match="is a run of 2 workers, and this lab has 4 ranks"):
-        train(lab, LabTraining(run=run), Unwatched(), procs=2)
+        train(lab, LabTraining(run=run), NoWatcher(), procs=2)
     lab.restore(1)
     with pytest.raises(TimeIsOver, match="stopped after step"):
-        train(lab, LabTraining(run=run), Unwatched(), timeout_s=60)  # a start takes what the machine takes
+        train(lab, LabTraining(run=run), NoWatcher(), timeout_s=60)  # a start takes what the machine takes
 
 
 CUT = """
@@ -233,7 +233,7 @@ def test_a_host_that_is_cut_off_while_its_worker_starts_is_named(opened, session
 def test_a_host_that_is_cut_off_before_its_worker_has_joined_is_named(opened, session):
     lab = opened(hosts=2)
     with pytest.raises(WorkerLost, match=r"^rank 1 \(host h1\) did not come within 10 s; before it joined the run"):
-        train(lab, LabTraining(session, [*LONG, *SOON, "strategy.startup_timeout_s=10"]), Unwatched(), at=["0s:cut:1"])
+        train(lab, LabTraining(session, [*LONG, *SOON, "strategy.startup_timeout_s=10"]), NoWatcher(), at=["0s:cut:1"])
 
 
 def test_a_run_whose_driver_left_no_word_ends_with_the_words_of_the_rank_that_failed_first(opened, session, tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from volary.driver.ending import Unwatched
+from volary.driver.ending import NoWatcher
 from volary.driver.resume import resume
 from volary.driver.start import start
 from volary.errors import DataError, RanksDiffer, VolaryError
@@ -34,7 +34,7 @@ def table(path: str, classes: tuple[str, ...] = CLASSES, columns: str = "ab", ro
 def trained(**settings: Any) -> RunDirectory:
     """Four steps on the four classes, unless it says otherwise."""
     table("train.csv"), table("test.csv", ("dog", "cat"))
-    return start(session("train.csv", "test.csv", **settings), Unwatched()).directory
+    return start(session("train.csv", "test.csv", **settings), NoWatcher()).directory
 
 
 def session(learnt: str, held_back: str, **settings: Any) -> Session:
@@ -76,14 +76,14 @@ def test_a_resumed_run_reads_its_columns_by_name_and_refuses_other_classes(strat
     run = trained(strategy=strategy)
     whole = trained(strategy=strategy, train={"steps": 8}, run={"name": "whole"})
     table("train.csv", columns="ba"), table("test.csv", ("dog", "cat"), columns="ba")
-    ended = resume(run, Unwatched(), ("train.steps=8",))
+    ended = resume(run, NoWatcher(), ("train.steps=8",))
     assert (ended.state, ended.step) == ("finished", 8)
     assert evaluate_run(run, 8) == pytest.approx(evaluate_run(whole, 8))
     table("train.csv", ("ape", "cat", "dog", "yak"))
     with pytest.raises(
         VolaryError, match=r"data.source: has the class yak, which the data that the run was begun with has"
     ):
-        resume(run, Unwatched(), ("train.steps=12",))
+        resume(run, NoWatcher(), ("train.steps=12",))
 
 
 OF_MY_RANK = """
@@ -109,7 +109,7 @@ def test_workers_whose_data_numbers_classes_differently_are_refused(strategy, mo
         run={"name": "it"},
     )
     with pytest.raises(RanksDiffer, match=r"  classes of the data: .*(ape, cat|cat, ape) \([0-9a-f]{12}\)"):
-        start(own, Unwatched())
+        start(own, NoWatcher())
 
 
 def test_a_run_of_more_classes_than_other_data_has_keeps_its_network(monkeypatch, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from train._training import session
 from volary.data.order import epoch_order
-from volary.driver.ending import Unwatched
+from volary.driver.ending import NoWatcher
 from volary.driver.resume import resume
 from volary.driver.start import start
 from volary.errors import NotFinite, RanksDiffer, WorkerLost
@@ -39,7 +39,7 @@ def logged(name: str) -> Session:
     )
 
 
-class KillAt(Unwatched):
+class KillAt(NoWatcher):
     """Kills every worker as a power cut would, once they are so far: the data set then holds them up."""
 
     def __init__(self, step: int) -> None:
@@ -70,7 +70,7 @@ def asked_for(name: str, rank: int) -> list[list[int]]:
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit():
     one = logged("whole")
     Path("whole/go").touch()
-    whole = start(one, Unwatched())
+    whole = start(one, NoWatcher())
     assert (whole.state, whole.step) == ("finished", STEPS)
     with pytest.raises(WorkerLost, match="SIGKILL"):
         start(logged("killed"), KillAt(5))
@@ -78,7 +78,7 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit():
     directory = RunDirectory("runs/killed")
     begun = Checkpoints(directory.checkpoints).steps()[-1]
     assert 4 <= begun < STEPS
-    resumed = resume(directory, Unwatched())
+    resumed = resume(directory, NoWatcher())
     assert (resumed.state, resumed.step) == ("finished", STEPS)
 
     for rank in range(2):
@@ -111,7 +111,7 @@ def shares(rank: int, steps: int) -> list[range]:
 @pytest.mark.slow  # a run that is refused more
 def test_networks_that_differ_by_rank_are_refused_with_a_table_before_the_first_step():
     with pytest.raises(RanksDiffer) as refused:
-        start(session("OfMyRank", strategy={"workers": 2}, run={"name": "it"}), Unwatched())
+        start(session("OfMyRank", strategy={"workers": 2}, run={"name": "it"}), NoWatcher())
     first, *table = str(refused.value).splitlines()
     assert first == "ranks differ, so nothing was started:"
     assert table[0] == "  parameter layers.0.weight: rank 0: (8, 6) float32; rank 1: (9, 6) float32"
@@ -123,7 +123,7 @@ def test_a_nan_ends_a_run_with_rank_step_and_the_last_good_checkpoint():
     spoilt = epoch_order(41, seed=1, epoch=0, shuffle=True).tolist()[21]  # of step 3, the share of rank 1
     source = {"name": "spoilt_points", "spoilt": [spoilt]}
     with pytest.raises(NotFinite) as ended:
-        start(session("Exact", source=source, checkpoint={"every": "1 step"}, strategy={"workers": 2}), Unwatched())
+        start(session("Exact", source=source, checkpoint={"every": "1 step"}, strategy={"workers": 2}), NoWatcher())
     said, how, *_ = ended.value.told.splitlines()
     where = f"first in the inputs of its batch, in sample {spoilt} of the training data"
     assert said == f"the loss of rank 1 is NaN or infinite at step 3, {where}; last good checkpoint: step 2"

@@ -15,7 +15,7 @@ import torch
 from train._served import Kept, served
 from train._training import CODE, Trained, session, trained
 from train.test_equal_workers import ROUNDING, RULES
-from volary.driver.ending import Unwatched
+from volary.driver.ending import NoWatcher
 from volary.driver.start import start
 from volary.errors import BadInput, SettingError
 from volary.exchange.compression.push_encoding import PushEncoding
@@ -286,5 +286,5 @@ def test_what_servers_refuse_is_told_in_their_words_though_no_worker_has_spoken(
     monkeypatch.chdir(tmp_path)
     waiting = {"name": "Streamed", "after": str(tmp_path / "never")}
     with pytest.raises(BadInput, match=r"^data\.source: .* is a stream.*$"):
-        start(over(session("Exact", source=waiting), 2, 1), Unwatched())
+        start(over(session("Exact", source=waiting), 2, 1), NoWatcher())
     assert not list(tmp_path.glob("runs/*"))

@@ -18,7 +18,7 @@ class Ending:
     message: str = ""
 
 
-class Unwatched:
+class NoWatcher:
     """A `Watcher` that shows nothing, for runs that nobody follows."""
 
     def started(self, directory: RunDirectory) -> None:

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from volary.driver.drive import LEAVE_S
-from volary.driver.ending import Unwatched
+from volary.driver.ending import NoWatcher
 from volary.driver.start import Task, check_input, create, drive_of, task_of
 from volary.engine._base import Exited
 from volary.engine.local import LocalEngine
@@ -33,7 +33,7 @@ from volary.session.spec import Session
 LOCK_WAIT_S = LEAVE_S + 5.0  # the host of an earlier life may still be writing its last words
 
 
-class Elsewhere:
+class LauncherWorkers:
     """Workers that a launcher has started: their connections tell what becomes of them. hosts: of each, if known."""
 
     def __init__(self, hosts: Sequence[str] = ()) -> None:
@@ -76,7 +76,7 @@ def main() -> int:
         directory = _directory(wish)
         task = task_of(directory)
         with _locked(directory) as lock:
-            drive = drive_of(directory, lock, task, Unwatched(), wish["address"], LocalEngine())
+            drive = drive_of(directory, lock, task, NoWatcher(), wish["address"], LocalEngine())
             threading.Thread(target=_end_with_rank_0, name="leash", daemon=True).start()
             try:
                 ending = drive.run(lambda meeting: _announce(directory, meeting, wish["hosts"]))
@@ -115,10 +115,10 @@ def _locked(directory: RunDirectory) -> Iterator[RunLock]:
         yield lock
 
 
-def _announce(directory: RunDirectory, meeting: Meeting, hosts: Sequence[str]) -> Elsewhere:
+def _announce(directory: RunDirectory, meeting: Meeting, hosts: Sequence[str]) -> LauncherWorkers:
     announce(directory, meeting)
     print(json.dumps(asdict(meeting) | {"run": str(directory.path)}), flush=True)
-    return Elsewhere(hosts)
+    return LauncherWorkers(hosts)
 
 
 def _end_with_rank_0() -> None:

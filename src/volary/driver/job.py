@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from volary.driver.ending import Ending, Unwatched
+from volary.driver.ending import Ending, NoWatcher
 from volary.driver.resume import resume
 from volary.driver.start import check, drive, task_of
 from volary.errors import Stopped, VolaryError
@@ -29,9 +29,9 @@ def main() -> int:
 
 def _driven(directory: RunDirectory) -> Ending:
     if not isinstance(task := task_of(directory), Script):
-        return resume(directory, Unwatched(), sys.argv[1:])
+        return resume(directory, NoWatcher(), sys.argv[1:])
     with directory.lock() as lock:
-        return drive(directory, lock, task, Unwatched(), check(task))
+        return drive(directory, lock, task, NoWatcher(), check(task))
 
 
 if __name__ == "__main__":

@@ -171,13 +171,13 @@ def _to_write(url: Location | None) -> Location | None:
     return url
 
 
-class _Unsaid(str):
+class _Default(str):
     """A default, told apart from the same word in a session."""
 
     __slots__ = ()
 
 
-ALL_REDUCE = _Unsaid("allreduce")
+ALL_REDUCE = _Default("allreduce")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +199,7 @@ class Strategy:
     interface: str = ""  # network interface that all machines have, as eth0; empty: the route between them decides
 
     def __post_init__(self) -> None:
-        unsaid = isinstance(self.exchange, _Unsaid)
+        unsaid = isinstance(self.exchange, _Default)
         settle(self)
         require(self.workers >= 1, "workers", self.workers, WHOLE)
         require(self.bucket_mb > 0, "bucket_mb", self.bucket_mb, POSITIVE)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from volary.comm.sums.route import Memory
-from volary.comm.sums.travel import Travel, scratch
+from volary.comm.sums.sum_in_flight import SumInFlight, scratch
 from volary.comm.topology.links import Links
 from volary.errors import SettingError
 
@@ -50,7 +50,7 @@ class Sums:
         self._links = Links(group)
         self._scratch = [scratch() for _ in range(IN_FLIGHT)]
         self._count = 0
-        self._last = Travel(self._links, torch.empty(0), [], 0, self._scratch[0], None)  # that has begun
+        self._last = SumInFlight(self._links, torch.empty(0), [], 0, self._scratch[0], None)  # that has begun
         self._queue: deque[_Underway] = deque()  # sums that have not, in their order
 
     @property
@@ -69,7 +69,7 @@ class Sums:
         values = self.memory[buffer].agreed[start:end]
         hops = self._hops(buffer, start, end)
         gather = partial(_gather, self._node.boards[buffer], start) if self._node else None
-        travel = Travel(self._links, values, hops, self._count, self._scratch[self._count % IN_FLIGHT], gather)
+        travel = SumInFlight(self._links, values, hops, self._count, self._scratch[self._count % IN_FLIGHT], gather)
         arrival = _Underway(self, travel, self._node.come.come() if self._node else 0)
         self._queue.append(arrival)
         self._begin_next()
@@ -96,7 +96,7 @@ class _Underway:
     """A sum, and the turn at which every rank of the node has come to it."""
 
     sums: Sums
-    travel: Travel
+    travel: SumInFlight
     turn: int
 
     def wait(self) -> None:

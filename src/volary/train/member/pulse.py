@@ -65,7 +65,7 @@ class EndWatch(Protocol):
     asked_to_end: bool
 
 
-class Undriven:
+class NoDriver:
     """In the place of a `Pulse` where there is no driver."""
 
     asked_to_end = False

@@ -101,7 +101,7 @@ def _alone() -> Worker:
     from volary.comm.groups.group import Group
     from volary.train.device import choose_device
     from volary.train.member.bulletin import BoardBulletin
-    from volary.train.member.pulse import Undriven
+    from volary.train.member.pulse import NoDriver
     from volary.train.own.replicated_loop import ReplicatedLoop
     from volary.train.own.worker import Worker
     from volary.train.recording.recorder import Recorder
@@ -109,7 +109,7 @@ def _alone() -> Worker:
     script = Script.of_program(*program())
     group = Group(BoardBulletin(HashStore(), 0, 1, 0))
     recorder, device = Recorder.unheard(), choose_device(script.device, 0, 1)
-    worker = Worker(ReplicatedLoop(script, group, recorder, Undriven(), device), script, recorder, device, 0)
+    worker = Worker(ReplicatedLoop(script, group, recorder, NoDriver(), device), script, recorder, device, 0)
     atexit.register(worker.close)
     return worker
 

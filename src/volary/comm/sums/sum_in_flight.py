@@ -26,7 +26,7 @@ def scratch() -> Tensor:
     return torch.empty(AHEAD, SEGMENT_BYTES, dtype=torch.uint8)
 
 
-class Travel:
+class SumInFlight:
     """The sum of `values`, (numel,), along `hops`. number: counts the sums, alike on all ranks.
 
     gather: puts together what this node contributes to the values from start to end, where that is not there yet.
