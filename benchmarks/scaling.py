@@ -107,10 +107,17 @@ def _beats(driver: Driver, workers: int) -> float:
         began = time.monotonic()
         for rank, pulse in enumerate(pulses):
             row = [float(number if field == "step" else rank if field == "rank" else 1) for field in STEP_FIELDS]
-            beat = {"number": number, "step": number, "phase": "forward", "progress": number, "rows": [row], "said": []}
+            beat = {
+                "number": number,
+                "step": number,
+                "phase": "forward",
+                "progress": number,
+                "rows": [row],
+                "events": [],
+            }
             pulse.send(beat)
         for pulse in pulses:
-            _until(pulse, "heard")
+            _until(pulse, "acknowledged")
         time.sleep(max(0.0, 1 / BEATS_PER_S - (time.monotonic() - began)))
     return (driver.cpu_s() - before) / BEATS * BEATS_PER_S
 

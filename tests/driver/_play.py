@@ -34,7 +34,7 @@ class Play:
         progress = (last.progress + 1 if last else 0) if progress is None else progress
         call, carries = str(more.get("call", "")), bool(more.get("carries"))
         self.beats[rank] = WorkerBeat(step, phase, progress, call=call, carries=carries)
-        self.watch.heard(rank, WorkerBeat(step, phase, progress, **more))
+        self.watch.on_beat(rank, WorkerBeat(step, phase, progress, **more))
 
     def go_on(self, seconds: float, silent: tuple[int, ...] = (), working: tuple[int, ...] = ()) -> list[LostWorker]:
         """Time passes; all but the silent repeat their last beat. Returns who is lost.
@@ -50,7 +50,7 @@ class Play:
             self.watch.observed(self.watch.quiet.intersection(silent), self.watch.quiet.intersection(working))
             for rank, beat in self.beats.items():
                 if rank not in silent:
-                    self.watch.heard(rank, beat)
+                    self.watch.on_beat(rank, beat)
         return self.watch.lost
 
 

@@ -131,7 +131,7 @@ def test_connection_that_ends_without_a_goodbye_is_a_death_unless_it_comes_back_
     play = Play()
     bye = Verdict(rank=0, outcome="finished", step=9)
     play.say(0, "between steps", bye=bye)
-    play.watch.heard(0, WorkerBeat(9, "between steps", 99))  # a beat that was on its way changes nothing
+    play.watch.on_beat(0, WorkerBeat(9, "between steps", 99))  # a beat that was on its way changes nothing
     play.watch.left(0)
     assert play.watch.lost == []
     play.watch.left(1)
@@ -160,7 +160,7 @@ def test_place_is_given_once():
     assert not play.watch.joined(peer=7, rank=0, pid=5, host="there")
     assert not play.watch.joined(peer=8, rank=2, pid=5, host="there")
     assert play.watch.worker_at(7) is None
-    play.watch.heard(7, WorkerBeat(1, "forward", 1))
+    play.watch.on_beat(7, WorkerBeat(1, "forward", 1))
     play.watch.left(7)
     assert play.watch.lost == []
 
@@ -184,7 +184,7 @@ def test_worker_that_comes_back_after_it_was_given_up_is_not_heard():
         play.say(0, "forward")
         play.go_on(0.9, silent=(1,))
     play.watch.dismiss(1)
-    play.watch.heard(1, WorkerBeat(9, "forward", 9))
+    play.watch.on_beat(1, WorkerBeat(9, "forward", 9))
     assert play.watch.workers[1].step == 0
     assert not play.watch.joined(peer=5, rank=1, pid=77, host="here")
 

@@ -104,7 +104,7 @@ class World:
         self.watch.observed(self.watch.quiet & here, self.watch.quiet & working)
         for worker in self.workers:
             for beat in worker.inbox:
-                self.watch.heard(worker.rank, beat)
+                self.watch.on_beat(worker.rank, beat)
             worker.inbox.clear()
 
 

@@ -24,7 +24,7 @@ from volary.run.verdict import Verdict
 
 HELLO = {"rank": 0, "pid": 12, "host": "h"}
 BOUND = GiveUpAfter(10)
-WELCOME = {"welcome": True, "heard": 0, "give_up_after_s": 10}
+WELCOME = {"welcome": True, "acknowledged": 0, "give_up_after_s": 10}
 STACK = """Thread pulse
   File "/home/me/other.py", line 9, in beat
     pass
@@ -37,7 +37,7 @@ Thread MainThread
   File "/lib/site-packages/torch/nn/module.py", line 1, in call
     pass
 """
-BEAT = {"step": 1, "phase": "forward", "progress": 4, "rows": [], "said": []}
+BEAT = {"step": 1, "phase": "forward", "progress": 4, "rows": [], "events": []}
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_steps_events_metrics_and_facts_are_written(hub, directory):
         {"note": {"device": "cpu"}},
     ]
     list(hub.opened(1, HELLO, 0.0))
-    list(hub.received(1, BEAT | {"rows": [row], "said": said}, 0.0))
+    list(hub.received(1, BEAT | {"rows": [row], "events": said}, 0.0))
     with RunReader(directory) as reader:
         assert [step.step for step in reader.steps()] == [1]
         assert [(event.rank, event.data) for event in reader.events(kind="checkpoint")] == [(0, {"seconds": 0.5})]
@@ -82,8 +82,8 @@ def test_steps_events_metrics_and_facts_are_written(hub, directory):
         BEAT | {"step": "three"},
         {"step": 1},
         BEAT | {"rows": [[1.0]]},
-        BEAT | {"said": [{"do": "harm"}]},
-        BEAT | {"said": [{"network": {"layers": ["one"], "parameters": {}, "samples": 2}}]},
+        BEAT | {"events": [{"do": "harm"}]},
+        BEAT | {"events": [{"network": {"layers": ["one"], "parameters": {}, "samples": 2}}]},
         BEAT | {"bye": {"rank": 0, "outcome": "won", "step": 1}},
     ],
     ids=str,
@@ -134,13 +134,13 @@ def test_worker_whose_connection_broke_is_welcome_again_and_says_no_beat_twice(h
     list(hub.opened(1, HELLO, 0.0))
     assert list(hub.received(1, BEAT | {"number": 7, "rows": [row]}, 0.0)) == [
         (1, GiveUpAfter(None)),
-        (1, {"heard": 7}),
+        (1, {"acknowledged": 7}),
     ]
-    assert list(hub.opened(2, HELLO, 0.0)) == [(2, WELCOME | {"heard": 7}), (2, GiveUpAfter(None))]
+    assert list(hub.opened(2, HELLO, 0.0)) == [(2, WELCOME | {"acknowledged": 7}), (2, GiveUpAfter(None))]
     assert list(hub.closed(1, 0.0)) == []  # the old connection is found to be dead after the new one has come
     said = [{"event": "checkpoint", "step": 1, "data": {}}]
     for number in (7, 8):
-        assert list(hub.received(2, BEAT | {"number": number, "said": said}, 0.0)) == [(2, {"heard": number})]
+        assert list(hub.received(2, BEAT | {"number": number, "events": said}, 0.0)) == [(2, {"acknowledged": number})]
     assert hub.watch.workers[0].here
     with RunReader(directory) as reader:
         assert [event.kind for event in reader.events()] == ["reconnected", "checkpoint"]
@@ -213,7 +213,7 @@ def test_what_a_full_disk_keeps_out_of_the_record_is_said(hub, journal, caplog):
     journal._database.execute("PRAGMA query_only = 1")  # as refused a write as on a full disk
     said = [{"event": "checkpoint_failed", "step": 1, "data": {"reason": "no space left"}}]
     with caplog.at_level(logging.WARNING):
-        list(hub.received(1, BEAT | {"said": said}, 0.0))
+        list(hub.received(1, BEAT | {"events": said}, 0.0))
         for tenth in range(20):
             list(hub.tick(tenth / 10))
     assert [record.getMessage() for record in caplog.records] == [
@@ -279,7 +279,7 @@ def test_layers_are_written_and_others_replace_them(hub, directory):
         assert reader.network() is None
     for operations in (20, 40):
         graph = {"layers": [layer | {"operations": operations}], "parameters": {"fc.weight": 20}, "samples": 2}
-        list(hub.received(1, BEAT | {"said": [{"network": graph}]}, 0.0))
+        list(hub.received(1, BEAT | {"events": [{"network": graph}]}, 0.0))
     with RunReader(directory) as reader:
         found = reader.network()
     assert found is not None
@@ -289,7 +289,7 @@ def test_layers_are_written_and_others_replace_them(hub, directory):
 def test_what_is_counted_adds_up_by_kind_worker_server_and_value(hub, directory):
     list(hub.opened(1, HELLO, 0.0))
     for counts in ([["staleness", 2, 3, 5], ["wait", -1, 8, 1]], [["staleness", 2, 3, 1], ["staleness", 0, 3, 1]]):
-        list(hub.received(1, BEAT | {"said": [{"counts": counts}]}, 0.0))
+        list(hub.received(1, BEAT | {"events": [{"counts": counts}]}, 0.0))
     with RunReader(directory) as reader:
         assert reader.counts() == [
             CountRow("staleness", 0, 0, 3, 1),

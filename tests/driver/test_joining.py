@@ -44,14 +44,14 @@ def test_place_that_nobody_takes_is_missed_as_long_after_it_was_given_as_one_of_
     for tenth in range(1000):
         watch.tick(tenth / 10)
         for rank in (0, 1):
-            watch.worker_at(rank).heard_at = watch._watched_s
+            watch.worker_at(rank).last_beat_at = watch._watched_s
     watch.expect()
     tenth, missed = 1000, []
     while not missed:
         tenth += 1
         watch.tick(tenth / 10)
         for rank in (0, 1):
-            watch.worker_at(rank).heard_at = watch._watched_s
+            watch.worker_at(rank).last_beat_at = watch._watched_s
             watch.worker_at(rank).moved_at = watch._watched_s
         missed = [lost for lost in watch.lost if lost.rank == 2]
     assert (missed[0].kind, round(tenth / 10)) == ("missing", 220)

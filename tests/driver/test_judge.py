@@ -39,7 +39,7 @@ def watched(world_size: int = 3, joined: int = 3, rules: Rules = RULES) -> Failu
     watch.placed(dict.fromkeys(range(world_size), HOST))
     for rank in range(joined):
         watch.joined(rank, rank, 100 + rank, "h")
-        watch.heard(rank, WorkerBeat(step=7, phase="forward", progress=1))
+        watch.on_beat(rank, WorkerBeat(step=7, phase="forward", progress=1))
     return watch
 
 
@@ -299,14 +299,14 @@ def test_worker_that_died_before_its_first_step_is_named_with_that(directory):
 def test_hang_shows_the_stack_and_names_those_that_hang_too(directory):
     watch = watched(rules=Rules(5, 10, 15, stuck_after_s=10))
     for rank in (1, 2):
-        watch.heard(
+        watch.on_beat(
             rank, WorkerBeat(step=7, phase="forward", progress=2, rows=[[0.0]], stack=f"Thread main\n  in loop_{rank}")
         )
     for tick in range(200):
         watch.tick(tick / 10)
-        watch.heard(0, WorkerBeat(step=7, phase="exchange", progress=2, rows=[[0.0]]))
+        watch.on_beat(0, WorkerBeat(step=7, phase="exchange", progress=2, rows=[[0.0]]))
         for rank in (1, 2):
-            watch.heard(rank, WorkerBeat(step=7, phase="forward", progress=2))
+            watch.on_beat(rank, WorkerBeat(step=7, phase="forward", progress=2))
     error = verdict_of(directory, watch, [])
     assert lines(error)[0].startswith(
         "rank 1 (host h, process 101) is alive but has made no progress for 10 s, in forward; rank 0 waits for it; "
@@ -321,11 +321,11 @@ def test_hang_shows_the_stack_and_names_those_that_hang_too(directory):
 
 def test_silent_worker_is_not_shown_with_the_stack_of_an_earlier_standstill(directory):
     watch = watched()
-    watch.heard(1, WorkerBeat(step=7, phase="forward", progress=1, stack="Thread main\n  import torch"))
+    watch.on_beat(1, WorkerBeat(step=7, phase="forward", progress=1, stack="Thread main\n  import torch"))
     for tick in range(200):
         watch.tick(tick / 10)
         for rank in (0, 2):
-            watch.heard(rank, WorkerBeat(step=7, phase="forward", progress=tick))
+            watch.on_beat(rank, WorkerBeat(step=7, phase="forward", progress=tick))
     error = verdict_of(directory, watch, [])
     assert "has been silent for 10 s" in lines(error)[0]
     assert lines(error)[1] == "  | the log of 1"
@@ -337,11 +337,11 @@ def test_worker_that_left_its_own_loop_early_is_the_cause_whoever_saw_it(directo
     for watched_it in (True, False):
         watch = watched(rules=Rules(5, 10, 120, own_loop=True))
         bye = said(1, "finished")
-        watch.heard(1, WorkerBeat(step=7, phase="between steps", progress=2, bye=bye))
+        watch.on_beat(1, WorkerBeat(step=7, phase="between steps", progress=2, bye=bye))
         for tick in range(1300 if watched_it else 0):
             watch.tick(tick / 10)
             for rank in (0, 2):
-                watch.heard(rank, WorkerBeat(step=7, phase="exchange", progress=2))
+                watch.on_beat(rank, WorkerBeat(step=7, phase="exchange", progress=2))
         others = [said(rank, "peer_lost", "the exchange broke: x") for rank in (0, 2)]
         error = verdict_of(directory, watch, [], bye, *others)
         assert type(error) is RanksDiffer
@@ -374,7 +374,7 @@ def test_worker_that_died_after_it_had_finished_is_not_lost(directory):
 
 def test_verdict_is_the_file_of_this_life_or_what_the_goodbye_carried(directory):
     watch = watched()
-    watch.heard(1, WorkerBeat(step=8, phase="between steps", progress=9, bye=said(1, "finished", step=8)))
+    watch.on_beat(1, WorkerBeat(step=8, phase="between steps", progress=9, bye=said(1, "finished", step=8)))
     said(0, "finished", step=8).write(directory.verdicts)
     said(2, "finished", step=3).write(directory.verdicts)
     found = read_verdicts(directory, watch, life=0)

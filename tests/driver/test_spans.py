@@ -34,7 +34,7 @@ def hub(directory: RunDirectory) -> Iterator[HeartbeatService]:
 
 
 def say(hub: HeartbeatService, *spans: list[object]) -> None:
-    list(hub.received(7, {"step": 2, "phase": "forward", "progress": 4, "said": [{"spans": list(spans)}]}, 0.0))
+    list(hub.received(7, {"step": 2, "phase": "forward", "progress": 4, "events": [{"spans": list(spans)}]}, 0.0))
 
 
 def test_spans_are_written_with_their_rank_and_its_host_is_known(hub, directory):

@@ -28,7 +28,7 @@ from volary.comm.control.board import Board
 from volary.comm.control.server import KeyedServer
 from volary.comm.groups.group import Group
 from volary.driver.servers.checkpoint_drafts import CheckpointDrafts, restored
-from volary.driver.servers.roster_and_servers import terms_of_own_loop
+from volary.driver.servers.roster_and_servers import roster_settings_of_loop
 from volary.placement import Place
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal
@@ -116,7 +116,7 @@ def _work(
     with closing(Worker(served, script, recorder, device, rank)) as worker:
         value = loop(worker)
         worker.finish()
-    return Looped(value, list(recorder.rows), worker_said=list(recorder.said))
+    return Looped(value, list(recorder.rows), worker_said=list(recorder.events))
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def _hosted(directory: RunDirectory, script: Script) -> Iterator[tuple[KeyedServ
     keeping = CheckpointDrafts(checkpoints, Checkpoint(), servers)
     with closing(Journal(directory.database)) as journal:
         found = restored(checkpoints, journal) if is_resumable(directory) else None
-    terms = terms_of_own_loop(strategy)
+    terms = roster_settings_of_loop(strategy)
     roster = Roster(terms, strategy.consistency, keeping, lambda *what: said.append(what), found)
     with KeyedServer(directory.key(), {"roster": roster, "board": Board()}) as server:
         yield server, roster, said

@@ -20,7 +20,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 from train._training import Quick
 from volary.comm.control.server import KeyedServer
 from volary.driver.servers.checkpoint_drafts import CheckpointDrafts, restored
-from volary.driver.servers.roster_and_servers import terms_of
+from volary.driver.servers.roster_and_servers import roster_settings
 from volary.placement import Place
 from volary.run.checkpoints import Checkpoints
 from volary.run.database.journal import Journal
@@ -134,7 +134,7 @@ def _work(
     recorder = Recorder(rank)
     torch.set_num_threads(1)
     outcome = run_served(session, member, recorder, Until(recorder, (until or {}).get(rank)))
-    return Kept(outcome, list(recorder.rows), list(recorder.said))
+    return Kept(outcome, list(recorder.rows), list(recorder.events))
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def _hosted(directory: RunDirectory, session: Session) -> Iterator[tuple[KeyedSe
     strategy = session.strategy
     keeping = CheckpointDrafts(checkpoints, session.checkpoint, strategy.servers)
     found = restored(checkpoints, journal)
-    roster = Roster(terms_of(session), strategy.consistency, keeping, lambda *what: said.append(what), found)
+    roster = Roster(roster_settings(session), strategy.consistency, keeping, lambda *what: said.append(what), found)
     try:
         with KeyedServer(directory.key(), {"roster": roster}) as server:
             yield server, roster, said

@@ -147,7 +147,7 @@ def started(it: Training) -> Iterator[None]:
 def looked_at(it: Training, outcome: Outcome | None = None) -> Trained:
     """What a training has come to, in values that can be sent."""
     parameters = {name: p.detach().clone() for name, p in it.flow.module.named_parameters()}
-    return Trained(parameters, outcome, list(it.recorder.rows), list(it.recorder.said))
+    return Trained(parameters, outcome, list(it.recorder.rows), list(it.recorder.events))
 
 
 def trained(rank: int, world_size: int, session: Session, folder: Path | str = "checkpoints", **more: Any) -> Trained:

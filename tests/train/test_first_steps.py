@@ -49,7 +49,7 @@ def all_kinds(rank: int, world_size: int) -> dict[str, Any]:
     found = {}
     for life, kind in enumerate(KINDS):
         _, recorder = call(lambda worker, kind=kind: loop(worker, kind), rank, world_size, life)
-        (found[kind],) = said_of_first_steps(recorder.said)
+        (found[kind],) = said_of_first_steps(recorder.events)
     return found
 
 
@@ -81,7 +81,7 @@ def test_over_servers_the_same_noise_is_seen_too(workers):
 
 def test_a_world_of_one_says_nothing_of_its_first_steps():
     _, recorder = call(lambda worker: loop(worker, "noise"), 0, 1, 0)
-    assert said_of_first_steps(recorder.said) == []
+    assert said_of_first_steps(recorder.events) == []
 
 
 def write_all_kinds() -> list[str]:
@@ -114,7 +114,7 @@ def test_each_file_is_said_once_that_the_users_code_writes_and_none_that_it_read
             Path("absent/file").write_text("x")
     Path("later.txt").write_text("x")
     assert torch.save is save
-    said = [one for one in recorder.said if "writes" in one]
+    said = [one for one in recorder.events if "writes" in one]
     assert sorted(one["writes"] for one in said if "absent" not in one["writes"]) == [
         str(tmp_path / name) for name in written
     ]

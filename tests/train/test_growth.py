@@ -88,14 +88,14 @@ def test_who_is_asked_to_end_chooses_nothing_and_searches_when_it_goes_on():
     tried = Tried(ending=True)
     assert tried.search({10: 1.0}) == 10
     assert tried.growth.due
-    assert not tried.recorder.said
+    assert not tried.recorder.events
 
 
 def test_a_search_tells_the_sizes_it_tried_and_how_long_the_run_has_become():
     tried = Tried()
     tried.search({10: 1.0, 14: 1.0, 20: 1.5})
     told = {"size": 14, "was": 10, "losses": {"10": 1.0, "14": 1.0, "20": 1.5}}
-    event, note = tried.recorder.said
+    event, note = tried.recorder.events
     assert (event["event"], event["data"]) == ("batch_size", told)
     assert note == {"note": {"batch_size": "14", "steps_planned": str(9 * 29)}}
 

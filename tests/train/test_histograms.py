@@ -74,7 +74,7 @@ def test_what_is_counted_is_what_the_step_changed():
     with torch.no_grad():
         module.weight += 0.5
     looking.end()
-    ((said),) = [one["histograms"] for one in recorder.said]
+    ((said),) = [one["histograms"] for one in recorder.events]
     found = {(kind, name): rest for kind, name, *rest in said}
     low, high, magnitude, counts = found["update", "weight"]
     assert (low, high, magnitude) == pytest.approx((0.5, 0.5, 0.5), abs=1e-6)

@@ -35,7 +35,7 @@ def loop(worker: Any, width: int = 8) -> None:
 
 
 def told(recorder: Any) -> list[str]:
-    return [one["data"]["text"] for one in recorder.said if one.get("event") == "warning"]
+    return [one["data"]["text"] for one in recorder.events if one.get("event") == "warning"]
 
 
 @pytest.mark.parametrize(

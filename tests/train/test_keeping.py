@@ -163,7 +163,7 @@ def test_a_loop_that_may_save_is_told_at_its_first_batch_to_count_epochs(tmp_pat
     model = worker.distribute(nn.Linear(1, 1))
     worker.restore(model=model)
     for _ in worker.feed(TensorDataset(torch.arange(4)), batch_size=2):
-        told.append([one["data"]["text"] for one in recorder.said if one.get("event") == "warning"])
+        told.append([one["data"]["text"] for one in recorder.events if one.get("event") == "warning"])
         with pytest.raises(BadInput, match=r"accepted: `for epoch in worker.epochs\(n\)` around them, or in a loop wi"):
             worker.save(model=model)
     worker.close()

@@ -66,7 +66,7 @@ def rows(rank: int, world_size: int) -> Any:
     for life, way in enumerate([*WAYS, {"reduction": "sum"}]):
         strategy = {"exchange": {"name": "allreduce", "route": "torch"}}
         _, recorder = call(lambda worker, way=way: losing(worker, **way), rank, world_size, life, strategy=strategy)
-        warnings = [one["data"]["text"] for one in recorder.said if one.get("event") == "warning"]
+        warnings = [one["data"]["text"] for one in recorder.events if one.get("event") == "warning"]
         found.append(([row.loss for row in recorder.rows], warnings))
     return found
 

@@ -64,7 +64,7 @@ def by_hand(shares: list[slice], steps: int = STEPS) -> tuple[list[float], float
 
 
 def warnings_of(recorder: Any) -> list[str]:
-    return [one["data"]["text"] for one in recorder.said if one.get("event") == "warning"]
+    return [one["data"]["text"] for one in recorder.events if one.get("event") == "warning"]
 
 
 def end_within_a_period(rank: int, world_size: int, behind: bool) -> dict[str, Any]:

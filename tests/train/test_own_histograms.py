@@ -28,7 +28,7 @@ def looked(rank: int, world_size: int) -> dict[str, Any]:
     found = {}
     for life, (name, (loop, how)) in enumerate(CASES.items()):
         value, recorder = call(getattr(_own_loops, loop), rank, world_size, life, histograms=LOOK, **how)
-        found[name] = value["state"], recorder.said
+        found[name] = value["state"], recorder.events
     return found
 
 
@@ -73,7 +73,7 @@ def two_networks(worker: Any) -> None:
 def test_of_two_networks_each_optimisers_own_update_is_seen():
     _, recorder = call(two_networks, 0, 1, 0, histograms=LOOK)
     found: dict[tuple[str, str], float] = {}
-    for one in recorder.said:
+    for one in recorder.events:
         if "histograms" in one:
             assert one["step"] == 3
             found |= {(kind, name): magnitude for kind, name, _, _, magnitude, _ in one["histograms"]}

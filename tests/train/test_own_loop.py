@@ -65,7 +65,7 @@ def call_all(rank: int, world_size: int, strategy: dict[str, Any]) -> dict[str, 
     for life, name in enumerate(STEPS):
         value, recorder = call(getattr(_own_loops, name), rank, world_size, life, strategy=strategy)
         found[name] = value, list(recorder.rows)
-        chosen = [one for one in recorder.said if one.get("event") == "ways"]
+        chosen = [one for one in recorder.events if one.get("event") == "ways"]
         assert [one["step"] for one in chosen] == [0] * (strategy.get("codec") == "factors" and rank == 0), name
     return found
 

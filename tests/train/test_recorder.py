@@ -57,10 +57,10 @@ def test_what_travels_by_each_codec_and_route_is_told_as_it_is_added():
     step(Traffic("none", "ring", 10, 10, 20), Traffic("onebit", "to owners and back", 0, 0, 0))
     step(Traffic("none", "ring", 20, 20, 40), Traffic("onebit", "to owners and back", 1, 2, 96))
     rows = [["none", "ring", 20, 20, 40], ["onebit", "to owners and back", 1, 2, 96]]
-    assert recorder.take()["said"] == [{"traffic": rows}]
+    assert recorder.take()["events"] == [{"traffic": rows}]
     step(Traffic("none", "ring", 20, 20, 40), Traffic("onebit", "to owners and back", 2, 4, 192))
-    assert recorder.take()["said"] == [{"traffic": [["onebit", "to owners and back", 1, 2, 96]]}]
-    assert recorder.take()["said"] == []
+    assert recorder.take()["events"] == [{"traffic": [["onebit", "to owners and back", 1, 2, 96]]}]
+    assert recorder.take()["events"] == []
 
 
 def test_what_was_said_is_taken_once():
@@ -71,12 +71,12 @@ def test_what_was_said_is_taken_once():
     recorder.note(steps_planned=3)
     taken = recorder.take()
     assert [row[:2] for row in taken["rows"]] == [[1, 1]]
-    assert taken["said"] == [
+    assert taken["events"] == [
         {"event": "warning", "step": 1, "data": {"text": "x"}},
         {"metrics": {"loss": 1.0}, "step": 1},
         {"note": {"steps_planned": "3"}},
     ]
-    assert recorder.take() == {"rows": [], "said": []}
+    assert recorder.take() == {"rows": [], "events": []}
 
 
 STRATEGIES: dict[str, dict[str, Any]] = {"at once": {}, "overlapped": OVERLAPPED}
@@ -130,6 +130,6 @@ def test_the_driver_is_told_at_once_that_a_worker_has_started_and_of_its_first_s
 def test_what_a_worker_uses_is_recorded_however_soon_it_ends():
     recorder = Recorder(0)
     recorder.usage = UsageSamples(whole_machine=False)
-    assert recorder.take()["said"] == [], "it has only just begun"
-    (said,) = recorder.take(ending=True)["said"]
+    assert recorder.take()["events"] == [], "it has only just begun"
+    (said,) = recorder.take(ending=True)["events"]
     assert {name for _, name, _ in said["usage"]} == set(PROCESS)

@@ -134,7 +134,7 @@ def step(recorder: Recorder) -> Any:
 def test_the_phases_of_a_recorded_step_are_spans_that_follow_each_other_and_make_up_its_times():
     recorder = Recorder(0)
     rows = [step(recorder) for _ in range(20)]
-    (said,) = recorder.take()["said"]
+    (said,) = recorder.take()["events"]
     for row in rows:
         phases = [span for span in said["spans"] if span[0] == row.step]
         if not 2 <= row.step <= 11:
@@ -144,7 +144,7 @@ def test_the_phases_of_a_recorded_step_are_spans_that_follow_each_other_and_make
         assert [span[3] for span in phases[1:]] == [span[4] for span in phases[:-1]]
         for _, _, name, start_s, end_s, _ in phases:
             assert end_s - start_s == pytest.approx(getattr(row, f"{name}_s"), abs=1e-6)
-    assert recorder.take()["said"] == []
+    assert recorder.take()["events"] == []
 
 
 def test_the_period_of_a_session_is_followed(tmp_path):

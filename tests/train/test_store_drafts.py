@@ -94,7 +94,7 @@ class Ranks:
         return self.all(settled)
 
     def said(self, kind: str) -> list[Any]:
-        return [one["data"] for recorder in self.recorders for one in recorder.said if one["event"] == kind]
+        return [one["data"] for recorder in self.recorders for one in recorder.events if one["event"] == kind]
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def in_every_way(rank: int, world_size: int) -> dict[str, Any]:
     for life, (name, (kind, rule, how, strategy)) in enumerate(WAYS.items()):
         one = partial(loop, kind=kind, rule=rule, **how)
         value, recorder = call(one, rank, world_size, life, strategy=strategy if world_size > 1 else {})
-        found[name] = value, [row.loss for row in recorder.rows], recorder.said
+        found[name] = value, [row.loss for row in recorder.rows], recorder.events
     return found
 
 
@@ -126,7 +126,7 @@ def unsaid(rank: int, world_size: int) -> list[list[str]]:
     told = []
     for life, kind in enumerate(("cross-entropy", "masked")):
         _, recorder = call(partial(loop, kind=kind, rule=PLAIN, says=False), rank, world_size, life)
-        told.append([one["data"]["text"] for one in recorder.said if one.get("event") == "warning"])
+        told.append([one["data"]["text"] for one in recorder.events if one.get("event") == "warning"])
     return told
 
 
@@ -170,7 +170,9 @@ def loss_inside(rank: int, world_size: int) -> list[tuple[Any, list[str]]]:
     found = []
     for life, says in enumerate((True, False)):
         value, recorder = call(partial(inside, says=says), rank, world_size, life)
-        found.append((value["state"], [one["data"]["text"] for one in recorder.said if one.get("event") == "warning"]))
+        found.append(
+            (value["state"], [one["data"]["text"] for one in recorder.events if one.get("event") == "warning"])
+        )
     return found
 
 
@@ -207,7 +209,7 @@ def of_nothing(worker: Any) -> Any:
 
 def call_of_nothing(rank: int, world_size: int) -> Any:
     unchanged, recorder = call(of_nothing, rank, world_size, 0)
-    return unchanged, [one["data"]["text"] for one in recorder.said if one.get("event") == "warning"]
+    return unchanged, [one["data"]["text"] for one in recorder.events if one.get("event") == "warning"]
 
 
 def test_batches_of_which_nothing_counts_have_gradients_of_zero_and_it_is_said_once(workers):

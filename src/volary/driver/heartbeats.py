@@ -67,26 +67,26 @@ class HeartbeatService:
         self._journal = journal
         self._finishing = False
         self._requests: list[Any] = []
-        self._told_fault = False
+        self._warned_of_fault = False
         self._alike = Alike(watch.world_size)
         self._stragglers = Stragglers(lock_step=go_on_without is None)
 
     def finish(self) -> Iterator[tuple[int, Any]]:
         """Ask all workers to end after their step, also those that are still to come."""
         self._finishing = True
-        return self.tell({"finish": True})
+        return self.notify({"finish": True})
 
     def ask(self, request: Any) -> Iterator[tuple[int, Any]]:
         """Ask all workers for something, in plain values, also those that are still to come."""
         self._requests.append(request)
-        return self.tell({"requests": self._requests})
+        return self.notify({"requests": self._requests})
 
     def end(self, reason: str) -> Iterator[tuple[int, Any]]:
         """The run is over, whoever is still here."""
         self._go_on_without = None
-        return self.tell({"end": reason})
+        return self.notify({"end": reason})
 
-    def tell(self, message: dict[str, Any]) -> Iterator[tuple[int, Any]]:
+    def notify(self, message: dict[str, Any]) -> Iterator[tuple[int, Any]]:
         """Say something to every worker that is here."""
         for worker in self.watch.workers.values():
             if worker.here:
@@ -110,7 +110,7 @@ class HeartbeatService:
             return
         worker = self.watch.workers[who.rank]
         limit = self.watch.rules.give_up_after_s
-        yield peer, {"welcome": True, "heard": worker.beats, "give_up_after_s": limit, **self._welcome}
+        yield peer, {"welcome": True, "acknowledged": worker.beats, "give_up_after_s": limit, **self._welcome}
         yield from self._probe(peer, starting=worker.phase == STARTING)
         if self._finishing:
             yield peer, {"finish": True}
@@ -144,7 +144,7 @@ class HeartbeatService:
             yield from self._probe(peer, starting=starting)
         if beat.number > worker.beats or not beat.number:  # else it came before its connection broke
             yield from self._take(peer, worker, beat, now)
-        yield peer, {"heard": worker.beats}
+        yield peer, {"acknowledged": worker.beats}
 
     def _take(self, peer: int, worker: WorkerStatus, beat: WorkerBeat, now: float) -> Iterator[tuple[int, Any]]:
         # written before the watch knows: after the last goodbye nobody waits for the journal
@@ -152,8 +152,8 @@ class HeartbeatService:
             rows = [_row(row) for row in beat.rows]
             self._journal.steps(rows)
             self._stragglers.did(worker.rank, rows)
-        self._write(worker.rank, beat.said)
-        self.watch.heard(peer, beat)
+        self._write(worker.rank, beat.events)
+        self.watch.on_beat(peer, beat)
         if (
             self._go_on_without
             and beat.bye
@@ -181,8 +181,8 @@ class HeartbeatService:
             step = max(worker.step for worker in self.watch.workers.values())
             self._event("not_slow" if data.pop("over", False) else "slow", rank, step, data)
         yield from self._go_on(now)
-        if self._journal.fault and not self._told_fault:
-            self._told_fault = True
+        if self._journal.fault and not self._warned_of_fault:
+            self._warned_of_fault = True
             _log.warning("%s; training goes on", self._journal.fault)
 
     def observed(self, here: Collection[int], working: Collection[int]) -> Iterator[tuple[int, Any]]:
@@ -216,9 +216,9 @@ class HeartbeatService:
         host = socket.gethostname()
         return [worker.pid for worker in self.watch.workers.values() if worker.here and worker.host == host]
 
-    def _write(self, rank: int, said: list[dict[str, Any]]) -> None:
+    def _write(self, rank: int, news: list[dict[str, Any]]) -> None:
         events: list[_Event] = []
-        for one in said:
+        for one in news:
             match one:
                 case {"event": str(kind), "step": int(step), "data": dict(data)}:
                     events.append((kind, rank, step, data))
@@ -273,37 +273,37 @@ def _row(values: list[float | None]) -> StepRow:
     return StepRow(*numbers)  # type: ignore[arg-type]  # SQLite keeps whole numbers whole
 
 
-def _spans(rank: int, said: list[Any]) -> list[Span]:
-    found = [Span(rank, *values) for values in _converted(said, list[tuple[_Whole, str, str, float, float, _Whole]])]
+def _spans(rank: int, rows: list[Any]) -> list[Span]:
+    found = [Span(rank, *values) for values in _converted(rows, list[tuple[_Whole, str, str, float, float, _Whole]])]
     if not all(math.isfinite(span.start_s + span.end_s) for span in found):  # SQLite would make it NULL
         raise BadMessage(f"rank {rank} says a span that has no beginning or no end")
     return found
 
 
-def _usage(rank: int, said: list[Any]) -> list[Usage]:
-    found = [Usage(at, rank, name, value) for at, name, value in _converted(said, list[tuple[float, str, float]])]
+def _usage(rank: int, rows: list[Any]) -> list[Usage]:
+    found = [Usage(at, rank, name, value) for at, name, value in _converted(rows, list[tuple[float, str, float]])]
     if not all(math.isfinite(one.at + one.value) for one in found):
         raise BadMessage(f"rank {rank} says a usage that is no number")
     return found
 
 
-def _histograms(rank: int, step: int, said: list[Any]) -> list[Histogram]:
+def _histograms(rank: int, step: int, rows: list[Any]) -> list[Histogram]:
     kind = list[tuple[str, str, float, float, float, list[_Whole]]]
     found = [
         Histogram(step, kind, name, low, high, magnitude, tuple(counts))
-        for kind, name, low, high, magnitude, counts in _converted(said, kind)
+        for kind, name, low, high, magnitude, counts in _converted(rows, kind)
     ]
     if not all(math.isfinite(one.low + one.high + one.magnitude) for one in found):
         raise BadMessage(f"rank {rank} says a histogram without bounds")
     return found
 
 
-def _traffic(said: list[Any]) -> list[Traffic]:
-    return [Traffic(*row) for row in _converted(said, list[tuple[str, str, _Whole, _Whole, _Whole]])]
+def _traffic(rows: list[Any]) -> list[Traffic]:
+    return [Traffic(*row) for row in _converted(rows, list[tuple[str, str, _Whole, _Whole, _Whole]])]
 
 
-def _counts(rank: int, said: list[Any]) -> list[CountRow]:
-    found = _converted(said, list[tuple[str, _Server, _Whole, _Whole]])
+def _counts(rank: int, rows: list[Any]) -> list[CountRow]:
+    found = _converted(rows, list[tuple[str, _Server, _Whole, _Whole]])
     return [CountRow(kind, rank, server, value, count) for kind, server, value, count in found]
 
 

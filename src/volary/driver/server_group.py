@@ -98,8 +98,8 @@ class ServerGroup(Protocol):
         """Whether some of them still have something to write, or have not left."""
         ...
 
-    def steps(self, told: int) -> int:
-        """Updates done. told: as the workers say that have left a verdict."""
+    def steps(self, reported: int) -> int:
+        """Updates done. reported: as the workers say that have left a verdict."""
         ...
 
     def stop(self) -> None:
@@ -145,9 +145,9 @@ class NoServers:
         """Nobody to tell of."""
         return None
 
-    def steps(self, told: int) -> int:
+    def steps(self, reported: int) -> int:
         """As the workers say."""
-        return told
+        return reported
 
     def stop(self) -> None:
         pass

@@ -61,12 +61,12 @@ class _Underway:
 class SweepRunner:
     """Carries a sweep out, `at_once` runs at a time, each on its share of the cores.
 
-    What is finished stays, what was stopped or lost is resumed, and what has failed stays so until it is removed. tell:
-    says what happens, in a line.
+    What is finished stays, what was stopped or lost is resumed, and what has failed stays so until it is removed.
+    notify: called with a line for each thing that happens.
     """
 
-    def __init__(self, sweep: Sweep, at_once: int, tell: Callable[[str], None], *, trust: bool = False) -> None:
-        self._sweep, self._at_once, self._tell, self._trust = sweep, at_once, tell, trust
+    def __init__(self, sweep: Sweep, at_once: int, notify: Callable[[str], None], *, trust: bool = False) -> None:
+        self._sweep, self._at_once, self._notify, self._trust = sweep, at_once, notify, trust
         self._underway: list[_Underway] = []
         self._begun = 0
 
@@ -117,7 +117,7 @@ class SweepRunner:
             command = [*VOLARY, "train", str(self._sweep.session), *_overrides(self._sweep.members[member]), *where]
         place = next(n for n in range(self._at_once) if n not in {one.place for one in self._underway})
         self._begun += 1
-        self._tell(f"{self._begun}/{len(self._sweep.members)} {member} {'resumed' if run else 'started'}")
+        self._notify(f"{self._begun}/{len(self._sweep.members)} {member} {'resumed' if run else 'started'}")
         logged = log.stat().st_size if log.exists() else 0
         with log.open("ab") as out, _on_cores(place, self._at_once):
             # a session of its own: Ctrl-C in the terminal reaches it through the sweep alone, and counts once
@@ -131,16 +131,16 @@ class SweepRunner:
         self._underway.append(_Underway(member, process, place, logged))
 
     def _interrupt(self) -> None:
-        self._tell("stopping: each run finishes its step and saves; Ctrl-C again stops now")
+        self._notify("stopping: each run finishes its step and saves; Ctrl-C again stops now")
         for one in self._underway:
             one.process.send_signal(signal.SIGINT)
 
     def _collect(self) -> None:
         for one in [one for one in self._underway if one.process.poll() is not None]:
             self._underway.remove(one)
-            self._tell(self._said(one) if one.process.returncode else f"{one.member} finished")
+            self._notify(self._failure_of(one) if one.process.returncode else f"{one.member} finished")
 
-    def _said(self, one: _Underway) -> str:
+    def _failure_of(self, one: _Underway) -> str:
         """What became of a run that did not finish: the first line that its command printed."""
         said = self._sweep.log(one.member).read_bytes()[one.logged :].decode(errors="replace").splitlines()
         return f"{one.member}: {next(iter(said), 'it left no word')}"

@@ -186,7 +186,7 @@ def test_reads_by_level_are_an_event_an_epoch(folder):
     for epoch in range(2):
         epochs(samples)
         told.end_epoch(epoch)
-    assert [{name: event["data"][name] for name in ("epoch", "source", "memory")} for event in recorder.said] == [
+    assert [{name: event["data"][name] for name in ("epoch", "source", "memory")} for event in recorder.events] == [
         {"epoch": 0, "source": COUNT, "memory": 0},
         {"epoch": 1, "source": 0, "memory": COUNT},
     ]
@@ -197,7 +197,7 @@ def test_without_a_cache_nothing_is_told(folder, monkeypatch):
     samples, recorder = opened(folder, Cache()), Recorder(0)
     _epoch(samples)
     Reads(samples, recorder).end_epoch(0)
-    assert not recorder.said
+    assert not recorder.events
 
 
 def test_a_cache_on_disk_needs_a_path():

@@ -211,7 +211,7 @@ def decoding(samples: Pipeline) -> tuple[str, int, str]:
     for _ in range(5):
         next(feed)
         told.tell_decoding()
-    (event,) = recorder.said
+    (event,) = recorder.events
     return event["data"]["by"], event["data"]["count"], re.sub(r"[\d.e-]+ (us|s) ", r"N \1 ", event["data"]["why"])
 
 

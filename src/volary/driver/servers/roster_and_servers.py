@@ -30,7 +30,7 @@ from volary.session.spec import MOST_STEPS, Session, Strategy
 
 SERVER = [sys.executable, "-m", "volary.serving"]
 NOTE_EVERY_S = 0.25
-TOLD_ELSEWHERE = ("joined", "lost")  # by the watch, which knows more of them
+BY_FAILURE_DETECTOR = ("joined", "lost")  # by the watch, which knows more of them
 
 
 class RosterAndServers:
@@ -45,8 +45,8 @@ class RosterAndServers:
         self._keeping = CheckpointDrafts(checkpoints, task.checkpoint, self._count)
         goes_on = session is not None or is_resumable(directory)  # a loop that saves nothing begins anew
         found = restored(checkpoints, journal) if goes_on else None
-        terms = terms_of(session) if session else terms_of_own_loop(strategy)
-        self._roster = Roster(terms, strategy.consistency, self._keeping, self._said, found)
+        settings = roster_settings(session) if session else roster_settings_of_loop(strategy)
+        self._roster = Roster(settings, strategy.consistency, self._keeping, self._on_event, found)
         self._servers: Handle | None = None  # those beside workers are theirs
         self._exits: dict[int, Exited] = {}
         self._given_up: frozenset[int] = frozenset()  # servers that the run goes on without
@@ -139,17 +139,17 @@ class RosterAndServers:
         if self._roster.lost_server is not None:
             number, reason = self._roster.lost_server
             happened = exit_words(self._exits[number]) if number in self._exits else reason
-            return self._told(number, f"{happened}, and nobody else keeps what it kept")
+            return self._failure_of(number, f"{happened}, and nobody else keeps what it kept")
         missing = [number for number in range(self._count) if f"server {number}" in self._roster.awaited]
         for number in missing:
             if number in self._exits:
-                return self._told(number, f"{exit_words(self._exits[number])} before it came")
+                return self._failure_of(number, f"{exit_words(self._exits[number])} before it came")
         if missing and self._servers and (gone := self._servers.ended()):
             words = f"{gone.launcher} (process {gone.pid}) {exit_words(gone)} before server {missing[0]} came"
             return ServerFailure([words, *indented(tail(gone.log))], gone.log)
         limit_s = self._strategy.startup_timeout_s
         if missing and time.monotonic() - self._started_at > limit_s:
-            return self._told(missing[0], f"did not come within {limit_s:.0f} s")
+            return self._failure_of(missing[0], f"did not come within {limit_s:.0f} s")
         return None
 
     @property
@@ -157,7 +157,7 @@ class RosterAndServers:
         """Whether a server has not left yet."""
         return not self._roster.failure and bool(self._servers and self._servers.running() - self._given_up)
 
-    def steps(self, told: int) -> int:
+    def steps(self, reported: int) -> int:
         """By the roster: workers count only what they do themselves."""
         return self._roster.steps
 
@@ -171,7 +171,7 @@ class RosterAndServers:
     def _pids(self) -> dict[int, int]:
         return self._servers.pids() if self._servers else {}
 
-    def _told(self, number: int, words: str) -> ServerFailure:
+    def _failure_of(self, number: int, words: str) -> ServerFailure:
         log, pid = self._directory.server_log(number), self._pids.get(number)
         if are_colocated(self._strategy):
             who = f"beside rank {number}"
@@ -181,12 +181,12 @@ class RosterAndServers:
             [f"server {number} ({who}) {words}; last step {self._roster.steps}", *indented(tail(log))], log
         )
 
-    def _said(self, kind: str, rank: int | None, data: dict[str, Any]) -> None:
+    def _on_event(self, kind: str, rank: int | None, data: dict[str, Any]) -> None:
         """What the roster tells, into the journal."""
         if kind == "counts":
             self._journal.counts([CountRow(*row) for row in data["rows"]])
             return
-        if kind in TOLD_ELSEWHERE:
+        if kind in BY_FAILURE_DETECTOR:
             return
         step = data.pop("step", None)
         match kind:
@@ -232,7 +232,7 @@ def is_elastic(strategy: Strategy) -> bool:
     return bool(strategy.servers and strategy.consistency.elastic)
 
 
-def terms_of(session: Session) -> RosterSettings:
+def roster_settings(session: Session) -> RosterSettings:
     """What the roster has to know of a session."""
     strategy, train = session.strategy, session.train
     return RosterSettings(
@@ -250,7 +250,7 @@ def terms_of(session: Session) -> RosterSettings:
     )
 
 
-def terms_of_own_loop(strategy: Strategy) -> RosterSettings:
+def roster_settings_of_loop(strategy: Strategy) -> RosterSettings:
     """The same of a loop of one's own: its workers say how large a batch is, and it ends when they do."""
     return RosterSettings(
         workers=strategy.workers,

@@ -30,7 +30,7 @@ class Alike:
     workers: int
     _first: dict[int, _First] = field(default_factory=dict)
     _writers: dict[tuple[str, str], int] = field(default_factory=dict)  # the first, by host and path
-    _told_files: bool = False
+    _warned_of_files: bool = False
 
     def did(self, rank: int, losses: Sequence[str], drawn: Mapping[str, str]) -> Iterator[str]:
         """A worker has taken its first steps."""
@@ -56,8 +56,8 @@ class Alike:
     def writes(self, rank: int, host: str, path: str, place: str) -> Iterator[str]:
         """A worker has opened a file to write. place: where in the program."""
         other = self._writers.setdefault((host, path), rank)
-        if other != rank and not self._told_files:
-            self._told_files = True
+        if other != rank and not self._warned_of_files:
+            self._warned_of_files = True
             first, second = sorted((other, rank))
             yield (
                 f"ranks {first} and {second} both write {shown(path)} ({place}), and spoil what the other has written; "

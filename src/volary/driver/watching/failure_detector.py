@@ -64,7 +64,7 @@ class FailureDetector:
     def quiet(self) -> set[int]:
         """Ranks that have not beaten for a moment: what their processes do is worth a look."""
         quiet_s, workers = self.rules.suspect_after_s / 3, self.workers.values()
-        return {worker.rank for worker in workers if worker.counts and self._watched_s - worker.heard_at > quiet_s}
+        return {worker.rank for worker in workers if worker.counts and self._watched_s - worker.last_beat_at > quiet_s}
 
     def placed(self, hosts: Mapping[int, str]) -> None:
         """Where workers are started, by rank: their hosts until they come and say so themselves."""
@@ -97,7 +97,7 @@ class FailureDetector:
         if not worker.pid:
             worker.moved_at = self._watched_s
         worker.peer, worker.pid, worker.host = peer, pid, host
-        worker.heard_at = self._watched_s
+        worker.last_beat_at = self._watched_s
         self._rank_of[peer] = rank
         return True
 
@@ -113,12 +113,12 @@ class FailureDetector:
         rank = self._rank_of.get(peer)
         return None if rank is None else self.workers[rank]
 
-    def heard(self, peer: int, beat: WorkerBeat) -> None:
+    def on_beat(self, peer: int, beat: WorkerBeat) -> None:
         """Take in a heartbeat that came over connection `peer`."""
         worker = self.worker_at(peer)
         if worker is None or worker.goodbye or worker.dismissed:
             return
-        worker.hear(beat, self._watched_s)
+        worker.on_beat(beat, self._watched_s)
 
     def left(self, peer: int) -> None:
         """A connection has ended; whoever is behind it may come back with another one."""
@@ -159,7 +159,7 @@ class FailureDetector:
                 ask.append(worker.peer or 0)
             if trouble.over:
                 self._give_up(trouble.lost)
-            elif worker.rank not in self._suspected and self._is_told(worker, trouble):
+            elif worker.rank not in self._suspected and self._is_to_report(worker, trouble):
                 self._suspected.add(worker.rank)
                 self.suspects.append(trouble.lost)
         self._suspected &= {trouble.lost.rank for trouble in troubles}
@@ -177,7 +177,7 @@ class FailureDetector:
                 yield Trouble(LostWorker(worker.rank, "missing", sentence), over=True)
 
     def _silent(self, worker: WorkerStatus) -> Iterator[Trouble]:
-        rules, silent_s = self.rules, self._watched_s - max(worker.heard_at, self._carried_at(worker))
+        rules, silent_s = self.rules, self._watched_s - max(worker.last_beat_at, self._carried_at(worker))
         suspect_s, limit_s = rules.suspect_after_s, rules.give_up_after_s
         if worker.phase == STARTING:  # torch is imported, which may hold the interpreter's lock
             suspect_s, limit_s = max(suspect_s, rules.startup_timeout_s / 2), max(limit_s, rules.startup_timeout_s)
@@ -200,7 +200,7 @@ class FailureDetector:
 
     def _away(self, worker: WorkerStatus) -> LostWorker:
         """What happened to one whose connection has ended: it died, or nothing answers any more where it was."""
-        silent_s = worker.away_at - worker.heard_at
+        silent_s = worker.away_at - worker.last_beat_at
         if silent_s < self.rules.suspect_after_s or worker.process_here:
             return LostWorker(worker.rank, "died", "died")
         words = "and then its connection ended: its host is gone or cut off, or it died"
@@ -220,7 +220,7 @@ class FailureDetector:
             return True
         return trouble.almost and self._watched_s - worker.asked_at > STACK_WITHIN_S
 
-    def _is_told(self, worker: WorkerStatus, trouble: Trouble) -> bool:
+    def _is_to_report(self, worker: WorkerStatus, trouble: Trouble) -> bool:
         """Whether it is time to warn: a worker that was asked for its stack is given a moment to say it."""
         if trouble.lost.kind != "stuck" or worker.asked_at is None or worker.stack:
             return True

@@ -26,7 +26,7 @@ class RunFolder:
         self._links = {path: path.readlink() for path in directory.folders if path.is_symlink()}
         self._files: dict[Path, BinaryIO] = {}
         self._open = ExitStack()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._away = False
 
     def __enter__(self) -> RunFolder:
@@ -55,17 +55,17 @@ class RunFolder:
         except FileNotFoundError:  # whoever removes it is still at it
             return
         except OSError as error:
-            self._tell({error.strerror or ""}, f"{path}: what somebody removed cannot be written anew: {error}")
+            self._report({error.strerror or ""}, f"{path}: what somebody removed cannot be written anew: {error}")
             return
-        self._tell(
+        self._report(
             missing,
             f"{path}: somebody removed {', '.join(sorted(missing))} while the run trains; what it needs to be resumed "
             "is written anew, the database at its end",
         )
 
-    def _tell(self, about: set[str], text: str) -> None:
-        if about - self._told:
-            self._told |= about
+    def _report(self, about: set[str], text: str) -> None:
+        if about - self._reported:
+            self._reported |= about
             self._warn(text)
 
     def _put_back(self) -> set[str]:

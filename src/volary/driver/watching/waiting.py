@@ -34,7 +34,7 @@ SAME_PASSES = "all workers must call backward() as often as each other in each s
 
 def is_mute(worker: WorkerStatus, rules: Rules, now_s: float) -> bool:
     """Whether it does not beat although its process uses the processor: something holds the interpreter's lock."""
-    if now_s - worker.heard_at <= rules.suspect_after_s or worker.worked_at is None:
+    if now_s - worker.last_beat_at <= rules.suspect_after_s or worker.worked_at is None:
         return False
     return now_s - worker.worked_at <= rules.suspect_after_s
 
@@ -61,7 +61,7 @@ def _standing_still(
     if still_s <= min(_warn_after_s(worker, rules), limit_s / 2):
         return
     if is_mute(worker, rules, now_s):
-        silent_s = now_s - worker.heard_at
+        silent_s = now_s - worker.last_beat_at
         what = (
             f"has not been heard of for {silent_s:.0f} s, but its process is at work: a long call outside of Python "
             f"holds the interpreter's lock"
@@ -82,7 +82,7 @@ def _all_waiting(
 ) -> Iterator[Trouble]:
     """All wait for each other. It began when the last one came to it; named is who is furthest behind."""
     left = [one for one in workers if one.goodbye and one.goodbye.outcome == "finished"] if rules.own_loop else []
-    still_s = now_s - max([*(worker.still_since for worker in here), *(one.heard_at for one in left)])
+    still_s = now_s - max([*(worker.still_since for worker in here), *(one.last_beat_at for one in left)])
     named = min(here, key=lambda worker: worker.step)
     hosts = sorted({worker.host for worker in here} | ({rules.keeper_host} - {""}))
     usual_s = SLOW_FACTOR * (usual_wait_s or 0.0)

@@ -59,8 +59,8 @@ class Trouble:
 class WorkerBeat(msgspec.Struct):
     """What a worker says four times a second: where it is, and what is new since its last beat.
 
-    progress: grows with every change of phase. rows: steps it has done (`run.journal.STEP_FIELDS`). said: its events.
-    carries: its connections have moved bytes since the last one, though it made no progress. call: which call of the
+    progress: grows with every change of phase. rows: steps it has done (`run.journal.STEP_FIELDS`). events: what else it
+    reports. carries: its connections have moved bytes since the last one, though it made no progress. call: which call of the
     user's has all workers wait for each other, `worker.mean` say; empty in a step. bye: its own account of its end,
     with the last beat. stack: what its threads are in, if it was asked. number: from 1 on; a beat that may not have
     come is said again.
@@ -70,7 +70,7 @@ class WorkerBeat(msgspec.Struct):
     phase: str
     progress: int
     rows: list[list[float | None]] = []
-    said: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     bye: Verdict | None = None
     stack: str = ""
     number: int = 0
@@ -105,8 +105,8 @@ class Usual:
 class WorkerStatus:
     """What is known of one worker. peer: its connection; None before it came, after it went, and while it is away.
 
-    host: where it is, or is to be; empty: not known. expected_at: from when on it is waited for. heard_at, moved_at:
-    when it last beat, and when its progress last grew. carried_at: when its connections were last seen to move.
+    host: where it is, or is to be; empty: not known. expected_at: from when on it is waited for. last_beat_at and
+    moved_at: when it last beat, and when its progress last grew. carried_at: when its connections were last seen to move.
     away_at: when its connection ended. beats: the number of its newest beat. done: steps in this life. usual: its
     recent standstills, by phase. stack: what its threads are in, and asked_at: when that was asked, both of the present
     standstill alone. process_here: the engine sees its process on this machine. worked_at: when that was last seen to
@@ -123,7 +123,7 @@ class WorkerStatus:
     call: str = ""
     progress: int = -1
     done: int = 0
-    heard_at: float = 0.0
+    last_beat_at: float = 0.0
     away_at: float = 0.0
     beats: int = 0
     moved_at: float = 0.0
@@ -162,9 +162,9 @@ class WorkerStatus:
         """Whether it has done a step in this life."""
         return self.done > 0
 
-    def hear(self, beat: WorkerBeat, now_s: float) -> None:
+    def on_beat(self, beat: WorkerBeat, now_s: float) -> None:
         """Take in a heartbeat that came at `now_s`: how far the worker is, and since when."""
-        self.heard_at, self.worked_at, self.beats = now_s, None, beat.number
+        self.last_beat_at, self.worked_at, self.beats = now_s, None, beat.number
         if beat.carries:
             self.carried_at = now_s
         if beat.progress != self.progress:

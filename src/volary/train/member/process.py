@@ -101,7 +101,7 @@ class Membership:
         """A new connection, and the number of the newest beat that the driver has. Raises VolaryError."""
         life = self.connection.life
         connection, welcome = _connected(self.place.rank, self.directory, self.host, self.port, life, AGAIN_TIMEOUT_S)
-        return connection, welcome["heard"]
+        return connection, welcome["acknowledged"]
 
     def outlive_driver(self) -> None:
         """From now on this process need not end with its driver; a launcher's ends with the launcher all the same."""

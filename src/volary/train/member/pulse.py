@@ -157,8 +157,8 @@ class Pulse:
             self._obey(message)
 
     def _obey(self, message: dict[str, Any]) -> None:
-        if "heard" in message:
-            self._drop_answered(int(message["heard"]))
+        if "acknowledged" in message:
+            self._drop_answered(int(message["acknowledged"]))
         if message.get("finish"):
             self.ask_to_end()
         if "requests" in message:  # all of this life, again and again

@@ -41,7 +41,7 @@ class Recorder:
         self.saves = 0
         self.hand_over: Callable[[], None] = lambda: None
         self.rows: deque[StepRow] = deque()
-        self.said: deque[dict[str, Any]] = deque()
+        self.events: deque[dict[str, Any]] = deque()
         self.spans = Spans()
         self.usage: UsageSamples | None = None
         self._traffic: tuple[Traffic, ...] = ()  # replaced as a whole: another thread reads it
@@ -62,7 +62,7 @@ class Recorder:
     def unheard(cls) -> Recorder:
         """Of a worker that nobody listens to: only the newest of what it has to say is kept."""
         recorder = cls(0)
-        recorder.rows, recorder.said = deque(maxlen=1), deque(maxlen=1)
+        recorder.rows, recorder.events = deque(maxlen=1), deque(maxlen=1)
         return recorder
 
     def enter(self, phase: str) -> None:
@@ -170,27 +170,27 @@ class Recorder:
 
     def event(self, kind: str, **data: Any) -> None:
         """Record an event of this step; it is sent with the next heartbeat."""
-        self.said.append({"event": kind, "step": self.step, "data": data})
+        self.events.append({"event": kind, "step": self.step, "data": data})
 
     def metrics(self, values: dict[str, float]) -> None:
         """An evaluation at this step measured `values`."""
-        self.said.append({"metrics": values, "step": self.step})
+        self.events.append({"metrics": values, "step": self.step})
 
     def histograms(self, found: list[Any]) -> None:
         """How values are spread after this step, as `volary.train.recording.histograms` has them."""
-        self.said.append({"histograms": found, "step": self.step})
+        self.events.append({"histograms": found, "step": self.step})
 
     def network(self, graph: dict[str, Any]) -> None:
         """The layers that are trained, as `volary.network.layer_graph` has them."""
-        self.said.append({"network": graph})
+        self.events.append({"network": graph})
 
     def first_steps(self, losses: list[str], drawn: dict[str, str]) -> None:
         """What the first steps of a user's own loop have done, as `volary.train.own.first_steps` has it."""
-        self.said.append({"losses": losses, "drawn": drawn})
+        self.events.append({"losses": losses, "drawn": drawn})
 
     def writes(self, path: str, place: str) -> None:
         """The user's code opens a file to write, at that place of it; from any thread."""
-        self.said.append({"writes": path, "place": place})
+        self.events.append({"writes": path, "place": place})
 
     def starting(self, doing: str) -> None:
         """What the start of this worker is at, for those who look on and wait."""
@@ -198,18 +198,18 @@ class Recorder:
 
     def note(self, **facts: Any) -> None:
         """A fact about the run, replacing its older value."""
-        self.said.append({"note": {key: str(value) for key, value in facts.items()}})
+        self.events.append({"note": {key: str(value) for key, value in facts.items()}})
 
     def take(self, *, ending: bool = False) -> dict[str, Any]:
         """Everything not taken yet, as plain values; for the thread that sends it. ending: for the last time."""
         rows = [list(self.rows.popleft()) for _ in range(len(self.rows))]
-        said = [self.said.popleft() for _ in range(len(self.said))]
+        events = [self.events.popleft() for _ in range(len(self.events))]
         if spans := self.spans.take():
-            said.append({"spans": spans})
+            events.append({"spans": spans})
         traffic = self._traffic
         if added := since(traffic, self._told_traffic):
-            said.append({"traffic": added})
+            events.append({"traffic": added})
             self._told_traffic = traffic
         if self.usage is not None and (usage := self.usage.take(ending=ending)):
-            said.append({"usage": usage})
-        return {"rows": rows, "said": said}
+            events.append({"usage": usage})
+        return {"rows": rows, "events": events}
