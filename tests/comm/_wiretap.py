@@ -38,13 +38,13 @@ class Wiretap:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for plug in [self._door, *self._plugs]:
+        for sock in [self._door, *self._plugs]:
             with contextlib.suppress(OSError):
-                plug.shutdown(socket.SHUT_RDWR)
+                sock.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
-        for plug in [self._door, *self._plugs]:
-            plug.close()
+        for sock in [self._door, *self._plugs]:
+            sock.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):

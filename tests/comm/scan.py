@@ -16,23 +16,23 @@ if __name__ == "__main__":
     poll = select.poll()
     for _ in range(times):
         for host, port in ends:
-            plug = socket.socket()
-            plug.setblocking(False)
+            sock = socket.socket()
+            sock.setblocking(False)
             with contextlib.suppress(BlockingIOError):
-                plug.connect((host, int(port)))
-            poll.register(plug, select.POLLOUT)
-            plugs.append(plug)
+                sock.connect((host, int(port)))
+            poll.register(sock, select.POLLOUT)
+            plugs.append(sock)
     through = {}
     stop = time.monotonic() + 1.5  # a second attempt of each connection falls into it
     while (left_s := stop - time.monotonic()) > 0 and len(through) < len(plugs):
         for descriptor, events in poll.poll(left_s * 1000):
             poll.unregister(descriptor)
-            plug = next(p for p in plugs if p.fileno() == descriptor)
+            sock = next(p for p in plugs if p.fileno() == descriptor)
             if not events & (select.POLLERR | select.POLLHUP):
-                through[descriptor] = plug
+                through[descriptor] = sock
                 with contextlib.suppress(OSError):
-                    plug.send(GARBAGE)
+                    sock.send(GARBAGE)
     print(len(through))
     time.sleep(0.2)
-    for plug in plugs:
-        plug.close()
+    for sock in plugs:
+        sock.close()

@@ -17,7 +17,7 @@ LISTENS = """
 import socket, sys
 plugs = [socket.create_server(("0.0.0.0", 0)),
          socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)]
-print(*(plug.getsockname()[1] for plug in plugs), flush=True)
+print(*(sock.getsockname()[1] for sock in plugs), flush=True)
 sys.stdin.read()
 """
 

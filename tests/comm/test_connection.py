@@ -24,7 +24,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Connection, Connecti
     """Two that talk to each other, by a clock on which each look takes a second: a whole message takes minutes."""
     seconds = itertools.count()
     monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
-    connections = [Connection(plug, "the other", BOUND_S) for plug in socket.socketpair()]
+    connections = [Connection(sock, "the other", BOUND_S) for sock in socket.socketpair()]
     for end in connections:
         end._reader.limit_bytes = FRAME_BYTES
     yield connections[0], connections[1]

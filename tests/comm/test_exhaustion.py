@@ -70,17 +70,17 @@ def knock(child: Child, times: int, stack: ExitStack) -> list[socket.socket]:
     """Connections that are only begun: nobody waits until the server has accepted them."""
     plugs = []
     for _ in range(times):
-        plug = stack.enter_context(socket.socket())
-        plug.setblocking(False)
+        sock = stack.enter_context(socket.socket())
+        sock.setblocking(False)
         with contextlib.suppress(BlockingIOError):
-            plug.connect((child.host, child.port))
-        plugs.append(plug)
+            sock.connect((child.host, child.port))
+        plugs.append(sock)
     return plugs
 
 
-def is_sent_away(plug: socket.socket) -> bool:
+def is_sent_away(sock: socket.socket) -> bool:
     try:
-        return not plug.recv(1)
+        return not sock.recv(1)
     except BlockingIOError:
         return False
     except OSError:

@@ -31,9 +31,9 @@ def test_bytes_that_are_carried_are_seen_once_and_those_that_nobody_takes_are_no
 
 def test_the_connection_of_heartbeats_does_not_count() -> None:
     moving = MovingBytes()
-    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as plug:
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as sock:
         moving.seen(apart_from=-1)
-        plug.sendall(b"beat")  # the kernel takes it for the end that nobody has accepted
-        assert not moving.seen(apart_from=plug.fileno())
-        plug.sendall(b"values")
+        sock.sendall(b"beat")  # the kernel takes it for the end that nobody has accepted
+        assert not moving.seen(apart_from=sock.fileno())
+        sock.sendall(b"values")
         assert moving.seen(apart_from=-1)

@@ -33,15 +33,15 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def stranger(server: KeyedServer, data: bytes = b"") -> socket.socket:
-    plug = socket.create_connection(server.address, timeout=WITHIN_S)
-    plug.sendall(data)
-    return plug
+    sock = socket.create_connection(server.address, timeout=WITHIN_S)
+    sock.sendall(data)
+    return sock
 
 
-def is_closed(plug: socket.socket) -> bool:
+def is_closed(sock: socket.socket) -> bool:
     """Whether the server ends this connection in time; what it says before does not matter."""
     try:
-        while plug.recv(4096):
+        while sock.recv(4096):
             pass
     except TimeoutError:
         return False
@@ -115,10 +115,10 @@ def test_a_replayed_proof_opens_nothing(servers: Servers) -> None:
     assert servers.echo.said == []
 
 
-def _body(plug: socket.socket) -> bytes:
+def _body(sock: socket.socket) -> bytes:
     data = b""
     while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
-        data += plug.recv(4096)
+        data += sock.recv(4096)
     return data[4:]
 
 
@@ -143,8 +143,8 @@ def test_garbage_is_dropped_at_once_and_those_who_are_in_go_on(servers: Servers,
     server = servers.start(handshake_s=10 * WITHIN_S)  # which is not what ends it
     client = servers.client(server)
     client.receive(WITHIN_S)
-    with stranger(server, data) as plug:
-        assert is_closed(plug)
+    with stranger(server, data) as sock:
+        assert is_closed(sock)
     until(lambda: server.refusals["127.0.0.1"] == 1)
     assert works(client)
 
@@ -157,8 +157,8 @@ def test_garbage_is_dropped_at_once_and_those_who_are_in_go_on(servers: Servers,
 def test_who_proves_nothing_in_time_is_closed(servers: Servers, said: bytes) -> None:
     server = servers.start(handshake_s=0.3, tick_s=0.05)
     started = time.monotonic()
-    with stranger(server, said) as plug:
-        assert is_closed(plug)
+    with stranger(server, said) as sock:
+        assert is_closed(sock)
     assert 0.25 < time.monotonic() - started < WITHIN_S
     until(lambda: server.refusals["127.0.0.1"] == 1)
 
@@ -179,11 +179,11 @@ def test_one_stranger_too_many_costs_the_oldest_stranger_its_place(servers: Serv
     client.receive(WITHIN_S)
     idle = [stranger(server) for _ in range(10)]
     until(lambda: server.refusals["127.0.0.1"] == 6)
-    assert all(is_closed(plug) for plug in idle[:6])
+    assert all(is_closed(sock) for sock in idle[:6])
     assert works(client)
     assert works_anew(servers, server)  # a client of ours still gets in
-    for plug in idle:
-        plug.close()
+    for sock in idle:
+        sock.close()
 
 
 def proved(server: KeyedServer) -> Connection:
@@ -205,8 +205,8 @@ def test_who_has_proved_the_key_keeps_its_place_however_many_come_at_once(server
     for one in came:
         one.send({})
         assert "you" in one.receive(WITHIN_S)
-    for plug in (*idle, *came):
-        plug.close()
+    for sock in (*idle, *came):
+        sock.close()
 
 
 def works_anew(servers: Servers, server: KeyedServer) -> bool:
@@ -331,10 +331,10 @@ def test_a_server_that_is_none_of_ours_is_refused(servers: Servers) -> None:
 
 
 def _answer_like_a_web_server(listener: socket.socket) -> None:
-    plug, _ = listener.accept()
-    with plug:
-        plug.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        plug.recv(4096)
+    sock, _ = listener.accept()
+    with sock:
+        sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        sock.recv(4096)
 
 
 def test_a_server_that_says_nothing_is_given_up_in_time() -> None:

@@ -100,7 +100,7 @@ def test_a_cluster_that_asks_for_a_token_says_which_variables_to_set(monkeypatch
     words = (
         "ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken: Authentication token is missing or incorrect"
     )
-    monkeypatch.setattr("volary.engine.ray.said", lambda asked: subprocess.CompletedProcess(asked, 1, "", words))
+    monkeypatch.setattr("volary.engine.ray.answer_of", lambda asked: subprocess.CompletedProcess(asked, 1, "", words))
     with socket.create_server(("127.0.0.1", 0)) as head:
         reason = RayEngine(address=f"127.0.0.1:{head.getsockname()[1]}").check(2)
     assert "asks for a token: set RAY_AUTH_MODE=token" in str(reason)

@@ -185,8 +185,8 @@ class HostsEngine:
 
     def _address(self, name: str) -> str:
         """What ssh connects to for this name, by its configuration."""
-        said = _said([*self._ssh, "-G", "--", name])
-        words = dict(line.split(" ", 1) for line in said.stdout.splitlines() if " " in line)
+        answer = _answer_of([*self._ssh, "-G", "--", name])
+        words = dict(line.split(" ", 1) for line in answer.stdout.splitlines() if " " in line)
         return words.get("hostname", name.rpartition("@")[2])
 
     def _found(self) -> Sequence[MachineFound | str]:
@@ -195,11 +195,11 @@ class HostsEngine:
             return list(pool.map(self._look, [name for name, _ in self._hosts]))
 
     def _look(self, name: str) -> MachineFound | str:
-        said = _said(self._command(name, "--look", self._folder))
+        answer = _answer_of(self._command(name, "--look", self._folder))
         try:
-            found = msgspec.json.decode(said.stdout.strip().rpartition("\n")[2], type=MachineFound)
+            found = msgspec.json.decode(answer.stdout.strip().rpartition("\n")[2], type=MachineFound)
         except msgspec.MsgspecError:
-            return f"{name}: {self._why(name, said)}"
+            return f"{name}: {self._why(name, answer)}"
         if found.volary != volary.__version__:
             return f"{name} has Volary {found.volary}, and here it is {volary.__version__}: install the same"
         if not found.torch:
@@ -211,9 +211,9 @@ class HostsEngine:
             )
         return found
 
-    def _why(self, name: str, said: subprocess.CompletedProcess[str]) -> str:
-        last = (said.stderr.strip() or f"status {said.returncode}").splitlines()[-1]
-        if said.returncode == 255:  # ssh's own
+    def _why(self, name: str, answer: subprocess.CompletedProcess[str]) -> str:
+        last = (answer.stderr.strip() or f"status {answer.returncode}").splitlines()[-1]
+        if answer.returncode == 255:  # ssh's own
             return f"{last} (`{shlex.join([*self._ssh, name, 'true'])}` must work without a question)"
         return f"{last}; install Volary there, or name the Python that has it: engine=hosts engine.python=PATH"
 
@@ -228,7 +228,7 @@ def require_machines(setting: str, machines: Sequence[str]) -> None:
             )
 
 
-def _said(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _answer_of(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_S, check=False

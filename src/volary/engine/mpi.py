@@ -15,7 +15,7 @@ from typing import Literal
 
 from volary.comm.groups import confined
 from volary.engine._base import Handle, Launch, require_restarts
-from volary.engine.launchers.launched import Launched, names_told, told
+from volary.engine.launchers.launched import Launched, names_for, variables_for
 from volary.engine.local import LOOPBACK, LocalEngine
 from volary.errors import SettingError
 from volary.run.machine.addresses import address_towards, is_this_machine
@@ -84,7 +84,7 @@ class MpiEngine:
         kind = _kind(program) if program else None
         if program is None or kind is None:
             raise SettingError(f"engine: {self.check(launch.count)}")
-        names = names_told(launch)
+        names = names_for(launch)
         if kind == "Open MPI":
             return [program, *self._open_mpi(names), "-n", str(launch.count), *launch.command]
         return [program, *self._mpich(names), "-n", str(launch.count), *_UNJUDGED, *launch.command]
@@ -94,7 +94,7 @@ class MpiEngine:
 
     def launch(self, launch: Launch) -> Handle:
         """Start them by one mpirun. What it prints is in a log of its own."""
-        variables = told(launch, pin=self.pin)
+        variables = variables_for(launch, pin=self.pin)
         command = self.command(launch)
         return Launched("mpirun", launch, command, variables, leaves=_leaves, confined=not self.hosts)
 
@@ -126,10 +126,10 @@ class MpiEngine:
 def _kind(program: str) -> Kind | None:
     """Whose launcher it is, as it says itself; None if it is another program, or does not answer."""
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=ANSWER_S, check=False)
+        answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=ANSWER_S, check=False)
     except (OSError, subprocess.SubprocessError):
         return None
-    words = f"{said.stdout}{said.stderr}".lower()
+    words = f"{answer.stdout}{answer.stderr}".lower()
     return next((kind for word, kind in _KINDS.items() if word in words), None)
 
 

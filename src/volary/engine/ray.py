@@ -11,8 +11,8 @@ from importlib.util import find_spec
 
 from volary.actors import ActorSettings, scratch
 from volary.engine._base import Handle, Launch, require_restarts
-from volary.engine.launchers.commands import last_line, said
-from volary.engine.launchers.launched import Launched, told
+from volary.engine.launchers.commands import answer_of, last_line
+from volary.engine.launchers.launched import Launched, variables_for
 from volary.engine.local import LOOPBACK, LocalEngine
 from volary.engine.remote.bring import missing, require_below
 from volary.errors import SettingError
@@ -83,7 +83,7 @@ class RayEngine:
         """Start them by one placement group. Servers beside a cluster that is started here are started without it."""
         if launch.role == "server" and not self.address:
             return LocalEngine().launch(launch)
-        variables = told(launch, pin=self.pin) | ({} if self.address else _guarded())
+        variables = variables_for(launch, pin=self.pin) | ({} if self.address else _guarded())
         return Launched("ray", launch, self.command(launch), variables, leaves=lambda pid: [scratch(pid)])
 
     def _lacks(self, workers: int) -> str | None:
@@ -92,7 +92,7 @@ class RayEngine:
             socket.create_connection(self._head(), CONNECT_S).close()
         except OSError as error:
             return f"no cluster of Ray's answers at {self.address}: {error.strerror or error}"
-        answer = said([*ACTORS, ActorSettings(count=0, address=self.address).words()])
+        answer = answer_of([*ACTORS, ActorSettings(count=0, address=self.address).words()])
         if "InvalidAuthToken" in answer.stderr:
             return (
                 f"the cluster at {self.address} asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN where "

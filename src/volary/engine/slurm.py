@@ -10,8 +10,8 @@ from pathlib import Path
 
 from volary.engine._base import Handle, Launch, require_restarts
 from volary.engine.launchers import sbatch
-from volary.engine.launchers.commands import last_line, refusal, said
-from volary.engine.launchers.launched import Launched, told
+from volary.engine.launchers.commands import answer_of, last_line, refusal
+from volary.engine.launchers.launched import Launched, variables_for
 from volary.engine.launchers.queue import BatchJob, JobState
 from volary.engine.local import LOOPBACK
 from volary.errors import SettingError
@@ -68,7 +68,7 @@ class SlurmEngine:
         where = [f"--partition={self.partition}"] if self.partition else []
         if not self.queues():
             where = [f"--nodes={_of_job(os.environ['SLURM_JOB_ID'], '%N')}"]
-        answer = said(["sinfo", "--noheader", "--Node", "--format=%o", *where])
+        answer = answer_of(["sinfo", "--noheader", "--Node", "--format=%o", *where])
         addresses = answer.stdout.split()
         if answer.returncode or not addresses:
             raise SettingError(f"engine: Slurm names no node: {last_line(answer)}")
@@ -91,7 +91,7 @@ class SlurmEngine:
 
     def launch(self, launch: Launch) -> Handle:
         """Start them by one srun. What it prints is in a log of its own."""
-        variables = told(launch, pin=self.pin)
+        variables = variables_for(launch, pin=self.pin)
         return Launched("srun", launch, self.command(launch), variables, ask=lambda: _terminate(_name(launch)))
 
     def queues(self) -> bool:
@@ -132,7 +132,7 @@ def _name(launch: Launch) -> str:
 
 def _of_job(job: str, what: str) -> str:
     """One of squeue's fields. Raises SettingError if Slurm does not answer, or knows no such job."""
-    answer = said(["squeue", f"--jobs={job}", "--noheader", f"--format={what}"])
+    answer = answer_of(["squeue", f"--jobs={job}", "--noheader", f"--format={what}"])
     if answer.returncode or not answer.stdout.strip():
         raise SettingError(f"engine: Slurm knows nothing of job {job}, which SLURM_JOB_ID names: {last_line(answer)}")
     return answer.stdout.strip()
@@ -149,10 +149,10 @@ def _too_many(job: str, workers: int) -> str | None:
 
 def _terminate(name: str) -> None:
     """Tell the tasks of the step of this name: srun itself would end them at once."""
-    for step in said(["squeue", "--me", "--steps", "--noheader", "--format=%i %j"]).stdout.splitlines():
+    for step in answer_of(["squeue", "--me", "--steps", "--noheader", "--format=%i %j"]).stdout.splitlines():
         number, _, called = step.partition(" ")
         if called.strip() == name:
-            said(["scancel", "--quiet", "--signal=TERM", number])
+            answer_of(["scancel", "--quiet", "--signal=TERM", number])
 
 
 ENGINE = SlurmEngine

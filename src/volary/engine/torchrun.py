@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from volary.engine._base import Handle, Launch, require_restarts
 from volary.engine.hosts import HostsEngine, require_machines
-from volary.engine.launchers.launched import Launched, told
+from volary.engine.launchers.launched import Launched, variables_for
 from volary.engine.local import LOOPBACK, LocalEngine
 
 AGENT = [sys.executable, "-m", "volary.elastic_agent"]
@@ -54,7 +54,7 @@ class TorchrunEngine:
             return self._machines.launch(launch, launcher=AGENT if launch.role == "worker" else ())
         if launch.role == "server":
             return LocalEngine().launch(launch)
-        return Launched("torchrun", launch, self.command(launch), told(launch, pin=self.pin))
+        return Launched("torchrun", launch, self.command(launch), variables_for(launch, pin=self.pin))
 
     @property
     def _machines(self) -> HostsEngine:

@@ -43,10 +43,10 @@ def receive(address: str, seconds: float, flows: int) -> list[tuple[float, int]]
 def send(address: str, seconds: float) -> None:
     """Send as much as the way to `address` takes, until the receiver has had enough."""
     piece = bytes(_PIECE_BYTES)
-    with _connect(address) as plug, contextlib.suppress(OSError):
-        plug.settimeout(seconds + START_S)
+    with _connect(address) as sock, contextlib.suppress(OSError):
+        sock.settimeout(seconds + START_S)
         while True:
-            plug.sendall(piece)
+            sock.sendall(piece)
 
 
 def _connect(address: str) -> socket.socket:

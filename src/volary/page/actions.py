@@ -27,11 +27,11 @@ class TypedRate(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _change_rate(directory: RunDirectory, body: bytes) -> None:
-    typed = said(body, TypedRate, "the learning rate").lr
+    typed = parsed(body, TypedRate, "the learning rate").lr
     ask(directory, ChangeRate(rate_while_running(directory.session, [f"{RATE}={typed}"])))
 
 
-def said(body: bytes, kind: type[_Wanted], what: str) -> _Wanted:
+def parsed(body: bytes, kind: type[_Wanted], what: str) -> _Wanted:
     """The body of a POST, judged. Raises BadInput."""
     try:
         return msgspec.json.decode(body, type=kind)
@@ -50,7 +50,7 @@ ACTIONS: dict[str, Callable[[RunDirectory, bytes], Any]] = {
     "stop": lambda directory, _: ask_to_stop(directory),
     "save": lambda directory, _: ask(directory, WriteCheckpoint()),
     "rate": _change_rate,
-    "tags": lambda directory, body: write_tags(directory, said(body, Tags, "tags and note")),
+    "tags": lambda directory, body: write_tags(directory, parsed(body, Tags, "tags and note")),
     "remove": lambda directory, _: remove(directory),
 }
 """By name: end the run after its step, write a checkpoint, change the learning rate, replace tags and note, remove it.
@@ -59,7 +59,7 @@ Each raises BadInput, or RunError, if it may not.
 """
 
 STARTS: dict[str, Callable[[RunDirectory, bytes], Any]] = {
-    "resume": lambda directory, body: commands.resume(directory, said(body, Start, "resume").overrides),
-    "join": lambda directory, body: commands.join(directory, said(body, Start, "join").workers),
+    "resume": lambda directory, body: commands.resume(directory, parsed(body, Start, "resume").overrides),
+    "join": lambda directory, body: commands.join(directory, parsed(body, Start, "join").workers),
 }
 """Those that start processes: resume the run, with other settings too; add workers to it."""

@@ -56,9 +56,9 @@ class Cut:
         self._feed, into = socket.socketpair()
         self.sender, self.receiver = (
             TcpChannel(
-                BufferSocket(plug, "127.0.0.1", stall_s), ProvenPeer(Seal(bytes(32)), Seal(bytes(32)), sealed, _HELLO)
+                BufferSocket(sock, "127.0.0.1", stall_s), ProvenPeer(Seal(bytes(32)), Seal(bytes(32)), sealed, _HELLO)
             )
-            for plug in (out, into)
+            for sock in (out, into)
         )
 
     def said(self, size: int = 0) -> bytes:

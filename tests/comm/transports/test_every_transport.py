@@ -212,11 +212,11 @@ def test_something_else_that_listens_is_not_taken_for_a_peer(name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
 
         def talk() -> None:
-            plug, _ = other.accept()
-            plug.sendall(b"\0\0\0\x05hello")
-            while plug.recv(1000):
+            sock, _ = other.accept()
+            sock.sendall(b"\0\0\0\x05hello")
+            while sock.recv(1000):
                 pass
-            plug.close()
+            sock.close()
 
         thread = threading.Thread(target=talk)
         thread.start()
@@ -235,8 +235,8 @@ def test_a_crowd_of_strangers_keeps_nobody_out(name: str) -> None:
         with pytest.raises(ConnectionLost, match="closed the connection"):
             client.receive(anywhere, WITHIN_S)
     finally:
-        for plug in strangers:
-            plug.close()
+        for sock in strangers:
+            sock.close()
         door.close()
 
 

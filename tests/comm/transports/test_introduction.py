@@ -15,12 +15,12 @@ from volary.comm.control.errors import ConnectionLost
 
 
 def test_side_that_dies_before_a_word_was_said_is_lost() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as door, socket.create_connection(door.getsockname()) as plug:
+    with socket.create_server(("127.0.0.1", 0)) as door, socket.create_connection(door.getsockname()) as sock:
         other, _ = door.accept()
         other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes as who is killed
         other.close()
         gone = select.poll()
-        gone.register(plug, select.POLLHUP)
+        gone.register(sock, select.POLLHUP)
         assert gone.poll(WITHIN_S * 1000)
         with pytest.raises(ConnectionLost):
-            ask(plug, OWN, Introduction({}, ""), time.monotonic() + WITHIN_S)
+            ask(sock, OWN, Introduction({}, ""), time.monotonic() + WITHIN_S)

@@ -50,10 +50,10 @@ def _take(introduction: Introduction, welcome: Welcome, guest: Guest) -> None:
         try:
             known = introduced(guest, introduction, said)
         except ConnectionLost as problem:
-            guest.plug.close()
+            guest.sock.close()
             _log.warning("%s proved the key, and then: %s", guest.address, problem)
             return
-        welcome(guest.plug, guest.address, known)
+        welcome(guest.sock, guest.address, known)
 
     try:
         threading.Thread(target=meet, name="volary-channel", daemon=True).start()

@@ -24,8 +24,8 @@ def listen(host: str, own: Credentials, accepted: Callable[[Channel], None], sha
     """See `Transport.listen`. shares: offer shared memory to those of this machine. Raises OSError, BadInput."""
     introduction = _introduction({"server": own.server}, shares)
 
-    def welcome(plug: socket.socket, address: str, known: ProvenPeer) -> None:
-        accepted(_channel(plug, address, introduction, known, own.stall_s))
+    def welcome(sock: socket.socket, address: str, known: ProvenPeer) -> None:
+        accepted(_channel(sock, address, introduction, known, own.stall_s))
 
     return Acceptor(host, own, introduction, welcome)
 
@@ -39,17 +39,17 @@ def connect(
     """
     own, deadline = _introduction(hello, shares), time.monotonic() + timeout_s
     while True:
-        plug = _plug(address, deadline)
+        sock = _sock(address, deadline)
         try:
-            known = ask(plug, wanted, own, deadline)
-            return _channel(plug, address[0], own, known, wanted.stall_s)
+            known = ask(sock, wanted, own, deadline)
+            return _channel(sock, address[0], own, known, wanted.stall_s)
         except ConnectionLost:
-            plug.close()
+            sock.close()
             if time.monotonic() + _RETRY_S >= deadline:
                 raise
             time.sleep(_RETRY_S)
         except BaseException:
-            plug.close()
+            sock.close()
             raise
 
 
@@ -57,15 +57,15 @@ def _introduction(hello: dict[str, Any], shares: bool) -> Introduction:
     return Introduction(hello, machine() if shares and not why_not() else "")
 
 
-def _channel(plug: socket.socket, address: str, own: Introduction, known: ProvenPeer, stall_s: float) -> Channel:
-    plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connected = BufferSocket(plug, address, stall_s)
+def _channel(sock: socket.socket, address: str, own: Introduction, known: ProvenPeer, stall_s: float) -> Channel:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected = BufferSocket(sock, address, stall_s)
     if own.machine and own.machine == known.other.machine:
         return LendingChannel(connected, known)
     return TcpChannel(connected, known)
 
 
-def _plug(address: tuple[str, int], deadline: float) -> socket.socket:
+def _sock(address: tuple[str, int], deadline: float) -> socket.socket:
     try:
         return socket.create_connection(address, timeout=max(0.001, deadline - time.monotonic()))
     except OSError as problem:

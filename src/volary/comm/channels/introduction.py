@@ -43,49 +43,51 @@ class ProvenPeer:
     other: Introduction
 
 
-def ask(plug: socket.socket, wanted: Credentials, own: Introduction, deadline: float) -> ProvenPeer:
+def ask(sock: socket.socket, wanted: Credentials, own: Introduction, deadline: float) -> ProvenPeer:
     """The handshake of the side that connects, until `deadline` of the monotonic clock.
 
     Raises KeyRefused, OtherLife, ConnectionLost.
     """
-    line = _Line(plug, deadline)
-    address = line.address()
+    frames = _Frames(sock, deadline)
+    address = frames.address()
     side = ClientSide(wanted.key, service(wanted.server), wanted.life, encrypts(wanted.security, address))
     try:
-        line.say(side.opening())
-        line.say(side.answer(line.hear()))
-        side.judge(line.hear())
+        frames.send(side.opening())
+        frames.send(side.answer(frames.receive()))
+        side.judge(frames.receive())
         keys = side.keys()
         outgoing, incoming = Seal(keys.outgoing), Seal(keys.incoming)
-        line.say(outgoing.seal_frame(encode(own)))
-        return ProvenPeer(outgoing, incoming, side.sealed, decode_as(incoming.open_body(line.hear()), Introduction))
+        frames.send(outgoing.seal_frame(encode(own)))
+        return ProvenPeer(
+            outgoing, incoming, side.sealed, decode_as(incoming.open_body(frames.receive()), Introduction)
+        )
     except BadFrame as problem:
         raise KeyRefused(f"what listens at {address} is not of this run: {problem}") from None
 
 
 def introduced(guest: Guest, own: Introduction, said: Introduction) -> ProvenPeer:
     """The last word of the handshake of the side that listens. Raises ConnectionLost."""
-    line = _Line(guest.plug, time.monotonic() + HANDSHAKE_S)
-    line.say(guest.outgoing.seal_frame(encode(own)))
+    frames = _Frames(guest.sock, time.monotonic() + HANDSHAKE_S)
+    frames.send(guest.outgoing.seal_frame(encode(own)))
     return ProvenPeer(guest.outgoing, guest.incoming, guest.sealed, said)
 
 
-class _Line:
+class _Frames:
     """Frames over a socket until a deadline; never reads beyond the frame."""
 
-    def __init__(self, plug: socket.socket, deadline: float) -> None:
-        self._plug, self._deadline = plug, deadline
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock, self._deadline = sock, deadline
 
     def address(self) -> str:
         """Of the other side; there is none any more where that died before it took the connection."""
         with self._bounded():
-            return str(self._plug.getpeername()[0])
+            return str(self._sock.getpeername()[0])
 
-    def say(self, frame: bytes) -> None:
+    def send(self, frame: bytes) -> None:
         with self._bounded():
-            self._plug.sendall(frame)
+            self._sock.sendall(frame)
 
-    def hear(self) -> bytes:
+    def receive(self) -> bytes:
         """The next frame's body."""
         length = int.from_bytes(self._exactly(HEADER_BYTES), "big")
         if length > STRANGER_FRAME_BYTES:
@@ -96,7 +98,7 @@ class _Line:
         found = b""
         while len(found) < size:
             with self._bounded():
-                data = self._plug.recv(size - len(found))
+                data = self._sock.recv(size - len(found))
             if not data:
                 raise ConnectionLost("the other side closed the connection before it had proved the key")
             found += data
@@ -105,7 +107,7 @@ class _Line:
     @contextlib.contextmanager
     def _bounded(self) -> Iterator[None]:
         try:
-            self._plug.settimeout(max(0.001, self._deadline - time.monotonic()))
+            self._sock.settimeout(max(0.001, self._deadline - time.monotonic()))
             yield
         except TimeoutError:
             raise ConnectionLost("the other side did not prove the key in time") from None

@@ -23,7 +23,7 @@ from volary.comm.control.errors import BadFrame, ConnectionLost
 
 _LAYOUT = struct.Struct(f"<B{HEADER_BYTES}sQQQQ")
 _NOTHING = bytes(HEADER_BYTES)
-_TURN_S = 0.005  # how long a release waits for its turn to be said here; then a thread of its own says it
+_TURN_S = 0.005  # how long a release waits for its turn to be sent here; then a thread of its own sends it
 
 
 class _Kind(IntEnum):
@@ -56,10 +56,10 @@ class _Lent:
 class LendingChannel:
     """A `Channel` between processes of one machine: payloads are lent, headers travel."""
 
-    def __init__(self, plug: BufferSocket, known: ProvenPeer) -> None:
+    def __init__(self, sock: BufferSocket, known: ProvenPeer) -> None:
         self.peer: dict[str, Any] = known.other.hello
-        self._plug = plug
-        self._stream = HeadStream(plug, known, _LAYOUT.size)
+        self._sock = sock
+        self._stream = HeadStream(sock, known, _LAYOUT.size)
         self._sending = threading.Lock()
         self._announced: set[int] = set()
         self._theirs: dict[int, memoryview] = {}
@@ -68,11 +68,11 @@ class LendingChannel:
 
     @property
     def sent_bytes(self) -> int:
-        return self._plug.sent_bytes
+        return self._sock.sent_bytes
 
     @property
     def received_bytes(self) -> int:
-        return self._plug.received_bytes
+        return self._sock.received_bytes
 
     def memory(self, size_bytes: int) -> Payload:
         return memory(size_bytes)
@@ -98,9 +98,9 @@ class LendingChannel:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             if deadline is not None:
-                self._plug.wait(max(0.0, deadline - time.monotonic()))
+                self._sock.wait(max(0.0, deadline - time.monotonic()))
             try:
-                message = self._hear(place)
+                message = self._receive_one(place)
             except BaseException:
                 self.close()  # what follows cannot be told from the rest of this message
                 raise
@@ -108,7 +108,7 @@ class LendingChannel:
                 return message
 
     def close(self) -> None:
-        self._plug.close()
+        self._sock.close()
         with self._sending:  # whoever is in there fails at once
             loans, self._loans = self._loans, {}
         for _, sent in loans.values():
@@ -130,7 +130,7 @@ class LendingChannel:
             self._loans.pop(loan, None)
             raise
 
-    def _hear(self, place: Place) -> Message | None:
+    def _receive_one(self, place: Place) -> Message | None:
         """A message, or None if what came concerned memory alone."""
         kind, header, first, second, third, fourth = _LAYOUT.unpack(self._stream.head())
         match kind:
@@ -156,18 +156,18 @@ class LendingChannel:
 
     def _release(self, loan: int) -> None:
         """Say that a loan is over; never wait for the other side here: it may be about to wait for us."""
-        said = _LAYOUT.pack(_Kind.RELEASED, _NOTHING, loan, 0, 0, 0)
+        release = _LAYOUT.pack(_Kind.RELEASED, _NOTHING, loan, 0, 0, 0)
         if self._sending.acquire(timeout=_TURN_S):
             try:
-                if self._plug.takes_more():
-                    self._stream.send(said, None)
+                if self._sock.takes_more():
+                    self._stream.send(release, None)
                     return
             except ConnectionLost:
                 return  # the other side takes it back by itself
             finally:
                 self._sending.release()
-        threading.Thread(target=self._say, args=(said,), name="volary-release", daemon=True).start()
+        threading.Thread(target=self._send_release, args=(release,), name="volary-release", daemon=True).start()
 
-    def _say(self, head: bytes) -> None:
+    def _send_release(self, head: bytes) -> None:
         with self._sending, contextlib.suppress(ConnectionLost):
             self._stream.send(head, None)

@@ -1,4 +1,4 @@
-"""A stream of heads with payloads behind them, over a plug: each head proved, payloads encrypted where that was agreed.
+"""A stream of heads with payloads behind them, over a sock: each head proved, payloads encrypted where that was agreed.
 
 On the wire: the head and its tag, sealed; then the payload as it is, or in sealed pieces, each with its tag. A head is
 proved before anybody acts on what it says.
@@ -19,8 +19,8 @@ class HeadStream:
     known.sealed: payloads are encrypted; otherwise they travel as they are, and only heads are.
     """
 
-    def __init__(self, plug: BufferSocket, known: ProvenPeer, head_bytes: int) -> None:
-        self.plug = plug
+    def __init__(self, sock: BufferSocket, known: ProvenPeer, head_bytes: int) -> None:
+        self.sock = sock
         self._outgoing, self._incoming, self._sealed = known.outgoing, known.incoming, known.sealed
         self._head = memoryview(bytearray(head_bytes + TAG_BYTES))
         pieces = PIECE_BYTES + TAG_BYTES if self._sealed else 0
@@ -35,19 +35,19 @@ class HeadStream:
             return
         heads, self._waiting = self._waiting, bytearray()
         if not payload:
-            self.plug.send(heads)
+            self.sock.send(heads)
         elif not self._sealed:
-            self.plug.send(heads, payload)
+            self.sock.send(heads, payload)
         else:
             for at in range(0, len(payload), PIECE_BYTES):
                 piece = payload[at : at + PIECE_BYTES]
                 sealed = self._out_piece[: len(piece) + TAG_BYTES]
                 self._outgoing.seal_into(piece, sealed)
-                self.plug.send(*([sealed] if at else [heads, sealed]))
+                self.sock.send(*([sealed] if at else [heads, sealed]))
 
     def head(self) -> bytes:
         """Receive the next head, HEADER_BYTES bytes, once its proof is right."""
-        self.plug.receive_next(self._head)
+        self.sock.receive_next(self._head)
         return self._incoming.open(self._head)
 
     def payload(self, memory: memoryview | None, size_bytes: int) -> memoryview | None:
@@ -62,10 +62,10 @@ class HeadStream:
 
     def _into(self, memory: memoryview) -> None:
         if not self._sealed:
-            self.plug.receive_into(memory)
+            self.sock.receive_into(memory)
             return
         for at in range(0, len(memory), PIECE_BYTES):
             piece = memory[at : at + PIECE_BYTES]
             sealed = self._in_piece[: len(piece) + TAG_BYTES]
-            self.plug.receive_into(sealed)
+            self.sock.receive_into(sealed)
             self._incoming.open_into(sealed, piece)

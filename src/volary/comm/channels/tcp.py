@@ -27,18 +27,18 @@ class Received:
 class TcpChannel:
     """A `Channel` over a connection: headers and payloads travel, sealed where that was agreed."""
 
-    def __init__(self, plug: BufferSocket, known: ProvenPeer) -> None:
+    def __init__(self, sock: BufferSocket, known: ProvenPeer) -> None:
         self.peer: dict[str, Any] = known.other.hello
-        self._plug = plug
-        self._stream = HeadStream(plug, known, HEADER_BYTES)
+        self._sock = sock
+        self._stream = HeadStream(sock, known, HEADER_BYTES)
 
     @property
     def sent_bytes(self) -> int:
-        return self._plug.sent_bytes
+        return self._sock.sent_bytes
 
     @property
     def received_bytes(self) -> int:
-        return self._plug.received_bytes
+        return self._sock.received_bytes
 
     def memory(self, size_bytes: int) -> Payload:
         return memoryview(bytearray(size_bytes))
@@ -57,7 +57,7 @@ class TcpChannel:
 
     def receive(self, place: Place, timeout_s: float | None = None) -> Message:
         if timeout_s is not None:
-            self._plug.wait(timeout_s)
+            self._sock.wait(timeout_s)
         try:
             header = self._stream.head()
             return Received(header, self._stream.payload(place(header), payload_bytes(header)))
@@ -66,4 +66,4 @@ class TcpChannel:
             raise
 
     def close(self) -> None:
-        self._plug.close()
+        self._sock.close()

@@ -24,9 +24,9 @@ class Connection:
 
     life: str  # the server's, as proved
 
-    def __init__(self, plug: socket.socket, peer: str, send_timeout_s: float) -> None:
-        plug.setblocking(False)
-        self._plug = plug
+    def __init__(self, sock: socket.socket, peer: str, send_timeout_s: float) -> None:
+        sock.setblocking(False)
+        self._sock = sock
         self._peer = peer
         self._send_timeout_s = send_timeout_s
         self._reader = FrameReader(STRANGER_FRAME_BYTES)
@@ -56,11 +56,11 @@ class Connection:
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            plug, address = _connect(host, port, deadline)
+            sock, address = _connect(host, port, deadline)
             side = ClientSide(
                 key, service, life, sealed=handed_over or not stays_here(address)
             )  # a nonce is for one attempt
-            connection = cls(plug, f"{host}:{port}", timeout_s if send_timeout_s is None else send_timeout_s)
+            connection = cls(sock, f"{host}:{port}", timeout_s if send_timeout_s is None else send_timeout_s)
             try:
                 connection._greet(side, hello, deadline)
                 return connection
@@ -76,7 +76,7 @@ class Connection:
     @classmethod
     def taken_over(cls, guest: Guest, send_timeout_s: float) -> Self:
         """The server's end of a connection that a `Reception` has taken over."""
-        connection = cls(guest.plug, guest.address, send_timeout_s)
+        connection = cls(guest.sock, guest.address, send_timeout_s)
         connection._seals = guest.outgoing, guest.incoming
         connection._reader.limit_bytes = FRAME_BYTES + TAG_BYTES
         return connection
@@ -95,14 +95,14 @@ class Connection:
     @property
     def descriptor(self) -> int:
         """Of its socket; -1 once it is closed."""
-        return self._plug.fileno()
+        return self._sock.fileno()
 
     def close(self) -> None:
         """Close, and wake whoever is in `send` or `receive`: they raise ConnectionLost. Harmless when repeated."""
         with contextlib.suppress(OSError):
-            self._plug.shutdown(socket.SHUT_RDWR)
+            self._sock.shutdown(socket.SHUT_RDWR)
         with self._sending, self._receiving:  # a descriptor that a poll still holds must not be given to someone else
-            self._plug.close()
+            self._sock.close()
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +134,7 @@ class Connection:
             while (body := self._reader.take()) is None:
                 self._await(select.POLLIN, deadline)
                 try:
-                    data = self._plug.recv(_READ_BYTES)
+                    data = self._sock.recv(_READ_BYTES)
                 except BlockingIOError:
                     continue
                 except OSError as problem:
@@ -150,7 +150,7 @@ class Connection:
             rest = memoryview(frame if self._seals is None else self._seals[0].seal_frame(frame))
             while rest:
                 try:
-                    rest = rest[self._plug.send(rest) :]
+                    rest = rest[self._sock.send(rest) :]
                     deadline = deadline if still_s is None else time.monotonic() + still_s
                 except BlockingIOError:
                     try:
@@ -161,7 +161,7 @@ class Connection:
                     raise ConnectionLost(f"the connection to {self._peer} broke: {problem}") from None
 
     def _await(self, events: int, deadline: float) -> None:
-        descriptor = self._plug.fileno()
+        descriptor = self._sock.fileno()
         if descriptor < 0:
             raise ConnectionLost(f"the connection to {self._peer} was closed on this side")
         poll = select.poll()
@@ -173,11 +173,11 @@ class Connection:
 def _connect(host: str, port: int, deadline: float) -> tuple[socket.socket, str]:
     """A connection, and the address at its other end."""
     try:
-        plug = socket.create_connection((host, port), timeout=max(0.001, deadline - time.monotonic()))
-        address = str(plug.getpeername()[0])
+        sock = socket.create_connection((host, port), timeout=max(0.001, deadline - time.monotonic()))
+        address = str(sock.getpeername()[0])
     except ConnectionRefusedError as problem:
         raise NobodyThere(f"no server listens at {host}:{port}: {problem}") from None
     except OSError as problem:
         raise ConnectionLost(f"no server answers at {host}:{port}: {problem}") from None
-    plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return plug, address
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock, address

@@ -19,10 +19,10 @@ _PAUSE_BYTES = 2**20  # a peer with this much unread output is not read from unt
 class Peer:
     """A socket, its handshake and its buffers. A stranger until `trust`, opened once `opened` is set."""
 
-    def __init__(self, number: int, plug: socket.socket, address: str, side: ServerSide, deadline: float) -> None:
-        plug.setblocking(False)
-        plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.number, self.plug, self.address, self.side, self.deadline = number, plug, address, side, deadline
+    def __init__(self, number: int, sock: socket.socket, address: str, side: ServerSide, deadline: float) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.number, self.sock, self.address, self.side, self.deadline = number, sock, address, side, deadline
         self.opened = False  # its service knows it
         self.closing = False  # nothing more is read; closed once all output is sent
         self.waiting_bytes = 0
@@ -55,22 +55,22 @@ class Peer:
         bounds = {"TCP_USER_TIMEOUT": round(1000 * (seconds or 0))}
         if seconds:
             bounds |= {"TCP_KEEPIDLE": max(1, round(seconds / 2)), "TCP_KEEPINTVL": 1}
-        self.plug.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, bool(seconds))
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, bool(seconds))
         for name, value in bounds.items():
             if hasattr(socket, name):  # not every system has all of them
-                self.plug.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+                self.sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def leave(self, hello: bytes) -> Guest:
         """Hand the connection over, after its first message. Raises BadFrame if more has been said."""
         assert self._seals is not None, "it has not been trusted"
         if self._reader.pending_bytes:
             raise BadFrame("more was said than a first message")
-        return Guest(self.plug, self.address, *self._seals, self.side.sealed, hello)
+        return Guest(self.sock, self.address, *self._seals, self.side.sealed, hello)
 
     def read(self) -> None:
         """Take what has arrived. Raises ConnectionLost at its end."""
         try:
-            data = self.plug.recv(self._read_bytes)
+            data = self.sock.recv(self._read_bytes)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as problem:
@@ -99,7 +99,7 @@ class Peer:
         """Send what the socket takes. Raises ConnectionLost if it breaks."""
         while self._output:
             try:
-                sent = self.plug.send(self._output[0])
+                sent = self.sock.send(self._output[0])
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as problem:

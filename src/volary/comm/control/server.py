@@ -75,7 +75,7 @@ class KeyedServer:
         self._thread: threading.Thread | None = None
         self._waker: socket.socket | None = None
         self._address: tuple[str, int] | None = None
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -143,16 +143,16 @@ class KeyedServer:
             self._linger(time.monotonic() + self._limits.linger_s)
         finally:
             for peer in self._peers.values():
-                peer.plug.close()
+                peer.sock.close()
             self._selector.close()
             self._listener.close()
             self._wakened.close()
 
-    def _handle(self, plug: Any, peer: Peer | None, events: int) -> None:
+    def _handle(self, sock: Any, peer: Peer | None, events: int) -> None:
         if peer is not None:
             if peer.number in self._peers:  # not dropped by something that happened in the same round
                 self._attend(peer, events)
-        elif plug is self._listener:
+        elif sock is self._listener:
             self._accept()
         else:
             self._answer_calls()
@@ -178,7 +178,7 @@ class KeyedServer:
     def _accept(self) -> None:
         for _ in range(_ACCEPTS):
             try:
-                plug, address = self._listener.accept()
+                sock, address = self._listener.accept()
             except OSError as problem:
                 if problem.errno not in _EXHAUSTED:
                     return  # nobody waits, or whoever did has left
@@ -188,18 +188,18 @@ class KeyedServer:
                 continue
             if len(self._strangers) >= self._limits.strangers:
                 self._make_room("too many strangers at once")
-            self._admit(plug, str(address[0]))
+            self._admit(sock, str(address[0]))
 
-    def _admit(self, plug: socket.socket, address: str) -> None:
+    def _admit(self, sock: socket.socket, address: str) -> None:
         self._last_number += 1
         side = ServerSide(self._key, self.life, self._known, encrypts(self._security, address))
         try:
-            peer = Peer(self._last_number, plug, address, side, time.monotonic() + self._limits.handshake_s)
+            peer = Peer(self._last_number, sock, address, side, time.monotonic() + self._limits.handshake_s)
         except OSError:  # it is gone already
-            plug.close()
+            sock.close()
             return
         self._peers[peer.number] = self._strangers[peer.number] = peer
-        self._selector.register(plug, peer.events, peer)
+        self._selector.register(sock, peer.events, peer)
 
     def _make_room(self, reason: str) -> bool:
         """Let go of the oldest stranger; False if there is none."""
@@ -210,7 +210,7 @@ class KeyedServer:
 
     def _rest(self, problem: OSError) -> None:
         """Without descriptors a waiting connection would wake us for ever: stop listening for a moment."""
-        self._say_once("accept", f"nobody can be accepted for now: {problem}")
+        self._log_once("accept", f"nobody can be accepted for now: {problem}")
         self._selector.unregister(self._listener)
         self._listening = False
         self._accept_from = time.monotonic() + self._limits.exhausted_s
@@ -222,7 +222,7 @@ class KeyedServer:
             if events & selectors.EVENT_READ:
                 peer.read()
                 while peer.number in self._peers and (body := peer.take()) is not None:
-                    self._hear(peer, body)
+                    self._receive(peer, body)
         except ConnectionLost:
             self._doom(peer, "")  # who leaves was not turned away: a worker that is ended while it proves itself, say
         except (BadFrame, BadMessage) as problem:
@@ -231,7 +231,7 @@ class KeyedServer:
             if peer.number in self._peers:  # it was not handed over
                 self._watch(peer)
 
-    def _hear(self, peer: Peer, body: bytes) -> None:
+    def _receive(self, peer: Peer, body: bytes) -> None:
         now = time.monotonic()
         name = peer.side.service
         if name is None:
@@ -256,11 +256,11 @@ class KeyedServer:
 
     def _hand_over(self, peer: Peer, reception: Reception, hello: bytes) -> None:
         guest = peer.leave(hello)
-        self._selector.unregister(peer.plug)
+        self._selector.unregister(peer.sock)
         try:
             reception.take(guest)
         except (BadFrame, BadMessage):
-            self._selector.register(peer.plug, peer.events, peer)  # to be buried as others are
+            self._selector.register(peer.sock, peer.events, peer)  # to be buried as others are
             raise
         del self._peers[peer.number], self._silent[peer.number]
 
@@ -272,7 +272,7 @@ class KeyedServer:
             raise
         except Exception as problem:
             if peer is None:
-                self._say_once(
+                self._log_once(
                     method.__qualname__, f"a service failed: {type(problem).__name__}: {problem}", trace=True
                 )
                 return
@@ -315,8 +315,8 @@ class KeyedServer:
     def _watch(self, peer: Peer) -> None:
         if peer.closing and not peer.waiting_bytes:
             self._doom(peer, "")
-        elif self._selector.get_key(peer.plug).events != peer.events:
-            self._selector.modify(peer.plug, peer.events, peer)
+        elif self._selector.get_key(peer.sock).events != peer.events:
+            self._selector.modify(peer.sock, peer.events, peer)
 
     def _doom(self, peer: Peer, reason: str, *, blame: bool = False) -> None:
         self._doomed.append((peer, reason, blame))
@@ -324,8 +324,8 @@ class KeyedServer:
     def _bury(self, peer: Peer, reason: str, blame: bool) -> None:
         if self._peers.pop(peer.number, None) is None:
             return
-        self._selector.unregister(peer.plug)
-        peer.plug.close()
+        self._selector.unregister(peer.sock)
+        peer.sock.close()
         self._silent.pop(peer.number, None)
         if self._strangers.pop(peer.number, None) is not None or blame:
             self._count(peer.address, reason)
@@ -337,11 +337,11 @@ class KeyedServer:
             address = "(others)"
         self.refusals[address] += 1
         if reason:
-            self._say_once(address, f"turned away {address}: {reason}")
+            self._log_once(address, f"turned away {address}: {reason}")
 
-    def _say_once(self, about: str, sentence: str, *, trace: bool = False) -> None:
-        if about not in self._said:  # bounded: by the addresses that are counted, and the services' methods
-            self._said.add(about)
+    def _log_once(self, about: str, sentence: str, *, trace: bool = False) -> None:
+        if about not in self._logged:  # bounded: by the addresses that are counted, and the services' methods
+            self._logged.add(about)
             _log.warning("%s (said once)", sentence, exc_info=trace)
 
     def _linger(self, deadline: float) -> None:

@@ -53,7 +53,7 @@ class Guest:
     outgoing, incoming: go on where the handshake ended. sealed: one of the two sides wants all to be encrypted.
     """
 
-    plug: socket.socket
+    sock: socket.socket
     address: str
     outgoing: Seal
     incoming: Seal

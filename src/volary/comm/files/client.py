@@ -50,7 +50,7 @@ class FileClient:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        welcome = self._heard(FilesWelcome, CONNECT_TIMEOUT_S)
+        welcome = self._receive(FilesWelcome, CONNECT_TIMEOUT_S)
         self.session, self.given = welcome.session, welcome.given
 
     @classmethod
@@ -79,63 +79,63 @@ class FileClient:
 
     def log(self, at: int, data: bytes) -> None:
         """Add to this process's log: `data`, from byte `at` of what it has printed."""
-        self._say(LogPart(at, data))
+        self._send(LogPart(at, data))
 
     def send(
         self, of: Literal["draft", "checkpoint", "result"], data: bytes, checksum: str, step: int = 0, name: str = ""
     ) -> None:
         """Send a file; returns when it is on the driver's disk. See `SendFile`."""
-        self._say(SendFile(of, len(data), checksum, step, name))
+        self._send(SendFile(of, len(data), checksum, step, name))
         view = memoryview(data)
         for at in range(0, len(data), PIECE_BYTES):
-            self._say(view[at : at + PIECE_BYTES])
+            self._send(view[at : at + PIECE_BYTES])
         self._answer(FileKept)
 
     def commit(self, step: int, world_size: int, files: Mapping[str, str], metric: float | None) -> None:
         """Let a checkpoint count, once all its files have come; returns when it does. files: checksum by name."""
-        self._say(CommitFiles(step, world_size, dict(files), metric))
+        self._send(CommitFiles(step, world_size, dict(files), metric))
         self._answer(FileKept)
 
     def take_up(self) -> TakenUp:
         """Which checkpoint the run goes on from."""
-        self._say(TakeUp())
+        self._send(TakeUp())
         return self._answer(TakenUp)
 
     def get(self, step: int, name: str, path: Path) -> str:
         """Write a file of a checkpoint to `path`; its checksum."""
-        self._say(GetFile(step, name))
+        self._send(GetFile(step, name))
         return self._write(path)
 
     def get_given(self, name: str, path: Path) -> None:
         """Write one of the files that the run was given to `path`."""
-        self._say(GetGiven(name))
+        self._send(GetGiven(name))
         self._write(path)
 
     def _write(self, path: Path) -> str:
         left, found = self._answer(FileFollows).size, hashlib.sha256()
         with path.open("wb") as file:
             while left > 0:
-                piece = self._heard(bytes, SEND_TIMEOUT_S)
+                piece = self._receive(bytes, SEND_TIMEOUT_S)
                 found.update(piece)
                 file.write(piece)
                 left -= len(piece)
         return found.hexdigest()
 
-    def _say(self, message: Request | memoryview) -> None:
+    def _send(self, message: Request | memoryview) -> None:
         try:
             self._connection.send(message)
         except ConnectionLost as error:
             raise OSError(f"the run's driver: {error}") from None
 
     def _answer(self, kind: type[_Wanted]) -> _Wanted:
-        answer: Any = self._heard(Answer, ANSWER_TIMEOUT_S)  # type: ignore[arg-type]  # a union is no class
+        answer: Any = self._receive(Answer, ANSWER_TIMEOUT_S)  # type: ignore[arg-type]  # a union is no class
         if isinstance(answer, FileRefused):
             raise FileNotKept(answer.reason)
         if not isinstance(answer, kind):
             raise OSError(f"the run's driver answers with {type(answer).__name__}")
         return answer
 
-    def _heard(self, kind: type[_Wanted], at_most_s: float) -> _Wanted:
+    def _receive(self, kind: type[_Wanted], at_most_s: float) -> _Wanted:
         try:
             return msgspec.convert(self._connection.receive(at_most_s), kind)
         except TimeoutError:

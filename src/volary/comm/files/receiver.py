@@ -46,18 +46,18 @@ SEND_TIMEOUT_S = 60.0
 
 _log = logging.getLogger(__name__)
 
-Told = Callable[[str, int, dict[str, Any]], None]
+Notify = Callable[[str, int, dict[str, Any]], None]
 
 
 class FileReceiver:
     """A thread for each process that has something to send.
 
-    counts: called when a checkpoint has come to count: removes those that are no longer kept. told: called with the
+    counts: called when a checkpoint has come to count: removes those that are no longer kept. notify: called with the
     kind, step and data of an event. Both from any thread.
     """
 
-    def __init__(self, directory: RunDirectory, counts: Callable[[Checkpoints], None], told: Told) -> None:
-        self._directory, self._counts, self._told = directory, counts, told
+    def __init__(self, directory: RunDirectory, counts: Callable[[Checkpoints], None], notify: Notify) -> None:
+        self._directory, self._counts, self._notify = directory, counts, notify
         self._incoming = IncomingCheckpoint(Checkpoints(directory.checkpoints))
         self._log_starts: dict[FilesHello, int] = {}
         self._lock = threading.Lock()
@@ -148,11 +148,11 @@ class FileReceiver:
         try:
             path = self._incoming.commit(wanted.step, wanted.world_size, wanted.files, wanted.metric)
         except OSError as error:
-            self._told("checkpoint_failed", wanted.step, {"reason": f"{error}; training goes on, older ones stay"})
+            self._notify("checkpoint_failed", wanted.step, {"reason": f"{error}; training goes on, older ones stay"})
             connection.send(FileRefused(str(error)))
             return
         seconds = time.perf_counter() - started
-        self._told("checkpoint", wanted.step, {"step": wanted.step, "path": str(path), "seconds": seconds})
+        self._notify("checkpoint", wanted.step, {"step": wanted.step, "path": str(path), "seconds": seconds})
         self._counts(self._incoming.checkpoints)
         connection.send(FileKept())
 

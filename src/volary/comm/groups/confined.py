@@ -98,14 +98,14 @@ def _lent(pid: int, descriptor: int) -> socket.socket:
     return socket.socket(fileno=ours)
 
 
-def _may_listen(plug: socket.socket) -> bool:
-    return plug.family in (socket.AF_INET, socket.AF_INET6) and plug.type == socket.SOCK_STREAM
+def _may_listen(sock: socket.socket) -> bool:
+    return sock.family in (socket.AF_INET, socket.AF_INET6) and sock.type == socket.SOCK_STREAM
 
 
-def _listens(plug: socket.socket) -> bool:
-    return _may_listen(plug) and bool(plug.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+def _listens(sock: socket.socket) -> bool:
+    return _may_listen(sock) and bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
-def _is_open(plug: socket.socket) -> bool:
+def _is_open(sock: socket.socket) -> bool:
     """Whether it listens beyond loopback."""
-    return _listens(plug) and not ipaddress.ip_address(plug.getsockname()[0]).is_loopback
+    return _listens(sock) and not ipaddress.ip_address(sock.getsockname()[0]).is_loopback

@@ -90,18 +90,18 @@ class MeshMessage:
         self.memory = memory
         self.place: Payload | None = None  # where it is to lie, if that was not known when it came
         self.lost = ""
-        self._came = threading.Lock()
-        self._came.acquire()
+        self._waiting = threading.Lock()
+        self._waiting.acquire()
 
-    def came(self, lost: str = "") -> None:
+    def arrive(self, lost: str = "") -> None:
         """It is here, or never comes. Once."""
         self.lost = lost
-        self._came.release()
+        self._waiting.release()
 
     def wait(self) -> None:
         """Return when it has come. Raises PeerLost if the peer went away before."""
-        self._came.acquire()
-        self._came.release()
+        self._waiting.acquire()
+        self._waiting.release()
         if self.lost:
             raise PeerLost(f"the exchange broke: {self.lost}")
         if self.place is not None:
@@ -136,7 +136,7 @@ class _Peer:
                 return early
             message = MeshMessage(memory)
             if self._lost:
-                message.came(self._lost)
+                message.arrive(self._lost)
             else:
                 self._awaited[tag].append(message)
             return message
@@ -158,7 +158,7 @@ class _Peer:
         try:
             while True:
                 self._channel.receive(place)
-                coming.pop().came()
+                coming.pop().arrive()
         except (ConnectionLost, BadFrame) as problem:
             self._end(coming, str(problem))
 
@@ -181,7 +181,7 @@ class _Peer:
         with self._changing:
             self._lost = lost
             for message in [*coming, *(one for queued in self._awaited.values() for one in queued)]:
-                message.came(lost)
+                message.arrive(lost)
             self._awaited.clear()
 
 

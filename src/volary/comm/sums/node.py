@@ -22,7 +22,7 @@ _LOOK_AGAIN_S = 1.0
 
 
 class NodeBarrier:
-    """Counts in shared memory how often each of `ranks` has come; to come and to wait for the others are two calls.
+    """Counts in shared memory how often each of `ranks` has arrived; to arrive and to wait are two calls.
 
     Each rank writes its own counter alone. memory: zeroed, from `offset` at least `NodeBarrier.size_bytes(ranks)`.
     """
@@ -38,19 +38,19 @@ class NodeBarrier:
         """Bytes that the counters take."""
         return len(ranks) * LINE_BYTES
 
-    def come(self) -> int:
-        """Tell the others that this rank has come once more; returns how often it has."""
+    def arrive(self) -> int:
+        """Tell the others that this rank has arrived once more; returns how often it has."""
         turn: int = self._mine.value + 1
         self._mine.value = turn
         wake_all(self._mine)
         return turn
 
     def open(self, turn: int) -> bool:
-        """Whether all ranks of the node have come `turn` times."""
+        """Whether all ranks of the node have arrived `turn` times."""
         return all(counter.value >= turn for _, counter in self._others)
 
     def wait(self, turn: int) -> None:
-        """Return when everybody has come `turn` times. Raises PeerLost, naming who has not."""
+        """Return when everybody has arrived `turn` times. Raises PeerLost, naming who has not."""
         deadline = time.monotonic() + self._timeout_s
         for rank, counter in self._others:
             while (seen := counter.value) < turn:
@@ -62,7 +62,7 @@ class NodeBarrier:
 class NodeBuffers:
     """Buffers of the ranks of one node, in one segment. A collective call of these ranks.
 
-    come: each rank passes it when its contribution to a sum is written, done: when its part of the sum is. Raises
+    written: each rank passes it when its contribution to a sum is written, done: when its part of the sum is. Raises
     OSError, on all of them, if there is not so much memory.
     """
 
@@ -71,8 +71,8 @@ class NodeBuffers:
     ) -> None:
         rank, counters_bytes = bulletin.rank, NodeBarrier.size_bytes(ranks)
         segment, self.boards = boards(bulletin.among(ranks), shapes, 2 * counters_bytes)
-        self.come = NodeBarrier(segment.memory, 0, ranks, rank, timeout_s)
+        self.written = NodeBarrier(segment.memory, 0, ranks, rank, timeout_s)
         self.done = NodeBarrier(segment.memory, counters_bytes, ranks, rank, timeout_s)
         self.memory = [Memory(board.contributions[ranks.index(rank)], board.agreed) for board in self.boards]
-        self.done.wait(self.done.come())
+        self.done.wait(self.done.arrive())
         segment.close_address()

@@ -47,7 +47,7 @@ class OwnedInMemory:
         ranks = range(bulletin.size)
         wanted = [*((shape, bulletin.size) for shape in shapes), *((shape, 1) for shape in once)]
         segment, buffers = copies_in_memory(bulletin, wanted, 2 * NodeBarrier.size_bytes(ranks))
-        self._come = NodeBarrier(segment.memory, 0, ranks, self._rank, timeout_s)
+        self._written = NodeBarrier(segment.memory, 0, ranks, self._rank, timeout_s)
         self._out = NodeBarrier(segment.memory, len(ranks) * LINE_BYTES, ranks, self._rank, timeout_s)
         self._contributions, self.once = buffers[: len(shapes)], [one for (one,) in buffers[len(shapes) :]]
         self._heads = [
@@ -60,15 +60,15 @@ class OwnedInMemory:
             for one, head in zip(own, self._heads, strict=True)
         ]
         self.memory += [Memory(one, one) for one in self.once]
-        self._come.wait(self._come.come())
+        self._written.wait(self._written.arrive())
         segment.close_address()
 
     def sum_up(self, buffer: int, start: int, end: int) -> _Coming:
         """This rank has written its values, as the others will."""
-        turn = self._come.come()
+        turn = self._written.arrive()
 
         def add() -> None:
-            self._come.wait(turn)
+            self._written.wait(turn)
             if buffer < len(self._contributions):
                 self._add(buffer, start, end)
 
@@ -76,7 +76,7 @@ class OwnedInMemory:
 
     def leave(self) -> int:
         """This rank reads what is there once no more; returns the number of the time."""
-        return self._out.come()
+        return self._out.arrive()
 
     def all_have_left(self, time: int) -> None:
         """Wait until so all ranks have. Raises PeerLost."""

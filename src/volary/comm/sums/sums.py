@@ -70,7 +70,7 @@ class Sums:
         hops = self._hops(buffer, start, end)
         gather = partial(_gather, self._node.boards[buffer], start) if self._node else None
         travel = SumInFlight(self._links, values, hops, self._count, self._scratch[self._count % IN_FLIGHT], gather)
-        arrival = _Underway(self, travel, self._node.come.come() if self._node else 0)
+        arrival = _Underway(self, travel, self._node.written.arrive() if self._node else 0)
         self._queue.append(arrival)
         self._begin_next()
         return arrival
@@ -78,15 +78,15 @@ class Sums:
     def finish(self, arrival: _Underway) -> None:
         """Drive a sum to its end. Raises PeerLost if a peer went away."""
         if self._node:
-            self._node.come.wait(arrival.turn)
+            self._node.written.wait(arrival.turn)
         self._begin_next()
         arrival.travel.finish(self._begin_next)
         if self._node:
-            self._node.done.wait(self._node.done.come())
+            self._node.done.wait(self._node.done.arrive())
 
     def _begin_next(self) -> None:
         """Begin the next sum if the one before has sent all, and every rank of the node has come to it."""
-        while self._queue and self._last.all_left and (not self._node or self._node.come.open(self._queue[0].turn)):
+        while self._queue and self._last.all_left and (not self._node or self._node.written.open(self._queue[0].turn)):
             self._last = self._queue.popleft().travel
             self._last.begin()
 

@@ -59,11 +59,11 @@ class Trouble:
 class WorkerBeat(msgspec.Struct):
     """What a worker says four times a second: where it is, and what is new since its last beat.
 
-    progress: grows with every change of phase. rows: steps it has done (`run.journal.STEP_FIELDS`). events: what else it
-    reports. carries: its connections have moved bytes since the last one, though it made no progress. call: which call of the
-    user's has all workers wait for each other, `worker.mean` say; empty in a step. bye: its own account of its end,
-    with the last beat. stack: what its threads are in, if it was asked. number: from 1 on; a beat that may not have
-    come is said again.
+    progress: grows with every change of phase. rows: steps it has done (`run.journal.STEP_FIELDS`). events: what else
+    it reports. carries: its connections have moved bytes since the last one, though it made no progress. call: which
+    call of the user's has all workers wait for each other, `worker.mean` say; empty in a step. bye: its own account of
+    its end, with the last beat. stack: what its threads are in, if it was asked. number: from 1 on; a beat that may not
+    have come is said again.
     """
 
     step: int
@@ -106,8 +106,8 @@ class WorkerStatus:
     """What is known of one worker. peer: its connection; None before it came, after it went, and while it is away.
 
     host: where it is, or is to be; empty: not known. expected_at: from when on it is waited for. last_beat_at and
-    moved_at: when it last beat, and when its progress last grew. carried_at: when its connections were last seen to move.
-    away_at: when its connection ended. beats: the number of its newest beat. done: steps in this life. usual: its
+    moved_at: when it last beat, and when its progress last grew. carried_at: when its connections were last seen to
+    move. away_at: when its connection ended. beats: the number of its newest beat. done: steps in this life. usual: its
     recent standstills, by phase. stack: what its threads are in, and asked_at: when that was asked, both of the present
     standstill alone. process_here: the engine sees its process on this machine. worked_at: when that was last seen to
     use the processor. dismissed: the run goes on without it.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 ANSWER_S = 30.0  # of a controller that is busy
 
 
-def said(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def answer_of(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """What a command printed, and its status: 1, and the reason, if it cannot be run or does not end."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=False)
@@ -26,5 +26,5 @@ def last_line(answer: subprocess.CompletedProcess[str]) -> str:
 
 def refusal(command: Sequence[str]) -> str | None:
     """The last line of a command that fails; None if it ends well."""
-    answer = said(command)
+    answer = answer_of(command)
     return last_line(answer) if answer.returncode else None

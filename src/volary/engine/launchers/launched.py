@@ -20,7 +20,7 @@ _ONLY = 0
 CLEAN_UP_S = 2.0  # for the launcher to end its processes, here and on other machines, and what it keeps on disks
 
 
-def told(launch: Launch, *, pin: bool) -> dict[str, str]:
+def variables_for(launch: Launch, *, pin: bool) -> dict[str, str]:
     """The variables of processes that a launcher numbers, from 0, and that take their share of the cores themselves.
 
     pin: they stay on it. Where others reach the driver, too, they may be on machines that do not see the run's
@@ -30,7 +30,7 @@ def told(launch: Launch, *, pin: bool) -> dict[str, str]:
     return ours | {FIRST: str(launch.first), PIN: str(int(pin))}
 
 
-def names_told(launch: Launch) -> list[str]:
+def names_for(launch: Launch) -> list[str]:
     """The names of the variables of `told`."""
     return [*launch.variables(), *((KEY, FOLDER) if _is_reached(launch) else ()), FIRST, PIN]
 

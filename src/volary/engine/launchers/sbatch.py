@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from volary.engine.launchers.commands import last_line, said
+from volary.engine.launchers.commands import answer_of, last_line
 from volary.engine.launchers.queue import BatchJob, JobState
 from volary.errors import BadInput
 
@@ -39,7 +39,7 @@ def text(batch: BatchJob, options: Sequence[str]) -> str:
 
 def submit(file: Path) -> str:
     """The job's number. Raises BadInput with Slurm's reason if it does not take the file."""
-    answer = said(["sbatch", "--parsable", str(file)])
+    answer = answer_of(["sbatch", "--parsable", str(file)])
     if answer.returncode:
         raise BadInput(f"engine: Slurm does not take the job: {last_line(answer)}")
     return answer.stdout.strip().partition(";")[0]  # the cluster's name may follow
@@ -47,7 +47,7 @@ def submit(file: Path) -> str:
 
 def look(job: str) -> JobState | None:
     """How a job is; None if the controller does not answer now."""
-    answer = said(["squeue", f"--jobs={job}", "--states=all", "--noheader", "--format=%T %r"])
+    answer = answer_of(["squeue", f"--jobs={job}", "--states=all", "--noheader", "--format=%T %r"])
     if answer.returncode and "invalid job id" not in answer.stderr.lower():
         return None
     state, _, reason = answer.stdout.strip().partition(" ")
@@ -57,7 +57,7 @@ def look(job: str) -> JobState | None:
 
 def cancel(job: str, *, if_waiting: bool = False) -> None:
     """End a job; with `if_waiting` only one that has not started."""
-    said(["scancel", "--quiet", *(["--state=PENDING"] if if_waiting else []), job])
+    answer_of(["scancel", "--quiet", *(["--state=PENDING"] if if_waiting else []), job])
 
 
 def _quoted(option: str) -> str:

@@ -65,7 +65,7 @@ class ForkServer:
     def __init__(self, surroundings: ForkEnvironment) -> None:
         self._surroundings, self._owner = surroundings, os.getpid()
         self._orders: deque[ForkOrder] = deque()
-        self._heard = b""
+        self._unread = b""
         self._closed = False
         self._lock = threading.RLock()
         self._socket, theirs = socket.socketpair()
@@ -123,12 +123,12 @@ class ForkServer:
         with self._lock, suppress(BlockingIOError):
             while not self._closed:
                 try:
-                    said = self._socket.recv(_MOST_BYTES)
+                    received = self._socket.recv(_MOST_BYTES)
                 except ConnectionError:
-                    said = b""
-                if not said:
+                    received = b""
+                if not received:
                     self.close()
-                self._hear(said)
+                self._take(received)
 
     def close(self) -> None:
         """End it. Orders that it has not carried out by now are lost."""
@@ -139,13 +139,13 @@ class ForkServer:
             self._process.kill()
             self._process.wait()
             with suppress(OSError):
-                self._hear(self._socket.recv(_MOST_BYTES))
+                self._take(self._socket.recv(_MOST_BYTES))
             self._socket.close()
             while self._orders:
                 self._answered(None)
 
-    def _hear(self, said: bytes) -> None:
-        *answers, self._heard = (self._heard + said).split(b"\n")
+    def _take(self, received: bytes) -> None:
+        *answers, self._unread = (self._unread + received).split(b"\n")
         for answer in answers:
             self._answered(json.loads(answer))
 

@@ -35,7 +35,7 @@ class Processes:
 
     def __init__(self) -> None:
         self._processes: dict[int, Child] = {}
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         self._memory: dict[int, tuple[Path | None, int]] = {}  # who counts those that ran out of it, and how many had
         self._ordered: dict[int, NewProcess] = {}  # of the fork server, which may have to import first
         self._order: ForkOrder | None = None
@@ -112,7 +112,7 @@ class Processes:
 
     def running(self) -> set[int]:
         """Those whose end `events` has not told."""
-        return (self._processes.keys() | self._ordered.keys()) - self._told
+        return (self._processes.keys() | self._ordered.keys()) - self._reported
 
     def ended(self) -> Ended | None:
         """Nobody stands between them and us."""
@@ -124,8 +124,8 @@ class Processes:
         found = []
         for number, process in self._processes.items():
             code = process.poll()
-            if code is not None and number not in self._told:
-                self._told.add(number)
+            if code is not None and number not in self._reported:
+                self._reported.add(number)
                 counter, before = self._memory[number]
                 starved = code == -signal.SIGKILL and memory.kills(counter) > before
                 found.append(Exited(number, code, -code if code < 0 else None, starved))
@@ -139,7 +139,7 @@ class Processes:
 
     def kill(self, number: int) -> None:
         """Kill one that runs, and what it has started."""
-        if number in self._processes and number not in self._told:
+        if number in self._processes and number not in self._reported:
             _kill(self._processes[number])
 
     def stop(self, grace_s: float) -> None:

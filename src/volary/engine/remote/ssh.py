@@ -42,7 +42,7 @@ class SshConnection:
                 # Ctrl-C in the terminal is the driver's to answer
                 start_new_session=True,
             )
-        self.say(msgspec.json.encode(order) + b"\n")
+        self.send(msgspec.json.encode(order) + b"\n")
         self._threads = [
             threading.Thread(target=work, name=f"ssh {name}", daemon=True) for work in (self._speak, self._listen)
         ]
@@ -60,7 +60,7 @@ class SshConnection:
         code = self._ssh.poll()
         return None if self._threads[1].is_alive() else code
 
-    def say(self, word: bytes) -> None:
+    def send(self, word: bytes) -> None:
         """Send it, when all before has been sent."""
         self._words.put(word)
 
@@ -96,13 +96,13 @@ class SshConnection:
         with self._ssh.stdout as pipe:
             for line in pipe:
                 try:
-                    said = msgspec.json.decode(line, type=RemoteStarted | RemoteExited)
+                    event = msgspec.json.decode(line, type=RemoteStarted | RemoteExited)
                 except msgspec.MsgspecError:  # a login script's greeting
                     continue
-                if isinstance(said, RemoteStarted):
+                if isinstance(event, RemoteStarted):
                     self.started = True
                 else:
-                    self.gone[said.number] = Exited(said.number, said.code, said.signal, said.out_of_memory)
+                    self.gone[event.number] = Exited(event.number, event.code, event.signal, event.out_of_memory)
 
 
 class SshProcesses:
@@ -110,7 +110,7 @@ class SshProcesses:
 
     def __init__(self, connections: Sequence[SshConnection]) -> None:
         self._connections = connections
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         self._stopping = False
 
     def pids(self) -> dict[int, int]:
@@ -128,12 +128,14 @@ class SshProcesses:
     def running(self) -> set[int]:
         """Those whose end `events` has not told, where somebody is there to tell it."""
         there = [connection.numbers for connection in self._connections if connection.code is None]
-        return {number for numbers in there for number in numbers} - self._told
+        return {number for numbers in there for number in numbers} - self._reported
 
     def events(self) -> list[Exited]:
         """Which have ended since the last call; never waits."""
-        found = [gone for one in self._connections for gone in list(one.gone.values()) if gone.rank not in self._told]
-        self._told |= {gone.rank for gone in found}
+        found = [
+            gone for one in self._connections for gone in list(one.gone.values()) if gone.rank not in self._reported
+        ]
+        self._reported |= {gone.rank for gone in found}
         return found
 
     def ended(self) -> Ended | None:
@@ -153,7 +155,7 @@ class SshProcesses:
     def ask_to_end(self) -> None:
         """Send all of them a termination."""
         for connection in self._connections:
-            connection.say(END)
+            connection.send(END)
 
     def kill(self, number: int) -> None:
         """Nothing: its machine may be cut off, and whoever is given up ends itself once it learns so."""
@@ -165,7 +167,7 @@ class SshProcesses:
         for word, at_most_s in ((END, grace_s), (KILL, GONE_WITHIN_S)):
             deadline = time.monotonic() + at_most_s
             for connection in self._connections if at_most_s else ():
-                connection.say(word)
+                connection.send(word)
             for connection in self._connections:
                 connection.wait(deadline - time.monotonic())
         for connection in self._connections:

@@ -111,10 +111,10 @@ class EncodedSums:
         codec = self._plans[buffer].representation.name
         self._plain_bytes[codec] += self._as_they_are(buffer, slices)
         frames = FrameSums(self._links[codec], self._owners, slices, bench, desk, self._count)
-        arrival = _Underway(self, frames, self._node.come.come() if self._node else 0)
+        arrival = _Underway(self, frames, self._node.written.arrive() if self._node else 0)
         self._under_way.append(arrival)
         for one in self._under_way:
-            if self._node and not self._node.come.open(one.turn):
+            if self._node and not self._node.written.open(one.turn):
                 break
             one.begin()
         return arrival
@@ -129,13 +129,13 @@ class EncodedSums:
         two = list(islice(self._under_way, 2))
         for one in two:
             if self._node:
-                self._node.come.wait(one.turn)
+                self._node.written.wait(one.turn)
             one.begin()
         for one in two:
             one.add_up()
         arrival.frames.finish()
         if self._node:
-            self._node.done.wait(self._node.done.come())
+            self._node.done.wait(self._node.done.arrive())
         self._under_way.popleft()
 
     def _as_they_are(self, buffer: int, slices: Sequence[Sequence[Section]]) -> int:

@@ -38,7 +38,7 @@ def histograms(reader: RunReader, name: str) -> dict[str, Any]:
         "told": [
             sentence
             for parameter, values in ratios.items()
-            if not parameter.endswith("bias") and (sentence := _told(parameter, values, lowered))
+            if not parameter.endswith("bias") and (sentence := _warning(parameter, values, lowered))
         ],  # biases begin at 0, and change by far more than the rule of thumb, which is one of weights
         "chosen": chosen,
         "kinds": _kinds(list(reader.histograms(chosen)), set(shown)) if chosen else {},
@@ -60,7 +60,7 @@ def _lowered(reader: RunReader, shown: list[int]) -> float:
     return newest / greatest if greatest else 1.0
 
 
-def _told(parameter: str, values: list[float | None], lowered: float) -> str:
+def _warning(parameter: str, values: list[float | None], lowered: float) -> str:
     """What the newest ratio means, if it is far from the rule."""
     newest = next((value for value in reversed(values) if value is not None), None)
     if newest is None:

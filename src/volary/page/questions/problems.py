@@ -26,7 +26,7 @@ class Wrong:
 
 def wrong(found: Account, events: Iterable[Event]) -> list[Wrong]:
     """Everything. events: of the life that the run is in."""
-    return [*_ended(found), *_told(events), *_seen(found)]
+    return [*_ended(found), *_warning(events), *_seen(found)]
 
 
 def notable(found: Account, slow: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -53,7 +53,7 @@ def _ended(found: Account) -> Iterator[Wrong]:
         yield Wrong("its database cannot be read", grave=True)
 
 
-def _told(events: Iterable[Event]) -> list[Wrong]:
+def _warning(events: Iterable[Event]) -> list[Wrong]:
     """What workers and driver told; that a worker is slow holds until it is told otherwise, or another one is."""
     said: dict[tuple[str, str], Wrong] = {}
     for event in events:

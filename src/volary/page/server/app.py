@@ -19,7 +19,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from volary.errors import BadInput, RunError
-from volary.page.actions import ACTIONS, LARGEST_BYTES, STARTS, Start, said
+from volary.page.actions import ACTIONS, LARGEST_BYTES, STARTS, Start, parsed
 from volary.page.commands import train
 from volary.page.overview.changes import signature
 from volary.page.overview.compare import compare
@@ -126,7 +126,7 @@ class PageApp:
 
     def _train(self, words: QueryParams, body: bytes) -> Any:
         """From the session file `session`; the new run's name."""
-        overrides = said(body, Start, "train").overrides
+        overrides = parsed(body, Start, "train").overrides
         return {"run": train(self._sessions.path(words.get("session", "")), overrides, self._folder)}
 
     async def _live(self, request: Request) -> Response:
@@ -142,12 +142,12 @@ class PageApp:
     async def _changes(self, look: Callable[[], Any], every_s: float) -> AsyncIterator[str]:
         self.tabs += 1
         try:
-            async for text in self._told(look, every_s):
+            async for text in self._events(look, every_s):
                 yield text
         finally:
             self.tabs -= 1
 
-    async def _told(self, look: Callable[[], Any], every_s: float) -> AsyncIterator[str]:
+    async def _events(self, look: Callable[[], Any], every_s: float) -> AsyncIterator[str]:
         before, number, silent_s = None, 0, 0.0
         if every_s == LOOK_AT_ALL_S:
             await asyncio.sleep(every_s)  # a tab has just asked for all runs: it need not wait for us

@@ -20,13 +20,13 @@ _LEAVE_S = 1.0
 class _Linked:
     """Hands everything on to `watcher`, and says where the run is shown, once its name is known."""
 
-    def __init__(self, watcher: Watcher, link: str, say: Callable[[str], object]) -> None:
-        self._watcher, self._link, self._say = watcher, link, say
+    def __init__(self, watcher: Watcher, link: str, notify: Callable[[str], object]) -> None:
+        self._watcher, self._link, self._notify = watcher, link, notify
         self.look, self.ended = watcher.look, watcher.ended
 
     def started(self, directory: RunDirectory) -> None:
         if self._link:  # a restarted run is still the same one
-            self._say(f"page      {self._link}{fragment(directory)}")
+            self._notify(f"page      {self._link}{fragment(directory)}")
             self._link = ""
         self._watcher.started(directory)
 
@@ -37,7 +37,7 @@ def fragment(directory: RunDirectory) -> str:
 
 
 @contextmanager
-def served_beside(watcher: Watcher, folder: Path, say: Callable[[str], object]) -> Iterator[Watcher]:
+def served_beside(watcher: Watcher, folder: Path, notify: Callable[[str], object]) -> Iterator[Watcher]:
     """Serve the runs of `folder` meanwhile, and afterwards until the last tab is closed.
 
     The watcher that this gives says the link to its own run. Raises VolaryError if it cannot be served.
@@ -55,7 +55,7 @@ def served_beside(watcher: Watcher, folder: Path, say: Callable[[str], object]) 
             link = process.stdout.readline().strip()
             if not link:
                 raise VolaryError(f"the page cannot be served: {process.stderr.read().strip()}")
-            yield _Linked(watcher, link, say)
+            yield _Linked(watcher, link, notify)
         finally:
             process.stdin.close()
             with suppress(subprocess.TimeoutExpired):  # somebody still looks on

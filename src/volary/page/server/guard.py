@@ -58,14 +58,14 @@ class Guard:
     def _refusal(self, method: str, headers: Headers, brought: bytes | None) -> Response | None:
         host = headers.get("host", "")
         if host.lower() not in self._hosts:  # another name that leads here: DNS rebinding
-            return _said(421, "this server does not go by that name; open the link that `volary ui` printed")
+            return _refused(421, "this server does not go by that name; open the link that `volary ui` printed")
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") or not self._is_ours(method, headers):
-            return _said(403, "a request of another site")
+            return _refused(403, "a request of another site")
         known = (
             brought if brought is not None else cookie_parser(headers.get("cookie", "")).get(self._cookie, "").encode()
         )
         if not compare_digest(known, self._token):
-            return _said(401, "the token is missing or wrong: open the link that `volary ui` printed")
+            return _refused(401, "the token is missing or wrong: open the link that `volary ui` printed")
         return None
 
     def _is_ours(self, method: str, headers: Headers) -> bool:
@@ -117,5 +117,5 @@ def _token_in(scope: Scope) -> bytes | None:
     return values[0].encode() if values else None
 
 
-def _said(status: int, why: str) -> Response:
+def _refused(status: int, why: str) -> Response:
     return PlainTextResponse(f"{why}\n", status)

@@ -29,9 +29,9 @@ def address_towards(host: str) -> str:
     """
     try:
         family, kind, _, _, where = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as plug:
-            plug.connect(where)
-            return str(plug.getsockname()[0])
+        with socket.socket(family, kind) as sock:
+            sock.connect(where)
+            return str(sock.getsockname()[0])
     except OSError as error:
         raise BadInput(f"host {host!r} cannot be reached from {socket.gethostname()}: {error.strerror}") from None
 
