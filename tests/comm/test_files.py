@@ -157,7 +157,7 @@ def test_checkpoint_is_read_from_afar_by_the_names_that_it_has_and_no_other(home
 def test_process_that_goes_in_the_middle_of_a_file_leaves_nothing_that_counts(home, monkeypatch):
     monkeypatch.setattr(receiver, "STALLED_S", 0.05)
     client = home.client()
-    client._say(receiver.SendFile("checkpoint", 100, "", 20, "model"))
+    client._send(receiver.SendFile("checkpoint", 100, "", 20, "model"))
     client.close()
     other = home.client(1)
     with pytest.raises(FileNotKept):
