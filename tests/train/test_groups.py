@@ -10,8 +10,10 @@ import torch
 
 from _workers import Workers, joined
 from train._training import Trained, looked_at, made, session, started, trained
+from volary.comm.groups.blocking import add_up
 from volary.comm.memory.futex import why_not
 from volary.session import Session
+from volary.sharding.groups import Axis, RankMesh
 from volary.train.loop import train
 
 ROUNDING = 1e-11
@@ -30,6 +32,24 @@ def task(name: str, part: int) -> Session:
     source = {"name": "points", "samples": 30 + 4 * seed}
     strategy = {**STRATEGIES[name], "bucket_mb": 1e-4}  # several buckets
     return session("Exact", source=source, strategy=strategy, train={"steps": 12, "seed": seed})
+
+
+def sums_along_axes(rank: int, world_size: int) -> dict[str, float]:
+    """Of a number that no other rank has, added up along each axis, both, and none."""
+    whole, mesh, found = joined(), RankMesh(data=2, tensor=2), {}
+    ways: list[tuple[Axis, ...]] = [("data",), ("tensor",), ("data", "tensor"), ()]
+    for axes in ways:
+        group, number = whole.along(mesh, *axes), torch.tensor(float(2**rank))
+        assert (group is whole) == (axes == ("data", "tensor"))
+        add_up(number, group)
+        found[" ".join(axes)] = number.item()
+    return found
+
+
+def test_a_mesh_s_axes_divide_ranks_into_groups_of_those_that_differ_along_them_alone(workers):
+    tensor, data = {0: 3, 1: 3, 2: 12, 3: 12}, {0: 5, 1: 10, 2: 5, 3: 10}
+    for rank, found in enumerate(workers(4, sums_along_axes)):
+        assert found == {"tensor": tensor[rank], "data": data[rank], "data tensor": 15, "": 2**rank}
 
 
 def part_of(rank: int, name: str) -> int:

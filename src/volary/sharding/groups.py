@@ -17,6 +17,11 @@ def leads(rank: int) -> bool:
     return rank == LEADER
 
 
+def heir(rank: int, ranks: int) -> int:
+    """Which of so many ranks goes on with what `rank` had of its own, of an earlier group that may have been larger."""
+    return rank % ranks
+
+
 @dataclass(frozen=True)
 class RankMesh:
     """How many ranks there are along each axis; ranks that follow each other differ along the last one.

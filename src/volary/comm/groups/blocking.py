@@ -10,6 +10,7 @@ import torch
 from torch import distributed
 
 from volary.comm.groups.peers import peers_needed
+from volary.sharding.groups import LEADER
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,7 +59,7 @@ def gather_plain(value: Any, group: Group) -> list[Any]:
 def by_torch(values: Tensor, group: Group) -> None:
     """Give all ranks of `group` rank 0's contiguous `values`, of any shape, by the collective of its backend."""
     with peers_needed():
-        distributed.broadcast(values, group=group.process_group, group_src=0)
+        distributed.broadcast(values, group=group.process_group, group_src=LEADER)
 
 
 def take_from_first(tensor: Tensor, group: Group, broadcast: Callable[[Tensor], None] | None = None) -> None:

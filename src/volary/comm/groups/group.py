@@ -23,7 +23,7 @@ from torch.distributed.distributed_c10d import Store
 
 from volary.comm.groups import gloo, mesh
 from volary.errors import SettingError
-from volary.sharding.groups import leads
+from volary.sharding.groups import Axis, RankMesh, leads
 
 # of the data path itself, which the driver's watch comes long before: two days, beyond any strategy.stuck_after_s
 LAST_RESORT_S = 172_800.0
@@ -118,6 +118,14 @@ class Group:
         self._divisions += 1
         apart = self.bulletin.within(f"division {self._divisions}").among(sorted(parts[place]))
         return Group(apart, made[place], self.timeout_s)
+
+    def along(self, mesh: RankMesh, *axes: Axis) -> Group:
+        """The group of the ranks that differ from this one along these axes alone; this one, if that is all of it.
+
+        A collective call. Raises as `divided`.
+        """
+        groups = mesh.groups(*axes)
+        return self if len(groups) == 1 else self.divided(groups)
 
 
 def join(

@@ -6,6 +6,7 @@ import re
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+from volary.sharding.groups import heir
 from volary.train.state.state_file import state_content, unpacked
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def rank_states(folder: Path, manifest: Manifest, rank: int, world_size: int) ->
     run has no worker any more, and whose part this one takes over. Raises RunError.
     """
     known = {int(found[1]) for name in manifest.files if (found := _FILE.fullmatch(name))}
-    gone = sorted(other for other in known if other != rank and other % world_size == rank)
+    gone = sorted(other for other in known if other != rank and heir(other, world_size) == rank)
     own = [_read(folder, rank)] if rank in known else [{}]
     return own + [_read(folder, other) for other in gone]
 
