@@ -109,15 +109,16 @@ masked.counted = lambda target: (target != -100).sum()
 class Uneven(Dataset):
     """Sequences of which 0, 5, 1 and 4 positions count, in turn; none does in every third four of them.
 
-    spoilt: samples that have no numbers. The first feature says whose turn it is of `Scores`' layers.
+    spoilt: samples that have no numbers. evenly: in all others all positions count. The first feature says whose turn
+    it is of `Scores`' layers.
     """
 
-    def __init__(self, split: str, spoilt: tuple[int, ...] = ()) -> None:
+    def __init__(self, split: str, spoilt: tuple[int, ...] = (), evenly: bool = False) -> None:
         generator = torch.Generator().manual_seed(7)
         self.inputs = torch.randn(24, 5, FEATURES, generator=generator)
         self.targets = torch.randint(CLASSES, (24, 5), generator=generator)
         for number, target in enumerate(self.targets):
-            target[0 if number // 4 % 3 == 2 else (0, 5, 1, 4)[number % 4] :] = -100
+            target[0 if number // 4 % 3 == 2 else 5 if evenly else (0, 5, 1, 4)[number % 4] :] = -100
         self.inputs[:, :, 0] = (torch.arange(24) // 4 % 2).view(-1, 1)
         self.inputs[list(spoilt), :, 1] = torch.nan
 

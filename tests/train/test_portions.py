@@ -76,7 +76,7 @@ class Roster:
 
 
 REPLICA = SimpleNamespace(
-    before_backward=lambda last: None,
+    before_backward=lambda last, counted: None,
     step=lambda oldest, samples: None,
     sent_bytes=0,
     received_bytes=0,

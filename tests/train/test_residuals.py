@@ -99,16 +99,20 @@ class Encoding:
     def state(self) -> dict[str, Any]:
         return {"encoded": self.count}
 
+    def take_back(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        self.count += before["encoded"] - after["encoded"]
+
 
 class Writer:
     """A worker whose contributions follow one another; what it wrote, by step, and said."""
 
-    def __init__(self, *, kept: bool = True, full: bool = False) -> None:
+    def __init__(self, *, kept: bool = True, drops: bool = False, full: bool = False) -> None:
         self.encoding, self.full = Encoding(), full
         self.wrote: dict[int, Any] = {}
         self.said: list[Saved] = []
         self.writers = Writers()
-        self.residuals = Residuals(self.encoding, self.write, self.said.append, self.writers.start, kept=kept)
+        start = self.writers.start
+        self.residuals = Residuals(self.encoding, self.write, self.said.append, start, kept=kept, drops=drops)
 
     def write(self, step: int, state: dict[str, Any], first: bool = False) -> dict[str, str]:
         if self.full:
@@ -116,9 +120,9 @@ class Writer:
         self.wrote[step] = state["encoded"]
         return {"rank-0.pt": "checksum"}
 
-    def push(self, clock: int, *, held: bool = True) -> None:
+    def push(self, clock: int, *, held: bool = True, times: int = 1) -> None:
         self.residuals.begin(clock)
-        self.encoding.count += 1
+        self.encoding.count += times
         if held:
             self.residuals.held(clock)
 
@@ -178,6 +182,23 @@ def test_a_run_that_saves_nothing_before_its_end_copies_nothing_on_the_way():
     it.residuals.keep(1, 3)
     it.save(1, 4)
     assert it.wrote == {4: 4}
+
+
+def test_what_was_encoded_in_vain_is_taken_back_as_soon_as_that_is_known():
+    it = Writer(kept=False, drops=True)
+    for clock in range(6):
+        it.push(clock, times=10**clock)
+        if clock == 1:
+            it.residuals.drop(1)
+        if clock == 4:  # which is known late, of two that follow each other
+            it.residuals.drop(2)
+            it.residuals.drop(3)
+            it.residuals.drop(5)  # which is encoded all the same
+    assert it.encoding.count == 110001
+    it.residuals.drop(9)  # of which nothing was encoded
+    it.residuals.keep(1, 5)
+    it.save(1, 6)
+    assert it.wrote == {6: 10001}, "what was dropped is in no checkpoint either"
 
 
 def test_a_full_disk_is_said():

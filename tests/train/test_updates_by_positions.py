@@ -5,7 +5,8 @@ The loss's gradient is the same whatever the parameters are, so that sums over a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,8 +29,8 @@ MODELS: dict[str, Any] = {
 TOGETHER = ("bsp", "backup")  # whose updates are means over what counts in all their contributions
 
 
-def uneven(bits: int = 64, spoilt: Sequence[int] = (), **more: Any) -> Session:
-    source, train = {"name": "Uneven", "spoilt": list(spoilt)}, {"steps": STEPS, **more.pop("train", {})}
+def uneven(bits: int = 64, data: Mapping[str, Any] = {}, **more: Any) -> Session:
+    source, train = {"name": "Uneven", **data}, {"steps": STEPS, **more.pop("train", {})}
     return session(
         "Scores", of={"bits": bits}, source=source, loss=f"{CODE}:sloping", batch_size=BATCH, shuffle=False,
         optimizer={"name": "sgd", "lr": LR}, train=train, **more,
@@ -53,9 +54,9 @@ def begun_with(one: Session) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in module.named_parameters()}
 
 
-def recorded(rank: int, world_size: int) -> dict[str, Any]:
-    """By model, what servers kept, and of each update the samples of its contributions."""
-    found: dict[str, Any] = {}
+@contextmanager
+def closed_updates() -> Iterator[list[list[int]]]:
+    """Of each update, the samples of its contributions, in the process that hosts the roster."""
     updates: list[list[int]] = []
     close = WorkScheduler._close_one
 
@@ -64,11 +65,20 @@ def recorded(rank: int, world_size: int) -> dict[str, Any]:
         updates.append([number for portion in portions for number in range(portion.start, portion.end)])
         return close(work, step)
 
-    WorkScheduler._close_one = closing  # type: ignore[method-assign]  # of the process that hosts the roster
+    WorkScheduler._close_one = closing  # type: ignore[method-assign]
+    try:
+        yield updates
+    finally:
+        WorkScheduler._close_one = close  # type: ignore[method-assign]
+
+
+def recorded(rank: int, world_size: int) -> dict[str, Any]:
+    """By model, what servers kept, and of each update the samples of its contributions."""
+    found: dict[str, Any] = {}
     for name, model in MODELS.items():
-        updates.clear()
-        kept = served(rank, world_size, over(uneven(), WORKERS, 1, model), name)
-        found[name] = kept and (kept.parameters, list(updates))
+        with closed_updates() as updates:
+            kept = served(rank, world_size, over(uneven(), WORKERS, 1, model), name)
+        found[name] = kept and (kept.parameters, updates)
     return found
 
 

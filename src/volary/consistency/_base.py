@@ -44,6 +44,11 @@ class Consistency:
         return False
 
     @property
+    def drops(self) -> bool:
+        """Whether an update may close without a contribution that has begun, which is then in none."""
+        return False
+
+    @property
     def steals(self) -> bool:
         """Whether a worker that has nothing left to do takes a portion that another has not begun."""
         return False

@@ -40,6 +40,11 @@ class Backup(Consistency):
             )
 
     @property
+    def drops(self) -> bool:
+        """In the epoch form each contribution is an update."""
+        return self.epoch is None
+
+    @property
     def steals(self) -> bool:
         """In the epoch form each worker has a part of its own."""
         return self.epoch is None

@@ -52,13 +52,19 @@ class EncodedValues:
     """Frames of a codec, made when they leave, in the sending thread; what they leave out is added to their residual.
 
     values: (size,) where they lie, used up by encoding. told: called with a sentence about values that are not
-    finite and so cannot be encoded; None: NotFinite is raised. name: of the slice, in words.
+    finite and so cannot be encoded; None: NotFinite is raised. name: of the slice, in words. empty: whether nothing
+    counts of the contribution at hand.
+
+    Where nothing counts, and of a slice that was not used, the frame is zeros, and the residual waits for the next one:
+    it may be that no update holds this one.
     """
 
     form = Form.ENCODED
 
-    def __init__(self, values: Tensor, users: Tensor, told: Callable[[str], None] | None, name: str) -> None:
-        self._values, self._users, self._told, self._name = values, users, told, name
+    def __init__(
+        self, values: Tensor, users: Tensor, told: Callable[[str], None] | None, name: str, empty: Callable[[], bool]
+    ) -> None:
+        self._values, self._users, self._told, self._name, self._empty = values, users, told, name, empty
         self._encoding = threading.Lock()  # several replicas get the same frame, which is made once
         self._clock = -1
         self._nothing = False
@@ -80,12 +86,14 @@ class EncodedValues:
         return self._residual.codec.name
 
     def ready(self) -> int:
-        return bits(self._users)
+        return 0 if self._empty() else bits(self._users)
 
     def leave(self, header: Header) -> tuple[Header, Payload]:
         with self._encoding:
             if self._clock < header.clock:  # an older one is for a connection that has ended meanwhile
-                self._clock, self._nothing = header.clock, not self._encode()
+                self._clock, self._nothing = header.clock, not (header.used and self._encode())
+                if self._nothing:
+                    self._frame.zero_()
         return (header._replace(used=0) if self._nothing else header), self._payload
 
     def _encode(self) -> bool:
@@ -104,7 +112,6 @@ class EncodedValues:
         if self._told is None:
             raise NotFinite(sentence)
         self._told(f"{sentence}: it is left out")
-        self._frame.zero_()
         return False
 
 

@@ -157,7 +157,7 @@ class ByRoster:
         elif not finite:
             self._leave_out(part)
         else:
-            self._replica.before_backward(last=part.last)
+            self._replica.before_backward(last=part.last, counted=self._counted)
         return self._wanted and finite
 
     def complete(self, task: LearnTask) -> None:

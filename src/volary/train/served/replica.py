@@ -155,9 +155,13 @@ class ServedReplica:
         if self._update is not None:
             self._update.begin(task.samples)
 
-    def before_backward(self, *, last: bool) -> None:
-        """Wait until buckets may change. last: of the contribution's passes, in which its gradients leave."""
+    def before_backward(self, *, last: bool, counted: float) -> None:
+        """Wait until buckets may change. last: of the contribution's passes, in which its gradients leave.
+
+        counted: what counts of the contribution so far.
+        """
         self._wait(self._keeper.settle)
+        self._encoding.empty = not counted
         self._encoding.at(self._samples)  # now: nothing of the contribution before is on its way
         if last and self._contributions.lazy:
             self.residuals.begin(self._clock)

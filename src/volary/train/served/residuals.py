@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,6 +35,10 @@ class HasState(Protocol):
         """Copies of the residuals, while nothing is encoded."""
         ...
 
+    def take_back(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """A contribution is in no update: add what it took from the residuals, of the states before and after it."""
+        ...
+
 
 class OwnState:
     """All that a worker has of its own: its keeper's residuals, and the state of its `optimizer`, if it has one."""
@@ -45,6 +50,11 @@ class OwnState:
         """See `HasState`; as in the file of a rank."""
         own = {} if self._optimizer is None else {OPTIMIZER: self._optimizer.rank_state()}
         return {RESIDUALS: self._keeper.state(), **own}
+
+    def take_back(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """See `HasState`. What else was contributed comes again, from whoever learns from its samples."""
+        less = {name: {kind: -one for kind, one in kinds.items()} for name, kinds in after[RESIDUALS].items()}
+        self._keeper.restore([self._keeper.state(), deepcopy(before[RESIDUALS]), less])
 
     def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Go on from this worker's, and from those of workers that the run has no more."""
@@ -62,19 +72,28 @@ def resume(own: OwnState, member: Membership, step: int | None, workers: int) ->
 
 
 class Residuals:
-    """Of `encoding`, by clock. kept: whether any state but the last is saved; else nothing is copied on the way.
+    """Of `encoding`, by clock. kept: whether any state but the last is saved; drops: whether contributions that were
+    encoded may be in no update. Without either nothing is copied on the way.
 
     write: raises OSError. say: tells the roster of what is written. start: lets a file be written beside the work.
     Methods may be called by any thread.
     """
 
     def __init__(
-        self, encoding: HasState, write: Write, say: Callable[[Saved], None], start: Start, *, kept: bool
+        self,
+        encoding: HasState,
+        write: Write,
+        say: Callable[[Saved], None],
+        start: Start,
+        *,
+        kept: bool,
+        drops: bool = False,
     ) -> None:
-        self._encoding, self._write, self._say, self._start, self._copies = encoding, write, say, start, kept
+        self._encoding, self._write, self._say, self._start, self._copies = encoding, write, say, start, kept or drops
         self._lock = threading.Lock()
         self._newest, self._quiet = -1, True  # the contribution that was encoded last, and whether that is done
         self._after: dict[int, dict[str, Any]] = {}  # by clock; of the newest it is what `encoding` has
+        self._dropped: set[int] = set()  # and have not been taken back yet, if they were encoded
         self._settled = -1
         self._snapshots: dict[int, int] = {}  # by name, the newest contribution in it
         # by name of a snapshot that is to be saved, its step, and `first`
@@ -84,6 +103,7 @@ class Residuals:
         """The contribution `clock` is encoded next; all before are held."""
         with self._lock:
             self._quiet = True
+            self._take_back()
             if self._copies:
                 self._after[self._newest] = self._encoding.state()
             self._save()
@@ -96,6 +116,12 @@ class Residuals:
             if clock == self._newest:
                 self._quiet = True
                 self._save()
+
+    def drop(self, clock: int) -> None:
+        """Note that contribution `clock` is in no update."""
+        with self._lock:
+            if self._copies:
+                self._dropped.add(clock)  # which may be encoded yet
 
     def settle(self, clock: int) -> None:
         """No state that is kept from now on is older than this worker's contribution `clock`."""
@@ -121,9 +147,17 @@ class Residuals:
             self._waiting.pop(snapshot, None)
             self._forget()
 
+    def _take_back(self) -> None:
+        """Let residuals be as if nothing had been encoded of what was dropped."""
+        for clock in sorted(self._dropped & {*self._after, self._newest}, reverse=True):
+            after = self._after.pop(clock, None) or self._encoding.state()
+            self._encoding.take_back(self._after[max(one for one in self._after if one < clock)], after)
+        self._dropped = {clock for clock in self._dropped if clock > self._newest}
+
     def _as_of(self, clock: int) -> int:
-        """The newest contribution up to `clock` that was encoded: others, as empty ones, changed nothing."""
-        return max((one for one in (*self._after, self._newest) if one <= clock), default=-1)
+        """The newest contribution up to `clock` that was encoded: others, as empty or dropped ones, changed nothing."""
+        encoded = {*self._after, self._newest} - self._dropped
+        return max((one for one in encoded if one <= clock), default=-1)
 
     def _save(self) -> None:
         for snapshot, (step, first) in list(self._waiting.items()):

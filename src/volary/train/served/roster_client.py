@@ -241,6 +241,8 @@ class RosterClient:
             self._saves.put(said)
         elif isinstance(said, Dropped):
             self._dropped = max(self._dropped, said.clock)
+            if self._residuals is not None:
+                self._residuals.drop(said.clock)
         else:
             raise PeerLost(f"the run's roster sent a worker {type(said).__name__}")
 

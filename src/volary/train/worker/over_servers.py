@@ -74,7 +74,8 @@ class ServedWorker:
         def residuals(keeper: Keeper) -> Residuals:
             own = OwnState(keeper, self.optimizer)
             resume(own, self.member, restore, self.strategy.workers)
-            return Residuals(own, self.saver.write, work.saved, writers.start, kept=self.saves)
+            kept, drops = self.saves, self.strategy.consistency.drops
+            return Residuals(own, self.saver.write, work.saved, writers.start, kept=kept, drops=drops)
 
         # before the replica, whose parameters are waited for when they are read
         histograms = Histograms(self.module, self.recorder, self.look, lambda: replica.await_all())
