@@ -36,7 +36,7 @@ def test_an_evaluation_that_gave_no_number_is_a_warning() -> None:
     served = RosterAndServers(directory, one, journal, one.engine)
     for step, loss in ((5, 0.5), (10, math.nan)):
         figures = {"loss": loss, "accuracy": 0.25}
-        served._said("evaluated", None, {"step": step, "figures": figures, "metric": "accuracy", "best": False})
+        served._on_event("evaluated", None, {"step": step, "figures": figures, "metric": "accuracy", "best": False})
     journal.close()
     with RunReader(directory) as reader:
         (warning,) = reader.events(kind="warning")
