@@ -87,6 +87,12 @@ def outer() -> Any:
     return train
 
 
+def test_a_keyword_that_launch_does_not_know_is_a_type_error_as_of_any_function():
+    with pytest.raises(TypeError, match=r"launch\(\) got an unexpected keyword argument 'worker'"):
+        launch("plain", worker=2)
+    assert not Path("runs").exists()
+
+
 @pytest.mark.parametrize("function", [lambda worker: None, outer(), functools.partial(outer(), 2), print, "nonsense"])
 def test_what_a_worker_could_not_import_is_refused_before_anything_starts(function):
     with pytest.raises((BadInput, SettingError)) as refused:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from volary.driver.ending import Ending, NoWatcher
 from volary.driver.start import start
@@ -112,6 +112,23 @@ def train(session: Session, *, show: bool = True) -> Result:
 Train.start = train
 
 
+class LoopSettings(TypedDict, total=False):
+    """Settings of a launched loop's run, as `launch` takes them by name.
+
+    name, folder (`runs`): of the run. seed (1). device (`auto`). engine (`local`): its name, or its settings with it.
+    checkpoint: where those of `worker.save` are, and how many of them: `path`, `keep_last`. network: what makes the
+    model that is saved as `model`, called without arguments; then `result.module` is that.
+    """
+
+    name: str | None
+    folder: str
+    seed: int
+    device: str
+    engine: str | Mapping[str, Any]
+    checkpoint: Mapping[str, Any] | None
+    network: Callable[[], nn.Module] | str
+
+
 def launch(
     function: Callable[..., Any] | str,
     workers: int | None = None,
@@ -119,25 +136,19 @@ def launch(
     *,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
-    name: str | None = None,
-    folder: str = "runs",
-    seed: int = 1,
-    device: str = "auto",
-    engine: str | Mapping[str, Any] = "local",
-    checkpoint: Mapping[str, Any] | None = None,
-    network: Callable[[], nn.Module] | str = "",
     show: bool = True,
+    **settings: Unpack[LoopSettings],
 ) -> Result:
     """Call `function(worker, *args, **kwargs)` in `workers` (1) processes that train as one; see `volary.Worker`.
 
     function: at the top level of a file or module, or of a notebook; or named as "package.module:name" or
     "path/file.py:name"; or a functools.partial of one. args, kwargs: tensors, numbers, text, and lists, tuples and
-    dicts of these; argparse's namespaces. strategy: settings as in a session file. name, folder: of the run. engine:
-    its name, or its settings with it. checkpoint: where those of `worker.save` are, and how many of them: `path`,
-    `keep_last`. network: what makes the model that is saved as `model`, called without arguments; then
-    `result.module` is that. show: progress, as `volary train` does. Call it under
-    `if __name__ == "__main__":`, since workers import the file too; they see the same `sys.argv`. Raises as `train`.
+    dicts of these; argparse's namespaces. strategy: settings as in a session file. show: progress, as `volary train`
+    does. settings: those of `LoopSettings`. Call it under `if __name__ == "__main__":`, since workers import the file
+    too; they see the same `sys.argv`. Raises as `train`.
     """
+    if unknown := sorted(settings.keys() - LoopSettings.__annotations__):
+        raise TypeError(f"launch() got an unexpected keyword argument {unknown[0]!r}")
     if "VOLARY_RUN" in os.environ:
         raise BadInput(
             'volary.launch was reached while a worker imports the file; put it under `if __name__ == "__main__":`'
@@ -157,16 +168,17 @@ def launch(
 
         _refuse_arguments(function, args, named)
         files["arguments.pt"] = packed_arguments(args, named)
+    network = settings.get("network", "")
     script = Script(
         function=reference,
         arguments=[] if SOURCE in files else sys.argv[1:],
         strategy=given,
-        seed=seed,
-        device=device,  # type: ignore[arg-type]  # judged where it is declared
-        engine=engine,
-        checkpoint=OwnCheckpoint(**(checkpoint or {})),
+        seed=settings.get("seed", 1),
+        device=settings.get("device", "auto"),  # type: ignore[arg-type]  # judged where it is declared
+        engine=settings.get("engine", "local"),
+        checkpoint=OwnCheckpoint(**(settings.get("checkpoint") or {})),
         network=network if isinstance(network, str) else reference_to(network),
-        run=RunSettings(name=name, folder=folder),
+        run=RunSettings(name=settings.get("name"), folder=settings.get("folder", "runs")),
     )
     return _result(start(script, _watcher(show), files))
 

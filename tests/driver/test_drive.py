@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from volary.driver.drive import Drive, Launcher
+from volary.driver.drive import Drive, Launcher, Storage
 from volary.driver.ending import NoWatcher
 from volary.driver.host import LauncherWorkers
 from volary.driver.server_group import NoServers, ServerFailure
@@ -51,7 +51,7 @@ def drive(
 ) -> None:
     rules = Rules(5, 10, startup_timeout_s)
     with directory.lock() as lock:
-        Drive(directory, lock, 1, rules, NoWatcher(), kept_by=lambda _: keepers).run(launch)
+        Drive(directory, lock, 1, rules, NoWatcher(), Storage(lambda _: keepers)).run(launch)
 
 
 def test_worker_that_is_given_up_is_the_cause_and_not_the_server_that_left_when_the_run_ended(directory):

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 
 from volary.comm.control.board import Board
@@ -52,13 +52,22 @@ _ASKS: dict[How | None, int] = {None: 0, "after this step": 1, "now": 2}  # as m
 Launcher = Callable[[Meeting], Handle]
 
 
-class Drive:
-    """One life of a run, whose lock is held. host: where it listens.
+@dataclass(frozen=True)
+class Storage:
+    """What keeps a run's parameters and checkpoints, as far as its driver has to do with it.
 
-    kept_by: makes who keeps the parameters beside the workers. security: what is encrypted of what is said to it.
-    contributions: those that the newest checkpoint has, of workers that number theirs and not the steps of the run.
-    counts: called when a checkpoint counts whose files have come from processes that do not see the run's directory.
+    servers: makes those that keep parameters beside the workers. contributions: those that the newest checkpoint has,
+    of workers that number theirs and not the steps of the run. counts: called when a checkpoint counts whose files have
+    come from processes that do not see the run's directory.
     """
+
+    servers: Callable[[Journal], ServerGroup] = lambda _: NoServers()
+    contributions: Callable[[], KeptContributions | None] = lambda: None
+    counts: Callable[[Checkpoints], None] = lambda _: None
+
+
+class Drive:
+    """One attempt at a run, whose lock is held. host: where it listens. security: what is encrypted on the way there."""
 
     def __init__(
         self,
@@ -67,15 +76,12 @@ class Drive:
         world_size: int,
         rules: Rules,
         watcher: Watcher,
+        storage: Storage = Storage(),
         host: str = "127.0.0.1",
-        kept_by: Callable[[Journal], ServerGroup] = lambda _: NoServers(),
         security: Security = "encrypted",
-        counts: Callable[[Checkpoints], None] = lambda _: None,
-        contributions: Callable[[], KeptContributions | None] = lambda: None,
     ) -> None:
         self._directory, self._world_size, self._watcher, self._host = directory, world_size, watcher, host
-        self._lock, self._kept_by, self._security, self._counts = lock, kept_by, security, counts
-        self._contributions = contributions
+        self._lock, self._storage, self._security = lock, storage, security
         self._keepers: ServerGroup = NoServers()
         self._watch = FailureDetector(world_size, rules, time.monotonic())
         self._exits: list[Exited] = []
@@ -99,7 +105,7 @@ class Drive:
         state, step = "failed", None
         try:
             newest = Checkpoints(self._directory.checkpoints).steps()
-            life = journal.start_life(newest[-1] if newest else 0, self._contributions())
+            life = journal.start_life(newest[-1] if newest else 0, self._storage.contributions())
             us = json.dumps([os.getpid()])  # workers follow as they come; those of an earlier life are gone
             journal.note(
                 state="running", started_at=clock.now_s(), workers=self._world_size, message="", error="", pids=us
@@ -131,11 +137,11 @@ class Drive:
             self._watcher.ended(state, step)
 
     def _serve(self, journal: Journal, life: int, launcher: Launcher) -> Ending:
-        self._keepers = keepers = self._kept_by(journal)
+        self._keepers = keepers = self._storage.servers(journal)
         without = keepers.without if keepers.elastic else None
         hub = HeartbeatService(self._watch, journal, without, keepers.left, self._begun_with())
         files = FileReceiver(
-            self._directory, self._counts, lambda kind, step, data: journal.event(kind, None, step, **data)
+            self._directory, self._storage.counts, lambda kind, step, data: journal.event(kind, None, step, **data)
         )
         services: dict[str, Service | Reception] = {
             SERVICE: files.reception,

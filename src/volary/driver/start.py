@@ -12,7 +12,7 @@ from typing import Any
 
 from volary.comm.control.sealing import Security
 from volary.data.idle import refuse_idle_workers
-from volary.driver.drive import Drive
+from volary.driver.drive import Drive, Storage
 from volary.driver.ending import Ending
 from volary.driver.queued import follow, queue_of, submit
 from volary.driver.server_group import NoServers, ServerGroup
@@ -200,7 +200,7 @@ def host_of(task: Task) -> str:
 def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watcher, host: str, engine: Engine) -> Drive:
     """One life of the task's run, whose lock is held and which listens on `host`. engine: starts its servers."""
 
-    def kept_by(journal: Journal) -> ServerGroup:
+    def servers(journal: Journal) -> ServerGroup:
         if task.strategy.servers:
             from volary.driver.servers.roster_and_servers import RosterAndServers
 
@@ -219,7 +219,7 @@ def drive_of(directory: RunDirectory, lock: RunLock, task: Task, watcher: Watche
 
     security: Security = "always" if task.strategy.security == "always" else "encrypted"
     workers, rules = task.strategy.workers, rules_of(task)
-    return Drive(directory, lock, workers, rules, watcher, host, kept_by, security, counts, contributions)
+    return Drive(directory, lock, workers, rules, watcher, Storage(servers, contributions, counts), host, security)
 
 
 def stem(task: Task) -> str:

@@ -20,7 +20,10 @@ _RETRY_S = 0.05  # between attempts while the server is too busy with strangers 
 
 
 class Connection:
-    """Messages to and from one service of the run's server. One thread may send while another receives."""
+    """Messages to and from one service of the run's server. One thread may send while another receives.
+
+    send_timeout_s: the time for which a send may stand still.
+    """
 
     life: str  # the server's, as proved
 
@@ -28,7 +31,7 @@ class Connection:
         sock.setblocking(False)
         self._sock = sock
         self._peer = peer
-        self._send_timeout_s = send_timeout_s
+        self.send_timeout_s = send_timeout_s
         self._reader = FrameReader(STRANGER_FRAME_BYTES)
         self._seals: tuple[Seal, Seal] | None = None  # of what is sent and received, beyond loopback
         self._sending, self._receiving = threading.Lock(), threading.Lock()
@@ -43,14 +46,13 @@ class Connection:
         hello: dict[str, Any],
         life: str | None = None,
         timeout_s: float = 10.0,
-        send_timeout_s: float | None = None,
         *,
         handed_over: bool = False,
     ) -> Self:
         """Connect, prove the key to each other, and say `hello` to `service`. Returns when the server has agreed.
 
         life: refuse a server of any other life; None takes any. timeout_s: bound of all this together, and of the time
-        that a later send may stand still, unless send_timeout_s is given. handed_over: the service is a `Reception`,
+        that a later send may stand still, until send_timeout_s is set. handed_over: the service is a `Reception`,
         where all is encrypted. Tries again within it if the server lets go of us before judging (it does under a
         flood). Raises KeyRefused, OtherLife, ConnectionLost, and NobodyThere among these.
         """
@@ -60,7 +62,7 @@ class Connection:
             side = ClientSide(
                 key, service, life, sealed=handed_over or not stays_here(address)
             )  # a nonce is for one attempt
-            connection = cls(sock, f"{host}:{port}", timeout_s if send_timeout_s is None else send_timeout_s)
+            connection = cls(sock, f"{host}:{port}", timeout_s)
             try:
                 connection._greet(side, hello, deadline)
                 return connection
@@ -83,7 +85,7 @@ class Connection:
 
     def send(self, message: Any) -> None:
         """Send one message. Raises ConnectionLost if the server is gone or takes nothing for the timeout of `open`."""
-        self._write(encode(message), time.monotonic() + self._send_timeout_s, still_s=self._send_timeout_s)
+        self._write(encode(message), time.monotonic() + self.send_timeout_s, still_s=self.send_timeout_s)
 
     def receive(self, timeout_s: float) -> Any:
         """The next message, whose bytes may come slowly: `timeout_s` bounds the time in which none does.

@@ -133,7 +133,8 @@ def _connected(
 ) -> tuple[Connection, dict[str, Any]]:
     """A connection over which this process is welcome, and the welcome."""
     hello = {"rank": rank, "pid": os.getpid(), "host": socket.gethostname()}
-    connection = Connection.open(host, port, directory.key(), "pulse", hello, life, timeout_s, SEND_TIMEOUT_S)
+    connection = Connection.open(host, port, directory.key(), "pulse", hello, life, timeout_s)
+    connection.send_timeout_s = SEND_TIMEOUT_S
     try:
         answer = connection.receive(timeout_s)
     except TimeoutError:
