@@ -67,7 +67,7 @@ class Storage:
 
 
 class Drive:
-    """One attempt at a run, whose lock is held. host: where it listens. security: what is encrypted on the way there."""
+    """One attempt at a run, whose lock is held. host: where it listens. security: what is encrypted there."""
 
     def __init__(
         self,
