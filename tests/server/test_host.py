@@ -22,7 +22,7 @@ from volary.comm.control.errors import ConnectionLost
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.server.local import AllOf, EachAlone
 from volary.server.protocol.header import Form, Header, MessageKind
-from volary.server.protocol.messages import Closing, Contribution
+from volary.server.protocol.messages import Closing, Contribution, Kept, Measured
 from volary.server.protocol.sections import frames_bytes, sections
 from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.host import Host
@@ -64,7 +64,7 @@ class Serving:
     address: tuple[str, int]
     own: Credentials
     transport: Any
-    kept: list[int] = field(default_factory=list)
+    reported: list[Kept | Measured] = field(default_factory=list)
 
     def worker(self, number: int) -> Worker:
         channel = self.transport.connect(self.address, self.own, {"worker": number}, WITHIN_S)
@@ -83,18 +83,18 @@ def serving(
     first: Mapping[int, torch.Tensor] | None = None,
 ) -> Iterator[Serving]:
     """With a local rule slices come with their first values. first: values of slices that do not begin with zeros."""
-    carrier, rule, kept = TRANSPORTS.load(transport)(), rule or Adds(), list[int]()
+    carrier, rule, reported = TRANSPORTS.load(transport)(), rule or Adds(), list[Kept | Measured]()
     shapes = shapes or {number: SliceShape((SIZE,), (SIZE,)) for number in range(4)}
     here = {} if local else shapes
     values = {number: torch.zeros(shape.size, dtype=shape.dtype) for number, shape in here.items()} | dict(first or {})
     shapes = {number: replace(shape, codec=codec) for number, shape in shapes.items()}
     slice_store = SliceStore(Forms(shapes), values, lambda number: rule, memory=carrier.memory)
     shard = Shard({number: shape.size_bytes for number, shape in here.items()}, local=local)
-    host = Host(shard, slice_store, pulls=pulls, kept=kept.append)
+    host = Host(shard, slice_store, pulls=pulls, report=reported.append)
     own = Credentials(secrets.token_bytes(32), "now", 0)
     listener = carrier.listen("127.0.0.1", own, host.accepted)
     try:
-        yield Serving(host, listener.address, own, carrier, kept)
+        yield Serving(host, listener.address, own, carrier, reported)
     finally:
         listener.close()
         host.close()
@@ -240,7 +240,7 @@ def test_a_cut_stays_as_it_was_while_updates_go_on() -> None:
             header, values = worker.pull(number, snapshot=7)
             assert (header.version, header.snapshot, values.unique().tolist()) == (2, 7, [2.0])
             assert host.slice_store.kept_state(number, 7) == 2
-        assert server.kept == [7]
+        assert server.reported == [Kept(7)]
         host.order(lambda: host.shard.release(7))
         assert worker.pull(0, snapshot=7)[0].kind is MessageKind.REFUSED
 

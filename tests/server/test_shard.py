@@ -22,6 +22,8 @@ from volary.server.shards.shard import (
     Hold,
     KeepSlice,
     KeptAll,
+    Measure,
+    MeasuredAll,
     ReleaseSlice,
     Respond,
     SetValues,
@@ -439,3 +441,63 @@ def test_what_makes_no_sense_is_refused_in_a_sentence_and_changes_nothing(header
 
 def applied(actions):
     return [action for action in actions if isinstance(action, Apply)]
+
+
+def closed(number, contributions, norm=2.0):
+    return Closing(number, tuple(contributions), 1.0, number, norm=norm)
+
+
+def measures(actions):
+    return [(one.slice, one.number) for one in actions if isinstance(one, Measure)]
+
+
+def applies(actions):
+    return [(one.slice, one.number, one.clip) for one in actions if isinstance(one, Apply)]
+
+
+@pytest.fixture
+def of_two_shards():
+    """A server of slice 0 of shard 4 and slices 1 and 2 of shard 5, which holds worker 0's first contribution."""
+    shard = Shard(dict.fromkeys(range(3), BYTES), shards={0: 4, 1: 5, 2: 5})
+    shard.close(closed(1, [Contribution(0, 0)]))
+    actions = [action for number in range(3) for action in shard.arrived(0, push(0, number, 0))]
+    assert measures(actions) == [(0, 1), (1, 1), (2, 1)]
+    assert not applies(actions)
+    return shard
+
+
+def test_an_update_whose_norm_is_wanted_waits_for_its_factor_once_it_is_measured_by_shard(of_two_shards):
+    shard = of_two_shards
+    assert shard.measured(2, 1, 4.0) == shard.measured(0, 1, 12.0) == []
+    assert shard.measured(1, 1, 3.0) == [MeasuredAll(1, {4: 12.0, 5: 5.0})]
+    assert shard.version(0) == 0
+    assert applies(shard.clip(1, 0.5)) == [(0, 1, 0.5), (1, 1, 0.5), (2, 1, 0.5)]
+    assert shard.clip(1, 0.5) == []
+
+
+def test_a_factor_that_comes_early_is_applied_once_what_is_being_measured_is(of_two_shards):
+    shard = of_two_shards
+    shard.measured(0, 1, 1.0)
+    assert applies(shard.clip(1, 0.5)) == [(0, 1, 0.5)]
+    assert applies(shard.measured(1, 1, 1.0)) == [(1, 1, 0.5)]
+    assert applies(shard.measured(2, 1, 1.0)) == [(2, 1, 0.5)]
+
+
+def test_the_next_update_is_measured_when_the_one_before_is_applied(of_two_shards):
+    shard = of_two_shards
+    shard.close(closed(2, [Contribution(0, 1)]))
+    assert measures(shard.arrived(0, push(0, 0, 1))) == []
+    shard.measured(0, 1, 1.0)
+    assert applies(shard.clip(1, 0.5)) == [(0, 1, 0.5)]
+    assert measures(shard.applied(0, 1)) == [(0, 2)]
+
+
+def test_updates_without_a_norm_and_factors_for_them_change_nothing():
+    shard = Shard({0: BYTES})
+    shard.close(closed(1, [Contribution(0, 0)], norm=None))
+    assert shard.clip(1, 0.5) == shard.clip(7, 0.5) == []
+    assert applies(shard.arrived(0, push(0, 0, 0))) == [(0, 1, 1.0)]
+
+
+def test_a_server_without_slices_has_nothing_to_measure():
+    assert Shard({}).close(closed(1, [Contribution(0, 0)])) == [MeasuredAll(1, {})]

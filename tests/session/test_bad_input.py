@@ -240,13 +240,13 @@ def test_a_setting_in_the_wrong_place_is_told_its_own(write, text, sentences):
 
 
 def test_what_is_missing_hides_no_other_mistake(write):
-    text = "data: {batch_size: -3}\nstrategy: {exchange: server}\ntrain: {clip_norm: 1.0}\n"
+    text = "data: {batch_size: -3}\nstrategy: {exchange: server}\ntrain: {precision: fp16}\n"
     assert refusal(write(text)).splitlines() == [
         "session.yaml:1:7: data.source: is missing; accepted: " + Choice("volary.data.sources", user=True).in_words(),
         "session.yaml:1:20: data.batch_size: is -3; accepted: a whole number, 1 or more",
         "session.yaml:1:1: network: is missing; accepted: " + Choice("volary.network.zoo", user=True).in_words(),
-        "session.yaml:3:20: train.clip_norm: is 1, and with exchange=server parameters are updated slice by slice; "
-        "accepted: train.clip_value, or no clip_norm",
+        "session.yaml:3:20: train.precision: is fp16, and with exchange=server parameters are updated slice by slice; "
+        "accepted: fp32 or bf16",
     ]
 
 

@@ -42,7 +42,12 @@ def test_every_model_goes_with_servers(consistency, servers):
             "connections are its own (exchange.transport); accepted: auto",
         ),
         ({"exchange": SERVER, "consistency": {"name": "backup", "k": 9}}, {}, "consistency.k: is 9; accepted: 1 to 2"),
-        ({"exchange": SERVER}, {"train": {"clip_norm": 1.0}}, "are updated slice by slice; accepted: train.clip_value"),
+        (
+            {"exchange": SERVER, "consistency": "ssp"},
+            {"train": {"clip_norm": 1.0}},
+            "each gradient is an update of its own: no step of all workers has a gradient whose norm could be found; "
+            "accepted: train.clip_value, or consistency=bsp",
+        ),
         ({"exchange": SERVER}, {"train": {"precision": "fp16"}}, "slice by slice; accepted: fp32 or bf16"),
         (
             {"exchange": SERVER, "codec": {"name": "factors", "neighbours": 1}},

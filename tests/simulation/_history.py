@@ -53,7 +53,8 @@ class History:
     dropped: those that workers were told of. not_finite: those whose loss was no number. numbers: of snapshots, as of
     which update they are; snapshots: what was seen of them, by slice. counts: what the roster has counted.
     lost_servers: that the run went on without. stayed: workers that were there at the end. encoded: by worker,
-    contributions that its residuals are of. residuals: what is written of these, by step and worker.
+    contributions that its residuals are of. residuals: what is written of these, by step and worker. norms: that
+    workers were told of the updates that contributions are in.
     """
 
     first: int = 0
@@ -73,6 +74,7 @@ class History:
     stayed: set[int] = field(default_factory=set)
     encoded: dict[int, Value] = field(default_factory=dict)
     residuals: dict[tuple[int, int], Value] = field(default_factory=dict)
+    norms: dict[Contribution, float] = field(default_factory=dict)
 
     @property
     def newest(self) -> int:

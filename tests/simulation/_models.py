@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from importlib import import_module
+from math import inf
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from simulation import _promises as promise
 from simulation._faults import BORNE_S, EVER, Faults
@@ -15,6 +16,7 @@ from volary.consistency.backup import Backup
 from volary.consistency.bsp import Bsp
 from volary.consistency.local import LocalSgd
 from volary.consistency.ssp import Ssp
+from volary.server.protocol.norms import ClipNorm
 
 Async = import_module("volary.consistency.async").Async
 
@@ -23,8 +25,14 @@ Keeps: TypeAlias = Callable[[Run], None]  # raises AssertionError
 
 def bsp(random: Random) -> tuple[Case, Keeps]:
     """Workers stay; connections and one of two replicas do not."""
-    case = Case(model=Bsp(), befall=_troubled, replicas=random.choice((1, 2)), share_not_finite=0.1)
-    return case, lambda run: promise.reads_see(run.history, 0, exactly=True)
+    replicas = random.choice((1, 2))
+    case = Case(model=Bsp(), befall=_troubled, replicas=replicas, share_not_finite=0.1, **_clips(random))
+
+    def keeps(run: Run) -> None:
+        promise.reads_see(run.history, 0, exactly=True)
+        _is_clipped(run)
+
+    return case, keeps
 
 
 def local(random: Random) -> tuple[Case, Keeps]:
@@ -65,8 +73,9 @@ def backup(random: Random) -> tuple[Case, Keeps]:
         promise.closes_with(run.history, k)
         promise.dropped_are_counted(run.history)
         promise.reads_see(run.history, 0)
+        _is_clipped(run)
 
-    return Case(model=model, workers=workers, befall=_deadly, replicas=replicas), keeps
+    return Case(model=model, workers=workers, befall=_deadly, replicas=replicas, **_clips(random)), keeps
 
 
 def asynchronous(random: Random) -> tuple[Case, Keeps]:
@@ -96,6 +105,19 @@ def keeps_what_all_promise(run: Run, learnt_before: Counter[tuple[int, int]] | N
     promise.checkpoints_are_whole(history, len(run.slices))
     promise.replicas_agree(history, run.final())
     promise.the_end_is_saved(history)
+
+
+def _clips(random: Random) -> dict[str, Any]:
+    """By the norm of all, as the session says, or as the workers' loops do; or not at all."""
+    of_session = {"clip": random.choice((ClipNorm(5.0), ClipNorm(1e9)))}
+    of_loops = {"clip": random.choice((ClipNorm(5.0), ClipNorm(2.0, inf))), "loops_clip": True}
+    return random.choice(({}, of_session, of_loops))
+
+
+def _is_clipped(run: Run) -> None:
+    if (clip := run.case.clip) is not None:
+        servers = [server.factors for server in run.servers.values()]
+        promise.clipped_by_the_norm_of_all(run.history, clip, len(run.slices), servers, run.case.loops_clip)
 
 
 def _troubled(faults: Faults) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from itertools import groupby
+from math import isclose
 
 from simulation._history import History, Value
+from simulation._server import slice_norm
+from volary.server.protocol.norms import ClipNorm, combined
 
 
 class Broken(AssertionError):
@@ -140,3 +144,27 @@ def replicas_agree(history: History, servers: list[dict[int, Value]]) -> None:
     expected = history.as_of()[-1]
     for values in servers:
         _keep(all(value == expected for value in values.values()), f"at the end {values}, not {expected}")
+
+
+def clipped_by_the_norm_of_all(
+    history: History, clip: ClipNorm, slices: int, servers: Iterable[Mapping[tuple[int, int], float]], told: bool
+) -> None:
+    """Every server has multiplied its slices of an update by the factor that follows from the norm of all of them.
+
+    servers: of each, also of those that are gone, the factors by update and slice. told: to each contribution's worker.
+    """
+    norms = {
+        each.number: combined((slice_norm(n, len(each.contributions), each.scale) for n in range(slices)), clip.kind)
+        for each in history.closings
+        if each.contributions
+    }
+    for factors in servers:
+        for (update, number), factor in factors.items():
+            expected = clip.factor(norms[update])
+            _keep(
+                isclose(factor, expected), f"update {update} of slice {number} is clipped by {factor}, not {expected}"
+            )
+    for closing in history.closings:
+        for one in closing.contributions if told else ():
+            answered = one.worker not in history.stayed or isclose(history.norms.get(one, 0.0), norms[closing.number])
+            _keep(answered, f"{one} is told the norm {history.norms.get(one)}, not {norms[closing.number]}")

@@ -18,6 +18,7 @@ from volary.driver.heartbeats import HeartbeatService
 from volary.driver.watching.failure_detector import FailureDetector, Rules
 from volary.server.client.client import Client
 from volary.server.protocol.messages import WorkerHello
+from volary.server.protocol.norms import ClipNorm
 from volary.server.protocol.slices import Slice
 from volary.server.roster.roster import LEAVE_S, Roster, RosterSettings
 from volary.server.shards.shard import Shard
@@ -37,7 +38,8 @@ class Case:
     """What is simulated. model: a consistency plug-in. befall: what happens to the run besides its work.
 
     workers, sizes (samples of an epoch and of a batch): None: the seed's choice, like others. compute_s: of forward and
-    of backward. watch, roster, client, shard, residuals: or broken ones.
+    of backward. watch, roster, client, shard, residuals: or broken ones. clip: what updates are clipped by, as the
+    session says, or where `loops_clip` the workers.
     """
 
     model: Any
@@ -53,6 +55,8 @@ class Case:
     client: type[Client] = Client
     residuals: type[Residuals] = Residuals
     shard: type[Shard] = Shard
+    clip: ClipNorm | None = None
+    loops_clip: bool = False
 
 
 class Run:
@@ -97,6 +101,7 @@ class Run:
             steps=lambda per_epoch: case.epochs * per_epoch,
             evaluate_every=lambda per_epoch: evaluate_every,
             checkpoint_every=lambda per_epoch: checkpoint_every,
+            clip_norm=case.clip.most if case.clip and not case.loops_clip else None,
         )
         restored = (resumed.step, resumed.state) if resumed else None
         keeping = Checkpoints(self.history, self.disk)
@@ -115,6 +120,7 @@ class Run:
             asks_ahead=case.model.asks_ahead,
             share_not_finite=case.share_not_finite,
             compute_s=case.compute_s,
+            clip=case.clip if case.loops_clip else None,
             client=case.client,
             residuals=case.residuals,
         )

@@ -1,4 +1,7 @@
-"""A simulated server process: the shard's state machine, with tuples of contributions in place of tensors."""
+"""A simulated server process: the shard's state machine, with tuples of contributions in place of tensors.
+
+The norm of a slice's gradient stands for which slice it is and how many contributions it is the sum of.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,14 @@ from simulation._processes import Process
 from volary.server.protocol.header import Header
 from volary.server.protocol.messages import (
     Beat,
+    Clip,
     Close,
     Contribution,
     End,
     Gone,
     Keep,
     Kept,
+    Measured,
     Release,
     Save,
     Saved,
@@ -35,6 +40,8 @@ from volary.server.shards.shard import (
     Hold,
     KeepSlice,
     KeptAll,
+    Measure,
+    MeasuredAll,
     ReleaseSlice,
     Respond,
     Shard,
@@ -44,6 +51,12 @@ BEAT_S = 0.25
 APPLY_S = 0.002  # these are means
 SAVE_S = 0.01
 VALUE_BYTES = 4  # of each slice
+
+
+def slice_norm(number: int, contributions: int, scale: float) -> float:
+    """The norm of the gradient of slice `number`, the sum of so many."""
+    return (1 + number) * contributions * scale
+
 
 Disk = dict[tuple[int, int], Value]  # what is written for a checkpoint: by step and slice
 _FROM_ROSTER = msgspec.msgpack.Decoder(ToMember)
@@ -67,6 +80,7 @@ class Server:
         self._busy: set[int] = set()  # slices that change
         self._workers: dict[int, Port] = {}
         self._told = Counter[tuple[int, int]]()
+        self.factors: dict[tuple[int, int], float] = {}  # by update and slice, what it was clipped by
 
     def begin(self, driver: Process) -> Port:
         """Introduce itself; returns the driver's end of the connection."""
@@ -121,6 +135,10 @@ class Server:
                 case Apply():
                     self._busy.add(action.slice)
                     self.process.after(self._world.about(APPLY_S), self._apply, action)
+                case Measure():
+                    self.process.after(self._world.about(APPLY_S), self._measure, action)
+                case MeasuredAll(update, norms):
+                    self._say(Measured(update, norms))
                 case KeepSlice(number, snapshot):
                     assert number not in self._busy, "a slice is kept while it changes"
                     self._kept[number, snapshot] = self.values[number]
@@ -142,7 +160,13 @@ class Server:
         newest = header._replace(version=self._shard.version(header.slice))
         self._answer(worker, newest, self.values[header.slice])
 
+    def _measure(self, update: Measure) -> None:
+        found = [self._held[update.slice, contribution] for contribution in update.contributions]
+        norm = slice_norm(update.slice, len(found), update.scale)
+        self._act(self._shard.measured(update.slice, update.number, norm))
+
     def _apply(self, update: Apply) -> None:
+        self.factors[update.number, update.slice] = update.clip
         for contribution in update.contributions:
             self.values[update.slice] += self._held[update.slice, contribution]
         for contribution in set(update.contributions):
@@ -160,11 +184,13 @@ class Server:
     def _hear(self, message: ToMember) -> None:
         match message:
             case ServerWelcome(restore=step, applied=applied):
-                self._shard = self._kind(dict.fromkeys(self._shards, VALUE_BYTES), applied)
+                self._shard = self._kind(dict.fromkeys(self._shards, VALUE_BYTES), applied, None, self._shards)
                 self.values = {number: () if step is None else self._disk[step, number] for number in self._shards}
                 self._beat()
             case Close(closing=closing):
                 self._act(self._shard.close(closing))
+            case Clip(number=number, factor=factor):
+                self._act(self._shard.clip(number, factor))
             case Keep(snapshot=snapshot, number=number):
                 self._act(self._shard.keep(snapshot, number))
             case Save():

@@ -19,6 +19,7 @@ from volary.server.client.client import Action, Client, HeldAll, Installed, Requ
 from volary.server.protocol.header import Form, Header, MessageKind
 from volary.server.protocol.messages import (
     Ask,
+    Clipped,
     Computed,
     Contribution,
     Done,
@@ -38,6 +39,7 @@ from volary.server.protocol.messages import (
     Welcome,
     WorkerHello,
 )
+from volary.server.protocol.norms import ClipNorm
 from volary.server.protocol.slices import Slice
 from volary.train.served.residuals import Residuals
 
@@ -53,7 +55,7 @@ Task: TypeAlias = Learn | EvaluatePiece | Figure
 class Habits:
     """What workers of one run have in common. fetch_every: steps. asks_ahead: when backward begins, too.
 
-    hello: but for the rank. compute_s: the mean of forward, and of backward.
+    hello: but for the rank. compute_s: the mean of forward, and of backward. clip: as own loops say with each step.
     """
 
     slices: Sequence[Slice]
@@ -62,6 +64,7 @@ class Habits:
     asks_ahead: bool = False
     compute_s: float = 0.01
     share_not_finite: float = 0.0
+    clip: ClipNorm | None = None
     client: type[Client] = Client
     residuals: type[Residuals] = Residuals
 
@@ -147,6 +150,8 @@ class Worker:
                 self._residuals.save(snapshot, step)
             case Release(snapshot=snapshot):
                 self._residuals.release(snapshot)
+            case Clipped(clock=clock, norm=norm):
+                self._history.norms[Contribution(self.rank, clock)] = norm
             case Learn() | EvaluatePiece() | Figure():
                 if isinstance(message, Learn):
                     self._residuals.settle(message.settled)
@@ -214,7 +219,7 @@ class Worker:
         finite = self._world.random.random() >= self._habits.share_not_finite
         if not finite:
             self._history.not_finite.add(Contribution(self.rank, learn.clock))
-        self._say(Computed(clock=learn.clock, loss=1.0, finite=finite))
+        self._say(Computed(clock=learn.clock, loss=1.0, finite=finite, waits=self._habits.clip is not None))
         if self._habits.asks_ahead:
             self._pull(0)
         self.process.after(self._compute_s(), self._backward_is_over, learn)
@@ -329,7 +334,7 @@ class Worker:
         self._pushed = -1
         self._history.acknowledged.add(Contribution(self.rank, clock))
         self._residuals.held(clock)
-        self._say(Done(clock=clock))
+        self._say(Done(clock=clock, clip=self._habits.clip))
         if self._ready is not None:
             self._push()
 

@@ -18,6 +18,7 @@ from volary.driver.watching.failure_detector import FailureDetector
 from volary.server.client.client import Client
 from volary.server.protocol.header import MessageKind
 from volary.server.protocol.messages import Contribution
+from volary.server.roster.gradient_norms import GradientNorms
 from volary.server.roster.roster import Roster
 from volary.server.shards.shard import Apply, Shard
 from volary.train.served.residuals import Residuals
@@ -122,6 +123,34 @@ class Overtakes(Shard):
         return actions
 
 
+class ClipsByItsOwnNorm(Shard):
+    """Whatever the others have found."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.own = {}
+
+    def measured(self, number, update, norm):
+        self.own[update] = self.own.get(update, 0.0) + norm
+        return super().measured(number, update, norm)
+
+    def clip(self, update, factor):
+        return super().clip(update, min(1.0, 5.0 / self.own.get(update, 5.0)))
+
+
+class CountsACopyTwice(GradientNorms):
+    def measured(self, server, said):
+        twice = {shard: 2.0 * norm if shard != server else norm for shard, norm in said.norms.items()}
+        super().measured(server, msgspec.structs.replace(said, norms=twice))
+
+
+class MeasuresCopiesTwice(Roster):
+    def _begin(self, now):
+        super()._begin(now)
+        if self._progress is not None and not isinstance(self._progress.norms, CountsACopyTwice):
+            self._progress.norms = CountsACopyTwice(self._outgoing, self._replicas)
+
+
 class KeepsTooLate(Shard):
     def keep(self, snapshot, number):
         return super().keep(snapshot, number + (self.oldest < number))
@@ -179,6 +208,8 @@ MISTAKES = {
     "a push that is repeated counts twice": Mistake("ssp", {"shard": AppliesDuplicates}),
     "a closing is applied without what is not here": Mistake("bsp", {"shard": DoesNotWait}),
     "a closing overtakes one that waits": Mistake("async", {"shard": Overtakes}),
+    "a server clips by its own norm": Mistake("bsp", {"shard": ClipsByItsOwnNorm}),
+    "the norm of a slice's copy counts, too": Mistake("bsp", {"roster": MeasuresCopiesTwice}),
     "a snapshot is kept an update too late": Mistake("async", {"shard": KeepsTooLate}),
     "residuals are those of now": Mistake("async", {"residuals": OfNow}),
     "residuals as of a state are forgotten": Mistake("async", {"residuals": ForgetsTooMuch}),

@@ -16,6 +16,7 @@ from volary.errors import RunError, SettingError
 from volary.run.checkpoints import ROSTER, Checkpoints
 from volary.server.protocol.header import Form
 from volary.server.protocol.messages import Contribution, ServerWelcome
+from volary.server.shards.actions import Apply
 from volary.server.shards.memory import Offer
 from volary.server.shards.slice_store import PendingContribution, SliceStore
 from volary.session.spec import Session
@@ -84,7 +85,7 @@ class Servers:
                 room.tensor.view(values.dtype).copy_(values * (0.25 if worker == 0 else 0.75))
                 offer = Offer(slice_store.pool, room, Received(b"", room.payload))
                 slice_store.hold(one.number, name, PendingContribution(Form.EXACT, used, offer))
-            slice_store.apply(one.number, number, names, scale, samples)
+            slice_store.apply(Apply(one.number, number, tuple(names), scale, samples))
 
     def values(self) -> dict[str, Tensor]:
         found = {name: torch.empty(one.numel(), dtype=one.dtype) for name, one in self.layout.tensors.items()}

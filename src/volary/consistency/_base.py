@@ -87,6 +87,11 @@ class Consistency:
         return self.at(self.steps() - 1, 0.0).push
 
     @property
+    def has_common_step(self) -> bool:
+        """Whether an update is of one step of all who take part, so that its gradient is that of a batch."""
+        return True
+
+    @property
     def equal(self) -> bool:
         """Whether all workers have the same parameters once a contribution counts."""
         return self.pushes is not Push.PARAMETERS

@@ -23,6 +23,7 @@ class Async(Consistency):
     needs_server = True
     elastic = True
     steals = True
+    has_common_step = False
 
     def __post_init__(self) -> None:
         for name, least in (("push_every", 1), ("fetch_every", 1), ("warm_up_samples", 0)):

@@ -59,6 +59,11 @@ class Backup(Consistency):
         """The next read is of one update, which is not made yet; in the epoch form it is of whatever is there."""
         return self.epoch is not None
 
+    @property
+    def has_common_step(self) -> bool:
+        """In the epoch form each contribution is an update of its own."""
+        return self.epoch is None
+
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
         """A step is an update once enough contributions to it are held. Raises SettingError if k is above `workers`."""
         if self.k is not None and self.k > workers:

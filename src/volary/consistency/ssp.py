@@ -36,6 +36,11 @@ class Ssp(Consistency):
         """With no staleness the next read is of one update, which is not made yet while backward runs."""
         return self.staleness > 0
 
+    @property
+    def has_common_step(self) -> bool:
+        """With no staleness a step's contributions are one update; else each is one of its own."""
+        return self.staleness == 0
+
     def closer(self, workers: int, first: int = 0, samples: int = 0) -> Closer:
         """Each contribution is an update once it is held; with no staleness a step's are one, once all are held."""
         return BoundedCloser(first, self.staleness) if self.staleness else SynchronousCloser(first, early=False)

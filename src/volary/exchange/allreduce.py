@@ -51,7 +51,10 @@ class AllReduce:
         if self.route == SHARED:
             found["wire"] = "with exchange.route=shared workers add in shared memory, where nothing travels"
         if self.behind:
-            found["whole gradient"] = "with exchange.behind=true gradients are applied chunk by chunk as they come"
+            found |= dict.fromkeys(
+                ("whole gradient", "gradient norm"),
+                "with exchange.behind=true gradients are applied chunk by chunk as they come",
+            )
         return found
 
     def count(self, workers: int) -> int:

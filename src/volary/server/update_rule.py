@@ -16,7 +16,8 @@ class SliceUpdate:
 
     sums: of each part, (n,) in the order in memory, or in the part's shape; None: nobody used the part, it stays. They
     may be changed if the rule says that it does. scale: factor of the sums. samples: that the run has learnt from,
-    these included. rates: learning rates that workers say; none: the rule's own.
+    these included. rates: learning rates that workers say; none: the rule's own. clip: factor of the gradients, after
+    the rule has clipped their values.
     """
 
     sums: Sequence[Tensor | None]
@@ -24,6 +25,7 @@ class SliceUpdate:
     scale: float = 1.0
     samples: int = 0
     rates: tuple[float, ...] = ()
+    clip: float = 1.0
 
 
 class UpdateRule(Protocol):

@@ -12,10 +12,10 @@ from volary.session.reading.choice import Choice
 if TYPE_CHECKING:
     from volary.session.spec import Session, Strategy
 
-Trait = Literal["versions", "whole gradient", "wire", "peers", "process group", "steps together"]
+Trait = Literal["versions", "whole gradient", "gradient norm", "wire", "peers", "process group", "steps together"]
 """versions: parameters that differ in age are told apart. whole gradient: all gradients are there before a parameter
-changes. wire: values travel. peers: workers send to each other. process group: they are in one of torch. steps
-together: all workers share each batch."""
+changes. gradient norm: the norm of all is known before one does. wire: values travel. peers: workers send to each
+other. process group: they are in one of torch. steps together: all workers share each batch."""
 TRAITS: frozenset[str] = frozenset(get_args(Trait))
 CONSISTENCY, EXCHANGE = Choice("volary.consistency"), Choice("volary.exchange")
 
@@ -76,7 +76,14 @@ def of_session(session: Session) -> Iterator[Need]:
     """What the other sections of a session need."""
     train, data = session.train, session.data
     if train.clip_norm is not None:
-        yield Need("train.clip_norm", f"{train.clip_norm:g}", "whole gradient", "train.clip_value, or no clip_norm")
+        yield Need("train.clip_norm", f"{train.clip_norm:g}", "gradient norm", "train.clip_value, or no clip_norm")
+        if not session.strategy.consistency.has_common_step:
+            name = CONSISTENCY.name_of(type(session.strategy.consistency))
+            raise SettingError(
+                f"train.clip_norm is {train.clip_norm:g}, and with consistency={name} each gradient is an update of "
+                "its own: no step of all workers has a gradient whose norm could be found; accepted: train.clip_value, "
+                "or consistency=bsp"
+            )
     if train.precision == "fp16":  # an update is left out if any gradient overflowed
         yield Need("train.precision", train.precision, "whole gradient", "fp32 or bf16")
     if data.batch.largest(data.batch_size) != data.batch_size:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from volary.comm.control.service import Replies, Service
+from volary.consistency._base import Push
 from volary.driver.server_group import ServerFailure
 from volary.driver.servers.checkpoint_drafts import CheckpointDrafts, restored
 from volary.driver.watching.judge import exit_words, indented, tail
@@ -247,6 +248,7 @@ def roster_settings(session: Session) -> RosterSettings:
         patience=session.evaluate.patience,
         skip_corrupt=session.data.skip_corrupt,
         keep_best=session.checkpoint.keep_best,
+        clip_norm=train.clip_norm if strategy.consistency.pushes is Push.GRADIENT else None,  # else workers clip
     )
 
 

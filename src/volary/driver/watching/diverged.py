@@ -23,11 +23,13 @@ def advice(directory: RunDirectory, message: str) -> list[str]:
     if IN_THE_DATA in message:
         return ["mend these samples, or leave such batches out (train.on_nonfinite=skip)"]
     try:
-        settings = Session.read(directory.session).settings()
+        session = Session.read(directory.session)
+        settings = session.settings()
     except BadInput:  # the user's file may have gone meanwhile
-        settings = {}
+        session, settings = None, {}
     rate, name = settings.get("optimizer.lr"), settings.get("run.name")
-    clip = "train.clip_value" if settings.get("strategy.exchange.name") == "server" else "train.clip_norm"
+    common = session is None or session.strategy.consistency.has_common_step
+    clip = "train.clip_norm" if common else "train.clip_value"
     lines = ["resumed with the same settings it diverges again"]
     if isinstance(rate, float | int):
         named = f" run.name={_free(directory, str(name))}" if name else ""

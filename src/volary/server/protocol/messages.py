@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from volary.server.protocol.norms import ClipNorm
+
 
 class Contribution(Struct, frozen=True, array_like=True, order=True):
     """One worker's share of an update: what it pushed with this clock."""
@@ -32,7 +34,8 @@ class Closing(Struct, frozen=True, array_like=True):
 
     contributions: what it is the sum of; none: nothing changes but the version. scale: factor of that sum. samples:
     that the run has learnt from, this update included. dropped: contributions that will be in no update. rates: the
-    learning rates to use, as workers said them; none: those of the session's schedule.
+    learning rates to use, as workers said them; none: those of the session's schedule. norm: the kind of norm of the
+    gradient that servers find (Measured) before they apply it, times the factor of Clip; None: they apply it at once.
     """
 
     number: int
@@ -41,6 +44,7 @@ class Closing(Struct, frozen=True, array_like=True):
     samples: int
     dropped: tuple[Contribution, ...] = ()
     rates: tuple[float, ...] = ()
+    norm: float | None = None
 
 
 class _Said(Struct, frozen=True, forbid_unknown_fields=True, tag_field="say", tag=str.lower):
@@ -92,7 +96,7 @@ class Computed(_Said, frozen=True):
 
     lost: samples of it that could not be read. rates: the learning rates of this step, one of each group of the
     worker's optimiser, where a loop of one's own sets them. counted: what its gradients are a sum over, in the unit of
-    all workers; None: the samples that could be read.
+    all workers; None: the samples that could be read. waits: it is in no update before its Done, which may clip that.
     """
 
     clock: int
@@ -101,16 +105,19 @@ class Computed(_Said, frozen=True):
     lost: int = 0
     rates: tuple[float, ...] = ()
     counted: float | None = None
+    waits: bool = False
 
 
 class Done(_Said, frozen=True):
     """All of the contribution `clock` is held by all replicas; or there was none, as the portion is empty.
 
-    waited_ms: how long the worker stood still for parameters while it computed it.
+    waited_ms: how long the worker stood still for parameters while it computed it. clip: the bound of the norm of the
+    update's gradient, in a loop of one's own; answered by Clipped.
     """
 
     clock: int
     waited_ms: int = 0
+    clip: ClipNorm | None = None
 
 
 class Evaluated(_Said, frozen=True):
@@ -174,6 +181,13 @@ class Kept(_Said, frozen=True):
     """It holds the state of all its slices as of a snapshot."""
 
     snapshot: int
+
+
+class Measured(_Said, frozen=True):
+    """The norm of an update's gradient, of the kind that `Closing` says. norms: by shard, of all that it keeps."""
+
+    number: int
+    norms: dict[int, float]
 
 
 class Saved(_Said, frozen=True):
@@ -247,6 +261,13 @@ class Dropped(_Said, frozen=True):
     clock: int
 
 
+class Clipped(_Said, frozen=True):
+    """The norm of the gradient of the update that the contribution `clock` is in, before it is clipped by that."""
+
+    clock: int
+    norm: float
+
+
 class Rate(_Said, frozen=True):
     """The learning rate before any schedule is `lr`, for updates that bring the run beyond so many samples.
 
@@ -289,6 +310,13 @@ class Close(_Said, frozen=True):
     closing: Closing
 
 
+class Clip(_Said, frozen=True):
+    """An update whose norm was found is to be applied, times `factor`."""
+
+    number: int
+    factor: float
+
+
 class Keep(_Said, frozen=True):
     """Keep the state as of update `number`, under the name `snapshot`, while going on.
 
@@ -329,7 +357,7 @@ class Heard(_Said, frozen=True):
 
 Hello: TypeAlias = WorkerHello | ServerHello
 FromMember: TypeAlias = (
-    Ask | Computed | Done | Evaluated | Figures | Unreachable | Leave | Over | AskSave | Beat | Kept | Saved
+    Ask | Computed | Done | Evaluated | Figures | Unreachable | Leave | Over | AskSave | Beat | Kept | Measured | Saved
 )
 ToMember: TypeAlias = (
     Welcome
@@ -338,11 +366,13 @@ ToMember: TypeAlias = (
     | EvaluatePiece
     | Figure
     | Dropped
+    | Clipped
     | Rate
     | SaveEnded
     | End
     | ServerWelcome
     | Close
+    | Clip
     | Keep
     | Save
     | Release

@@ -10,8 +10,10 @@ from msgspec import Struct, field, to_builtins
 
 from volary.run.best import Best
 from volary.server.protocol.messages import Close, Dropped, EvaluatePiece, Figure, Figures, Learn, WorkerHello
+from volary.server.protocol.norms import ClipNorm
 from volary.server.roster.closing import Closer, ConsistencyModel
 from volary.server.roster.counters import RosterCounters
+from volary.server.roster.gradient_norms import GradientNorms
 from volary.server.roster.keeping import CheckpointStore, Measure, Snapshots
 from volary.server.roster.members import Member
 from volary.server.roster.outgoing import Outgoing
@@ -30,7 +32,7 @@ class RosterSettings:
     silence, after which it is lost. batch_size: samples of a global batch. steps: the run's length, given the steps of
     an epoch. evaluate_every, checkpoint_every: in steps, given those of an epoch; None: never. patience: evaluations in
     a row without a better one after which the run ends early. skip_corrupt: share of an epoch's samples that may be
-    lost, as they cannot be read.
+    lost, as they cannot be read. clip_norm: the largest norm of an update's gradient; None: any.
     """
 
     workers: int
@@ -44,6 +46,7 @@ class RosterSettings:
     patience: int | None = None
     skip_corrupt: float = 1.0
     keep_best: bool = True
+    clip_norm: float | None = None
 
 
 class RosterState(Struct, frozen=True):
@@ -100,7 +103,11 @@ class RunProgress:
         self._evaluate_every = terms.evaluate_every(per_epoch) if hello.held_back else None
         self._checkpoint_every = terms.checkpoint_every(per_epoch)
         self._patience = terms.patience
-        self.work = WorkScheduler(Portions(self.plan, state.left), closer, model.steps, state.closings, state.samples)
+        clip = None if terms.clip_norm is None else ClipNorm(terms.clip_norm)
+        self.work = WorkScheduler(
+            Portions(self.plan, state.left), closer, model.steps, state.closings, state.samples, clip
+        )
+        self.norms = GradientNorms(around.outgoing, around.replicas)
         measure = Measure(hello.held_back, terms.workers, hello.metric, hello.higher_is_better, terms.keep_best)
         self.snapshots = Snapshots(around.outgoing, around.replicas, around.keeping, measure, replace(state.best))
         self._residuals, self._of_loops = hello.residuals, state.of_loops
@@ -164,6 +171,10 @@ class RunProgress:
         before = self.steps
         for each in closed:
             self._outgoing.to_servers(Close(each.closing))
+            if each.clip is None:
+                self.norms.answer(each.asking, 0.0)  # nothing of it counted
+            else:
+                self.norms.begin(each.closing.number, each.clip, each.asking)
             if each.empty and not self._told_empty:
                 self._told_empty = True
                 self._outgoing.said("warning", None, {"step": self.steps, "text": NOTHING_COUNTED})

@@ -25,6 +25,7 @@ from volary.server.protocol.messages import (
     Hello,
     Kept,
     Leave,
+    Measured,
     Over,
     Rate,
     Saved,
@@ -321,16 +322,12 @@ class Roster:
             raise BadMessage(f"rank {rank} reports on work before there was any")
         match said:
             case Computed():
-                self._progress.announce(
-                    self._progress.work.computed(
-                        rank, said.clock, said.finite, now, said.lost, said.rates, said.counted
-                    )
-                )
+                self._progress.announce(self._progress.work.computed(rank, said, now))
                 if said.lost and (corrupt := self._progress.corrupt):
                     self.corrupt = corrupt
                     self._fail(corrupt)
             case Done():
-                self._progress.announce(self._progress.work.done(rank, said.clock, now))
+                self._progress.announce(self._progress.work.done(rank, said.clock, now, said.clip))
                 self._counters.waited(rank, said.waited_ms)
             case Evaluated():
                 self._progress.snapshots.evaluated(rank, said)
@@ -359,12 +356,14 @@ class Roster:
             server.applied = said.applied
             self._counters.beat(server.number, said)
             self._outgoing.to(server.peer, Heard())
-        elif not isinstance(said, Kept | Saved):
+        elif not isinstance(said, Kept | Measured | Saved):
             raise BadMessage(f"server {server.number} says what only a worker says: {type(said).__name__}")
         elif self._progress is None:
-            raise BadMessage(f"server {server.number} reports on a snapshot before there was any")
+            raise BadMessage(f"server {server.number} reports on an update before there was any")
         elif isinstance(said, Kept):
             self._progress.snapshots.kept(server.number, said.snapshot)
+        elif isinstance(said, Measured):
+            self._progress.norms.measured(server.number, said)
         else:
             self._progress.snapshots.saved(server.number, said)
 

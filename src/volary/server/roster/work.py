@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import isfinite
 
 from volary.comm.control.errors import BadMessage
-from volary.server.protocol.messages import Closing, Contribution, Learn, Portion
+from volary.server.protocol.messages import Closing, Computed, Contribution, Learn, Portion
+from volary.server.protocol.norms import ClipNorm
 from volary.server.roster.closing import Closer, DueUpdate
 from volary.server.roster.portions import Portions
 
@@ -20,7 +21,8 @@ Steps = Callable[[float], int]  # portions of a contribution, by the seconds tha
 class Task:
     """A contribution that has begun and is in no update yet. stolen_from: whose portions they were to be.
 
-    lost: samples of it that could not be read. rates: see `Closing`. counted: see `Computed`.
+    lost: samples of it that could not be read. rates: see `Closing`. counted, waits: see `Computed`; finite: the loss
+    of what waits is a number. clip: see `Done`.
     """
 
     contribution: Contribution
@@ -32,6 +34,9 @@ class Task:
     lost: int = 0
     rates: tuple[float, ...] = ()
     counted: float = 0.0
+    waits: bool = False
+    finite: bool = True
+    clip: ClipNorm | None = None
 
     @property
     def samples(self) -> int:
@@ -41,17 +46,22 @@ class Task:
 
 @dataclass(frozen=True)
 class Closed:
-    """An update, and what it means: tasks that came too late for it. empty: samples were read, and nothing counted."""
+    """An update, and what it means: tasks that came too late for it. empty: samples were read, and nothing counted.
+
+    clip: by the norm of its gradient; asking: contributions whose workers wait for that norm.
+    """
 
     closing: Closing
     late: Sequence[Task]
     empty: bool = False
+    clip: ClipNorm | None = None
+    asking: Sequence[Contribution] = ()
 
 
 class WorkScheduler:
     """Gives out contributions, of as many portions as `steps` says, and closes updates.
 
-    number, samples: of the newest update, and learnt from so far.
+    number, samples: of the newest update, and learnt from so far. clip: of all updates; None: as workers say.
 
     Updates are made one by one as they are read from what a method returns, so that in between everything is as of the
     one before; they must be read to the end before the next call. lost: by epoch, samples that could not be read.
@@ -59,10 +69,16 @@ class WorkScheduler:
     """
 
     def __init__(
-        self, portions: Portions, closer: Closer, steps: Callable[[float], int], number: int = 0, samples: int = 0
+        self,
+        portions: Portions,
+        closer: Closer,
+        steps: Callable[[float], int],
+        number: int = 0,
+        samples: int = 0,
+        clip: ClipNorm | None = None,
     ) -> None:
         self.portions, self.number, self.samples = portions, number, samples
-        self._closer, self._steps = closer, steps
+        self._closer, self._steps, self._clip = closer, steps, clip
         self._tasks: dict[Contribution, Task] = {}
         self._next: dict[int, int] = {}  # by worker, the least clock that has not been given to it
         self._active: set[int] = set()
@@ -157,17 +173,9 @@ class WorkScheduler:
         task = self._tasks.get(Contribution(worker, clock))
         return task.stolen_from if task else []
 
-    def computed(
-        self,
-        worker: int,
-        clock: int,
-        finite: bool,
-        now: float,
-        lost: int = 0,
-        rates: tuple[float, ...] = (),
-        counted: float | None = None,
-    ) -> Iterator[Closed]:
+    def computed(self, worker: int, said: Computed, now: float) -> Iterator[Closed]:
         """Forward is over. Raises BadMessage for a contribution that was never begun, or is told twice."""
+        clock, lost, counted = said.clock, said.lost, said.counted
         task = self._task(worker, clock)
         if task is None:
             return iter(())
@@ -178,11 +186,13 @@ class WorkScheduler:
         task.counted = task.samples - lost if counted is None else counted
         if not (isfinite(task.counted) and task.counted >= 0):
             raise BadMessage(f"rank {worker} says that {task.counted} of its contribution {clock} counts")
-        task.computed, task.rates = True, rates
+        task.computed, task.rates, task.waits, task.finite = True, said.rates, said.waits, said.finite
         self._lose(task, lost)
-        return self._close(self._closer.computed(task.contribution, task.samples, finite, now))
+        if task.waits:
+            return iter(())
+        return self._close(self._closer.computed(task.contribution, task.samples, task.finite, now))
 
-    def done(self, worker: int, clock: int, now: float) -> Iterator[Closed]:
+    def done(self, worker: int, clock: int, now: float, clip: ClipNorm | None = None) -> Iterator[Closed]:
         """All of it is held. Raises BadMessage for a contribution that was never begun, or is told twice."""
         task = self._task(worker, clock)
         if task is None:
@@ -191,8 +201,14 @@ class WorkScheduler:
             raise BadMessage(f"rank {worker} finished its contribution {clock} twice")
         if task.samples and not task.computed:
             raise BadMessage(f"rank {worker} finished its contribution {clock} before it was computed")
-        task.done = True
+        if clip is not None and not (task.waits and clip.most > 0 and clip.kind > 0):
+            raise BadMessage(f"rank {worker} clips its contribution {clock} by {clip}, and did not say so before")
+        task.done, task.clip = True, clip
         self._step_s[worker] = (now - task.began_at) / max(1, len(task.portions))
+        if task.waits:
+            due = self._closer.computed(task.contribution, task.samples, task.finite, now)
+            if any(task.contribution in (*each.contributions, *each.left_out, *each.dropped) for each in due):
+                return self._close(due)
         return self._close(self._closer.done(task.contribution, task.samples, now))
 
     def tick(self, now: float) -> Iterator[Closed]:
@@ -213,6 +229,8 @@ class WorkScheduler:
         counted = sum(self._tasks[one].counted for one in step.contributions)
         newest = max(step.contributions, key=lambda one: one.clock, default=None)
         rates = self._tasks[newest].rates if newest is not None else ()
+        clips = {one: clip for one in (*step.contributions, *step.left_out) if (clip := self._tasks[one].clip)}
+        clip = self._clip or next(iter(clips.values()), None)
         used = self._settled(step.contributions)
         self._settled(step.left_out)
         for one in (*step.contributions, *step.left_out, *step.dropped):
@@ -227,8 +245,10 @@ class WorkScheduler:
         contributions, without = step.contributions, (*step.dropped, *step.left_out)
         if not counted:  # or nothing of it could be read: nothing changes
             contributions, without = (), (*without, *contributions)
-        closing = Closing(self.number, contributions, scale, self.samples, without, rates)
-        return Closed(closing, late, empty=not counted and lost < used)
+            clip = None
+        kind = clip.kind if clip else None
+        closing = Closing(self.number, contributions, scale, self.samples, without, rates, kind)
+        return Closed(closing, late, not counted and lost < used, clip, list(clips))
 
     def _settled(self, contributions: Iterable[Contribution]) -> int:
         """Their samples are learnt from; returns how many."""

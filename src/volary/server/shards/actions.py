@@ -41,7 +41,7 @@ class Hold:
 class Apply:
     """Change the slice by `scale` times the sum of these contributions, then call `applied`; they are not needed after.
 
-    samples, rates: see `volary.server.protocol.messages.Closing`.
+    samples, rates: see `volary.server.protocol.messages.Closing`. clip: factor of the sum, once its values are clipped.
     """
 
     slice: int
@@ -50,6 +50,26 @@ class Apply:
     scale: float
     samples: int
     rates: tuple[float, ...] = ()
+    clip: float = 1.0
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Find the norm, of `kind`, of the slice's gradient: `scale` times the sum of these; then call `measured`."""
+
+    slice: int
+    number: int
+    contributions: tuple[Contribution, ...]
+    scale: float
+    kind: float
+
+
+@dataclass(frozen=True)
+class MeasuredAll:
+    """The norm of an update's gradient is found. norms: by shard, of all its slices here."""
+
+    number: int
+    norms: dict[int, float]
 
 
 @dataclass(frozen=True)
@@ -90,4 +110,6 @@ class KeptAll:
     snapshot: int
 
 
-Action: TypeAlias = Respond | Give | Hold | Apply | Forget | SetValues | KeepSlice | ReleaseSlice | KeptAll
+Action: TypeAlias = (
+    Respond | Give | Hold | Apply | Measure | MeasuredAll | Forget | SetValues | KeepSlice | ReleaseSlice | KeptAll
+)

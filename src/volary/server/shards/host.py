@@ -9,11 +9,12 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.server.protocol.header import Header, MessageKind
-from volary.server.protocol.messages import Beat
+from volary.server.protocol.messages import Beat, Kept, Measured
 from volary.server.shards.differences import Differences
 from volary.server.shards.memory import Offer, PooledBuffer
 from volary.server.shards.outbox import Outbox
@@ -25,6 +26,8 @@ from volary.server.shards.shard import (
     Hold,
     KeepSlice,
     KeptAll,
+    Measure,
+    MeasuredAll,
     ReleaseSlice,
     Respond,
     SetValues,
@@ -43,9 +46,8 @@ Step = Callable[[], list[Action]]
 class Host:
     """Serves workers from a shard and the tensors of its slices.
 
-    pulls: codec of what changed since a worker's last pull; None: values travel as they are. kept: told the snapshots
-    of which all slices are kept; with the shard's lock held. most_bytes: of a message, where not all slices are there
-    yet.
+    pulls: codec of what changed since a worker's last pull; None: values travel as they are. report: takes what the
+    roster is to know; with the shard's lock held. most_bytes: of a message, where not all slices are there yet.
     """
 
     def __init__(
@@ -54,16 +56,16 @@ class Host:
         slice_store: SliceStore,
         *,
         pulls: FrameCodec | None = None,
-        kept: Callable[[int], None] = lambda snapshot: None,
+        report: Callable[[Kept | Measured], None] = lambda message: None,
         most_bytes: int | None = None,
     ) -> None:
         self.shard, self.slice_store = shard, slice_store
-        self._pulls, self._kept = pulls, kept
+        self._pulls, self._report = pulls, report
         self._most_bytes = most_bytes or slice_store.forms.most_bytes
         self._lock = threading.Lock()  # of the shard, and of the order in which its decisions are carried out
         self._connections: dict[int, _Connection] = {}
         self._speaking: set[Outbox] = set()  # that have something to send
-        self._due: list[tuple[int, Apply]] = []
+        self._due: list[tuple[int, Apply | Measure]] = []
         self._changed, self._closed = threading.Condition(), False
         self._failed: BaseException | None = None
         self._applier = threading.Thread(target=self._run, name="server-applier", daemon=True)
@@ -90,15 +92,15 @@ class Host:
             connection.outbox.close()
             self._leave(connection)
 
-    def decide(self, step: Step, offer: Offer | None = None, header: Header | None = None) -> list[Apply]:
+    def decide(self, step: Step, offer: Offer | None = None, header: Header | None = None) -> list[Apply | Measure]:
         """Let the shard take a step and carry out what it decides, but for the updates that are due: they are returned.
 
         offer: what came behind `header`. What is to be said before an update is said with what comes of it.
         """
         with self._lock:
-            due = list[Apply]()
+            due = list[Apply | Measure]()
             for action in step():
-                if isinstance(action, Apply):
+                if isinstance(action, Apply | Measure):
                     due.append(action)
                 else:
                     self._carry_out(action, offer, header)
@@ -130,12 +132,16 @@ class Host:
                 heapq.heappush(self._due, (-one.slice, one))  # forward uses the last slices first
             self._changed.notify()
 
-    def apply(self, due: list[Apply]) -> None:
-        """Apply what is due, and what becomes due by that."""
+    def apply(self, due: list[Apply | Measure]) -> None:
+        """Apply and measure what is due, and what becomes due by that."""
         while due:
             one = due.pop(0)
-            self.slice_store.apply(one.slice, one.number, one.contributions, one.scale, one.samples, one.rates)
-            due += self.decide(lambda one=one: self.shard.applied(one.slice, one.number))  # type: ignore[misc]
+            if isinstance(one, Measure):
+                norm = self.slice_store.measure(one)
+                due += self.decide(partial(self.shard.measured, one.slice, one.number, norm))
+            else:
+                self.slice_store.apply(one)
+                due += self.decide(partial(self.shard.applied, one.slice, one.number))
 
     def beat(self) -> Beat:
         """How far all slices are, and what has happened since the last one."""
@@ -250,7 +256,9 @@ class Host:
             case ReleaseSlice(number, snapshot):
                 slice_store.release(number, snapshot)
             case KeptAll(snapshot):
-                self._kept(snapshot)
+                self._report(Kept(snapshot))
+            case MeasuredAll(number, norms):
+                self._report(Measured(number, norms))
 
 
 class _Connection:

@@ -14,6 +14,7 @@ from volary.comm.control.errors import ConnectionLost
 from volary.errors import PeerLost
 from volary.server.protocol.messages import (
     Beat,
+    Clip,
     Close,
     End,
     Gone,
@@ -147,6 +148,8 @@ class RosterOrders:
         match message:
             case Close(closing):
                 host.order(lambda: host.shard.close(closing))
+            case Clip(number, factor):
+                host.order(lambda: host.shard.clip(number, factor))
             case Keep(snapshot, number):
                 host.order(lambda: host.shard.keep(snapshot, number))
             case Release(snapshot):

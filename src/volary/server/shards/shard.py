@@ -14,6 +14,7 @@ from volary.server.local import LocalRule
 from volary.server.protocol.clocks import ClockSet
 from volary.server.protocol.header import Form, Header, MessageKind
 from volary.server.protocol.messages import Closing, Contribution
+from volary.server.protocol.norms import combined
 from volary.server.shards.actions import (
     Action,
     Apply,
@@ -22,6 +23,8 @@ from volary.server.shards.actions import (
     Hold,
     KeepSlice,
     KeptAll,
+    Measure,
+    MeasuredAll,
     ReleaseSlice,
     Respond,
     SetValues,
@@ -38,6 +41,8 @@ __all__ = [
     "KeepSlice",
     "KeptAll",
     "LocalRule",
+    "Measure",
+    "MeasuredAll",
     "ReleaseSlice",
     "Respond",
     "SetValues",
@@ -51,6 +56,8 @@ UNSET = -1  # the version of a slice that has no values yet
 class _Slice:
     """version: updates applied. busy: one is being applied. held: with what version each was computed.
 
+    measured: the newest update whose norm was asked for; measuring: it is being found.
+
     pulls: what waits to be answered, for each worker at most one for the values and one for kept ones.
     """
 
@@ -58,6 +65,8 @@ class _Slice:
     version: int
     update_log: UpdateLog
     busy: bool = False
+    measured: int = -1
+    measuring: bool = False
     held: dict[Contribution, int] = field(default_factory=dict)
     pulls: dict[tuple[int, bool], Header] = field(default_factory=dict)
 
@@ -75,19 +84,28 @@ class Shard:
 
     sizes: bytes of each slice's values; with a `local` rule none, as slices come with their first values (SET).
     applied: updates that the values stand for. Workers are known by their numbers, which never come again; a peer is
-    the worker at the other end of a connection, of which it has one at a time (`left` before it has another).
+    the worker at the other end of a connection, of which it has one at a time (`left` before it has another). shards:
+    of slices, by which norms are told apart; of others it is 0.
     staleness: how often a worker's contribution was applied so many updates after the values that it was computed
     with. late: contributions to slices that came after they were settled. refused: messages without sense. By worker.
     """
 
-    def __init__(self, sizes: Mapping[int, int], applied: int = 0, local: LocalRule | None = None) -> None:
+    def __init__(
+        self,
+        sizes: Mapping[int, int],
+        applied: int = 0,
+        local: LocalRule | None = None,
+        shards: Mapping[int, int] | None = None,
+    ) -> None:
         self.staleness: Counter[tuple[int, int]] = Counter()
         self.late: Counter[int] = Counter()
         self.refused: Counter[int] = Counter()
-        self._local = local
+        self._local, self._shards = local, shards or {}
         self._update_log = UpdateLog(len(sizes), applied)
         self._slices = {number: _Slice(size, applied, self._update_log) for number, size in sizes.items()}
         self._gone = ClockSet()  # workers
+        self._norms: dict[int, dict[int, float]] = {}  # by update, and by slice
+        self._factors: dict[int, float] = {}  # by update
         self._snapshots: dict[int, _KeptSnapshot] = {}
         self._released = ClockSet()  # snapshots
 
@@ -143,10 +161,20 @@ class Shard:
         if not self._update_log.close(closing):
             return []
         actions: list[Action] = []
+        if not self._slices and closing.norm is not None:
+            actions.append(MeasuredAll(closing.number, {}))
         for number, one in self._slices.items():
             actions += [Forget(number, late) for late in closing.dropped if one.held.pop(late, None) is not None]
             actions += self._advance(number, one)
         return actions
+
+    def clip(self, update: int, factor: float) -> list[Action]:
+        """An update whose norm was found may be applied, times this factor. Told once or again."""
+        closing = self._update_log.closing(update)
+        if closing is None or closing.norm is None:
+            return []
+        self._factors[update] = factor
+        return [action for number, one in self._slices.items() for action in self._advance(number, one)]
 
     def keep(self, snapshot: int, number: int) -> list[Action]:
         """Keep all slices as of update `number`, which none has passed. Told once or again."""
@@ -188,6 +216,21 @@ class Shard:
         return actions
 
     # What the host says
+
+    def measured(self, number: int, update: int, norm: float) -> list[Action]:
+        """The host has done Measure of an update's gradient of slice `number`."""
+        one, closing = self._slices[number], self._update_log.closing(update)
+        one.measuring = False
+        norms = self._norms.setdefault(update, {})
+        norms[number] = norm
+        if update in self._factors:  # others have found all that was needed
+            return self._advance(number, one)
+        if len(norms) < len(self._slices) or closing is None or closing.norm is None:
+            return []
+        by_shard: dict[int, list[float]] = {}
+        for each in sorted(norms):  # however they came: replicas are to find the same
+            by_shard.setdefault(self._shards.get(each, 0), []).append(norms[each])
+        return [MeasuredAll(update, {shard: combined(found, closing.norm) for shard, found in by_shard.items()})]
 
     def applied(self, number: int, update: int) -> list[Action]:
         """The host has done Apply of an update to slice `number`."""
@@ -271,24 +314,33 @@ class Shard:
     def _advance(self, number: int, one: _Slice) -> list[Action]:
         """Begin with the next update, if all of it is here."""
         actions: list[Action] = []
-        while not one.busy and (closing := one.update_log.closing(one.version + 1)):
+        while not (one.busy or one.measuring) and (closing := one.update_log.closing(one.version + 1)):
             if any(contribution not in one.held for contribution in closing.contributions):
                 break
             if not closing.contributions:
                 actions += self._passed(number, one)
                 continue
+            if closing.norm is not None and closing.number not in self._factors:
+                if one.measured < closing.number:
+                    one.measured, one.measuring = closing.number, True
+                    sum_of = closing.contributions, closing.scale, closing.norm
+                    actions.append(Measure(number, closing.number, *sum_of))
+                break
             for contribution in closing.contributions:
                 behind = max(0, one.version - one.held.pop(contribution))
                 self.staleness[contribution.worker, behind] += 1
             one.busy = True
             due = closing.contributions, closing.scale, closing.samples, closing.rates
-            actions.append(Apply(number, closing.number, *due))
+            actions.append(Apply(number, closing.number, *due, self._factors.get(closing.number, 1.0)))
         return actions
 
     def _passed(self, number: int, one: _Slice) -> list[Action]:
         """It is one version further."""
         one.version += 1
         one.update_log.applied(one.version)
+        if one.update_log.closing(one.version) is None:  # all slices have it
+            self._factors.pop(one.version, None)
+            self._norms.pop(one.version, None)
         actions: list[Action] = []
         for snapshot, kept in list(self._snapshots.items()):
             if kept.number == one.version:

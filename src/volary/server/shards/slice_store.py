@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from volary.comm.channels.channel import Payload
     from volary.server.protocol.header import Form
     from volary.server.protocol.messages import Contribution
+    from volary.server.shards.actions import Apply, Measure
     from volary.server.shards.forms import Forms
     from volary.server.update_rule import UpdateRule
+
+
+Norm = Callable[[int, SliceUpdate, float], float]  # of a slice's gradient, of a kind
 
 
 class _Values:
@@ -48,6 +52,26 @@ class _Kept:
 
     reading: Reading
     state: Any = None
+
+
+@dataclass
+class _Summed:
+    """Contributions to a slice, and their sum by parts, in `scratch` unless one of them is the sum."""
+
+    held: Sequence[PendingContribution]
+    scratch: PooledBuffer
+    sums: Sequence[Tensor | None] = ()
+
+    @property
+    def carrying(self) -> list[PendingContribution]:
+        """Those that some part has a gradient of."""
+        return [one for one in self.held if one.used]
+
+    def drop(self, pool: BufferPool) -> None:
+        """Nobody needs it any more."""
+        pool.give(self.scratch)
+        for one in self.held:
+            one.offer.drop()
 
 
 class Reading:
@@ -91,8 +115,9 @@ class _Place:
 class SliceStore:
     """Slices with these values, which are copied, as of update `version`. rule: of each slice.
 
-    memory: where values lie, so that a transport sends them best. Who calls sees to it that a slice is changed by one
-    thread at a time, and kept while it is not changed.
+    memory: where values lie, so that a transport sends them best. norm: of gradients, before an update clips them by
+    that of all; None: there are none. Who calls sees to it that a slice is changed by one thread at a time, and kept
+    while it is not changed.
     """
 
     def __init__(
@@ -102,11 +127,13 @@ class SliceStore:
         rule: Callable[[int], UpdateRule],
         version: int = 0,
         memory: Take | None = None,
+        norm: Norm | None = None,
     ) -> None:
-        self.pool, self.forms, self._rule = BufferPool(memory), forms, rule
+        self.pool, self.forms, self._rule, self._norm = BufferPool(memory), forms, rule, norm
         self._users = threading.Lock()
         self._places = {number: _Place(self._copied(tensor), version) for number, tensor in values.items()}
         self._held: dict[tuple[int, Contribution], PendingContribution] = {}
+        self._summed: dict[int, _Summed] = {}  # by slice, for the update whose norm was found
 
     @property
     def numbers(self) -> list[int]:
@@ -123,33 +150,28 @@ class SliceStore:
         if held is not None:
             held.offer.drop()
 
-    def apply(
-        self,
-        number: int,
-        version: int,
-        names: Sequence[Contribution],
-        scale: float,
-        samples: int,
-        rates: tuple[float, ...] = (),
-    ) -> None:
+    def measure(self, due: Measure) -> float:
+        """The norm of the sum of held contributions, which stays at hand for `apply`."""
+        self._summed[due.slice] = summed = self._sum(due.slice, due.contributions)
+        if self._norm is None or not summed.sums:
+            return 0.0
+        return self._norm(due.slice, SliceUpdate(summed.sums, len(summed.carrying), due.scale), due.kind)
+
+    def apply(self, due: Apply) -> None:
         """Apply the sum of held contributions, none perhaps: then only the version changes."""
-        held = [self._held.pop((number, name)) for name in names]
-        carrying = [one for one in held if one.used]
-        place, rule = self._places[number], self._rule(number)
-        scratch = self.pool.take(self.forms.shapes[number].size_bytes)
+        number = due.slice
+        summed = self._summed.pop(number, None) or self._sum(number, due.contributions)
+        place = self._places[number]
         try:
-            if carrying:
-                sums = self._sums(number, carrying, scratch.tensor.view(place.values.tensor.dtype))
-                update = SliceUpdate(sums, len(carrying), scale, samples, rates)
             with place.lock:
-                if carrying:
+                if summed.sums:
+                    count = len(summed.carrying)
+                    update = SliceUpdate(summed.sums, count, due.scale, due.samples, due.rates, due.clip)
                     self._keep_state(number, place)
-                    rule.apply(number, self._parts(number, self._to_write(place)), update)
-                place.version = version
+                    self._rule(number).apply(number, self._parts(number, self._to_write(place)), update)
+                place.version = due.number
         finally:
-            self.pool.give(scratch)
-            for one in held:
-                one.offer.drop()
+            summed.drop(self.pool)
 
     def store(self, number: int, offer: Offer) -> None:
         """The first values of a slice, whose shape is known."""
@@ -204,6 +226,18 @@ class SliceStore:
         """The values of a slice, (size,), by its parts; views."""
         lengths = self.forms.shapes[number].lengths
         return [values] if len(lengths) == 1 else values.split_with_sizes(lengths)
+
+    def _sum(self, number: int, names: Sequence[Contribution]) -> _Summed:
+        held = [self._held.pop((number, name)) for name in names]
+        summed = _Summed(held, self.pool.take(self.forms.shapes[number].size_bytes))
+        if carrying := summed.carrying:
+            scratch = summed.scratch.tensor.view(self._places[number].values.tensor.dtype)
+            try:
+                summed.sums = self._sums(number, carrying, scratch)
+            except BaseException:
+                summed.drop(self.pool)
+                raise
+        return summed
 
     def _sums(self, number: int, held: Sequence[PendingContribution], scratch: Tensor) -> list[Tensor | None]:
         """The sum of what is held, by parts; None: nobody used it."""

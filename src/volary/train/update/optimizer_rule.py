@@ -67,8 +67,13 @@ class OptimizerRule:
         """Let the slice's optimiser take a step; parts that nobody used stay as they are."""
         one = self.optimizers[number]
         one.move(values)
-        one.take(update.sums, update.scale, in_place=self.changes_sums)
+        one.take(update.sums, update.scale, update.clip, in_place=self.changes_sums)
         self._updating.step(one, update)
+
+    def norm(self, number: int, update: SliceUpdate, kind: float) -> float:
+        """The norm of a slice's gradient before `apply` clips it by that of all; 0 of a slice without an optimiser."""
+        one = self.optimizers.get(number)
+        return 0.0 if one is None else one.norm(update.sums, update.scale, kind)
 
     def state(self, number: int, *, copied: bool = True) -> list[PartState]:
         """What the optimiser remembers of each part. copied: see `SliceOptimizer.state`."""

@@ -62,11 +62,24 @@ class SliceOptimizer:
             if moved is not tensor:  # one that only shares its memory has no version in common with the parameter
                 tensor.data = _shaped_as(tensor, moved)
 
-    def take(self, gradients: Sequence[Tensor | None], scale: float = 1.0, *, in_place: bool = False) -> None:
+    def norm(self, gradients: Sequence[Tensor | None], scale: float, kind: float) -> float:
+        """The norm of sums, times `scale`, once their values are clipped; of that `kind` as in torch."""
+        bound = self._clip_value
+        found = [one for one in gradients if one is not None]
+        if bound is not None:
+            found, scale = [(one * scale).clamp_(-bound, bound) for one in found], 1.0
+        norms = [torch.linalg.vector_norm(one, kind) for one in found]
+        return abs(scale) * float(torch.linalg.vector_norm(torch.stack(norms), kind)) if norms else 0.0
+
+    def take(
+        self, gradients: Sequence[Tensor | None], scale: float = 1.0, clip: float = 1.0, *, in_place: bool = False
+    ) -> None:
         """The sums that the next step is made of; see `volary.server.update_rule.SliceUpdate`.
 
-        scale: factor of the sums. in_place: they may be written to.
+        scale: factor of the sums. clip: of what their clipped values are. in_place: they may be written to.
         """
+        if self._clip_value is None:
+            scale, clip = scale * clip, 1.0
         bound = self._clip_value
         for values, gradient in zip(self._values, gradients, strict=True):
             if gradient is not None:
@@ -75,6 +88,8 @@ class SliceOptimizer:
                 gradient = gradient.mul_(scale) if in_place else gradient * scale
             if gradient is not None and bound is not None:
                 gradient = gradient.clamp_(-bound, bound) if in_place else gradient.clamp(-bound, bound)
+            if gradient is not None and clip != 1.0:
+                gradient = gradient.mul_(clip) if in_place else gradient * clip
             values.grad = gradient
 
     def step(self, factor: float, by: Callable[[Optimizer], object] | None = None) -> None:

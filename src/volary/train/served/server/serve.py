@@ -21,12 +21,12 @@ from volary.data.datasets.stream import Stream
 from volary.errors import PeerLost, SettingError
 from volary.run.checkpoints import Checkpoints
 from volary.run.machine.open_files import allow_connections
-from volary.server.protocol.messages import End, Kept, ServerHello, ServerWelcome
+from volary.server.protocol.messages import End, ServerHello, ServerWelcome
 from volary.server.shards.forms import Forms, SliceShape, try_out
 from volary.server.shards.host import Host
 from volary.server.shards.roster_listener import Reports, RosterListener, RosterOrders, spoken
 from volary.server.shards.shard import Shard
-from volary.server.shards.slice_store import SliceStore
+from volary.server.shards.slice_store import Norm, SliceStore
 from volary.server.update_rule import UpdateRule
 from volary.session.script import Script, is_own_loop
 from volary.session.spec import Session
@@ -106,9 +106,11 @@ def serve(
                 bring(remote, checkpoints, welcome.restore, lambda name: not is_of_rank(name))
             slice_store = stored(network, slices, checkpoints, welcome, door.transport.memory)
             shard = Shard(
-                {one: slice_store.forms.shapes[one].size_bytes for one in slice_store.numbers}, welcome.applied
+                {one: slice_store.forms.shapes[one].size_bytes for one in slice_store.numbers},
+                welcome.applied,
+                shards={one.number: one.shard for one in slices},
             )
-            host = Host(shard, slice_store, pulls=network.pulls, kept=lambda snapshot: reports.say(Kept(snapshot)))
+            host = Host(shard, slice_store, pulls=network.pulls, report=reports.say)
             shard_writer = ShardWriter(number, layout, network.module, writer(remote, checkpoints))
             door.open(host)
             try:
@@ -226,10 +228,12 @@ def stored(
     own = [one for one in slices if not layout.is_of_buffers(one)]
     buffers = [one for one in slices if layout.is_of_buffers(one)]
     rule: UpdateRule = MeanRule()
+    norm: Norm | None = None
     if (updating := network.updating) is not None:
         whole = not updating.elementwise
         parts = {one.number: {part: layout.trained(part, whole=whole) for part in one.parts} for one in own}
-        rule = OptimizerRule(parts, updating, changes_sums=True)
+        rule = optimizers = OptimizerRule(parts, updating, changes_sums=True)
+        norm = optimizers.norm
     rules = dict[int, UpdateRule](dict.fromkeys((one.number for one in own), rule))
     rules |= dict.fromkeys((one.number for one in buffers), BufferRule())
     if welcome.restore is not None:
@@ -241,7 +245,7 @@ def stored(
         _restore(weights, OptimizerState.read(path, manifest), layout, slices, rules)
     values = {one.number: torch.cat([layout.values(part) for part in one.parts]) for one in slices}
     forms = Forms({one.number: _shape(layout, one) for one in slices})
-    return SliceStore(forms, values, rules.__getitem__, welcome.applied, memory)
+    return SliceStore(forms, values, rules.__getitem__, welcome.applied, memory, norm)
 
 
 def _restore(

@@ -1,0 +1,59 @@
+"""Updates that wait for the norm of their gradient: servers find it piece by piece, and all clip by one factor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from volary.comm.control.errors import BadMessage
+from volary.server.protocol.messages import Clip, Clipped, Contribution, Measured
+from volary.server.protocol.norms import ClipNorm, combined
+from volary.server.roster.outgoing import Outgoing
+from volary.server.roster.replicas import Replicas
+
+
+@dataclass
+class _Norm:
+    """Of one update. asking: contributions whose workers wait for it. pieces: by shard."""
+
+    clip: ClipNorm
+    asking: Sequence[Contribution]
+    pieces: dict[int, float] = field(default_factory=dict)
+
+
+class GradientNorms:
+    """Of a run's updates; those without a bound are not among them."""
+
+    def __init__(self, outgoing: Outgoing, replicas: Replicas) -> None:
+        self._outgoing, self._replicas = outgoing, replicas
+        self._open: dict[int, _Norm] = {}
+        self._newest = 0
+
+    def begin(self, number: int, clip: ClipNorm, asking: Sequence[Contribution]) -> None:
+        """Update `number` is announced, and is applied once its norm is known. asking: who is told of it."""
+        self._newest = number
+        self._open[number] = _Norm(clip, asking)
+
+    def measured(self, server: int, said: Measured) -> None:
+        """A server has found its pieces, 0 of shards without slices; of two that keep a shard, the first is heard.
+
+        Raises BadMessage for an update that was not to be measured.
+        """
+        if said.number > self._newest:
+            raise BadMessage(f"server {server} has measured update {said.number}, which it was not asked to")
+        if (norm := self._open.get(said.number)) is None:
+            return
+        for shard in self._replicas.shards:
+            if server in self._replicas.keepers(shard):
+                norm.pieces.setdefault(shard, said.norms.get(shard, 0.0))
+        if len(norm.pieces) < len(self._replicas.shards):
+            return
+        del self._open[said.number]
+        whole = combined((norm.pieces[shard] for shard in sorted(norm.pieces)), norm.clip.kind)
+        self._outgoing.to_servers(Clip(said.number, norm.clip.factor(whole)))
+        self.answer(norm.asking, whole)
+
+    def answer(self, asking: Iterable[Contribution], norm: float) -> None:
+        """Tell the workers of these contributions the norm of what they are in."""
+        for one in asking:
+            self._outgoing.to_worker(one.worker, Clipped(one.clock, norm))
