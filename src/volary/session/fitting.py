@@ -73,7 +73,7 @@ def of_strategy(strategy: Strategy) -> Iterator[Need]:
 
 
 def of_session(session: Session) -> Iterator[Need]:
-    """What the other sections of a session need."""
+    """What the other sections of a session need. Raises SettingError where the consistency model cannot do it."""
     train, data = session.train, session.data
     if train.clip_norm is not None:
         yield Need("train.clip_norm", f"{train.clip_norm:g}", "gradient norm", "train.clip_value, or no clip_norm")
