@@ -8,7 +8,7 @@ import pytest
 
 from server._play import FIRST_SERVER, Play
 from volary.comm.control.errors import BadMessage
-from volary.server.protocol.messages import Clip, Clipped, Close, Computed, Done, Learn, Measured
+from volary.server.protocol.messages import Clip, Clipped, Close, Computed, Done, Learn, PartialNorms
 from volary.server.protocol.norms import ClipNorm, combined
 
 
@@ -33,14 +33,14 @@ def test_all_servers_are_told_one_factor_once_every_shard_is_measured():
     play = begun(clip_norm=6.5)
     computed(play)
     assert [one.norm for one in closings(play)] == [2.0]
-    play.say(FIRST_SERVER, Measured(1, {0: 3.0, 2: 12.0}))
-    play.say(FIRST_SERVER, Measured(1, {0: 99.0, 2: 99.0}))  # what is known is known
+    play.say(FIRST_SERVER, PartialNorms(1, {0: 3.0, 2: 12.0}))
+    play.say(FIRST_SERVER, PartialNorms(1, {0: 99.0, 2: 99.0}))  # what is known is known
     assert play.heard(FIRST_SERVER, Clip) == []
-    play.say(FIRST_SERVER + 1, Measured(1, {0: 77.0, 1: 4.0}))
+    play.say(FIRST_SERVER + 1, PartialNorms(1, {0: 77.0, 1: 4.0}))
     for server in range(3):
         (said,) = play.heard(FIRST_SERVER + server, Clip)
         assert (said.number, said.factor) == (1, pytest.approx(6.5 / 13.0))
-    play.say(FIRST_SERVER + 2, Measured(1, {1: 55.0, 2: 55.0}))
+    play.say(FIRST_SERVER + 2, PartialNorms(1, {1: 55.0, 2: 55.0}))
     assert len(play.heard(FIRST_SERVER, Clip)) == 1
     assert not play.heard(0, Clipped)
 
@@ -48,8 +48,8 @@ def test_all_servers_are_told_one_factor_once_every_shard_is_measured():
 def test_a_shard_without_slices_has_no_norm():
     play = begun(clip_norm=1.0)
     computed(play)
-    play.say(FIRST_SERVER, Measured(1, {}))
-    play.say(FIRST_SERVER + 1, Measured(1, {1: 0.5}))
+    play.say(FIRST_SERVER, PartialNorms(1, {}))
+    play.say(FIRST_SERVER + 1, PartialNorms(1, {1: 0.5}))
     assert [said.factor for said in play.heard(FIRST_SERVER, Clip)] == [1.0]
 
 
@@ -57,8 +57,8 @@ def test_what_the_partner_of_a_lost_server_has_measured_is_enough():
     play = begun(clip_norm=1.0)
     computed(play)
     play.cut_off(FIRST_SERVER + 1)
-    play.say(FIRST_SERVER, Measured(1, {0: 3.0, 2: 0.0}))
-    play.say(FIRST_SERVER + 2, Measured(1, {1: 4.0, 2: 0.0}))
+    play.say(FIRST_SERVER, PartialNorms(1, {0: 3.0, 2: 0.0}))
+    play.say(FIRST_SERVER + 2, PartialNorms(1, {1: 4.0, 2: 0.0}))
     assert [said.factor for said in play.heard(FIRST_SERVER, Clip)] == [pytest.approx(0.2)]
 
 
@@ -67,7 +67,7 @@ def test_nothing_is_measured_without_a_bound():
     computed(play)
     assert [one.norm for one in closings(play)] == [None]
     with pytest.raises(BadMessage, match="was not asked to"):
-        play.say(FIRST_SERVER, Measured(2, {}))
+        play.say(FIRST_SERVER, PartialNorms(2, {}))
 
 
 def test_loops_that_clip_are_waited_for_and_told_the_norm():
@@ -79,7 +79,7 @@ def test_loops_that_clip_are_waited_for_and_told_the_norm():
     play.say(1, Done(0, clip=ClipNorm(10.0, inf)))
     assert [one.norm for one in closings(play)] == [inf]
     for server, norms in enumerate(({0: 3.0, 2: 5.0}, {0: 3.0, 1: 4.0})):
-        play.say(FIRST_SERVER + server, Measured(1, norms))
+        play.say(FIRST_SERVER + server, PartialNorms(1, norms))
     assert [said.factor for said in play.heard(FIRST_SERVER, Clip)] == [1.0]
     assert play.heard(0, Clipped) == play.heard(1, Clipped) == [Clipped(0, 5.0)]
 

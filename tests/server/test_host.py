@@ -22,7 +22,7 @@ from volary.comm.control.errors import ConnectionLost
 from volary.comm.transports import ROOM as TRANSPORTS
 from volary.server.local import AllOf, EachAlone
 from volary.server.protocol.header import Form, Header, MessageKind
-from volary.server.protocol.messages import Closing, Contribution, Kept, Measured
+from volary.server.protocol.messages import Closing, Contribution, Kept, PartialNorms
 from volary.server.protocol.sections import frames_bytes, sections
 from volary.server.shards.forms import Forms, SliceShape
 from volary.server.shards.host import Host
@@ -64,7 +64,7 @@ class Serving:
     address: tuple[str, int]
     own: Credentials
     transport: Any
-    reported: list[Kept | Measured] = field(default_factory=list)
+    reported: list[Kept | PartialNorms] = field(default_factory=list)
 
     def worker(self, number: int) -> Worker:
         channel = self.transport.connect(self.address, self.own, {"worker": number}, WITHIN_S)
@@ -83,7 +83,7 @@ def serving(
     first: Mapping[int, torch.Tensor] | None = None,
 ) -> Iterator[Serving]:
     """With a local rule slices come with their first values. first: values of slices that do not begin with zeros."""
-    carrier, rule, reported = TRANSPORTS.load(transport)(), rule or Adds(), list[Kept | Measured]()
+    carrier, rule, reported = TRANSPORTS.load(transport)(), rule or Adds(), list[Kept | PartialNorms]()
     shapes = shapes or {number: SliceShape((SIZE,), (SIZE,)) for number in range(4)}
     here = {} if local else shapes
     values = {number: torch.zeros(shape.size, dtype=shape.dtype) for number, shape in here.items()} | dict(first or {})

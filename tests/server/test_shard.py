@@ -17,13 +17,13 @@ from volary.server.protocol.messages import Closing, Contribution
 from volary.server.shards.shard import (
     UNSET,
     Apply,
+    FindNorm,
     Forget,
     Give,
     Hold,
     KeepSlice,
     KeptAll,
-    Measure,
-    MeasuredAll,
+    NormsFound,
     ReleaseSlice,
     Respond,
     SetValues,
@@ -448,7 +448,7 @@ def closed(number, contributions, norm=2.0):
 
 
 def measures(actions):
-    return [(one.slice, one.number) for one in actions if isinstance(one, Measure)]
+    return [(one.slice, one.number) for one in actions if isinstance(one, FindNorm)]
 
 
 def applies(actions):
@@ -469,7 +469,7 @@ def of_two_shards():
 def test_an_update_whose_norm_is_wanted_waits_for_its_factor_once_it_is_measured_by_shard(of_two_shards):
     shard = of_two_shards
     assert shard.measured(2, 1, 4.0) == shard.measured(0, 1, 12.0) == []
-    assert shard.measured(1, 1, 3.0) == [MeasuredAll(1, {4: 12.0, 5: 5.0})]
+    assert shard.measured(1, 1, 3.0) == [NormsFound(1, {4: 12.0, 5: 5.0})]
     assert shard.version(0) == 0
     assert applies(shard.clip(1, 0.5)) == [(0, 1, 0.5), (1, 1, 0.5), (2, 1, 0.5)]
     assert shard.clip(1, 0.5) == []
@@ -500,4 +500,4 @@ def test_updates_without_a_norm_and_factors_for_them_change_nothing():
 
 
 def test_a_server_without_slices_has_nothing_to_measure():
-    assert Shard({}).close(closed(1, [Contribution(0, 0)])) == [MeasuredAll(1, {})]
+    assert Shard({}).close(closed(1, [Contribution(0, 0)])) == [NormsFound(1, {})]

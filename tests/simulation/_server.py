@@ -24,7 +24,7 @@ from volary.server.protocol.messages import (
     Gone,
     Keep,
     Kept,
-    Measured,
+    PartialNorms,
     Release,
     Save,
     Saved,
@@ -35,13 +35,13 @@ from volary.server.protocol.messages import (
 from volary.server.shards.shard import (
     Action,
     Apply,
+    FindNorm,
     Forget,
     Give,
     Hold,
     KeepSlice,
     KeptAll,
-    Measure,
-    MeasuredAll,
+    NormsFound,
     ReleaseSlice,
     Respond,
     Shard,
@@ -135,10 +135,10 @@ class Server:
                 case Apply():
                     self._busy.add(action.slice)
                     self.process.after(self._world.about(APPLY_S), self._apply, action)
-                case Measure():
+                case FindNorm():
                     self.process.after(self._world.about(APPLY_S), self._measure, action)
-                case MeasuredAll(update, norms):
-                    self._say(Measured(update, norms))
+                case NormsFound(update, norms):
+                    self._say(PartialNorms(update, norms))
                 case KeepSlice(number, snapshot):
                     assert number not in self._busy, "a slice is kept while it changes"
                     self._kept[number, snapshot] = self.values[number]
@@ -160,7 +160,7 @@ class Server:
         newest = header._replace(version=self._shard.version(header.slice))
         self._answer(worker, newest, self.values[header.slice])
 
-    def _measure(self, update: Measure) -> None:
+    def _measure(self, update: FindNorm) -> None:
         found = [self._held[update.slice, contribution] for contribution in update.contributions]
         norm = slice_norm(update.slice, len(found), update.scale)
         self._act(self._shard.measured(update.slice, update.number, norm))

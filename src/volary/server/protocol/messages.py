@@ -35,7 +35,7 @@ class Closing(Struct, frozen=True, array_like=True):
     contributions: what it is the sum of; none: nothing changes but the version. scale: factor of that sum. samples:
     that the run has learnt from, this update included. dropped: contributions that will be in no update. rates: the
     learning rates to use, as workers said them; none: those of the session's schedule. norm: the kind of norm of the
-    gradient that servers find (Measured) before they apply it, times the factor of Clip; None: they apply it at once.
+    gradient that servers find (PartialNorms) before they apply it, times Clip's factor; None: they apply it at once.
     """
 
     number: int
@@ -183,7 +183,7 @@ class Kept(_Said, frozen=True):
     snapshot: int
 
 
-class Measured(_Said, frozen=True):
+class PartialNorms(_Said, frozen=True):
     """The norm of an update's gradient, of the kind that `Closing` says. norms: by shard, of all that it keeps."""
 
     number: int
@@ -357,7 +357,19 @@ class Heard(_Said, frozen=True):
 
 Hello: TypeAlias = WorkerHello | ServerHello
 FromMember: TypeAlias = (
-    Ask | Computed | Done | Evaluated | Figures | Unreachable | Leave | Over | AskSave | Beat | Kept | Measured | Saved
+    Ask
+    | Computed
+    | Done
+    | Evaluated
+    | Figures
+    | Unreachable
+    | Leave
+    | Over
+    | AskSave
+    | Beat
+    | Kept
+    | PartialNorms
+    | Saved
 )
 ToMember: TypeAlias = (
     Welcome

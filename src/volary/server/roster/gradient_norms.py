@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from volary.comm.control.errors import BadMessage
-from volary.server.protocol.messages import Clip, Clipped, Contribution, Measured
+from volary.server.protocol.messages import Clip, Clipped, Contribution, PartialNorms
 from volary.server.protocol.norms import ClipNorm, combined
 from volary.server.roster.outgoing import Outgoing
 from volary.server.roster.replicas import Replicas
@@ -34,7 +34,7 @@ class GradientNorms:
         self._newest = number
         self._open[number] = _Norm(clip, asking)
 
-    def measured(self, server: int, said: Measured) -> None:
+    def measured(self, server: int, said: PartialNorms) -> None:
         """A server has found its pieces, 0 of shards without slices; of two that keep a shard, the first is heard.
 
         Raises BadMessage for an update that was not to be measured.

@@ -25,8 +25,8 @@ from volary.server.protocol.messages import (
     Hello,
     Kept,
     Leave,
-    Measured,
     Over,
+    PartialNorms,
     Rate,
     Saved,
     SaveEnded,
@@ -356,13 +356,13 @@ class Roster:
             server.applied = said.applied
             self._counters.beat(server.number, said)
             self._outgoing.to(server.peer, Heard())
-        elif not isinstance(said, Kept | Measured | Saved):
+        elif not isinstance(said, Kept | PartialNorms | Saved):
             raise BadMessage(f"server {server.number} says what only a worker says: {type(said).__name__}")
         elif self._progress is None:
             raise BadMessage(f"server {server.number} reports on an update before there was any")
         elif isinstance(said, Kept):
             self._progress.snapshots.kept(server.number, said.snapshot)
-        elif isinstance(said, Measured):
+        elif isinstance(said, PartialNorms):
             self._progress.norms.measured(server.number, said)
         else:
             self._progress.snapshots.saved(server.number, said)

@@ -54,7 +54,7 @@ class Apply:
 
 
 @dataclass(frozen=True)
-class Measure:
+class FindNorm:
     """Find the norm, of `kind`, of the slice's gradient: `scale` times the sum of these; then call `measured`."""
 
     slice: int
@@ -65,7 +65,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class MeasuredAll:
+class NormsFound:
     """The norm of an update's gradient is found. norms: by shard, of all its slices here."""
 
     number: int
@@ -111,5 +111,5 @@ class KeptAll:
 
 
 Action: TypeAlias = (
-    Respond | Give | Hold | Apply | Measure | MeasuredAll | Forget | SetValues | KeepSlice | ReleaseSlice | KeptAll
+    Respond | Give | Hold | Apply | FindNorm | NormsFound | Forget | SetValues | KeepSlice | ReleaseSlice | KeptAll
 )

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING
 
 from volary.comm.control.errors import BadFrame, ConnectionLost
 from volary.server.protocol.header import Header, MessageKind
-from volary.server.protocol.messages import Beat, Kept, Measured
+from volary.server.protocol.messages import Beat, Kept, PartialNorms
 from volary.server.shards.differences import Differences
 from volary.server.shards.memory import Offer, PooledBuffer
 from volary.server.shards.outbox import Outbox
 from volary.server.shards.shard import (
     Action,
     Apply,
+    FindNorm,
     Forget,
     Give,
     Hold,
     KeepSlice,
     KeptAll,
-    Measure,
-    MeasuredAll,
+    NormsFound,
     ReleaseSlice,
     Respond,
     SetValues,
@@ -56,7 +56,7 @@ class Host:
         slice_store: SliceStore,
         *,
         pulls: FrameCodec | None = None,
-        report: Callable[[Kept | Measured], None] = lambda message: None,
+        report: Callable[[Kept | PartialNorms], None] = lambda message: None,
         most_bytes: int | None = None,
     ) -> None:
         self.shard, self.slice_store = shard, slice_store
@@ -65,7 +65,7 @@ class Host:
         self._lock = threading.Lock()  # of the shard, and of the order in which its decisions are carried out
         self._connections: dict[int, _Connection] = {}
         self._speaking: set[Outbox] = set()  # that have something to send
-        self._due: list[tuple[int, Apply | Measure]] = []
+        self._due: list[tuple[int, Apply | FindNorm]] = []
         self._changed, self._closed = threading.Condition(), False
         self._failed: BaseException | None = None
         self._applier = threading.Thread(target=self._run, name="server-applier", daemon=True)
@@ -92,15 +92,15 @@ class Host:
             connection.outbox.close()
             self._leave(connection)
 
-    def decide(self, step: Step, offer: Offer | None = None, header: Header | None = None) -> list[Apply | Measure]:
+    def decide(self, step: Step, offer: Offer | None = None, header: Header | None = None) -> list[Apply | FindNorm]:
         """Let the shard take a step and carry out what it decides, but for the updates that are due: they are returned.
 
         offer: what came behind `header`. What is to be said before an update is said with what comes of it.
         """
         with self._lock:
-            due = list[Apply | Measure]()
+            due = list[Apply | FindNorm]()
             for action in step():
-                if isinstance(action, Apply | Measure):
+                if isinstance(action, Apply | FindNorm):
                     due.append(action)
                 else:
                     self._carry_out(action, offer, header)
@@ -132,12 +132,12 @@ class Host:
                 heapq.heappush(self._due, (-one.slice, one))  # forward uses the last slices first
             self._changed.notify()
 
-    def apply(self, due: list[Apply | Measure]) -> None:
+    def apply(self, due: list[Apply | FindNorm]) -> None:
         """Apply and measure what is due, and what becomes due by that."""
         while due:
             one = due.pop(0)
-            if isinstance(one, Measure):
-                norm = self.slice_store.measure(one)
+            if isinstance(one, FindNorm):
+                norm = self.slice_store.find_norm(one)
                 due += self.decide(partial(self.shard.measured, one.slice, one.number, norm))
             else:
                 self.slice_store.apply(one)
@@ -257,8 +257,8 @@ class Host:
                 slice_store.release(number, snapshot)
             case KeptAll(snapshot):
                 self._report(Kept(snapshot))
-            case MeasuredAll(number, norms):
-                self._report(Measured(number, norms))
+            case NormsFound(number, norms):
+                self._report(PartialNorms(number, norms))
 
 
 class _Connection:

@@ -18,13 +18,13 @@ from volary.server.protocol.norms import combined
 from volary.server.shards.actions import (
     Action,
     Apply,
+    FindNorm,
     Forget,
     Give,
     Hold,
     KeepSlice,
     KeptAll,
-    Measure,
-    MeasuredAll,
+    NormsFound,
     ReleaseSlice,
     Respond,
     SetValues,
@@ -35,14 +35,14 @@ __all__ = [
     "UNSET",
     "Action",
     "Apply",
+    "FindNorm",
     "Forget",
     "Give",
     "Hold",
     "KeepSlice",
     "KeptAll",
     "LocalRule",
-    "Measure",
-    "MeasuredAll",
+    "NormsFound",
     "ReleaseSlice",
     "Respond",
     "SetValues",
@@ -162,7 +162,7 @@ class Shard:
             return []
         actions: list[Action] = []
         if not self._slices and closing.norm is not None:
-            actions.append(MeasuredAll(closing.number, {}))
+            actions.append(NormsFound(closing.number, {}))
         for number, one in self._slices.items():
             actions += [Forget(number, late) for late in closing.dropped if one.held.pop(late, None) is not None]
             actions += self._advance(number, one)
@@ -218,7 +218,7 @@ class Shard:
     # What the host says
 
     def measured(self, number: int, update: int, norm: float) -> list[Action]:
-        """The host has done Measure of an update's gradient of slice `number`."""
+        """The host has found the norm of an update's gradient of slice `number`."""
         one, closing = self._slices[number], self._update_log.closing(update)
         one.measuring = False
         norms = self._norms.setdefault(update, {})
@@ -230,7 +230,7 @@ class Shard:
         by_shard: dict[int, list[float]] = {}
         for each in sorted(norms):  # however they came: replicas are to find the same
             by_shard.setdefault(self._shards.get(each, 0), []).append(norms[each])
-        return [MeasuredAll(update, {shard: combined(found, closing.norm) for shard, found in by_shard.items()})]
+        return [NormsFound(update, {shard: combined(found, closing.norm) for shard, found in by_shard.items()})]
 
     def applied(self, number: int, update: int) -> list[Action]:
         """The host has done Apply of an update to slice `number`."""
@@ -324,7 +324,7 @@ class Shard:
                 if one.measured < closing.number:
                     one.measured, one.measuring = closing.number, True
                     sum_of = closing.contributions, closing.scale, closing.norm
-                    actions.append(Measure(number, closing.number, *sum_of))
+                    actions.append(FindNorm(number, closing.number, *sum_of))
                 break
             for contribution in closing.contributions:
                 behind = max(0, one.version - one.held.pop(contribution))

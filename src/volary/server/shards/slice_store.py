@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from volary.comm.channels.channel import Payload
     from volary.server.protocol.header import Form
     from volary.server.protocol.messages import Contribution
-    from volary.server.shards.actions import Apply, Measure
+    from volary.server.shards.actions import Apply, FindNorm
     from volary.server.shards.forms import Forms
     from volary.server.update_rule import UpdateRule
 
@@ -150,7 +150,7 @@ class SliceStore:
         if held is not None:
             held.offer.drop()
 
-    def measure(self, due: Measure) -> float:
+    def find_norm(self, due: FindNorm) -> float:
         """The norm of the sum of held contributions, which stays at hand for `apply`."""
         self._summed[due.slice] = summed = self._sum(due.slice, due.contributions)
         if self._norm is None or not summed.sums:
