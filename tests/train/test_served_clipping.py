@@ -38,7 +38,7 @@ ALIKE: dict[str, Session] = {
     "shared": clipped("Tied64", norm=0.5),
     "adam": clipped("Pictures", optimizer=RULES["adam"]),
     "uneven": session(
-        "Scores", of={"bits": 64}, source={"name": "Uneven"}, loss=f"{CODE}:sloping", batch_size=4,
+        "Scores", of={"bits": 64}, source={"name": "Uneven"}, loss=f"{CODE}:sloping", batch_size=4, shuffle=False,
         train={"steps": 12, "clip_norm": 0.1},
     ),
     "lenet": _lenet(),
